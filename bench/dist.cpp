@@ -1,8 +1,8 @@
-// bench_dist [processes]
+// Usage: bench_dist [PROCESSES]
 //
-// Measures collectives between processes of this machine, which it forks (2 by default). Prints
-// medians and minima, measured on rank 0. A barrier is only the agreement that precedes every
-// collective. bench/peers/dist.py measures the same all_reduces in PyTorch.
+// Measures collectives between processes of this machine (2 by default), which the program forks.
+// Prints the median and the minimum time on rank 0. A barrier is only the agreement that every
+// collective begins with. bench/peers/dist.py measures the same all_reduces in PyTorch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

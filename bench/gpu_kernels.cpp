@@ -1,9 +1,10 @@
-// bench_gpu_kernels [--only TEXT]
+// Usage: bench_gpu_kernels [--only TEXT]
 //
-// Measures the GPU kernels without tensors or graph, and prints a line of JSON for each. The first
-// two rows are the reference: a large copy and a large product of bf16 matrices. Every other row
-// reports its share of one of these two. Shapes are taken from GPT-2 and ResNet-50. The last rows
-// measure the host's cost of an op. Without a GPU it prints a message and exits with 0.
+// Measures the GPU kernels without the overhead of tensors or autograd, and prints a line of JSON
+// for each kernel. The first two rows are the reference: a large copy and a large product of bf16
+// matrices. All other rows report their speed relative to one of these two. Shapes are taken from
+// GPT-2 and ResNet-50. The last rows measure the host time of an op. Without a GPU, prints a
+// message and exits with 0.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -22,8 +23,8 @@
 
 namespace axle::bench {
 
-// Measures the host's cost of an op on tiny tensors. Ops are queued without waiting, fewer at a
-// time than the GPU's queue holds.
+// Measures the host time of an op on tiny tensors. Ops are queued without waiting for the GPU, but
+// not so many that the GPU's queue is full.
 template <class F>
 void run_host_cost(const GpuTable& table, const char* op, F&& call) {
     constexpr int kCalls = 400;

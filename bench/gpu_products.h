@@ -1,4 +1,4 @@
-// Rows of bench_gpu_kernels that are limited by arithmetic: matrix products, attention,
+// The rows of bench_gpu_kernels whose speed is limited by arithmetic: matrix products, attention,
 // convolutions.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace axle::bench {
 
-// Returns a row for a matrix product. In `layout`, N is row-major and T is stored transposed.
+// Returns a row for a product of matrices [m, k] and [k, n]. `layout` has one letter per matrix: N
+// means row-major, and T means stored transposed.
 inline GpuRow product_row(const char* op, std::int64_t m, std::int64_t n, std::int64_t k,
                           DType dtype, std::string_view layout) {
     const bool a_transposed = layout[0] == 'T', b_transposed = layout[1] == 'T';
@@ -35,7 +36,7 @@ inline GpuRow product_row(const char* op, std::int64_t m, std::int64_t n, std::i
             .flops = 2 * product({m, n, k})};
 }
 
-// Measures the forward pass and both gradients, in the layouts that models use.
+// Measures the products of a Linear's forward pass and of the gradients of its input and weight.
 inline void run_products(const GpuTable& table) {
     constexpr std::int64_t kTokens = 65536, kWidth = 768;
     const auto layer = [&](std::int64_t in, std::int64_t out) {
@@ -69,8 +70,8 @@ inline void run_products(const GpuTable& table) {
     table.run(fused);
 }
 
-// Measures causal attention. Only the half of the scores that is needed counts. Operands have the
-// layout of a model's projection, [B, T, 3, H, D].
+// Measures causal attention. Only the operations for the lower half of the scores are counted.
+// Operands have the layout of a model's projection, [B, T, 3, H, D].
 inline void run_attention(const GpuTable& table, DType dtype, std::int64_t batch,
                           std::int64_t heads, std::int64_t time, std::int64_t width) {
     struct Operands {
@@ -120,8 +121,8 @@ inline void run_attention(const GpuTable& table, DType dtype, std::int64_t batch
                .flops = 5 * flops});
 }
 
-// A convolution layer on images of `size` x `size`, with its forward pass and both gradients.
-// Multiplications with the zeros of the padding count, as is usual.
+// A convolution layer on images of `size` x `size`, with its forward pass and the gradients of its
+// input and weight. Multiplications with the zeros of the padding are counted.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride;
 };

@@ -1,11 +1,11 @@
-// A row of bench_gpu_kernels: a call, the bytes that it moves or operations that it computes, and
-// its share of what this GPU reaches in a plain copy or a large matrix product.
+// A row of bench_gpu_kernels: a call, the number of its bytes or operations, and its speed relative
+// to a copy or a large matrix product on this GPU.
 //
-// There are enough sets of operands to exceed the GPU's last-level cache several times. They are
-// used in turn, so that a call finds its operands in memory. The numbers are random, because zeros
-// take less power and run faster. Only the bytes that the algorithm must read and write once are
-// counted. A time is measured between two events around many calls; the result is the median of the
-// samples.
+// A row has several sets of operands, which are used in turn. Together they are several times
+// larger than the GPU's last-level cache, so that a call reads its operands from memory. Operands
+// are random numbers, because zeros need less power and run faster. Only the bytes that the
+// algorithm must read and write once are counted. A sample is the time between two events around
+// many calls; the result is the median of the samples.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,8 @@ inline constexpr Device kGpu = {Device::Type::cuda, 0};
 
 inline kernels::Cuda& gpu() { return cuda_context(0); }
 
-// Operands are tensors, which own the memory; the calls use their views.
+// Return an operand with random elements, or without initialization. Calls use views of these
+// tensors.
 inline Tensor operand(const Shape& shape, DType dtype = f32) { return randn(shape, {dtype, kGpu}); }
 inline Tensor room(const Shape& shape, DType dtype = f32) { return empty(shape, {dtype, kGpu}); }
 inline Tensor indices(std::int64_t below, const Shape& shape) {
@@ -44,19 +45,21 @@ struct GpuRow {
     std::string op;
     DType dtype = f32;
     std::string shape;
-    std::function<Call()> prepare = {};  // makes a set of operands and returns the call on it
-    double bytes = 0;                    // read and written by a call
-    double flops = 0;                    // operations of a call; if 0, bytes are the measure
+    // Creates a set of operands and returns a call that uses it.
+    std::function<Call()> prepare = {};
+    double bytes = 0;  // bytes that a call reads and writes
+    // Operations of a call; if 0, the speed is computed from `bytes`.
+    double flops = 0;
 };
 
-// Measured limits of this GPU.
+// The measured peak rates of this GPU.
 struct GpuRoof {
     double bytes = 0, flops = 0;  // per second
 };
 
 class GpuTable {
   public:
-    // Runs only the rows whose "op dtype shape" contains the text.
+    // Rows run only if their text "op dtype shape" contains `only`.
     explicit GpuTable(std::string only) : only_(std::move(only)) {}
 
     bool wants(const GpuRow& row) const {
@@ -83,7 +86,7 @@ class GpuTable {
         cuda::empty_cache();
     }
 
-    // Measures the two reference rows, with which all others are compared.
+    // Measures the two reference rows, with which all other rows are compared.
     void set_roof(const GpuRow& copy, const GpuRow& product) {
         roof_.bytes = copy.bytes / milliseconds_of(copy) * 1e3;
         roof_.flops = product.flops / milliseconds_of(product) * 1e3;
@@ -92,7 +95,7 @@ class GpuTable {
         std::cout << line.dump() << std::endl;
     }
 
-    // Returns the median time of a call.
+    // Returns the median time of a call in milliseconds.
     static double milliseconds_of(const GpuRow& row) {
         const std::vector<Call> calls = sets_of(row);
         std::size_t turn = 0;
@@ -100,7 +103,7 @@ class GpuTable {
             calls[turn]();
             turn = turn + 1 < calls.size() ? turn + 1 : 0;
         };
-        // The first calls create plans and tune products.
+        // The first calls are not measured, because they create plans and tune matrix products.
         for (std::size_t i = 0; i < std::max<std::size_t>(6, calls.size()); ++i) next();
         cuda::synchronize();
         constexpr double kSampleMs = 4;
@@ -122,7 +125,7 @@ class GpuTable {
         return calls;
     }
 
-    // Returns the milliseconds per call, over `repeats` calls.
+    // Returns the mean time of `repeats` calls in milliseconds.
     template <class F>
     static double sample(F&& call, int repeats) {
         const cuda::Stream stream = cuda::current_stream();

@@ -1,4 +1,4 @@
-// Rows of bench_gpu_kernels that are limited by memory bandwidth.
+// The rows of bench_gpu_kernels whose speed is limited by memory bandwidth.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace axle::bench {
 
-// Measures an op on rows x width elements. make(x, y, z) returns a call that reads or writes
-// `streams` tensors of rows x width.
+// Measures an op on tensors [rows, width]. make(x, y, z) returns a call that reads or writes
+// `streams` of these tensors.
 template <class Make>
 void run_streams(const GpuTable& table, const char* op, DType dtype, std::int64_t rows,
                  std::int64_t width, int streams, Make make) {
@@ -168,7 +168,7 @@ inline void run_optimizer(const GpuTable& table) {
                .dtype = f32,
                .shape = std::to_string(kNumel),
                .prepare = []() -> Call {
-                   // The fields are lr, beta1, beta2, eps, weight_decay and two flags.
+                   // The values are lr, beta1, beta2, eps, weight_decay and two flags.
                    const kernels::AdamGroup group = {1e-4, 0.9, 0.95, 1e-8, 0.1, true, false};
                    Tensor bytes = Tensor::empty({static_cast<std::int64_t>(sizeof group)}, {u8});
                    std::copy_n(reinterpret_cast<const std::uint8_t*>(&group), sizeof group,

@@ -1,4 +1,4 @@
-// Operands of the rows of bench_kernels.
+// Creates the operands of bench_kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace axle::bench {
 
-// Operands are tensors, which own the memory; the calls use their views.
+// Return an operand with random elements, or with random indices less than `below`. Calls use views
+// of these tensors.
 inline Tensor operand(const Shape& shape, DType dtype = f32) { return randn(shape, {dtype}); }
 inline Tensor indices(std::int64_t below, const Shape& shape) { return randint(0, below, shape); }
 

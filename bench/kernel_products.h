@@ -1,4 +1,5 @@
-// Rows of bench_kernels that are limited by arithmetic: matrix products, attention, convolutions.
+// The rows of bench_kernels whose speed is limited by arithmetic: matrix products, attention,
+// convolutions.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct Product {
     DType dtype = f32;
 };
 
-// Adds a matrix product. In `layout`, N is row-major and T is stored transposed. The forward pass
-// of PyTorch's Linear is NT, the gradient of its input NN, and the gradient of its weight TN.
+// Adds a matrix product. `layout` has one letter per operand: N means row-major, and T means stored
+// transposed. The forward pass of PyTorch's Linear is NT, the gradient of its input NN, and the
+// gradient of its weight TN.
 inline void add_product(const Product& p, const std::string& layout) {
     const bool a_transposed = layout[0] == 'T', b_transposed = layout[1] == 'T';
     const auto prepare = [=] {
@@ -58,7 +60,7 @@ inline void add_products() {
     }
 }
 
-// Adds causal attention. Only the half of the scores that is needed counts.
+// Adds causal attention. Only the operations for the lower half of the scores are counted.
 inline void add_attention(std::int64_t batch, std::int64_t heads, std::int64_t time,
                           std::int64_t width) {
     const Shape shape = {batch, heads, time, width};
@@ -94,8 +96,8 @@ inline void add_attention(std::int64_t batch, std::int64_t heads, std::int64_t t
              .cold = false});
 }
 
-// A convolution layer on images of `size` x `size`, with its forward pass and both gradients.
-// Multiplications with the zeros of the padding count, as is usual.
+// A convolution layer on images of `size` x `size`, with its forward pass and the gradients of its
+// input and weight. Multiplications with the zeros of the padding are counted.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride, padding;
 };

@@ -1,4 +1,4 @@
-// Rows of bench_kernels that are limited by memory bandwidth.
+// The rows of bench_kernels whose speed is limited by memory bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace axle::bench {
 
-// Adds the row name/rows x width, which reads or writes `streams` tensors of that size. make(x, y,
-// z) returns the call.
+// Adds a row "name/<rows>x<width>", which reads or writes `streams` tensors [rows, width]. make(x,
+// y, z) returns the call.
 template <class Make>
 inline void add_streams(const std::string& name, std::int64_t rows, std::int64_t width, int streams,
                         Make make, bool cold = true) {
@@ -98,7 +98,7 @@ inline void add_copies() {
     add_copy("4096x4096/transposed", f32, f32, true);
     add_copy("4096x4096/to_bf16", f32, bf16, false);
     add_copy("4096x4096/from_bf16", bf16, f32, false);
-    // Copies [B, T, H, D] to [B, H, T, D], which is the cost that strided attention avoids.
+    // Copies [B, T, H, D] to [B, H, T, D]. Attention on strided operands does not need this copy.
     add_row({.name = "copy/heads/4x1024x12x64",
              .prepare = []() -> Call {
                  const Tensor x = operand({4, 1024, 12, 64}).transpose(1, 2);
@@ -201,7 +201,7 @@ inline void add_embedding() {
                  };
              },
              .bytes = 8 * product({kIds, kWidth})});
-    // Reads the gradients of the ids and writes the whole table.
+    // Reads the gradients of the embeddings and writes the gradient of the table.
     add_row({.name = "embedding_backward/8192x768/50257",
              .prepare = []() -> Call {
                  const Tensor dy = operand({kIds, kWidth}), ids = indices(kRows, {kIds});
@@ -214,7 +214,7 @@ inline void add_embedding() {
              .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// Adds the optimizers on a quarter of the parameters of GPT-2 124M, which is much larger than any
+// Adds the optimizers on 2^25 parameters, a quarter of those of GPT-2 124M, which do not fit into a
 // cache.
 inline void add_optimizer() {
     constexpr std::int64_t kNumel = 32 << 20;

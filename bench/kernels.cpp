@@ -1,8 +1,9 @@
-// bench_kernels: measures the CPU kernels without tensors or graph, on memory allocated beforehand.
+// The program bench_kernels: measures the CPU kernels without the overhead of tensors or autograd.
+// The operands are allocated before.
 //
-// The shapes are taken from two models. char-GPT has 4 layers of width 128 on 12 x 64 tokens. Its
-// working set stays in the caches, so its rows are hot. GPT-2 has 12 layers of width 768 on 4 x 64
-// tokens. Its weights alone take half a gigabyte, so its rows are cold.
+// The shapes are taken from two models. char-GPT has 4 layers of width 128 and 12 x 64 tokens. Its
+// data fits into the caches, so its rows are hot. GPT-2 has 12 layers of width 768 and 4 x 64
+// tokens. Its weights have half a gigabyte, so its rows are cold.
 #include "bench/kernel_products.h"
 #include "bench/kernel_streams.h"
 #include "bench/row.h"

@@ -1,7 +1,7 @@
-// bench_loader --case small64|small512|cifar|images|tokens --workers N --file FILE
+// Usage: bench_loader --case small64|small512|cifar|images|tokens --workers N --file FILE
 //
-// Measures passes of a DataLoader for bench/peers/compare --loader. bench/peers/loader.py makes the
-// same batches of the same data in PyTorch, from the same FILE of random bytes:
+// Measures passes of a DataLoader for bench/peers/compare --loader. bench/peers/loader.py creates
+// the same batches in PyTorch. The samples are created from FILE, which has random bytes:
 //
 //     small64, small512   rows of 16 f32 and a label, shuffled, 64 or 512 in a batch
 //     cifar               128 images of 3 x 32 x 32 bytes, padded, cropped and flipped at
@@ -9,7 +9,7 @@
 //     images              32 images of 3 x 224 x 224 bytes, made f32 and normalised
 //     tokens              the file mapped as u16: 32 shuffled blocks of 256 and their labels
 //
-// Replies to each line of its input with a line of JSON:
+// The program replies to each line of its input with a line of JSON:
 //
 //     (at its start)  {"engine", "batches", "handed_bytes", "moved_bytes", "memory_gbs"}, where
 //                     handed_bytes are the bytes of a pass's batches, moved_bytes also include
@@ -45,10 +45,10 @@ namespace {
 struct Case {
     std::shared_ptr<const data::Dataset> dataset;
     std::int64_t batch = 0;
-    double source_bytes = 0;  // the size of the tensors that a sample is made from
+    double source_bytes = 0;  // bytes of the tensors from which a sample is created
 };
 
-// Returns 0, 1, 2, ..., so that a label identifies its row.
+// Returns the labels 0 to n - 1, so that a label is the index of its row.
 Tensor row_numbers(std::int64_t n) {
     Tensor rows = empty({n}, {.dtype = i64});
     for (std::int64_t i = 0; i < n; ++i) rows.data<std::int64_t>()[i] = i;
@@ -66,8 +66,8 @@ Case small(const std::string& path, std::int64_t batch) {
     return {std::make_shared<data::TensorDataset>(rows), batch, kColumns * 4 + 8};
 }
 
-// Returns images of random bytes with a brightness gradient, so that a flip changes the mean of the
-// left half.
+// Returns images of random bytes that become brighter from left to right, so that a flip changes
+// the mean of the left half.
 Tensor pictures(const std::string& path, const Shape& shape) {
     const MappedFile file(path);
     const auto bytes = file.bytes();
@@ -107,7 +107,7 @@ Case case_of(const std::string& name, const std::string& path) {
     throw ValueError("--case: unknown: " + name);
 }
 
-// A checksum of a batch's numbers in order, as a wrapping 64-bit sum.
+// A 64-bit checksum of the numbers of batches, which depends on their order.
 class Digest {
   public:
     void add(const Tensor& t) {

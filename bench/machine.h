@@ -1,9 +1,9 @@
-// Measures the peak performance of this machine, to which the benchmarks compare their results.
+// Measures the peak performance of this machine, with which the results of benchmarks are compared.
 //
-// There are three loops, in the widest vectors of the CPU: independent multiply-adds in registers,
-// and the update a = f(a, b) over arrays much larger than the last-level cache and over arrays that
-// fit into the cores' own caches. An update is the fastest access pattern for a core: it reads two
-// streams and writes one of them in place.
+// Three loops use the widest vectors of the CPU: independent multiply-adds in registers, the update
+// a = f(a, b) of arrays much larger than the last-level cache, and the same update of arrays that
+// fit into L2. An update is the fastest access pattern of a core: it reads two arrays and writes
+// one of them.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 
 namespace axle::bench {
 
-// The peaks with some number of threads.
+// The peak rates with a number of threads.
 struct Peaks {
-    double gflops = 0;  // f32 multiply-adds, two operations each
-    double memory = 0;  // GB/s of an update in memory
-    double cache = 0;   // GB/s of an update within L2
+    double gflops = 0;  // 10^9 f32 operations per second; a multiply-add counts as two
+    double memory = 0;  // GB/s of an update of arrays in memory
+    double cache = 0;   // GB/s of an update of arrays in L2
 };
 
 using Clock = std::chrono::steady_clock;
@@ -30,10 +30,10 @@ inline double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Defines, for vectors of BYTES and a target attribute:
+// Defines two functions for vectors of BYTES bytes and a target attribute:
 //     multiply_adds_NAME: `rounds` times kChains multiply-adds of BYTES / 4 lanes;
 //     update_NAME: a[i] = a[i] / 2 + b[i] for n floats, n a multiple of 16, aligned to 64 bytes.
-// Twelve chains hide the latency of two units on all current CPUs.
+// Twelve independent chains are enough to keep two arithmetic units busy on all current CPUs.
 #define AXLE_PEAK_LOOPS(NAME, BYTES, ATTRIBUTE)                                        \
     ATTRIBUTE inline float multiply_adds_##NAME(std::int64_t rounds) {                 \
         using V __attribute__((vector_size(BYTES))) = float;                           \
@@ -66,7 +66,7 @@ AXLE_PEAK_LOOPS(avx512, 64, __attribute__((target("avx512f"))))
 
 inline constexpr int kChains = 12;
 
-// Returns the loops for this CPU.
+// The loops for this CPU, with the size of its vectors in bytes.
 struct PeakLoops {
     int bytes;
     float (*multiply_adds)(std::int64_t rounds);
@@ -81,7 +81,8 @@ inline PeakLoops peak_loops() {
     return {16, multiply_adds_portable, update_portable};
 }
 
-// Returns the shortest time of several calls of f, which other processes disturbed least.
+// Returns the shortest time of several calls of f in seconds. Other processes have disturbed this
+// call least.
 template <class F>
 double best_seconds(int calls, F&& f) {
     double best = 1e30;
@@ -93,17 +94,18 @@ double best_seconds(int calls, F&& f) {
     return best;
 }
 
-// Returns the size of the last-level cache in bytes, or a guess if the system does not report it.
+// Returns the size of the last-level cache in bytes, or a default if the system does not report it.
 inline std::int64_t last_cache_bytes() {
     const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return found > 0 ? found : std::int64_t{32} << 20;
 }
-// A set of operands of this size is evicted from all caches before it is used again.
+// Returns a size in bytes that exceeds all caches: if operands of this size are used in turn, they
+// are not in a cache when they are used again.
 inline std::int64_t cold_bytes() {
     return std::clamp(4 * last_cache_bytes(), std::int64_t{128} << 20, std::int64_t{1} << 30);
 }
 
-// Returns GB/s of updates of two arrays of n floats per thread, repeated `passes` times.
+// Returns the GB/s of `passes` updates of two arrays of n floats per thread.
 inline double update_rate(int threads, std::int64_t n, int passes) {
     const auto update = peak_loops().update;
     const auto bytes = static_cast<std::size_t>(threads * n) * sizeof(float);
@@ -133,7 +135,8 @@ inline Peaks measure_peaks(int threads) {
             .cache = update_rate(threads, 32 << 10, 60)};
 }
 
-// Returns the peaks with `threads` threads, measured at the first call. Sets the number of threads.
+// Returns the peaks with `threads` threads, which are measured in the first call. Also sets the
+// number of threads of the process.
 inline const Peaks& peaks(int threads) {
     static std::map<int, Peaks> measured;
     kernels::set_num_threads(threads);

@@ -1,9 +1,9 @@
-// Measures operations on tensors: every op case that has a large row, forward and with its
-// gradient, and the overhead of eager execution on tiny tensors.
+// Measures operations on tensors: the forward pass and the gradient of every op case with a large
+// size, and the overhead of eager execution on tiny tensors.
 //
-// The operands of a case fit into L2 and stay there: these rows show the overhead of an op over its
-// kernels; bench_kernels shows the bandwidth of kernels in memory. The bytes of operands and
-// results are counted; with the gradient, each counts three times.
+// The operands of a case fit into L2, so these rows show the overhead of an op over its kernels.
+// bench_kernels measures the bandwidth of kernels in memory. The bytes of operands and results are
+// counted, and with the gradient they are counted three times.
 #include "core/ops.h"
 
 #include <memory>
@@ -67,7 +67,7 @@ void add_gradient(const tests::OpCase& c) {
              .cold = false});
 }
 
-// Returns a training step: forward, backward and the SGD update of a typical trainer.
+// Returns a call that runs a training step of a small MLP: forward, backward and the update of SGD.
 Call tiny_mlp_step() {
     struct Trainer {
         nn::Mlp model{{64, 64, 10}};

@@ -1,5 +1,5 @@
-// The protocol between a worker and the script in bench/peers/ that starts it: a line of input is a
-// request, such as "run 20", and a line of output is the reply in JSON.
+// The protocol between a worker and the script in bench/peers/ that has started it. A line of input
+// is a request, such as "run 20", and a line of output is the reply in JSON.
 #pragma once
 
 #include <iostream>
@@ -14,8 +14,8 @@ namespace axle::bench {
 
 inline void reply(const nlohmann::json& line) { std::cout << line.dump() << std::endl; }
 
-// Replies to requests with answer(name, count), until "quit" or the end of the input. The count is
-// 0 if the request has none. Throws ValueError if answer() returns null.
+// Reads requests until "quit" or the end of the input, and replies with the result of answer(name,
+// count). The count is 0 if the request has none. Throws ValueError if answer() returns null.
 template <class Answer>
 void answer_requests(Answer&& answer) {
     for (std::string line; std::getline(std::cin, line);) {

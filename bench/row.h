@@ -1,13 +1,14 @@
-// A row of a benchmark: a call, the bytes that it moves or operations that it computes, and its
-// share of the machine's peak.
+// A row of a benchmark: a call, the number of its bytes or operations, and its speed relative to
+// the peak of the machine.
 //
 // A row is either cold or hot:
 //     cold   enough sets of operands to exceed four times the last-level cache are used in turn, so
 //            that a call finds its operands in memory; bytes are compared with the memory's peak
 //     hot    one set, which stays in the caches as it does in a small model; bytes are compared
 //            with the peak of L2
-// Operations are always compared with the f32 multiply-add peak. Only the bytes that the algorithm
-// must read and write once are counted; reads caused by write-allocation are not counted.
+// Operations are always compared with the peak of f32 multiply-adds. Only the bytes that the
+// algorithm must read and write once are counted; cache lines that are read before they are written
+// are not counted.
 #pragma once
 
 #include <algorithm>
@@ -28,13 +29,14 @@ using Call = std::function<void()>;
 
 struct Row {
     std::string name;
-    std::function<Call()> prepare;  // makes a set of operands and returns the call on it
-    double flops = 0;               // operations of a call; if 0, bytes are the measure
-    double bytes = 0;               // read and written by a call
+    std::function<Call()> prepare;  // creates a set of operands and returns a call that uses it
+    // Operations of a call; if 0, the speed is computed from `bytes`.
+    double flops = 0;
+    double bytes = 0;  // bytes that a call reads and writes
     bool cold = true;
 };
 
-// The sets of operands of the current row. The operands of the previous row are freed.
+// Returns the calls of a row, one for each set of operands. Frees the operands of the previous row.
 inline std::vector<Call>& calls_of(const Row& row) {
     static const Row* owner = nullptr;
     static std::vector<Call> calls;
@@ -45,7 +47,7 @@ inline std::vector<Call>& calls_of(const Row& row) {
     const auto bytes = static_cast<std::int64_t>(row.bytes);
     const std::int64_t sets = row.cold && bytes > 0 ? 1 + cold_bytes() / bytes : 1;
     for (std::int64_t i = 0; i < sets; ++i) calls.push_back(row.prepare());
-    for (const Call& call : calls) call();  // pages are allocated at their first use
+    for (const Call& call : calls) call();  // the first use of the operands allocates their pages
     return calls;
 }
 
@@ -68,7 +70,7 @@ inline void run_row(benchmark::State& state, const Row& row) {
     }
 }
 
-// Registers the row with one and with two threads.
+// Registers a row with Google Benchmark, for one and for two threads.
 inline void add_row(Row row) {
     row.name += row.cold ? "/cold" : "/hot";
     const auto kept = std::make_shared<const Row>(std::move(row));
@@ -82,7 +84,7 @@ inline void add_row(Row row) {
         ->UseRealTime();
 }
 
-// The main function of every benchmark program, after it has registered its rows.
+// Runs the registered rows. The main function of every benchmark program calls this function.
 inline int run_rows(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -1,8 +1,8 @@
-// The worker of bench/peers/compare_gpu: runs training steps on request, so that several workers
-// can take turns on one device.
+// The worker of bench/peers/compare_gpu, which runs training steps on request, so that several
+// workers can use one device in turn.
 //
-// Weights and data are hashes of their positions, so that bench/peers/serve.py trains the same
-// model on the same numbers. The worker replies to each input line with a line of JSON:
+// Weights and data are hashes of their indices, so that bench/peers/serve.py trains the same model
+// with the same data. The worker replies to each line of input with a line of JSON:
 //
 //     (at its start)  {"engine", "version", "device", ...}
 //     check N         runs N steps: {"losses": [N numbers]}
@@ -11,7 +11,7 @@
 //     digest          {"digest"}: a hash of the bits of all parameters
 //     quit
 //
-// After an error it replies {"error"} and exits.
+// After an error the worker replies {"error"} and exits.
 #pragma once
 
 #include <chrono>
@@ -34,17 +34,17 @@
 
 namespace axle::bench {
 
-// Returns number i of the sequence `key`.
+// Returns number i of the sequence of random numbers with the key `key`.
 constexpr std::uint32_t hashed(std::uint32_t key, std::uint32_t i) {
     std::uint32_t h = i * 0x9e3779b1u + key * 0x85ebca6bu + 0x27d4eb2fu;
     h = (h ^ (h >> 16)) * 0x7feb352du;
     h = (h ^ (h >> 15)) * 0x846ca68bu;
     return h ^ (h >> 16);
 }
-// Sequences from this key on are data; earlier sequences are the parameters in order.
+// The first key of data. Smaller keys are the indices of parameters.
 inline constexpr std::uint32_t kDataKey = 1u << 20;
 
-// Returns uniform numbers in [-bound, bound).
+// Returns a tensor of uniform random numbers in [-bound, bound).
 inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound) {
     Tensor x = empty(shape);
     auto* const to = x.data<float>();
@@ -54,7 +54,7 @@ inline Tensor hashed_floats(std::uint32_t key, const Shape& shape, double bound)
     }
     return x;
 }
-// Returns integers below `limit`.
+// Returns an i64 tensor of random integers in [0, limit).
 inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t limit) {
     Tensor x = empty(shape, {i64});
     auto* const to = x.data<std::int64_t>();
@@ -63,8 +63,8 @@ inline Tensor hashed_ids(std::uint32_t key, const Shape& shape, std::int64_t lim
     return x;
 }
 
-// Initializes matrices and kernels uniformly with the bound bound_of(name, p), biases with 0 and
-// all other parameters with 1.
+// Sets the parameters. Matrices and convolution kernels are uniform with the bound bound_of(name,
+// p), biases are 0, and all other parameters are 1.
 template <class BoundOf>
 void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
     std::uint32_t key = 0;
@@ -77,7 +77,7 @@ void set_hashed_weights(nn::Module& model, BoundOf&& bound_of) {
         ++key;
     }
 }
-// Returns the bound that PyTorch's layers use.
+// Returns the bound of PyTorch's layers, 1 / sqrt(fan_in).
 inline double fan_in_bound(const std::string&, const Tensor& p) {
     return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
 }
@@ -99,7 +99,7 @@ inline std::string digest_of(const std::vector<Tensor>& parameters) {
     return text.str();
 }
 
-// Records points in time and returns the milliseconds between them.
+// A list of points in time, recorded on the device.
 class Marks {
   public:
     explicit Marks(Device device) : device_(device) {}
@@ -145,8 +145,8 @@ struct ServeOptions {
     bool compile = false;
 };
 
-// Handles requests until the input ends. loss_of(model, batch) returns the mean loss. Gradients are
-// clipped unless max_norm is 0.
+// Replies to requests until the input ends. loss_of(model, batch) returns the mean loss. Gradients
+// are clipped to max_norm unless it is 0.
 template <class Model, class Optimizer, class LossOf>
 void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree batch,
            double max_norm, LossOf&& loss_of) {
@@ -181,7 +181,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
             return {{"losses", losses}};
         }
         if (request == "run") {
-            Tensor loss = step();  // allocates again what empty_cache() released
+            Tensor loss = step();  // allocates the memory that empty_cache() has freed
             Marks marks(device);
             marks.mark();
             for (int i = 0; i < count; ++i) loss = step(), marks.mark();
@@ -189,7 +189,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
             const std::int64_t peak =
                 (device.is_cuda() ? cuda::memory_stats() : host_memory::stats()).peak;
             const double last_loss = loss.item();
-            if (device.is_cuda()) cuda::empty_cache();  // leaves memory to the other workers
+            if (device.is_cuda()) cuda::empty_cache();  // frees memory for the other workers
             return {{"ms", ms},
                     {"loss", last_loss},
                     {"peak_bytes", peak},

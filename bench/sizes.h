@@ -1,4 +1,4 @@
-// The sizes of operands in the names and the traffic of rows.
+// Computes the sizes of operands for the names and the bytes of rows.
 #pragma once
 
 #include <cstdint>

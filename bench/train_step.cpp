@@ -1,17 +1,18 @@
-// bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N] [--dtype f32|bf16]
+// Usage:
+//     bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N]
+//         [--dtype f32|bf16]
+//     bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
+//         [--deterministic] [--batch N] [--time N]
 //
-// Measures whole training steps: forward, backward, gradient clipping and the optimizer's update,
-// on one batch of random numbers. Prints one line of JSON: the median time of a step and the peak
+// Measures training steps: forward, backward, gradient clipping and the optimizer's update, on one
+// batch of random numbers. Prints one line of JSON with the median time of a step and the peak
 // memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
-// both in turn. If it is one of several processes (axle launch), it averages gradients with the
-// other processes, and the first process prints.
+// the two programs in turn. Processes that axle launch has started average their gradients, and
+// rank 0 prints.
 //
-// bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
-//     [--deterministic] [--batch N] [--time N]
-//
-// With --serve it is a worker of bench/peers/compare_gpu and replies to requests (bench/serve.h).
-// f32 products may round their operands to TF32. More models: gpt2-124m, gpt2-350m, gpt2-774m and
-// gpt2-1558m, with 1024 tokens per sequence and a vocabulary of 50304.
+// With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
+// (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
+// gpt2-350m, gpt2-774m and gpt2-1558m, with 1024 tokens per sequence and a vocabulary of 50304.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -54,7 +55,7 @@ struct Options {
     // Options of --serve:
     bool served = false, deterministic = false;
     ServeOptions serve;
-    std::int64_t batch = 0, time = 0;  // 0: the model's default
+    std::int64_t batch = 0, time = 0;  // batch size and tokens per sequence; 0: the model's default
 
     std::optional<DType> autocast() const {
         if (dtype == "bf16") return bf16;
@@ -62,13 +63,13 @@ struct Options {
     }
 };
 
-// One training step. Its unit is tokens for a language model, else samples.
+// A training step, with the number of its tokens (for a language model) or samples.
 struct Training {
     std::function<Tensor()> step;
     std::int64_t items = 0;
 };
 
-// Returns null for a single process.
+// Returns the replicas of a model, or null for a job with one process.
 std::unique_ptr<dist::DataParallel> replicas_of(const Options& options, nn::Module& model) {
     if (options.group->size() == 1) return nullptr;
     return std::make_unique<dist::DataParallel>(model, options.group);
@@ -84,7 +85,8 @@ Tensor forward_backward(const Options& options, Loss&& loss_of) {
     return loss;
 }
 
-// A classifier trained with SGD on images [batch, ...] with one of `classes` labels each.
+// Returns the training of a classifier with SGD. A batch has images [batch, ...] and labels less
+// than `classes`.
 template <class Model>
 Training classifier_training(const Options& options, Model model, const Shape& images,
                              std::int64_t classes) {
@@ -190,8 +192,8 @@ void serve_gpt(const Options& options, const nn::GptConfig& config, std::int64_t
         const double bound = 0.02 * std::sqrt(3.0);
         return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
     });
-    // The learning rate is so small that rounding errors do not grow from step to step, because
-    // losses are compared.
+    // The learning rate is small, so that rounding errors do not grow from step to step. The losses
+    // of the engines are compared.
     optim::AdamW optimizer(model.parameters(),
                            {.lr = 1e-4, .betas = {0.9, 0.99}, .weight_decay = 0.1});
     const Shape shape = {options.batch > 0 ? options.batch : batch,
@@ -275,7 +277,7 @@ Options parse(const std::vector<std::string>& arguments) {
     return options;
 }
 
-// Returns the largest resident size of the process in bytes.
+// Returns the peak resident memory of the process in bytes.
 std::int64_t peak_resident_bytes() {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;) {

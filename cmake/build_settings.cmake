@@ -1,12 +1,12 @@
-# Compiler settings of our own sources. They apply only in this folder's scope: a project that adds
-# Axle as a subdirectory keeps its own settings.
+# Compiler settings for Axle's own sources. They apply only in this folder's scope. A project that
+# adds Axle as a subdirectory keeps its own settings.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-# Users can link the archive into their own shared library.
+# Position independent code lets users link the archive into their own shared library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -25,7 +25,7 @@ endif()
 # Hot functions request -O3 with attributes; -O3 everywhere costs compile time but is not faster.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
-# Messages name files relative to the root.
+# These options make messages contain file names relative to the root.
 set(cxx "$<COMPILE_LANGUAGE:CXX>")
 add_compile_options(
     "$<${cxx}:-Wall;-Wextra;-Wshadow;-Wnon-virtual-dtor;-Wpedantic>"
@@ -34,7 +34,7 @@ if(AXLE_WERROR)
     add_compile_options($<${cxx}:-Werror>)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # GCC bug 105651: a false alarm on "text" + std::string.
+    # GCC reports a false positive for "text" + std::string (bug 105651).
     add_compile_options($<${cxx}:-Wno-restrict>)
 endif()
 
@@ -46,7 +46,7 @@ endif()
 
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
-# The linker removes kernels that a program does not call.
+# With sections per function, the linker removes kernels that a program does not call.
 if(NOT APPLE)
     add_compile_options("$<$<AND:${cxx},$<CONFIG:Release>>:-ffunction-sections;-fdata-sections>")
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
@@ -59,8 +59,8 @@ if(AXLE_SANITIZE)
     add_link_options(-fsanitize=${sanitizers})
 endif()
 
-# With AXLE_NATIVE, compiles each kernel once, for the best instruction set of this machine, instead
-# of once for each instruction set.
+# native_kernels(): with AXLE_NATIVE, compiles each kernel once, for the best instruction set of
+# this machine, instead of once for each instruction set.
 function(native_kernels)
     if(NOT AXLE_NATIVE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"
        OR NOT EXISTS /proc/cpuinfo)

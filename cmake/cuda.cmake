@@ -1,10 +1,10 @@
-# The parts of a build for NVIDIA GPUs. `cuda` is 1 in such a build and 0 otherwise.
+# The parts of a build for NVIDIA GPUs. The variable `cuda` is 1 in such a build and 0 otherwise.
 #
 # The CUDA runtime is linked statically. Programs open cuBLASLt, cuDNN and NCCL on first use, so
 # they also run on machines without these libraries or a driver.
 #
-# SIMULATED builds the same library only for the simulated GPU of tests/simulator/. It needs CUDA's
-# headers but not nvcc: kernels are compiled by the C++ compiler, with its sanitizers.
+# With SIMULATED, the library is built only for the simulated GPU of tests/simulator/. This build
+# needs CUDA's headers but not nvcc: the C++ compiler compiles the kernels, with its sanitizers.
 
 set(cuda 0)
 if(AXLE_CUDA STREQUAL "AUTO")
@@ -62,14 +62,14 @@ if(cuda)
     list(JOIN AXLE_CUDA_ARCHS " " archs)
     set_source_files_properties(
         kernels/cuda/exec.cpp PROPERTIES COMPILE_DEFINITIONS "AXLE_CUDA_ARCHS=\"${archs}\"")
-    # Imported targets are visible only in one folder unless they are global.
+    # Imported targets are visible in other folders only if they are global.
     find_package(CUDAToolkit 12.8 REQUIRED)
     set_property(TARGET CUDA::toolkit PROPERTY IMPORTED_GLOBAL TRUE)
     add_library(axle_cuda_headers INTERFACE IMPORTED GLOBAL)
     target_include_directories(axle_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 
-# The kernels in kernels/cuda/*.cu, compiled into the library.
+# cuda_kernels(): compiles the kernels in kernels/cuda/*.cu into the library.
 function(cuda_kernels)
     if(NOT cuda OR simulated)
         return()
@@ -81,8 +81,8 @@ function(cuda_kernels)
         target_compile_options(
             axle_cuda_kernels PRIVATE "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
     endforeach()
-    # Warning 186 reports comparisons of unsigned values with zero, which formulas for all dtypes
-    # contain.
+    # Warning 186 reports comparisons of unsigned values with zero. Formulas for all dtypes contain
+    # such comparisons.
     target_compile_options(
         axle_cuda_kernels
         PRIVATE -compress-mode=size --expt-relaxed-constexpr --extended-lambda -diag-suppress=186
@@ -91,15 +91,15 @@ function(cuda_kernels)
     if(AXLE_WERROR)
         target_compile_options(axle_cuda_kernels PRIVATE "SHELL:-Werror all-warnings")
     endif()
-    # The CPU must compute the same numbers.
+    # Without -fmad=false, the GPU would not compute the same numbers as the CPU.
     set_source_files_properties(
         kernels/cuda/optimizer/optimizer.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
     target_sources(axle PRIVATE $<TARGET_OBJECTS:axle_cuda_kernels>)
     target_link_libraries(axle PRIVATE CUDA::cudart_static)
 endfunction()
 
-# axle_simulator: the simulated GPU with all kernels, as objects that a program links before the
-# library. In a SIMULATED build the library contains them.
+# cuda_simulator(): builds axle_simulator, the simulated GPU with all kernels, as objects that a
+# program links before the library. In a SIMULATED build the library contains these objects.
 function(cuda_simulator)
     if(NOT simulated AND NOT (cuda AND AXLE_SIMULATED_TESTS))
         return()
@@ -119,14 +119,15 @@ function(cuda_simulator)
         tests/simulator/runtime_memory.cpp tests/simulator/runtime_state.cpp
         tests/simulator/runtime_streams.cpp)
     target_link_libraries(axle_simulator PRIVATE axle_headers)
-    # Ignores pragmas and attributes of nvcc.
+    # Warnings about pragmas and attributes of nvcc are disabled.
     target_compile_options(
         axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
     set_source_files_properties(
         ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
-    # NVIDIA's libraries do not work with a simulated GPU. One folder contains fake libraries, the
-    # other one files that cannot be opened, to test programs without the libraries.
+    # NVIDIA's libraries do not work with a simulated GPU. The folder stand_ins contains fake
+    # libraries. The folder no_libraries contains files that cannot be opened, to test programs
+    # without libraries.
     set(stand_ins ${PROJECT_BINARY_DIR}/simulated/libraries)
     set(no_libraries ${PROJECT_BINARY_DIR}/simulated/no_libraries)
     file(MAKE_DIRECTORY ${stand_ins} ${no_libraries})
@@ -143,7 +144,7 @@ function(cuda_simulator)
     target_link_libraries(axle_nccl PRIVATE axle_headers Threads::Threads)
     set_target_properties(axle_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY
                                                ${stand_ins} CXX_VISIBILITY_PRESET default)
-    # The fake libraries call the simulator of the program that opens them.
+    # The fake libraries call functions of the simulator in the program that opens them.
     set_target_properties(axle_simulator PROPERTIES CXX_VISIBILITY_PRESET default)
     set_source_files_properties(
         tests/simulator/runtime.cpp
@@ -153,7 +154,7 @@ function(cuda_simulator)
     endif()
 endfunction()
 
-# Builds tests/cuda/ twice: as test_cuda for a real GPU, and as test_cuda_simulated.
+# cuda_tests(): builds tests/cuda/ twice, as test_cuda for a real GPU and as test_cuda_simulated.
 function(cuda_tests)
     file(GLOB sources CONFIGURE_DEPENDS tests/cuda/*_test.cpp)
     if(NOT cuda OR NOT sources)
@@ -174,16 +175,16 @@ function(cuda_tests)
     set_target_properties(test_cuda_simulated PROPERTIES ENABLE_EXPORTS ON)
     add_dependencies(test_cuda_simulated axle_cublaslt axle_nccl)
     add_test_suites(test_cuda_simulated PREFIX simulated TIMEOUT 900)
-    # Runs without cuBLASLt, and with threads in another order.
+    # These tests run without cuBLASLt, and with threads in another order.
     add_test_suites(
         test_cuda_simulated PREFIX simulated_alone TIMEOUT 900
         FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
         ENVIRONMENT AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries
         ENVIRONMENT_MODIFICATION AXLE_SIMULATOR_ORDER=set:shuffled)
-    # Runs with a cuBLASLt that has no algorithm with GELU (32) or its derivative (64).
+    # These tests run with a cuBLASLt that has no algorithm with GELU (32) or its derivative (64).
     add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
                     FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
-    # Runs on a driver without virtual memory management.
+    # These tests run on a driver without virtual memory management.
     add_test_suites(test_cuda_simulated PREFIX simulated_segments TIMEOUT 900
                     FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*
                     ENVIRONMENT AXLE_CUDA_EXPANDABLE=0)

@@ -1,11 +1,11 @@
-# The libraries that Axle is built with. Public headers do not use them, so users of the library do
-# not need them. CMakeLists.txt finds the libraries of tests and benchmarks.
+# The libraries with which Axle is built. Public headers do not use them, so users of the library do
+# not need them. The libraries of tests and benchmarks are found in CMakeLists.txt.
 
-# The target is global, because targets in a parent folder can link the library.
+# These targets are global, so that targets in a parent folder can link the library.
 find_package(Threads REQUIRED GLOBAL)
 find_package(ZLIB REQUIRED GLOBAL)
 
-# headers_of(target file package): creates an imported target for a header-only use of a library.
+# headers_of(target file package): creates an imported target for the headers of a library.
 function(headers_of target file package)
     string(TOUPPER ${target}_INCLUDE_DIR directory)
     find_path(${directory} ${file})

@@ -1,6 +1,6 @@
-# Each file tests/fuzz/<name>_fuzz.cpp is one program, fuzz_<name>, that tests parsers with any
-# bytes. The ctest fuzz.<name> runs it on the inputs in tests/fuzz/corpus/<name>/. With
-# AXLE_BUILD_FUZZERS libFuzzer generates more inputs; see tools/fuzz.
+# Fuzz tests of parsers. Each file tests/fuzz/<name>_fuzz.cpp is one program, fuzz_<name>, that
+# parses arbitrary bytes. The ctest fuzz.<name> runs it on the inputs in tests/fuzz/corpus/<name>/.
+# With AXLE_BUILD_FUZZERS, libFuzzer generates more inputs (see tools/fuzz).
 
 add_library(axle_fuzz OBJECT tests/fuzz/fuzz.cpp)
 target_link_libraries(axle_fuzz PUBLIC axle_headers axle)
@@ -11,7 +11,7 @@ if(AXLE_BUILD_FUZZERS)
     endif()
     target_compile_definitions(axle_fuzz PRIVATE AXLE_LIBFUZZER)
     target_link_options(axle_fuzz PUBLIC -fsanitize=fuzzer)
-    # Coverage is instrumented only in the parsers.
+    # Only the parsers are instrumented for coverage.
     file(GLOB parsers CONFIGURE_DEPENDS data/*.cpp data/files/*.cpp accel/config/config.cpp
          dist/rendezvous/agreements.cpp dist/rendezvous/key_store.cpp dist/rendezvous/wire.cpp
          core/files/file.cpp core/files/pickle.cpp core/files/safetensors*.cpp

@@ -1,5 +1,5 @@
-# libaxle_gloo.so: Gloo behind a C interface. Programs open it to communicate between processes on
-# CPUs. Only this module links Gloo, and nothing links the module. AXLE_GLOO enables it.
+# Builds libaxle_gloo.so: Gloo with a C interface. Programs open it to communicate between processes
+# on CPUs. Only this module links Gloo, and nothing links the module. AXLE_GLOO enables it.
 
 set(gloo OFF)
 if(AXLE_GLOO)
@@ -16,7 +16,7 @@ if(AXLE_GLOO)
     endif()
 endif()
 
-# This function is called after the layers, because the module uses a header of dist.
+# gloo_module(): builds the module. Called after the layers, because it uses a header of dist.
 function(gloo_module)
     if(NOT gloo)
         return()
@@ -32,7 +32,7 @@ function(gloo_module)
     endif()
 endfunction()
 
-# opens_gloo(program): builds the module together with the program, so that it is found at run time.
+# opens_gloo(program): makes a program depend on the module, and finds the module at run time.
 function(opens_gloo program)
     if(gloo)
         add_dependencies(${program} axle_gloo)

@@ -1,5 +1,6 @@
-# Installation. Component "dev" contains the library with its headers, CMake package and pkg-config
-# file; component "tools" contains the programs. No installed file contains an absolute path.
+# Installation. The component "dev" contains the library with its headers, CMake package and
+# pkg-config file; the component "tools" contains the programs. No installed file contains an
+# absolute path.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +10,7 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/public/axle DESTINATION ${CMAKE_INSTALL_
         COMPONENT dev)
 install(EXPORT axleTargets NAMESPACE axle:: DESTINATION ${package_dir} COMPONENT dev)
 
-# axleConfig.cmake.in uses `components`, which the layer() calls have filled.
+# axleConfig.cmake.in uses the variable `components`, which the layer() calls have set.
 configure_package_config_file(
     ${PROJECT_SOURCE_DIR}/cmake/axleConfig.cmake.in ${PROJECT_BINARY_DIR}/axleConfig.cmake
     INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
@@ -19,7 +20,7 @@ install(FILES ${PROJECT_BINARY_DIR}/axleConfig.cmake ${PROJECT_BINARY_DIR}/axleC
               ${PROJECT_SOURCE_DIR}/cmake/link_library.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# Users set the location of CUDA (LIBRARY_PATH).
+# The .pc file contains no path of CUDA; users set it with LIBRARY_PATH.
 set(cuda_libs "")
 if(cuda)
     set(cuda_libs " -lcudart_static -ldl -lrt")
@@ -29,7 +30,7 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconf
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
-# Users of the archive and of the programs need the module, so it belongs to both components.
+# Users of the library and users of the programs need the module, so both components contain it.
 if(gloo)
     install(TARGETS axle_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 endif()
@@ -37,7 +38,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
               ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/SECURITY.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
-# The API reference, if tools/docs has generated it.
+# Installs the API reference, if tools/docs has generated it.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/build/reference/html
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/reference COMPONENT dev OPTIONAL)
 
@@ -45,7 +46,8 @@ if(AXLE_BUILD_TOOLS)
     install(TARGETS ${programs} RUNTIME COMPONENT tools)
 endif()
 
-# `cpack -G DEB` creates libaxle-dev and axle-tools; `cpack -G TGZ` creates an archive for each.
+# `cpack -G DEB` creates libaxle-dev and axle-tools; `cpack -G TGZ` creates one archive for each
+# component.
 if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_GENERATOR DEB TGZ)
     set(CPACK_PACKAGE_CONTACT "The Axle developers")

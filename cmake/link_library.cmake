@@ -1,6 +1,6 @@
-# link_library(target library package): makes an imported target link a library for which CMake
-# has no module. Used by the build and by the installed package, because a library must be found on
-# the machine where it is linked.
+# link_library(target library package): makes an imported target link a library for which CMake has
+# no module. Both the build and the installed package use it, because a library must be found on the
+# machine where it is linked.
 #
 # Programs link the archive, so that they run without the shared library installed. Shared libraries
 # link the shared library, because the archives of distributions are not position independent.

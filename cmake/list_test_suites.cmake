@@ -1,6 +1,6 @@
-# Run by ctest for each call of add_test_suites() (cmake/test_suites.cmake), which sets `program`,
-# `prefix`, `filter`, `most_cases` and `properties`. Lists the suites of a GoogleTest program and
-# adds a test for each.
+# Lists the suites of a GoogleTest program and adds a test for each of them. ctest runs this file
+# for each call of add_test_suites() (cmake/test_suites.cmake), which sets `program`, `prefix`,
+# `filter`, `most_cases` and `properties`.
 if(NOT EXISTS ${program})
     add_test(${prefix}.NOT_BUILT ${program})
     return()
@@ -11,14 +11,14 @@ if(failed)
     message(FATAL_ERROR "${program} --gtest_list_tests failed: ${failed}")
 endif()
 
-# add_part(name cases): a test that runs the cases, which are joined by colons.
+# add_part(name cases): adds a test that runs the given cases, which are separated by colons.
 macro(add_part name cases)
     add_test("${name}" ${program} "--gtest_filter=${cases}" --gtest_brief=0)
     string(REPLACE "@" "${name}" call "set_tests_properties(\"@\" PROPERTIES ${properties})")
     cmake_language(EVAL CODE "${call}")
 endmacro()
 
-# Adds the tests of one suite, whose cases are in `cases`.
+# add_suite(): adds the tests of one suite, whose cases are in `cases`.
 macro(add_suite)
     list(LENGTH cases count)
     if(count GREATER most_cases)

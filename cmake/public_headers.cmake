@@ -1,12 +1,12 @@
-# The public headers, such as <axle/core/tensor.h>, and <axle/axle.h>, which includes all of them
-# except the kernels. They are copies in public/axle/ of the build folder, which
+# The public headers, such as <axle/core/tensor.h>, and <axle/axle.h>, which includes those that
+# programs use most. They are copies in public/axle/ of the build folder, which
 # write_public_headers.cmake updates when a header changes. The copies are installed.
 #
 # The copies include each other with <axle/...>, because the project that uses them may have its own
-# core/ or data/ folder.
+# folder core/ or data/.
 #
-# A header is public unless its first line begins with "// Private to", or it is in a folder of
-# private headers: those compiled for each instruction set, and those shared by the ops.
+# A header is public unless its first line begins with "// Private to", or its folder contains
+# private headers: those compiled for each instruction set, and those that the ops share.
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)
@@ -33,8 +33,8 @@ add_custom_command(
 add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
 add_dependencies(axle axle_public_headers)
 
-# With the second folder, code can move between this tree and a project unchanged: "core/tensor.h"
-# is the same file there.
+# The second folder lets code move between this tree and other projects unchanged: "core/tensor.h"
+# is the same file in both.
 include(GNUInstallDirs)
 target_include_directories(
     axle INTERFACE $<BUILD_INTERFACE:${public}> $<BUILD_INTERFACE:${public}/axle>

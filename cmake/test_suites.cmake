@@ -1,11 +1,11 @@
 # add_test_suites(program PREFIX prefix [FILTER patterns] [LABELS label] [ENVIRONMENT ...]
 #                 [ENVIRONMENT_MODIFICATION ...] [TIMEOUT seconds] [CASES count])
 #
-# Registers one ctest test for each suite of a GoogleTest program: `prefix.Suite`. A suite of more
-# than CASES (60) cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ... Starting one
-# process for each case would take longer than most cases run. FILTER is a pattern for
-# --gtest_filter, by default all cases. The list of suites is read from the program when ctest
-# starts, as gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
+# Registers one ctest test, `prefix.Suite`, for each suite of a GoogleTest program. A suite of more
+# than CASES (default: 60) cases becomes several tests, `prefix.Suite.1`, `prefix.Suite.2`, ...
+# There is not one test for each case, because starting a process takes longer than most cases.
+# FILTER is a pattern for --gtest_filter; the default is all cases. The list of suites is read from
+# the program when ctest starts, as gtest_discover_tests(DISCOVERY_MODE PRE_TEST) does.
 #
 # tools/count_tests counts the cases, passed and skipped, from the output of the programs.
 function(add_test_suites program)

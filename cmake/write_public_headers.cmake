@@ -1,12 +1,12 @@
-# cmake -DFROM=tree -DGENERATED=folder -DTO=folder -P cmake/write_public_headers.cmake
+# Run as cmake -DFROM=tree -DGENERATED=folder -DTO=folder -P cmake/write_public_headers.cmake
 #
-# Copies the headers listed in TO/headers.txt from FROM, or else from GENERATED, to TO/axle, except
-# for private ones, rewrites their includes as described in public_headers.cmake, and writes
-# TO/axle/axle.h. Unchanged files are not written, so that nothing is recompiled. It is an error if
-# a public header includes a private one or another library.
+# Copies the headers that TO/headers.txt lists to TO/axle, except for private headers. A header that
+# is not in FROM is read from GENERATED. Rewrites the includes of the copies as described in
+# public_headers.cmake, and writes TO/axle/axle.h. Unchanged files are not written, so that nothing
+# is recompiled. Fails if a public header includes a private header or another library.
 cmake_minimum_required(VERSION 3.25)
 
-# write_changed(path text): writes the file unless it contains this text already.
+# write_changed(path text): writes the text to the file unless the file contains it already.
 function(write_changed path text)
     set(before)
     if(EXISTS ${path})
@@ -17,7 +17,7 @@ function(write_changed path text)
     endif()
 endfunction()
 
-# read_header(header result): reads a header from FROM, or else from GENERATED.
+# read_header(header result): reads a header from FROM, or from GENERATED if it is not in FROM.
 function(read_header header result)
     set(source ${FROM}/${header})
     if(NOT EXISTS ${source})
@@ -36,6 +36,21 @@ foreach(header IN LISTS candidates)
     endif()
 endforeach()
 
+# Headers that few programs need are not in <axle/axle.h>: raw kernels, the YAML configuration of the
+# training programs, the parts of trackers, and building blocks of the headers that it includes.
+set(only_by_path
+    "^kernels/"
+    "^accel/config/(config|structured_config|yaml)[.]h"
+    "^accel/tracking/(append_file|csv|jsonl|png)[.]h"
+    "^accel/utils/text[.]h"
+    "^core/(launch|numerics)[.]h"
+    "^core/files/(dlpack_abi|file)[.]h"
+    "^core/text/"
+    "^dist/group/backends[.]h"
+    "^dist/parallel/"
+    "^nn/models/transformer[.]h")
+list(JOIN only_by_path "|" only_by_path)
+
 set(complaints)
 set(umbrella)
 foreach(header IN LISTS headers)
@@ -53,7 +68,7 @@ foreach(header IN LISTS headers)
     endforeach()
     string(REGEX REPLACE "#include \"([^\"\n]*)\"" "#include <axle/\\1>" text "${text}")
     write_changed(${TO}/axle/${header} "${text}")
-    if(NOT header MATCHES "^kernels/")
+    if(NOT header MATCHES "${only_by_path}")
         string(APPEND umbrella "#include <axle/${header}>\n")
     endif()
 endforeach()
@@ -64,7 +79,8 @@ if(complaints)
                         "include less, or let them begin with `// Private to ...`")
 endif()
 
-write_changed(${TO}/axle/axle.h "// All of Axle but the raw kernels, which are <axle/kernels/...>.
+write_changed(${TO}/axle/axle.h "// The headers that programs use most. Others, such as the raw kernels in <axle/kernels/...>, are
+// included by their path.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -73,7 +89,7 @@ write_changed(${TO}/axle/axle.h "// All of Axle but the raw kernels, which are <
 
 ${umbrella}")
 
-# Removes headers that are no longer public.
+# Removes copies of headers that are no longer public.
 file(GLOB_RECURSE there RELATIVE ${TO}/axle ${TO}/axle/*)
 list(REMOVE_ITEM there ${headers} axle.h)
 foreach(header IN LISTS there)

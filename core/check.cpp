@@ -6,7 +6,7 @@
 namespace axle {
 namespace {
 
-// Returns the category of a dtype, in the order bool < integer < floating.
+// Returns the category of a dtype as a number, in the order bool < integer < floating.
 int category(DType t) {
     if (is_floating(t)) return 2;
     return t == DType::boolean ? 0 : 1;
@@ -51,8 +51,9 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 void check_in_place(const char* op, const Tensor& x) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (grad_enabled() && x.requires_grad())
-        throw UsageError(str(op, ": in place on a tensor that requires a gradient: ", x.shape(),
-                             "; use the op that returns a new tensor, or a NoGrad scope"));
+        throw UsageError(
+            str(op, ": a tensor that requires a gradient can't be changed in place: ", x.shape(),
+                "; use the op that returns a new tensor, or a NoGrad scope"));
 }
 
 std::int64_t checked_bytes(const Shape& shape, DType dtype) {

@@ -1,5 +1,5 @@
-// Argument checks shared by the ops. Each throws the error named in its comment; messages start
-// with the op's name.
+// Argument checks shared by the ops. The comment of each check names the error that it throws;
+// messages start with the op's name.
 #pragma once
 
 #include <initializer_list>
@@ -8,30 +8,30 @@
 
 namespace axle {
 
-// Returns the device of the tensors. Throws UsageError if one is undefined, DeviceError if devices
-// differ.
+// Returns the device of the tensors. Throws UsageError if a tensor is undefined, and DeviceError if
+// the tensors are on different devices.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
 // Throws DTypeError unless x is f64, f32, f16 or bf16.
 void check_floating(const char* op, const Tensor& x);
 // Throws DTypeError unless the index is i64 or i32.
 void check_index_dtype(const char* op, const Tensor& index);
-// Throws DTypeError if the dtype is for storage only and arithmetic does not support it.
+// Throws DTypeError if the dtype of x is a storage dtype, which arithmetic does not support.
 void check_compute(const char* op, const Tensor& x);
-// Throws DTypeError unless dtypes are equal.
+// Throws DTypeError unless a and b have the same dtype.
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
-// Throws UsageError if writing to x in place would change recorded history.
+// Throws UsageError if writing to x would change recorded history.
 void check_in_place(const char* op, const Tensor& x);
 
 // Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
 // Returns the result dtype by PyTorch's promotion rules. The categories are bool < integer <
-// floating. Within a category the wider dtype wins; f16 with bf16 gives f32. A 0-d tensor only
-// raises the category.
+// floating. Within a category the result is the wider dtype, but f16 with bf16 gives f32. A 0-d
+// tensor changes the result only if its category is higher.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
-// Returns the dtype promoted with a number: a floating number turns integer dtypes into f32;
-// otherwise the tensor's dtype is kept.
+// Returns the result dtype for a tensor of dtype a and a number. A floating number turns integer
+// dtypes into f32; otherwise the result is a.
 DType promote(DType a, Scalar b);
 
 }  // namespace axle

@@ -1,12 +1,12 @@
 // NVIDIA GPUs: devices, streams, events and device memory.
 //
 // Each device has a default stream that all threads use unless a StreamGuard selects another one.
-// Work queued on a stream runs in order and asynchronously. Reading a value (item(), to(cpu)) and
-// synchronize() wait for the stream. Errors that a kernel finds in its data, such as an index out
-// of range, are thrown by these calls, or immediately after the op if the environment has
-// AXLE_CUDA_SYNC=1.
+// Work queued on a stream runs in order and asynchronously. synchronize(), and functions that read
+// a value (item(), to(cpu)), wait for the stream. They also throw the errors that kernels find in
+// their data, such as an index out of range. If the environment contains AXLE_CUDA_SYNC=1, these
+// errors are thrown immediately after the op.
 //
-// In builds without CUDA, the queries work, synchronize() and empty_cache() do nothing, and
+// In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
 // statistics are zero. Stream, Event and the functions that use them are not defined.
 #pragma once
 
@@ -34,22 +34,22 @@ struct DeviceProperties {
     std::string name;
     int major = 0, minor = 0;  // compute capability
     int multi_processor_count = 0;
-    std::int64_t total_memory = 0, l2_cache_size = 0;  // bytes
+    std::int64_t total_memory = 0, l2_cache_size = 0;  // in bytes
 };
-// Throws DeviceError if the device does not exist.
+// Returns the properties of a GPU. Throws DeviceError if the device does not exist.
 DeviceProperties get_device_properties(int device = 0);
 
-// Returns (name, path) for each NVIDIA library that is opened on first use. If a library is
-// missing, the path is replaced by "not found: " and the locations searched. Empty in builds
-// without CUDA.
+// Returns (name, path) for each NVIDIA library that Axle opens on first use. If a library is
+// missing, the path is "not found: " followed by the locations that were searched. The result is
+// empty in builds without CUDA.
 std::vector<std::pair<std::string, std::string>> find_libraries();
 
-// Waits for all streams of the device and throws errors that kernels reported. Does nothing without
-// CUDA.
+// Waits for all streams of the device and throws the errors that kernels reported. Does nothing in
+// builds without CUDA.
 void synchronize(int device = 0);
 
-// A CUDA stream, which is a queue of work that is ordered with other streams only through events.
-// Copies of this handle refer to the same stream.
+// A CUDA stream: a queue of work. Only events order the work of different streams. Copies of this
+// handle refer to the same stream.
 class Stream {
   public:
     // Creates a stream. A lower number means a higher priority; 0 is the default.
@@ -57,11 +57,12 @@ class Stream {
 
     int device() const;
     CUstream_st* handle() const;
-    // Waits until all queued work is done.
+    // Waits until all work queued on this stream is done.
     void synchronize() const;
-    // Returns whether all queued work is done.
+    // Returns whether all work queued on this stream is done.
     bool query() const;
-    // Makes work queued here later wait for the work that `other` holds now.
+    // Makes work that is later queued on this stream wait for the work that is now queued on
+    // `other`.
     void wait_stream(const Stream& other) const;
     friend bool operator==(const Stream&, const Stream&) = default;
 
@@ -76,7 +77,7 @@ class Stream {
 Stream current_stream(int device = 0);
 Stream default_stream(int device = 0);
 
-// Makes a stream the current one of its device on this thread while the guard exists.
+// Makes a stream the current stream of its device on this thread while the guard exists.
 class StreamGuard {
   public:
     explicit StreamGuard(const Stream& stream);
@@ -91,16 +92,17 @@ class StreamGuard {
 // A CUDA event, which marks a position in a stream. Copies of this handle refer to the same event.
 class Event {
   public:
-    // Events without timing cost less. An event that was never recorded counts as done.
+    // Creates an event. Events without timing cost less. An event that was never recorded counts as
+    // done.
     explicit Event(bool timing = false);
 
     void record(const Stream& stream) const;
-    // Makes work queued on the stream later wait for this event.
+    // Makes work that is later queued on the stream wait for this event.
     void wait(const Stream& stream) const;
     void synchronize() const;
     bool query() const;
-    // Returns the milliseconds from this event to `end`. Both must be recorded with timing and be
-    // done.
+    // Returns the time from this event to `end` in milliseconds. Both events must have been created
+    // with timing, recorded and done.
     double elapsed_time(const Event& end) const;
 
   private:
@@ -108,13 +110,13 @@ class Event {
     std::shared_ptr<State> state_;
 };
 
-// --- device memory; the functions mirror host_memory (core/memory/memory.h)
+// --- device memory; the functions are those of host_memory (core/memory/memory.h)
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);
-// Returns cached blocks that no stream uses to the driver.
+// Returns the cached blocks that no stream uses to the driver.
 void empty_cache(int device = 0);
-// Limits the reserved bytes; allocations above the limit throw OutOfMemory. 0 means no limit.
+// Limits the reserved bytes; 0 means no limit. Allocations above the limit throw OutOfMemory.
 void set_memory_limit(std::int64_t bytes, int device = 0);
 
 }  // namespace axle::cuda

@@ -23,8 +23,8 @@ Device Device::parse(std::string_view text) {
         throw DeviceError(
             str("device: ", axle::cuda::why_unavailable(), ": '", text, "'; use cpu"));
     if (index >= axle::cuda::device_count())
-        throw DeviceError(str("device: there is no such GPU: '", text, "'; this machine has ",
-                              axle::cuda::device_count()));
+        throw DeviceError(str("device: the GPU does not exist: '", text, "'; this machine has ",
+                              axle::cuda::device_count(), " GPUs"));
     return Device::cuda(index);
 }
 
@@ -33,9 +33,10 @@ namespace cuda {
 
 bool is_available() noexcept { return false; }
 int device_count() noexcept { return 0; }
-std::string why_unavailable() { return "this build has no CUDA"; }
+std::string why_unavailable() { return "this build of Axle has no CUDA support"; }
 DeviceProperties get_device_properties(int device) {
-    throw DeviceError(str("cuda: there is no GPU ", device, ": ", why_unavailable()));
+    throw DeviceError(
+        str("get_device_properties: cuda:", device, " is not available: ", why_unavailable()));
 }
 std::vector<std::pair<std::string, std::string>> find_libraries() { return {}; }
 void synchronize(int) {}

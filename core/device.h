@@ -1,4 +1,4 @@
-// Device: the CPU, a GPU or "meta".
+// Device: the CPU, a GPU or the meta device.
 #pragma once
 
 #include <ostream>
@@ -14,11 +14,11 @@ struct Device {
 
     static constexpr Device cpu() { return {Type::cpu, 0}; }
     static constexpr Device cuda(int index = 0) { return {Type::cuda, index}; }
-    // Returns the device of tensors with shape and dtype but no memory. Operations on it check
-    // their arguments but compute nothing.
+    // Returns the meta device, whose tensors have a shape and a dtype but no memory. Operations on
+    // them check their arguments but compute nothing.
     static constexpr Device meta() { return {Type::meta, 0}; }
-    // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for other text and DeviceError if
-    // this build or machine lacks the device.
+    // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for any other text, and
+    // DeviceError if this build does not support the device or this machine does not have it.
     static Device parse(std::string_view text);
 
     bool is_cpu() const { return type == Type::cpu; }

@@ -6,47 +6,50 @@
 
 namespace axle {
 
-// Values [...] in f8_e4m3 or f8_e5m2, and scale [2] in f32: the factor that the values were
-// multiplied by, and its inverse.
+// A tensor of 8-bit floats with its scale. values [...] is f8_e4m3 or f8_e5m2. scale [2] is f32:
+// the factor by which the values were multiplied, and its inverse.
 struct Float8Tensor {
     Tensor values, scale;
 };
 
-// Returns whether the device has fp8 matrix products: GPUs with compute capability 8.9 or higher.
+// Returns whether the device has fp8 matrix products, which need a GPU with compute capability 8.9
+// or higher.
 bool has_float8(Device device);
 // Returns the largest finite number of f8_e4m3 or f8_e5m2.
 float float8_range(DType dtype);
 
-// Returns x * scale[0], rounded to nearest and saturated, contiguous. If `largest` (0-d, f32) is
-// defined, it becomes max(largest, max|x|). Throws DTypeError unless x is floating and dtype is an
-// fp8 type.
+// Returns x * scale[0], rounded to nearest, saturated and contiguous. If `largest` (0-d, f32) is
+// defined, it is set to max(largest, max|x|). Throws DTypeError unless x is floating and dtype is
+// an fp8 type.
 Float8Tensor to_float8(const Tensor& x, DType dtype, const Tensor& scale, const Tensor& largest);
-// Computes the scale from x: its largest absolute element maps to the largest finite number. With
-// power_of_two the scale is rounded to a power of two.
+// Converts x with a scale computed from x: the largest absolute element becomes the largest finite
+// number of dtype. If power_of_two is true, the scale is rounded down to a power of two.
 Float8Tensor to_float8(const Tensor& x, DType dtype, bool power_of_two = false);
-// Returns the values converted to f32, without applying the scale.
+// Returns the values converted to f32. The scale is not applied.
 Tensor float8_values(const Tensor& values);
-// Returns the transposed matrix as a contiguous copy.
+// Returns the transpose of the matrix x as a contiguous copy, with the same scale.
 Float8Tensor transposed(const Float8Tensor& x);
 
 struct Float8MatmulOptions {
-    DType dtype = bf16;    // dtype of the result: bf16, f16 or f32
-    bool fast = false;     // allow less exact sums on GPUs that gain from them
-    bool emulate = false;  // compute in f32; also used on devices without fp8 products
+    DType dtype = bf16;    // bf16, f16 or f32
+    bool fast = false;     // if true, GPUs may compute faster with less exact sums
+    bool emulate = false;  // if true, computes in f32, as on devices without fp8 products
 };
-// Returns a b^T with the scales removed: a [M, K], b [N, K]. Throws ShapeError.
+// Returns a b^T with the scales removed. a is [M, K] and b is [N, K]. Throws ShapeError if the
+// shapes do not match.
 Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
-// The rule for delayed scaling of three tensors from the largest elements of previous steps. It
-// uses history [length, 3] and scales [3, 2], both f32 (see kernels/ops/quantize.h).
+// The parameters of delayed scaling, which computes the scales of three tensors from the largest
+// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32 (see
+// kernels/ops/quantize.h).
 struct Float8History {
     bool most_recent = true;
     double margin = 0;
     DType dtypes[3] = {};
     bool rescales = true;
 };
-// Ends a step. Updates the scales from the history and starts a new row of the history.
+// Updates the scales from the history at the end of a step, and starts a new row of the history.
 void update_float8_scales(const Float8History& rule, Tensor& history, Tensor& scales);
 
 }  // namespace axle

@@ -1,12 +1,12 @@
-// Private to the library: checks whether a process can fork and compute in both processes.
+// Private to the library: checks whether a process can fork and then compute in parent and child.
 #pragma once
 
 #include <string>
 
 namespace axle {
 
-// Returns which state of this process would not survive a fork: "a thread pool", "a CUDA context",
-// or "" if there is none.
+// Returns the name of state in this process that a fork would break, "a thread pool" or "a CUDA
+// context", or "" if there is none.
 std::string fork_unsafe_state();
 
 }  // namespace axle

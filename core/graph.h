@@ -9,13 +9,13 @@
 //     x.copy_(batch); graph.replay(); // y contains the new result
 //
 // A replay uses the memory addresses of the capture, so copy new input into the original tensors.
-// Tensors created during the capture come from a private pool that the graph owns. Random numbers
-// differ between replays exactly as they would without a graph: each replay consumes its part of
-// the default generator's stream.
+// Tensors created during the capture are allocated from a private pool that the graph owns. Each
+// replay draws the next random numbers of the default generator, the same numbers as without a
+// graph.
 //
-// Run the work once or twice before the capture, because what is set up on first use (library
-// plans, caches) cannot be captured. Reading GPU memory, for example with item(), throws UsageError
-// during a capture.
+// Run the work once or twice before the capture, because initialization on first use (library
+// plans, caches) cannot be captured. During a capture, functions that read GPU memory, such as
+// item(), throw UsageError.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace axle {
 
-// A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. Defined
-// only in builds with CUDA.
+// A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. It is
+// defined only in builds with CUDA.
 class Graph {
   public:
     explicit Graph(int device = 0);
@@ -45,10 +45,10 @@ class Graph {
     std::unique_ptr<State> state_;
 };
 
-// Captures this thread's work for the graph's device, from construction until end(). If the scope
-// is left without end(), for example by an exception, the capture is discarded and the graph stays
-// empty. Throws UsageError if the graph was already captured or this thread has another capture
-// open.
+// Captures this thread's work on the graph's device, from construction until end(). If the object
+// is destroyed before end(), for example by an exception, the capture is discarded and the graph
+// stays empty. Throws UsageError if the graph was already captured or if another capture is active
+// on this thread.
 class GraphCapture {
   public:
     explicit GraphCapture(Graph& graph);
@@ -66,9 +66,9 @@ class GraphCapture {
     bool open_ = false;
 };
 
-// Returns whether this thread is capturing a graph. Always false in builds without CUDA.
+// Returns whether this thread is capturing a graph, which is always false in builds without CUDA.
 bool is_capturing();
-// Returns the unique id of this thread's open capture, or 0 if there is none.
+// Returns the unique id of this thread's active capture, or 0 if there is none.
 std::uint64_t capture_id();
 
 }  // namespace axle

@@ -1,4 +1,4 @@
-// Private to the library: a list of hooks.
+// Private to the library: a thread-safe list of hooks.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace axle {
 
-// A list of hooks. Thread-safe.
+// A list of functions to call. Thread-safe.
 template <class Hook>
 class HookList {
   public:
-    // Returns a function that removes the hook. It can be called repeatedly, and after the list was
-    // destroyed.
+    // Adds a hook and returns a function that removes it. That function can be called several
+    // times, and after the list was destroyed.
     std::function<void()> add(Hook hook) {
         const std::lock_guard lock(hooks_->mutex);
         const std::uint64_t id = ++hooks_->last_id;
@@ -28,7 +28,8 @@ class HookList {
             hooks->by_id.erase(id);
         };
     }
-    // Returns copies in the order of registration, so that a hook can remove itself when called.
+    // Returns copies of the hooks in the order of registration. A hook can remove itself when it is
+    // called.
     std::vector<Hook> all() const {
         const std::lock_guard lock(hooks_->mutex);
         std::vector<Hook> copies;

@@ -11,15 +11,15 @@ namespace axle {
 
 // Returns this thread's CPU context.
 kernels::Cpu& cpu_context();
-// Returns this thread's context for the GPU's current stream (core/cuda.h). Throws DeviceError if
-// there is no such GPU.
+// Returns this thread's context for the current stream of a GPU (core/cuda.h). Throws DeviceError
+// if the GPU does not exist.
 kernels::Cuda& cuda_context(int device);
-// With AXLE_CUDA_SYNC=1, waits for the kernels of an op on a GPU and throws the errors that they
-// reported. Called after the kernels were launched.
+// Does nothing unless AXLE_CUDA_SYNC=1. Then waits for the kernels of an op and throws the errors
+// that they reported. Called after the kernels were launched.
 void check_after_launch(kernels::Cuda& on);
 
-// Calls f(context) with the device's context; does nothing on meta. Masks floating-point traps,
-// because the program may have unmasked them.
+// Calls f(context) with the device's context, or does nothing on the meta device. Disables
+// floating-point traps during the call, because the program may have enabled them.
 template <class F>
 void launch(Device device, F&& f) {
     if (device.is_cpu()) {
@@ -35,7 +35,8 @@ void launch(Device device, F&& f) {
 #endif
 }
 
-// Like launch() for ops that exist only on the CPU. Throws DeviceError on a GPU.
+// Calls f(context) as launch() does, for ops that exist only on the CPU. Throws DeviceError on a
+// GPU.
 template <class F>
 void launch_cpu(const char* op, Device device, F&& f) {
     if (device.is_cuda()) throw DeviceError(str(op, ": no kernel for ", device, ", use the CPU"));

@@ -10,18 +10,19 @@
 namespace axle {
 namespace {
 
-// A private type, because a shared library that embeds Axle exports std::make_shared's
-// instantiations for std types.
+// A log sink in a type of Axle. A shared library that embeds Axle exports the instantiations of
+// std::make_shared for std types, but not for this type.
 struct SharedSink {
     LogSink call;
 };
 
 struct Sink {
     std::mutex mutex;
-    std::shared_ptr<const SharedSink> current;  // null is the default
+    std::shared_ptr<const SharedSink> current;  // null if the default sink is used
 };
 
-// Returns the sink, which is never destroyed because destructors of static objects can still log.
+// Returns the state of the log. It is never destroyed because destructors of static objects can
+// still log.
 Sink& sink() {
     static Sink& the = *new Sink;
     return the;
@@ -44,7 +45,7 @@ const char* prefix_of(LogLevel level) {
     return "axle: ";
 }
 
-// Writes the line with one call, so that lines of several threads do not mix.
+// Writes the line with one call, so that lines of several threads are not mixed.
 void print(LogLevel level, std::string_view text) {
     if (level < printed) return;
     const std::string line = str(prefix_of(level), text, '\n');
@@ -71,7 +72,7 @@ void log_text(LogLevel level, std::string_view text) noexcept {
         }
         sink_ref ? sink_ref->call(level, text) : print(level, text);
     } catch (...) {
-        // The error is dropped, because it cannot be reported anywhere.
+        // The error is ignored, because there is no other way to report it.
         return;
     }
 }

@@ -13,22 +13,22 @@ namespace axle {
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
-// Receives one message without a line end. Called on the thread that logs, so calls can be
-// concurrent. Exceptions thrown by a sink are swallowed.
+// Receives one message without a line end. It is called on the thread that logs, so calls can be
+// concurrent. Exceptions thrown by a sink are ignored.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Sets the lowest level that the default sink prints, for the whole process. Initially warning.
+// Sets the lowest level that the default sink prints, for all threads. It is initially warning.
 void set_log_level(LogLevel level) noexcept;
 
 // Replaces the sink of the process. An empty sink restores the default, which writes one line to
-// stderr for each message of the log level or above. A concurrent call can still finish in the old
+// stderr for each message of the log level or above. A concurrent log call can still use the old
 // sink.
 void set_log_sink(LogSink sink);
 
 // Sends a message to the sink. Can be called from any thread, also from within a sink.
 void log_text(LogLevel level, std::string_view text) noexcept;
 
-// Logs the concatenated parts: log(LogLevel::warning, "tracker '", name, "': ", reason)
+// Logs the concatenated parts: log(LogLevel::warning, "tracker '", name, "': ", reason).
 template <class... Parts>
 void log(LogLevel level, const Parts&... parts) noexcept {
     try {
@@ -42,19 +42,19 @@ void log(LogLevel level, const Parts&... parts) noexcept {
 // old checkpoint that cannot be removed.
 enum class ErrorPolicy : std::uint8_t {
     report,  // log a warning and continue
-    raise,   // throw; code that cannot throw, such as destructors, reports instead
+    raise,   // throw; code that cannot throw (destructors) reports instead
     ignore,  // do nothing
 };
 
-// Set and return the policy of the process, initially report.
+// Set and return the error policy of the process, which is initially report.
 void set_error_policy(ErrorPolicy policy) noexcept;
 ErrorPolicy error_policy() noexcept;
 
-// Handles an exception by the error policy: logs the parts of `before`, the exception's text and
-// `after` as a warning, or rethrows the exception.
+// Handles an exception by the error policy. If the policy is report, logs the parts of `before`,
+// the exception's text and `after` as a warning. If it is raise, rethrows the exception.
 void report_error(const std::exception_ptr& error,
                   std::initializer_list<std::string_view> before = {}, std::string_view after = {});
-// Like report_error(), for code that must not throw: `raise` is treated as `report`.
+// Handles an exception like report_error() in code that must not throw: raise is treated as report.
 void report_error_noexcept(const std::exception_ptr& error,
                            std::initializer_list<std::string_view> before = {},
                            std::string_view after = {}) noexcept;

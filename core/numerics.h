@@ -5,14 +5,15 @@
 
 namespace axle {
 
-// Restricts ops to algorithms that give the same bits in every run on one kind of machine. An op
-// without such an algorithm throws UsageError. CPU ops are always deterministic. Off by default.
+// Sets whether ops use only algorithms that give the same bits in every run on one kind of machine.
+// An op without such an algorithm throws UsageError. CPU ops are always deterministic. The default
+// is false.
 void use_deterministic_algorithms(bool on);
 bool are_deterministic_algorithms_enabled();
 
-// How a GPU multiplies f32 matrices: "highest" computes in f32 (the default), "high" rounds the
-// operands to TF32 (10 mantissa bits, f32's range), which is several times faster. Same names as in
-// PyTorch.
+// How a GPU multiplies f32 matrices, with the names of PyTorch. `highest` computes in f32 (the
+// default). `high` rounds the operands to TF32 (10 mantissa bits, f32's range), which is several
+// times faster.
 enum class MatmulPrecision : std::uint8_t { highest, high };
 void set_float32_matmul_precision(MatmulPrecision precision);
 MatmulPrecision get_float32_matmul_precision();

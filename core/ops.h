@@ -1,8 +1,8 @@
 // All tensor operations by family. The file in core/ops/ that implements a family is named in
 // parentheses.
 //
-// The following rules apply to all ops. Operands are on one device (DeviceError); dtypes are
-// promoted as in PyTorch; dimensions can be negative; errors name the op and the operands. Results
+// The following rules apply to all ops. Operands must be on one device (DeviceError). Dtypes are
+// promoted as in PyTorch. Dimensions can be negative. Errors name the op and the operands. Results
 // are new tensors, unless the comment of the op contains "view".
 #pragma once
 
@@ -19,7 +19,7 @@ namespace axle {
 
 // --- creation (create.cpp)
 Tensor empty(const Shape& shape, TensorOptions options = {});
-Tensor empty_like(const Tensor& x);  // contiguous
+Tensor empty_like(const Tensor& x);  // returns a contiguous tensor
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
@@ -40,27 +40,27 @@ Tensor randn(const Shape& shape, TensorOptions options = {});
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                TensorOptions options = {i64});
 Tensor dropout(const Tensor& x, double p, bool training = true);
-// Draws `samples` indices (i64) from weights [..., n] >= 0: returns [..., samples]. Without
-// replacement by default.
+// Draws indices (i64) [..., samples] from weights [..., n] >= 0, with probabilities proportional to
+// the weights. Without replacement by default.
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false);
 
 // --- dtype, device, layout (convert.cpp)
 Tensor to(const Tensor& x, DType dtype);  // returns x itself if nothing changes
-// Copies to another device. A copy to a GPU is queued on the current stream. With non_blocking the
-// call does not wait for a copy from pinned memory; do not write to the source before the copy is
-// done. A copy to the CPU always waits.
+// Copies x to another device. A copy to a GPU is queued on the current stream. If x is in pinned
+// memory and non_blocking is true, the call does not wait for this copy; do not write to x before
+// the copy is done. A copy to the CPU always waits.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 
-// --- views: no copy unless noted (view.cpp; split, chunk, cat and stack: cat.cpp)
+// --- views: no copy unless stated (view.cpp; split, chunk, cat and stack: cat.cpp)
 Tensor view(const Tensor& x,
-            const Shape& shape);  // one size may be -1; ShapeError if a copy is needed
-Tensor reshape(const Tensor& x, const Shape& shape);  // copies if it must
+            const Shape& shape);  // one size can be -1; throws ShapeError if a copy is needed
+Tensor reshape(const Tensor& x, const Shape& shape);  // copies if needed
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
 Tensor permute(const Tensor& x, const Dims& order);
-Tensor expand(const Tensor& x, const Shape& shape);  // -1 keeps a size
+Tensor expand(const Tensor& x, const Shape& shape);  // -1 does not change a size
 Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
@@ -70,16 +70,16 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);
-Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);    // copies
-Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);  // copies
-// Reverses broadcasting: sums x over the repeated dimensions to `shape`.
+Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim = 0);    // copies the elements
+Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim = 0);  // copies the elements
+// Reverses broadcasting: sums x over the repeated dimensions and returns a tensor of `shape`.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 // --- arithmetic (arithmetic.cpp)
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
-Tensor div(const Tensor& a, const Tensor& b);  // true division
+Tensor div(const Tensor& a, const Tensor& b);  // true division, also for integers
 Tensor add(const Tensor& a, Scalar b);
 Tensor sub(const Tensor& a, Scalar b);
 Tensor mul(const Tensor& a, Scalar b);
@@ -88,7 +88,7 @@ Tensor sub(Scalar a, const Tensor& b);
 Tensor div(Scalar a, const Tensor& b);
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor pow(const Tensor& a, Scalar exponent);
-Tensor maximum(const Tensor& a, const Tensor& b);  // ties share the gradient equally
+Tensor maximum(const Tensor& a, const Tensor& b);  // equal elements share the gradient
 Tensor minimum(const Tensor& a, const Tensor& b);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -130,100 +130,105 @@ Tensor rsqrt(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
-enum class Gelu : std::uint8_t { erf, tanh };  // exact, or GPT-2's approximation
+enum class Gelu : std::uint8_t { erf, tanh };  // exact formula, or GPT-2's approximation
 Tensor gelu(const Tensor& x, Gelu form = Gelu::erf);
 Tensor silu(const Tensor& x);
-Tensor softsign(const Tensor& x);  // x / (1 + |x|)
+Tensor softsign(const Tensor& x);  // computes x / (1 + |x|)
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 
 // --- reductions; an empty list of dims means all (reduce.cpp)
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);  // bool and ints to i64
+Tensor sum(const Tensor& x, const Dims& dims = {},
+           bool keepdim = false);  // bool and integers give i64
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor max(const Tensor& x, const Dims& dims = {},
-           bool keepdim = false);  // ties share the gradient
+           bool keepdim = false);  // equal elements share the gradient
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);  // the first of ties
+Tensor argmax(const Tensor& x, std::int64_t dim, bool keepdim = false);  // the first maximum
 Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
-// Returns the variance. correction = 1 divides by n - 1, which is PyTorch's default.
+// Returns the variance over dims. The sum of squares is divided by n - correction; the default of 1
+// is PyTorch's.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 // Returns the cumulative sum along dim (scan.cpp); bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
-// Returns the cumulative product along dim; bool and integers give i64. The gradient is exact if x
-// has zeros.
+// Returns the cumulative product along dim; bool and integers give i64. The gradient is exact even
+// if x contains zeros.
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- indexing; indices are i64 or i32 (index.cpp)
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
-// Returns a copy of x with src added at index along dim. Repeated indices accumulate in order.
+// Returns a copy of x to which src is added at index along dim. Repeated indices accumulate in
+// order.
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
-// Returns the rows of weight [n, width] at ids [...]: [..., width]. Row padding_idx gets no
-// gradient.
+// Returns the rows of weight [n, width] selected by ids [...], as [..., width]. The gradient of row
+// padding_idx is zero.
 Tensor embedding(const Tensor& ids, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
 Tensor one_hot(const Tensor& ids, std::int64_t classes);
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
-// Returns the k largest (or smallest) elements along dim, sorted, and their i64 indices. Among
-// equal elements the lower index comes first.
+// Returns the k largest (or smallest) elements along dim, sorted, and their i64 indices. If
+// elements are equal, the lower index is first.
 std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1,
                                bool largest = true);
-// Returns all elements along dim sorted, and their i64 indices. NaN sorts as larger than every
-// number. Always stable, in both directions.
+// Returns all elements along dim, sorted, and their i64 indices. NaN is larger than every number.
+// The sort is stable in both directions.
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
-// Multiplies 1-d and 2-d operands as PyTorch does. Further dimensions are batches, which broadcast.
+// Returns the matrix product of a and b. 1-d and 2-d operands are multiplied as in PyTorch. All
+// other dimensions are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
-// Returns activation(x weight^T + bias): x [..., in], weight [out, in], bias [out] or undefined.
+// Returns activation(x weight^T + bias). x is [..., in], weight is [out, in], and bias is [out] or
+// undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               Activation activation = Activation::none);
-// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2). Backward is fused: the
-// product that computes the hidden gradient applies the activation's derivative while writing.
+// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2). Its backward pass is
+// fused: the product that computes the hidden gradient also applies the activation's derivative.
 Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
                     const Tensor& weight2, const Tensor& bias2, Activation activation);
 
 // --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp)
 struct Conv2dOptions {
     Size2 stride = 1;
-    Size2 padding = 0;  // zeros on both sides
+    Size2 padding = 0;  // zeros added on both sides
     Size2 dilation = 1;
     std::int64_t groups = 1;
 };
-// Convolves x [N, C, H, W] with weight [out, C / groups, kernel h, kernel w] and adds bias [out],
-// which can be undefined.
+// Returns the convolution of x [N, C, H, W] with weight [out, C / groups, kernel h, kernel w], plus
+// bias [out], which can be undefined.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 struct ConvTranspose2dOptions {
     Size2 stride = 1;
-    Size2 padding = 0;  // removed from both sides of the result
-    Size2 output_padding =
-        0;  // added to the end of the result; less than the stride or the dilation
+    Size2 padding = 0;         // removed from both sides of the result
+    Size2 output_padding = 0;  // added to the end of the result; below the stride or dilation
     std::int64_t groups = 1;
     Size2 dilation = 1;
 };
-// Computes the gradient of conv2d with respect to its input. weight is [C, out / groups, kernel h,
-// kernel w].
+// Returns the transposed convolution of x [N, C, H, W], which is the gradient of conv2d with
+// respect to its input. bias [out] is added and can be undefined. weight is [C, out / groups,
+// kernel h, kernel w].
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
 // --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp)
 Tensor softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
-// Normalizes over the last dimension; weight and bias are [width] or undefined.
+// Returns x normalized over the last dimension. weight and bias are [width] or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
-// Normalizes x [N, C, ...] over all dimensions but C; weight and bias are [C] or undefined. In
-// training it uses the batch statistics and moves running_mean and running_var towards them by
-// `momentum` (with the unbiased variance); otherwise it uses the running statistics.
+// Returns x [N, C, ...] normalized over all dimensions but C. weight and bias are [C] or undefined.
+// If training is true, it uses the batch statistics and moves running_mean and running_var towards
+// them by `momentum` (with the unbiased variance). Otherwise it uses the running statistics.
 Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);
-// Normalizes x [N, C, ...] over each of `groups` groups of channels and all later dimensions;
-// weight and bias are [C] or undefined.
+// Returns x [N, C, ...] normalized over each of `groups` groups of channels and all dimensions
+// after C. weight and bias are [C] or undefined.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
@@ -232,21 +237,23 @@ struct MaxPoolOptions {
     std::optional<Size2> stride = {};  // defaults to the kernel size
     Size2 padding = 0;                 // at most half the kernel; padding is never the maximum
     Size2 dilation = 1;
-    bool ceil_mode = false;  // rounds the output size up: the last window can extend past the input
+    bool ceil_mode = false;  // rounds output sizes up; the last window can be incomplete
 };
 Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
-// Also returns the position h * W + w of each maximum in its plane (i64), the first one of ties.
+// Returns the maxima, and the position h * W + w of each maximum in its plane (i64). If several
+// elements are the maximum, it is the position of the first one.
 std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
                                                   const MaxPoolOptions& options = {});
 struct AvgPoolOptions {
     std::optional<Size2> stride = {};  // defaults to the kernel size
     Size2 padding = 0;                 // at most half the kernel
     bool ceil_mode = false;
-    bool count_include_pad = true;  // divide by the window size including padding
+    bool count_include_pad = true;  // whether the divisor includes padding
     std::optional<std::int64_t> divisor_override = {};
 };
 Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options = {});
-// Divides the planes into size.h by size.w windows of (almost) equal size.
+// Return the mean or the maximum of each of size.h by size.w windows of (almost) equal size, which
+// divide each plane of x.
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
@@ -259,35 +266,35 @@ struct Scale2 {
     constexpr Scale2(double height, double width) : h(height), w(width) {}
 };
 struct InterpolateOptions {
-    std::optional<Size2> size = {};           // the output size, or
-    std::optional<Scale2> scale_factor = {};  // its ratio to the input size, rounded down
+    std::optional<Size2> size = {};           // output size; set this or scale_factor
+    std::optional<Scale2> scale_factor = {};  // ratio of output to input size, rounded down
     Interpolation mode = Interpolation::nearest;
-    bool align_corners = false;  // keep the centers of the corner pixels in place; bilinear only
+    bool align_corners = false;  // keeps the centers of the corner pixels; bilinear only
 };
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)
 enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
-// Pads x. `padding` is (before, after) for the last dimension, then for the second to last, and so
-// on. Negative numbers crop.
+// Returns x with padding. `padding` is (before, after) for the last dimension, then for the second
+// to last, and so on. Negative numbers remove elements.
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
-Tensor flip(const Tensor& x, const Dims& dims);  // copies
+Tensor flip(const Tensor& x, const Dims& dims);  // copies the elements
 
 // --- attention (attention.cpp)
 struct AttentionOptions {
-    Tensor mask = {};  // boolean (true attends) or floating (added), broadcast to [B, H, Tq, Tk]
-    double dropout_p = 0;              // 0 outside training
-    bool causal = false;               // query i sees keys j <= i, as in PyTorch
-    std::optional<double> scale = {};  // defaults to 1 / sqrt(head dim)
+    Tensor mask = {};      // bool (true: attend) or floating (added); broadcast to [B, H, Tq, Tk]
+    double dropout_p = 0;  // must be 0 outside training
+    bool causal = false;   // query i attends to keys j <= i, as in PyTorch
+    std::optional<double> scale = {};  // default: 1 / sqrt(D)
 };
-// Computes attention. q is [B, H, Tq, D], k and v are [B, G, Tk, D], where H is a multiple of G
-// (grouped queries). Returns [B, H, Tq, D]. Memory is linear in T. A row that attends to nothing is
-// zero.
+// Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is
+// a multiple of G (grouped queries). Returns [B, H, Tq, D]. Memory is linear in Tq and Tk. The
+// result of a query that can attend to no key is zero.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
-// Rotates the pairs (i, i + D/2) of x [..., T, D] by position * base^(-2i/D), as in Llama. Row t
-// has position `offset + t`.
+// Rotates the pairs (i, i + D/2) of x [..., T, D] by the angle position * base^(-2i/D), as in
+// Llama. Row t has the position offset + t.
 Tensor rotary_embedding(const Tensor& x, double base = 10000, std::int64_t offset = 0);
 
 // --- losses (loss.cpp)
@@ -295,23 +302,23 @@ enum class Reduction : std::uint8_t { none, mean, sum };
 struct CrossEntropyOptions {
     std::int64_t ignore_index = -100;
     double label_smoothing = 0;
-    Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
+    Reduction reduction = Reduction::mean;  // the mean is over all targets except ignore_index
 };
-// Returns the cross entropy of logits [N, C] and class indices targets [N]. Reduction::none returns
-// [N].
+// Returns the cross entropy of logits [N, C] and class indices targets [N]. The result is 0-d, or
+// [N] with Reduction::none.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
-// Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits: x [N, K],
-// weight [C, K]. Reduction is mean or sum.
+// Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K]
+// and weight is [C, K]. The reduction must be mean or sum.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
 // --- recomputation (checkpoint.cpp)
-// Returns f(inputs) and keeps only the inputs: backward runs f again to compute what its ops would
-// have saved. Random state, autocast and grad mode are restored, so result and gradients are
-// bit-identical. f must be a pure function of its inputs and of parameters, because it runs twice;
-// running statistics would be updated twice, as in PyTorch.
+// Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the
+// tensors that its ops would have saved. Random state, autocast and grad mode are restored, so
+// result and gradients are bit-identical. f must be a pure function of its inputs and of
+// parameters, because it runs twice. As in PyTorch, running statistics would be updated twice.
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 

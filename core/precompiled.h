@@ -1,5 +1,6 @@
-// Private to core: headers that nearly every source of the layers core to accel includes, compiled
-// once if AXLE_PRECOMPILE is ON. Sources include what they use all the same.
+// Private to core: the headers that nearly every source of the layers from core to accel includes.
+// They are compiled once if AXLE_PRECOMPILE is ON. Sources still include every header that they
+// use.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 namespace axle {
 namespace {
 
-constexpr std::int64_t kWhole = 1000;  // tensors with more elements are shortened
+constexpr std::int64_t kWhole = 1000;  // tensors with more elements are printed in part
 constexpr std::int64_t kEdge = 3;
 
 std::string number(double value, DType dtype) {

@@ -10,7 +10,7 @@ namespace {
 constinit std::mutex mutex;
 constinit GeneratorState generator;
 
-// State of a graph capture on this thread.
+// The state of a graph capture on this thread.
 constinit thread_local const std::uint64_t* captured_base = nullptr;
 constinit thread_local std::uint64_t captured_blocks = 0;
 
@@ -19,7 +19,8 @@ constinit thread_local std::uint64_t captured_blocks = 0;
 void manual_seed(std::uint64_t seed) {
     if (captured_base != nullptr)
         throw UsageError(
-            "manual_seed: not allowed during a graph capture: replays would not do it");
+            "manual_seed: not allowed during a graph capture, because replays would not set the "
+            "seed");
     set_generator_state({seed, 0});
 }
 

@@ -1,4 +1,4 @@
-// The random number generator of tensors (Philox). Samplers use mt19937 (data/mt19937.h).
+// The random number generator for tensors (Philox). Samplers use mt19937 (data/mt19937.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace axle {
 
-// The complete state of the Philox generator, which consists of two numbers.
+// The complete state of the Philox generator.
 struct GeneratorState {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;
@@ -16,20 +16,20 @@ struct GeneratorState {
 
 // Seeds the default generator and sets its offset to 0. The initial seed is 0.
 void manual_seed(std::uint64_t seed);
-// Return and set the state of the default generator. During a graph capture the state belongs to
-// the capture and can only be used to draw the same numbers again within it.
+// Return and set the state of the default generator. A state that is returned during a graph
+// capture can only be used within this capture, to draw the same numbers again.
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
 
-// Takes `blocks` blocks of four words from the default generator. Thread-safe.
+// Draws `blocks` blocks of four words from the default generator. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 
 // Begin and end a graph capture (core/graph.h). Between the two calls, take_random() on this thread
-// numbers blocks from 0, relative to a seed and offset that each replay writes to `base` on the
-// GPU. end_captured_random() returns how many blocks were taken.
+// numbers blocks from 0. Their seed and offset are relative to the values at `base` in GPU memory,
+// which each replay sets. end_captured_random() returns the number of blocks drawn.
 void begin_captured_random(const std::uint64_t* base);
 std::uint64_t end_captured_random();
-// Returns the number of blocks that hold n words.
+// Returns the number of blocks that contain n words.
 constexpr std::uint64_t random_blocks(std::int64_t n) {
     return (static_cast<std::uint64_t>(n) + 3) / 4;
 }

@@ -10,20 +10,20 @@
 
 namespace axle {
 
-// Up to kMaxDims integers: a shape, strides or a list of dimensions.
+// Up to kMaxDims integers, such as a shape, strides or a list of dimensions.
 class Dims {
   public:
     Dims() = default;
     Dims(std::initializer_list<std::int64_t> values)
         : Dims(std::span(values.begin(), values.end())) {}
-    // Throws ShapeError if there are more than kMaxDims values.
+    // Copies the values. Throws ShapeError if there are more than kMaxDims of them.
     explicit Dims(std::span<const std::int64_t> values);
 
     int size() const { return size_; }
     bool empty() const { return size_ == 0; }
     std::int64_t operator[](int i) const { return values_[i]; }
     std::int64_t& operator[](int i) { return values_[i]; }
-    // Indexes from the end: back(1) is the last value.
+    // Returns the i-th value from the end: back(1) is the last value.
     std::int64_t back(int i = 1) const { return values_[size_ - i]; }
     const std::int64_t* begin() const { return values_; }
     const std::int64_t* end() const { return values_ + size_; }
@@ -46,7 +46,7 @@ class Dims {
     int size_ = 0;
 };
 
-// Prints "[2, 3]".
+// Prints a list such as "[2, 3]".
 std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
 using Shape = Dims;
@@ -59,12 +59,12 @@ std::int64_t numel(const Shape& shape);
 // Returns the strides of a row-major tensor, in elements.
 Strides contiguous_strides(const Shape& shape);
 
-// Returns the shape that a and b broadcast to by NumPy's rule. Throws ShapeError with the op's name
-// and both shapes.
+// Returns the shape to which a and b broadcast by NumPy's rule. Throws ShapeError, with the op's
+// name and both shapes, if they do not broadcast.
 Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 
-// Returns dim, given in [-ndim, ndim), as an index in [0, ndim). A 0-d tensor is treated as 1-d.
-// Throws IndexError.
+// Converts dim from [-ndim, ndim) to [0, ndim), as in Python. A 0-d tensor is treated as 1-d.
+// Throws IndexError if dim is out of range.
 int wrap_dim(const char* op, std::int64_t dim, int ndim);
 
 }  // namespace axle

@@ -6,7 +6,7 @@
 
 namespace axle {
 
-// A single integer sets both, as in PyTorch: `stride = 2`.
+// A height and a width. A single integer sets both, as in PyTorch: `stride = 2`.
 struct Size2 {
     std::int64_t h = 0, w = 0;
 
@@ -17,7 +17,7 @@ struct Size2 {
     bool operator==(const Size2&) const = default;
 };
 
-// Prints "[h, w]".
+// Prints the size as "[h, w]".
 inline std::ostream& operator<<(std::ostream& out, const Size2& size) {
     return out << '[' << size.h << ", " << size.w << ']';
 }

@@ -11,8 +11,8 @@
 namespace axle {
 namespace {
 
-// Returns the bytes to allocate, at least one. Even an empty tensor has a pointer, because kernels
-// do arithmetic on it.
+// Returns the number of bytes to allocate, at least one. Even an empty tensor has a pointer,
+// because kernels do arithmetic with it.
 std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 
 }  // namespace
@@ -20,8 +20,9 @@ std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 Storage::Storage(std::size_t bytes, Device device, bool pinned)
     : bytes_(bytes), device_(device), pinned_(pinned) {
     if (pinned && !(device.is_cpu() && cuda::is_available()))
-        throw DeviceError(str("pinned memory: ", device.is_cpu() ? cuda::why_unavailable()
-                                                                 : "only available on the CPU"));
+        throw DeviceError(str("pinned memory: ", device.is_cpu()
+                                                     ? cuda::why_unavailable()
+                                                     : "only CPU memory can be pinned"));
     if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
 #if AXLE_CUDA
     if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));

@@ -1,4 +1,4 @@
-// Storage: a tensor's memory. Allocated by Axle, borrowed from the caller, or absent (meta).
+// Storage: the memory of a tensor. It is allocated by Axle, owned by the caller, or absent (meta).
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@ namespace axle {
 
 class Storage {
   public:
-    // Allocates uninitialized memory on the device (on a GPU, for its current stream). Allocates
-    // nothing on meta. Pinned memory is page-locked CPU memory that a GPU can copy asynchronously;
-    // throws DeviceError without CUDA.
+    // Allocates uninitialized memory on the device. GPU memory is allocated for the current stream;
+    // nothing is allocated on meta. Pinned memory is page-locked CPU memory that a GPU can copy
+    // asynchronously. Throws DeviceError if pinned memory is requested without CUDA.
     Storage(std::size_t bytes, Device device, bool pinned = false);
-    // Wraps memory owned by the caller. `release` is called when the last tensor drops this
-    // storage.
+    // Wraps memory that the caller owns. `release` is called when no tensor uses this storage any
+    // more.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
     ~Storage();
     Storage(const Storage&) = delete;
@@ -28,11 +28,12 @@ class Storage {
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
     bool is_pinned() const { return pinned_; }
-    // Declares that work queued on the current stream of a GPU uses the memory, which is not reused
-    // before that work is done. Needed if a tensor of one stream is used on another.
+    // Declares that work queued on the current stream of a GPU uses the memory. The memory is not
+    // reused before that work is done. Call it if a tensor of one stream is used on another stream.
     void record_stream(int device) const;
 
-    // Returns the number of in-place changes through any view. Saved tensors compare it.
+    // Returns the number of in-place changes through any view. Saved tensors compare it to detect
+    // changes.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
     void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -75,7 +75,8 @@ void* Tensor::raw_data() const {
 }
 
 void Tensor::check_access(DType t) const {
-    if (t != dtype()) throw DTypeError(str("data: the tensor is ", dtype(), ", not ", t));
+    if (t != dtype())
+        throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t, " was requested"));
     if (device().is_meta()) throw DeviceError("data: a meta tensor has no elements");
 }
 
@@ -165,7 +166,7 @@ Tensor& Tensor::fill_(Scalar value) {
 
 namespace {
 
-// Computes x = f(x, other), where other is broadcast and converted to x's shape and dtype.
+// Computes x = f(x, other), where other is broadcast to x's shape and converted to x's dtype.
 template <class F>
 void update(const char* op, Tensor& x, const Tensor& other, F f) {
     const profiler::OpScope scope(op);
@@ -174,10 +175,12 @@ void update(const char* op, Tensor& x, const Tensor& other, F f) {
     const Shape shape = broadcast_shapes(op, x.shape(), other.shape());
     if (shape != x.shape())
         throw ShapeError(
-            str(op, ": the result does not fit in place: ", x.shape(), " and ", other.shape()));
+            str(op, ": the operand cannot be broadcast to the tensor that is changed: operand ",
+                other.shape(), ", tensor ", x.shape()));
     if (is_floating(other.dtype()) && !is_floating(x.dtype()))
-        throw DTypeError(
-            str(op, ": the result does not fit in place: ", x.dtype(), " and ", other.dtype()));
+        throw DTypeError(str(op,
+                             ": a floating result cannot be stored in an integer tensor: operand ",
+                             other.dtype(), ", tensor ", x.dtype()));
     const Tensor operand = expand(to(other.detach(), x.dtype()), shape);
     launch(x.device(), [&](auto& on) {
         kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
@@ -212,7 +215,7 @@ Tensor& Tensor::mul_(Scalar value) {
     return *this;
 }
 
-// --- methods that forward to free functions
+// --- methods that call free functions
 
 Tensor Tensor::to(DType dtype) const { return axle::to(*this, dtype); }
 Tensor Tensor::to(Device device, bool non_blocking) const {

@@ -23,7 +23,8 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number as in Python. Stores whether it was an integer, which dtype promotion needs.
+// A number as in Python. It stores whether it was an integer, because dtype promotion depends on
+// this.
 struct Scalar {
     Scalar(double v) : value(v), integral(false) {}                            // NOLINT
     Scalar(float v) : value(v), integral(false) {}                             // NOLINT
@@ -38,12 +39,12 @@ struct TensorOptions {
     DType dtype = f32;
     Device device = Device::cpu();
     bool requires_grad = false;
-    bool pinned = false;  // page-locked memory, see pin_memory()
+    bool pinned = false;  // if true, uses page-locked memory (see pin_memory)
 };
 
 // The object that a Tensor refers to. Its address is the tensor's identity. `to`, loading and
-// offloading replace the storage and never the Impl, so that optimizers and tied weights stay
-// valid.
+// offloading replace its storage but never the Impl itself, so that optimizers and tied weights
+// stay valid.
 struct Impl {
     std::shared_ptr<Storage> storage;
     Shape shape;
@@ -52,13 +53,13 @@ struct Impl {
     DType dtype = f32;
     std::unique_ptr<autograd::Meta> autograd;  // null until a gradient is needed
 
-    // A converted form of this tensor that an op caches (packed weights, a bf16 copy). Valid while
-    // storage and version equal those it was made from. A form made during a graph capture is used
-    // only within that capture, because every replay has to make it again.
+    // A converted form of this tensor that an op caches (packed weights, a bf16 copy). It is valid
+    // while storage and version are unchanged. A form that was created during a graph capture is
+    // used only within that capture, because every replay must create it again.
     struct Derived {
         std::weak_ptr<Storage> source;
         std::uint32_t version = 0;
-        std::uint64_t capture = 0;  // the capture_id() when it was made
+        std::uint64_t capture = 0;  // capture_id() when it was created
         std::shared_ptr<void> value;
         const char* kind = nullptr;
     } derived;
@@ -69,14 +70,15 @@ struct Impl {
     Impl& operator=(const Impl&) = delete;
 };
 
-// Copying a Tensor copies the handle. A default-constructed Tensor is undefined: only defined() and
-// assignment are allowed. Concurrent reads of one tensor are safe; concurrent writes are not.
+// A handle to an array; copying a Tensor copies the handle. A default-constructed Tensor is
+// undefined: only defined() and assignment are allowed. Concurrent reads of one tensor are safe;
+// concurrent writes are not.
 class Tensor {
   public:
     Tensor() = default;
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-    // Returns a tensor with uninitialized memory. Throws ShapeError for a negative size,
+    // Returns a tensor with uninitialized memory. Throws ShapeError for a negative size, and
     // OutOfMemory.
     static Tensor empty(const Shape& shape, TensorOptions options = {});
     // Returns a tensor over memory that the caller owns. `release` is called when the last view is
@@ -88,7 +90,8 @@ class Tensor {
     bool defined() const { return impl_ != nullptr; }
     const Shape& shape() const { return impl_->shape; }
     const Strides& strides() const { return impl_->strides; }
-    // Returns the size of one dimension; a negative dim counts from the end. Throws IndexError.
+    // Returns the size of one dimension. A negative dim counts from the end. Throws IndexError if
+    // dim is out of range.
     std::int64_t size(std::int64_t dim) const;
     int dim() const { return impl_->shape.size(); }
     std::int64_t numel() const;
@@ -114,11 +117,11 @@ class Tensor {
         return static_cast<const T*>(raw_data());
     }
     void* raw_data() const;
-    // Return views for kernels. The non-const form is for writing; it does not increment the
+    // Return views for kernels. The non-const function is for writing; it does not increment the
     // version.
     View view();
     ConstView view() const;
-    // Return the value of a one-element tensor. Read device memory.
+    // Return the value of a one-element tensor. On a GPU, they wait for the value.
     double item() const;
     std::int64_t item_int() const;
     // Returns all elements in row-major order, converted to double.
@@ -133,13 +136,13 @@ class Tensor {
     // Returns the accumulated gradient, or an undefined Tensor.
     Tensor grad() const;
     void set_grad(const Tensor& grad) const;
-    // Drops the gradient (PyTorch's set_to_none).
+    // Removes the gradient (zero_grad with set_to_none in PyTorch).
     void zero_grad() const;
-    // Differentiates this tensor with respect to the leaves, see autograd::backward. The first form
-    // needs a one-element tensor.
+    // Computes the gradients of this tensor with respect to the leaves (see autograd::backward).
+    // The first form requires a one-element tensor.
     void backward() const;
     void backward(const Tensor& gradient, bool retain_graph = false) const;
-    // Returns a tensor with the same storage and without history.
+    // Returns a tensor with the same storage but without history.
     Tensor detach() const;
     std::uint32_t version() const { return impl_->storage->version(); }
 
@@ -153,15 +156,15 @@ class Tensor {
     // Fill the tensor with random values from the default generator.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
-    // Replaces the storage of this tensor with the source's. The identity stays; device and dtype
-    // can change.
+    // Replaces the storage of this tensor by the source's storage. The tensor keeps its identity,
+    // but device and dtype can change.
     void set_data(const Tensor& source) const;
 
     // --- methods for free functions of core/ops.h
     Tensor to(DType dtype) const;
     Tensor to(Device device, bool non_blocking = false) const;
-    // Returns a copy on the CPU in page-locked memory, which a GPU can copy asynchronously; returns
-    // the tensor itself if it is pinned. Throws DeviceError without a GPU.
+    // Returns a copy in page-locked CPU memory, which a GPU can copy asynchronously, or the tensor
+    // itself if it is pinned already. Throws DeviceError without a GPU.
     Tensor pin_memory() const;
     Tensor contiguous() const;
     Tensor clone() const;
@@ -175,8 +178,8 @@ class Tensor {
     Tensor squeeze(std::int64_t dim) const;
     Tensor unsqueeze(std::int64_t dim) const;
     Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
-    // Returns every step-th element of [start, end) along a dimension. Negative bounds count from
-    // the end and bounds are clamped, as in Python.
+    // Returns a view of every step-th element of [start, end) along a dimension. Negative bounds
+    // count from the end, and bounds are clamped, as in Python.
     Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end = INT64_MAX,
                  std::int64_t step = 1) const;
     Tensor select(std::int64_t dim, std::int64_t index) const;
@@ -201,7 +204,7 @@ class Tensor {
     std::shared_ptr<Impl> impl_;
 };
 
-// Prints "tensor([[1, 2], [3, 4]], float32)", shortened beyond 1000 elements.
+// Prints the tensor as "tensor([[1, 2], [3, 4]], float32)", shortened if it has over 1000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace axle

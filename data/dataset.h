@@ -13,42 +13,44 @@
 
 namespace axle::data {
 
-// Base class of datasets. The workers of a loader call get and get_batch concurrently. A sample
-// should depend only on its index and on in_epoch's epoch, and random numbers on a seed and these
-// two; otherwise orders and resumed runs are not reproducible.
+// Base class of datasets. The workers of a loader call get and get_batch concurrently. Runs can be
+// reproduced and resumed if a sample is a function of its index and the epoch (in_epoch()), and its
+// random numbers are functions of a seed, the index and the epoch.
 class Dataset {
   public:
     virtual ~Dataset() = default;
     virtual std::int64_t size() const = 0;
-    // Returns a sample. index is in [0, size()).
+    // Returns the sample at an index in [0, size()).
     virtual Tree get(std::int64_t index) const = 0;
-    // Returns the batch that a loader without collate_fn yields: by default collate() of the
-    // samples. Override it if a batch can be built directly.
+    // Returns the batch of these samples, for loaders without collate_fn. The default calls get()
+    // and collate(). Override it if a batch can be built faster.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
-    // Returns the dataset as seen in that epoch, which must be a pure function of the epoch.
-    // Override it if samples differ between epochs. A loader calls it before each pass, on the
-    // loop's thread, and reads the pass from the result. The result may refer to this dataset and
-    // does not outlive it. nullptr means that all epochs are equal.
+    // Returns the dataset to read in an epoch, or nullptr if the samples are the same in all
+    // epochs. Override it if samples differ between epochs; the result must depend only on the
+    // epoch. A loader calls it at the start of each pass, on the thread of the loop. The result may
+    // refer to this dataset and is destroyed before it.
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
-// Returns the samples at these indices. Exceptions name the sample.
+// Returns the samples at these indices. The messages of exceptions contain the index of the sample.
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 
-// The rows of a tree of tensors: TensorDataset(Tree{{"image", images}, {"label", labels}}). All
-// tensors must have the same size in dimension 0 (ShapeError).
+// A dataset whose samples are the rows of tensors, for example TensorDataset(Tree{{"image",
+// images}, {"label", labels}}). The constructor throws ShapeError unless all tensors have the same
+// size in dimension 0.
 class TensorDataset : public Dataset {
   public:
     explicit TensorDataset(Tree tensors);
     std::int64_t size() const override { return size_; }
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // Like get_batch above, but the batch of entry `key` is make(all rows of that tensor).
+    // Like get_batch above, but calls make() with the tensor of all rows of entry `key` to create
+    // the batch of this entry.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 
   private:
-    void check_index(std::int64_t index) const;  // IndexError
+    void check_index(std::int64_t index) const;  // throws IndexError
 
     Tree tensors_;
     std::int64_t size_ = 0;
@@ -71,7 +73,7 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 }
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
-// Axle's errors keep their type; another std::exception is nested in an Error
+// Errors of Axle keep their type; any other std::exception is nested in a new Error
 // (std::rethrow_if_nested).
 [[noreturn]] void rethrow_from(const std::string& where);
 

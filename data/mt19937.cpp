@@ -8,8 +8,8 @@
 namespace axle::data {
 namespace {
 
-// The limits are the same as in PyTorch. For large ranges, 64 bits are drawn to keep the modulo
-// bias small, and long permutations are built inside out.
+// The limits at which PyTorch changes its algorithms: above kWideRange, randint draws 64 bits to
+// keep the modulo bias small; above kLongPermutation, randperm uses the inside-out shuffle.
 constexpr std::int64_t kLongPermutation = UINT32_MAX / 20;
 constexpr std::int64_t kWideRange = std::int64_t{1} << 28;
 

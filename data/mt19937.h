@@ -1,5 +1,5 @@
-// Private to data: mt19937, used exactly as by PyTorch's CPU generator, so that seeded orders are
-// the same as in PyTorch.
+// Private to data: the mt19937 generator and random functions that return the same numbers as
+// PyTorch's CPU generator for the same seed.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace axle::data {
 // The mt19937 generator. A copy has its own state.
 class Mt19937 {
   public:
-    // Only the low 32 bits are used, as in PyTorch.
+    // Uses only the low 32 bits of the seed, as PyTorch does.
     explicit Mt19937(std::uint64_t seed) : engine_(static_cast<std::uint32_t>(seed)) {}
 
     std::uint32_t next32() { return static_cast<std::uint32_t>(engine_()); }
@@ -24,7 +24,7 @@ class Mt19937 {
     std::mt19937 engine_;
 };
 
-// Returns a random permutation of 0 to n - 1, as torch.randperm(n).
+// Returns a random permutation of the integers 0 to n - 1, as torch.randperm(n).
 std::vector<std::int64_t> randperm(std::int64_t n, Mt19937& random);
 std::vector<std::int64_t> randperm(std::int64_t n, std::uint64_t seed);
 

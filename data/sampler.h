@@ -1,8 +1,9 @@
 // Samplers choose which samples a pass visits and in which order; batch samplers group them into
 // batches.
 //
-// Orders are pure functions of the epoch. This makes resuming exact: a position in a pass is one
-// number, and any batch of any epoch can be computed without the batches before it.
+// Orders are pure functions of the epoch, so a run can be resumed exactly: a position in a pass is
+// a single number, and any batch of an epoch can be computed without computing the batches before
+// it.
 #pragma once
 
 #include <atomic>
@@ -15,31 +16,33 @@
 
 namespace axle::data {
 
-// The seed of random orders. Samplers that share a Generator share the seed, and processes
-// synchronize it before each pass (accel/utils/random.h). It has no other state, because orders are
-// functions of seed and epoch. Thread-safe.
+// The seed of random orders. Several samplers can share a Generator. Processes synchronize its seed
+// before each pass (accel/utils/random.h). It has no other state, because orders are functions of
+// seed and epoch. Thread-safe.
 class Generator {
   public:
     explicit Generator(std::uint64_t seed = 0) : seed_(seed) {}
     std::uint64_t initial_seed() const { return seed_; }
-    // Must not be called while a loader that uses this generator is in a pass.
+    // Sets the seed. Must not be called during a pass of a loader that uses this generator.
     void manual_seed(std::uint64_t seed) { seed_ = seed; }
 
   private:
     std::atomic<std::uint64_t> seed_;
 };
 
-// Returns the sample at a position of a pass. Can be called concurrently.
+// A function that returns the index of the sample at a position of a pass. Can be called
+// concurrently.
 using Order = std::function<std::int64_t(std::int64_t position)>;
 
-// An order of sample indices for each epoch. Immutable; can be shared between threads.
+// Base class of samplers, which define an order of sample indices for each epoch. Immutable;
+// several threads can share a sampler.
 class Sampler {
   public:
     virtual ~Sampler() = default;
     // Returns the number of samples in a pass.
     virtual std::int64_t size() const = 0;
     virtual Order order(std::int64_t epoch) const = 0;
-    // Returns nullptr if the order is not random.
+    // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 
     // Returns the complete order of an epoch.
@@ -60,13 +63,13 @@ class SequentialSampler : public Sampler {
 struct RandomSamplerOptions {
     std::uint64_t seed = 0;
     bool replacement = false;
-    std::int64_t num_samples = 0;               // samples in a pass; 0 means n
-    std::shared_ptr<Generator> generator = {};  // used instead of `seed`
+    std::int64_t num_samples = 0;               // number of samples in a pass; 0 selects n
+    std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
 // Visits the samples in random order, as torch.utils.data.RandomSampler with a generator seeded
-// with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, num_samples > n
-// concatenates permutations.
+// with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, if num_samples > n,
+// concatenates several permutations.
 class RandomSampler : public Sampler {
   public:
     explicit RandomSampler(std::int64_t n, RandomSamplerOptions options = {});
@@ -94,11 +97,11 @@ struct DistributedSamplerOptions {
     std::int64_t num_replicas = 1, rank = 0;
     bool shuffle = true;
     std::uint64_t seed = 0;
-    bool drop_last =
-        false;  // if false, repeats the first samples, so that all replicas get the same number
+    // If false, the first samples are repeated so that all replicas get the same number of samples.
+    bool drop_last = false;
 };
 
-// Visits every num_replicas-th sample of an order that all replicas share, as
+// Visits every num_replicas-th sample of an order that is the same for all replicas, as
 // torch.utils.data.DistributedSampler. Use it only for loaders that are not prepared by an
 // Accelerator.
 class DistributedSampler : public Sampler {
@@ -124,11 +127,12 @@ struct BatchIndices {
     std::int64_t repeated;
 };
 
-// Returns a batch by its number in the pass. Can be called concurrently.
+// A function that returns the samples of a batch, given its number in the pass. Can be called
+// concurrently.
 using BatchOrder = std::function<BatchIndices(std::int64_t batch)>;
 
-// An order of batches for each epoch. Derive from it for custom batching. Immutable; can be shared
-// between threads.
+// Base class of batch samplers, which define an order of batches for each epoch. Derive from it for
+// custom batches. Immutable; several threads can share a batch sampler.
 class BatchSampler {
   public:
     virtual ~BatchSampler() = default;
@@ -139,10 +143,10 @@ class BatchSampler {
     // batch is dropped.
     virtual std::int64_t batch_size() const { return 0; }
     virtual bool drop_last() const { return false; }
-    // Returns the number of samples that batches are built from, including samples that drop_last
-    // drops, or nullopt if unknown.
+    // Returns the number of samples that are grouped into batches, including the samples that
+    // drop_last drops, or nullopt if it is unknown.
     virtual std::optional<std::int64_t> num_samples() const { return std::nullopt; }
-    // Returns nullptr if the order is not random.
+    // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 };
 
@@ -164,7 +168,7 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last_;
 };
 
-// The batches of another sampler without the first ones, in every pass, as
+// A batch sampler that skips the first batches of another batch sampler in every pass, as
 // accelerate.data_loader.SkipBatchSampler.
 class SkipBatchSampler : public BatchSampler {
   public:
@@ -176,7 +180,7 @@ class SkipBatchSampler : public BatchSampler {
     bool drop_last() const override { return whole_->drop_last(); }
     std::optional<std::int64_t> num_samples() const override;
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
-    // Returns size(). Throws ValueError if more batches are skipped than exist.
+    // Returns size(). Throws ValueError if the other sampler has fewer batches than are skipped.
     std::int64_t len() const;
 
   private:

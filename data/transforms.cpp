@@ -1,5 +1,5 @@
-// Each transform makes one pass over the batch into new memory, on the calling thread. This is not
-// parallel because loaders have workers, and a batch of small images stays in the cache.
+// Each transform reads the batch once and writes a new batch, on the calling thread. Transforms are
+// not parallel, because loaders have workers and a batch of small images fits into the cache.
 #include "data/transforms.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace axle::data {
 namespace {
 
-// Checks that the images are on the CPU and have a height and a width; returns them contiguous.
+// Checks that the images are on the CPU and have at least three dimensions, and returns them as a
+// contiguous tensor.
 Tensor checked(const char* op, const Tensor& images) {
     if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
     if (!images.device().is_cpu())
@@ -30,8 +31,8 @@ Tensor checked(const char* op, const Tensor& images) {
 Tensor checked(const char* op, const Tensor& images, std::span<SampleRandom> random) {
     Tensor dense = checked(op, images);
     if (std::ssize(random) != images.size(0))
-        throw UsageError(
-            str(op, ": got random numbers for ", random.size(), " images, not ", images.size(0)));
+        throw UsageError(str(op, ": the numbers of images and of their random numbers differ: ",
+                             images.size(0), " images, ", random.size(), " random numbers"));
     return dense;
 }
 
@@ -48,8 +49,8 @@ void check_size(const char* op, Size2 size) {
     if (size.h < 1 || size.w < 1) throw ValueError(str(op, ": sizes must be positive: ", size));
 }
 
-// Copies one row of a window. `row` is null if the row is outside the image; pixels outside the
-// image are copied from `blank`.
+// Copies one row of a crop window. `row` is null if the row is outside the image. Pixels outside
+// the image are copied from `blank`.
 void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::int64_t columns,
               const std::byte* blank, std::int64_t element, std::byte* to) {
     const std::int64_t begin =
@@ -65,8 +66,8 @@ void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::
     copy(blank, end, columns);
 }
 
-// Cuts a window out of each image, at corner_of(image). Pixels outside the image get the value
-// `fill`.
+// Copies a window of each image, whose first pixel is at corner_of(image). Pixels outside the image
+// get the value `fill`.
 template <class F>
 Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
     const Geometry from(images.shape());
@@ -99,15 +100,16 @@ Size2 padded(Size2 image, Size2 padding) {
     return {image.h + 2 * padding.h, image.w + 2 * padding.w};
 }
 
-// The corner of a center crop as in torchvision: if the image is too small, the padding at the end
-// is larger by the odd pixel; otherwise half the margin is rounded to even, as in Python.
+// Returns the first row or column of a center crop, as in torchvision. If the image is smaller than
+// the crop, an odd pixel of padding is added at the end. Otherwise half of the margin is rounded to
+// even, as in Python.
 std::int64_t center_start(std::int64_t size, std::int64_t crop) {
     if (crop > size) return -((crop - size) / 2);
     const std::int64_t margin = size - crop, half = margin / 2;
     return half + margin % 2 * (half % 2);
 }
 
-// An element of N bytes. std::byte may alias any type.
+// An element of N bytes. Access through std::byte is valid for elements of any type.
 template <std::size_t N>
 struct Element {
     std::byte bytes[N];
@@ -134,7 +136,7 @@ auto flip_rows_of(DType dtype) {
     }
 }
 
-// Works on blocks of a fixed length, which the compiler can vectorize.
+// Normalizes a plane in blocks of a fixed length, which the compiler can vectorize.
 template <class T>
 void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) {
     const T m = static_cast<T>(mean), s = static_cast<T>(std);
@@ -157,8 +159,8 @@ std::uint64_t SampleRandom::epoch_key(std::uint64_t seed, std::int64_t epoch) {
 }
 
 Compose::Compose(std::vector<Transform> transforms) {
-    for (const Transform& transform : transforms)
-        if (!transform) throw UsageError("Compose: a transform is empty");
+    for (std::size_t i = 0; i < transforms.size(); ++i)
+        if (!transforms[i]) throw UsageError(str("Compose: transform ", i, " is empty"));
     for (std::span<const Transform> rest = transforms; !rest.empty();) {
         const std::optional<FusedByteTransform> fused = FusedByteTransform::of(rest);
         transforms_.push_back(fused ? Transform(*fused) : rest[0]);

@@ -1,4 +1,4 @@
-// Image transforms for whole batches, and the dataset that applies them.
+// Image transforms for batches, and TransformedDataset, which applies them to a dataset.
 //
 //     const auto train = data::TransformedDataset(
 //         data::cifar10(folder), data::Compose({data::RandomCrop(32, {.padding = 4}),
@@ -28,14 +28,14 @@ namespace axle::data {
 class FusedByteTransform;
 struct Corner;
 
-// The random numbers of one sample's transforms. They are a pure function of seed, epoch and sample
-// index: they do not depend on the batch, on threads or processes, or on resuming.
+// The random numbers for the transforms of one sample. They depend only on seed, epoch and sample
+// index, and not on the batch, the number of threads or processes, or on resuming.
 class SampleRandom {
   public:
-    // Returns the key of an epoch, shared by all its samples.
+    // Returns the key that all samples of an epoch have.
     static std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
-    // index is in [0, 2^40). After 2^26 numbers the stream continues with the numbers of the next
-    // index.
+    // `index` must be in [0, 2^40). A sample has 2^26 numbers; after them, the numbers of the next
+    // index follow.
     SampleRandom(std::uint64_t epoch_key, std::int64_t index)
         : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 24} {}
 
@@ -53,17 +53,17 @@ class SampleRandom {
     std::uint64_t drawn_ = 0;
 };
 
-// Transforms images [n, ..., height, width] on the CPU, with one SampleRandom per image. Returns n
-// images and does not modify its input. Called concurrently. Any callable can be used.
+// A function that transforms images [n, ..., height, width] on the CPU, with one SampleRandom per
+// image. Must return n images and must not modify its input. Is called concurrently.
 using Transform = std::function<Tensor(const Tensor& images, std::span<SampleRandom> random)>;
 
-// Applies transforms in order. The sequence RandomCrop, RandomHorizontalFlip, ToFloat, Normalize
-// (each optional except ToFloat) runs as one pass over u8 images.
+// Applies transforms in order. For u8 images, the sequence RandomCrop, RandomHorizontalFlip,
+// ToFloat and Normalize, in which all but ToFloat are optional, is computed in one pass.
 class Compose {
   public:
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // Returns the result for images[indices], without copying the rows of u8 images first.
+    // Returns the transformed images[indices]. Does not first copy the rows of u8 images.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                       std::span<SampleRandom> random) const;
 
@@ -71,14 +71,14 @@ class Compose {
     std::vector<Transform> transforms_;
 };
 
-// Converts u8 to f32 and divides by 255; converts other floating dtypes to f32 unscaled
-// (torchvision's ToTensor).
+// Converts u8 images to f32 and divides them by 255, as ToTensor of torchvision. Converts floating
+// images to f32 without scaling.
 struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 };
 
-// Computes (x - mean) / std, with one mean and std per channel or one for all. Images are [n, c, h,
-// w] in f32 or f64.
+// Computes (x - mean) / std for images [n, c, h, w] in f32 or f64. `mean` and `std` have one
+// element per channel, or one element for all channels.
 class Normalize {
   public:
     // Throws ValueError if the lists have different lengths or a std is not positive.
@@ -90,7 +90,8 @@ class Normalize {
     std::vector<double> mean_, std_;
 };
 
-// Crops the center; smaller images are padded with zeros. Rounds as torchvision does.
+// Crops the center of images, and pads smaller images with zeros. Odd margins are rounded as in
+// torchvision.
 class CenterCrop {
   public:
     explicit CenterCrop(Size2 size);
@@ -140,15 +141,15 @@ struct TransformedOptions {
     std::uint64_t seed = 0;     // for random transforms
 };
 
-// A dataset with one entry of its samples transformed, batch by batch. Random transforms differ
-// between epochs, which the loader passes through in_epoch(); without a loader the epoch is 0. A
-// sample visited twice in an epoch looks the same both times.
+// A dataset that applies a transform to one entry of the samples of another dataset, batch by
+// batch. Random transforms use the epoch that the loader passes to in_epoch(), or 0 without a
+// loader. A sample that is visited twice in an epoch is transformed in the same way.
 //
-// Images of a batch must have the same size before the transform. If only the transform makes their
-// sizes equal, set `.collate_fn = collate` in the loader, which transforms samples one by one.
+// The images of a batch must have the same size before the transform. If their sizes are equal only
+// after it, set `.collate_fn = collate` in the loader; samples are then transformed one by one.
 class TransformedDataset final : public Dataset {
   public:
-    // `dataset` must outlive this object; a temporary is moved in.
+    // `dataset` must outlive this object; a temporary is moved into it.
     TransformedDataset(const Dataset& dataset, Transform transform,
                        TransformedOptions options = {});
     TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,

@@ -1,13 +1,13 @@
-// ReduceOp: how a collective combines the values of several processes.
+// ReduceOp: the operation with which a collective combines the values of several processes.
 #pragma once
 
 #include <cstdint>
 
 namespace axle::dist {
 
-// The operation that combines the values of several processes. `mean` needs a floating dtype
-// (DTypeError). f16 and bf16 are computed in f32 and rounded once (NCCL computes in the dtype and
-// rounds at each step). bool supports only `max` (any) and `min` (all).
+// The operation that combines the values of several processes. `mean` of an integer or bool dtype
+// throws DTypeError. f16 and bf16 are computed in f32 and rounded once; NCCL computes in the dtype
+// and rounds at each step. bool supports only `max` (any) and `min` (all).
 enum class ReduceOp : std::uint8_t { sum, mean, max, min, product };
 
 }  // namespace axle::dist

@@ -1,11 +1,11 @@
-// The activations that matrix products and linear layers can apply.
+// The activation functions that matrix products and linear layers can apply to their results.
 #pragma once
 
 #include <cstdint>
 
 namespace axle {
 
-// In this list, gelu is exact (with erf) and gelu_tanh is the approximation of GPT-2.
+// gelu is the exact formula (with erf); gelu_tanh is the approximation that GPT-2 uses.
 enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 
 }  // namespace axle

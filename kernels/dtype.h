@@ -1,5 +1,5 @@
-// Element types: compute dtypes, which ops accept, and storage dtypes, which tensors can only
-// store.
+// Element types. Ops compute with the compute dtypes; tensors can only store, copy and convert the
+// storage dtypes.
 #pragma once
 
 #include <cassert>
@@ -13,7 +13,7 @@
 namespace axle {
 
 enum class DType : std::uint8_t {
-    // Compute dtypes.
+    // Compute dtypes: supported by ops.
     f64,
     f32,
     f16,
@@ -22,7 +22,7 @@ enum class DType : std::uint8_t {
     i32,
     u8,
     boolean,
-    // Storage dtypes: for views, copies, saving and loading only.
+    // Storage dtypes: supported only by views, copies, saving and loading.
     i16,
     i8,
     u64,
@@ -68,7 +68,7 @@ constexpr std::int64_t size_of(DType t) {
 constexpr bool is_floating(DType t) {
     return t == DType::f64 || t == DType::f32 || t == DType::f16 || t == DType::bf16;
 }
-// Returns true for f16 and bf16, which are computed in f32 and have f32 gradients.
+// Returns whether the dtype is f16 or bf16. Kernels compute these in f32, with f32 gradients.
 constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 constexpr bool is_integral(DType t) {
     return t == DType::i64 || t == DType::i32 || t == DType::u8 || t == DType::boolean;
@@ -116,8 +116,8 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls f.template operator()<T>() with the C++ type of a dtype. The caller has checked that the
-// dtype is in the supported set; any other dtype is a bug in Axle.
+// Calls f.template operator()<T>() with the C++ type T of a dtype. The dtype must be in the
+// supported set, which the caller has checked; any other dtype is a bug in Axle.
 template <class F>
 decltype(auto) visit_float(DType t, F&& f) {
     switch (t) {
@@ -132,7 +132,7 @@ decltype(auto) visit_float(DType t, F&& f) {
             return f.template operator()<float>();
     }
 }
-// Dispatches on the two types that arithmetic is done in.
+// Calls f with float or double, the two types that arithmetic uses.
 template <class F>
 decltype(auto) visit_f32_f64(DType t, F&& f) {
     assert(t == DType::f32 || t == DType::f64);

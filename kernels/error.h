@@ -1,7 +1,7 @@
-// The exception hierarchy of Axle and str(), which builds the messages.
+// The exception classes of Axle, and str(), which builds their messages.
 //
 // Messages have the form `op: what is wrong: the operands`, for example `matmul: inner dimensions
-// differ: [2, 3] @ [4, 5]`, followed by the fix if it is known.
+// differ: a is [2, 3], b is [4, 5]`. If the fix is known, it follows.
 #pragma once
 
 #include <concepts>
@@ -20,46 +20,46 @@ struct Error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The shapes of the operands do not fit the operation.
+// Thrown if the shapes of the operands do not fit the operation.
 struct ShapeError : Error {
     using Error::Error;
 };
-// The operation does not support a dtype, or the dtypes of the operands differ.
+// Thrown if the operation does not support a dtype, or if the dtypes of the operands differ.
 struct DTypeError : Error {
     using Error::Error;
 };
-// A device is missing, or the operands are on different or unsupported devices.
+// Thrown if a device is missing, or if the operands are on different or unsupported devices.
 struct DeviceError : Error {
     using Error::Error;
 };
-// An index or a dimension is out of range.
+// Thrown if an index or a dimension is out of range.
 struct IndexError : Error {
     using Error::Error;
 };
-// An argument has an invalid value.
+// Thrown if an argument has an invalid value.
 struct ValueError : Error {
     using Error::Error;
 };
-// A file is missing, truncated, corrupt or not writable. The message contains the path and the
-// reason.
+// Thrown if a file is missing, truncated, corrupt or not writable. The message contains the path
+// and the reason.
 struct FileError : Error {
     using Error::Error;
 };
-// A call of the CUDA runtime or of an NVIDIA library failed.
+// Thrown if a call of the CUDA runtime or of an NVIDIA library fails.
 struct CudaError : Error {
     using Error::Error;
 };
-// Communication between processes failed.
+// Thrown if communication between processes fails.
 struct CommError : Error {
     using Error::Error;
 };
-// The library was called in an order or in a mode that it does not support.
+// Thrown if functions are called in an unsupported order, or in a mode that does not support them.
 struct UsageError : Error {
     using Error::Error;
 };
 
-// Thrown when an allocation fails even after the allocator has released its cache and retried.
-// Sizes are in bytes.
+// Thrown if an allocation fails even after the allocator has released its cache and retried. All
+// sizes are in bytes.
 struct OutOfMemory : Error {
     OutOfMemory(const std::string& text, std::int64_t requested_, std::int64_t in_use_,
                 std::int64_t cached_, std::int64_t peak_)
@@ -69,7 +69,7 @@ struct OutOfMemory : Error {
 
 namespace detail {
 
-// One argument of str().
+// One argument of str(): a character, number, text, or an object with operator<<.
 class TextPart {
   public:
     template <class T>
@@ -128,8 +128,9 @@ std::string join(const TextPart* parts, std::size_t count);
 
 }  // namespace detail
 
-// Returns its arguments as one string: str("linear: ", shape, " has ", 3, " dims"). An argument is
-// a number, text, or any value with an operator<<. The result does not depend on the locale.
+// Returns the arguments joined into one string: str("linear: ", shape, " has ", 3, " dims"). An
+// argument is a number, a text, or any value with an operator<<. The result does not depend on the
+// locale.
 template <class... Parts>
 std::string str(const Parts&... parts) {
     const detail::TextPart list[] = {detail::TextPart(parts)...};
@@ -138,8 +139,8 @@ std::string str(const Parts&... parts) {
 
 namespace kernels {
 
-// The name of the operation that this thread executes. Errors detected on a GPU start with it.
-// It is never null.
+// The name of the operation that this thread executes, never null. Messages of errors that were
+// detected on a GPU start with this name.
 inline constinit thread_local const char* current_op = "cuda";
 
 }  // namespace kernels

@@ -10,13 +10,13 @@
 
 #include "kernels/thread_pool.h"
 
-struct CUstream_st;  // cudaStream_t is a pointer to it
+struct CUstream_st;  // cudaStream_t is a pointer to this struct
 
 namespace axle::kernels {
 
-// The execution context of a CPU kernel. Owns scratch memory that grows to the largest need and is
-// reused, so that kernels allocate nothing in the steady state. Not thread-safe: each calling
-// thread has its own Cpu.
+// The execution context of a CPU kernel. Owns scratch memory that grows to the largest amount
+// needed so far and is reused, so that repeated calls allocate nothing. Not thread-safe: each
+// thread that calls kernels has its own Cpu.
 class Cpu {
   public:
     Cpu() = default;
@@ -37,8 +37,8 @@ class Cpu {
     std::size_t used_ = 0;   // bytes in use in the current block
 };
 
-// Scratch memory for one kernel call: a stack frame in the context's arena, released at the end of
-// the scope. Frames can be nested. Memory is aligned to 64 bytes and not initialized.
+// Scratch memory for one kernel call. It is a stack frame in the context's arena, released at the
+// end of the scope; frames can be nested. Memory is aligned to 64 bytes and not initialized.
 class Scratch {
   public:
     explicit Scratch(Cpu& on) : on_(on), block_(on.block_), used_(on.used_) {}
@@ -59,7 +59,7 @@ class Scratch {
     std::size_t block_, used_;
 };
 
-// An invalid input value that a kernel detected while it ran asynchronously.
+// The record of an invalid input value that an asynchronous kernel detected.
 struct DeviceErrorRecord {
     enum Kind : int { none, bad_index, bad_target, bad_weights };
     Kind kind = none;
@@ -69,16 +69,17 @@ struct DeviceErrorRecord {
     std::int64_t size = 0;  // the valid range is [0, size)
 };
 
-// NVIDIA's libraries are opened by the first kernel that needs them. If a library is missing,
-// Axle's own, slower kernels are used. take_library_warning() returns once what was missing and
-// where it was searched for.
+// Axle loads NVIDIA's libraries when the first kernel needs them. If a library is missing, Axle
+// uses its own, slower kernels. take_library_warning() returns the warnings about libraries since
+// the last call, such as the name of a missing library and the folders that were searched, and
+// clears them.
 inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
-// The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels check that their
-// launch succeeded (CudaError) and return without waiting; their arguments must stay valid until
-// the stream has executed them. Not thread-safe: each calling thread has its own Cuda, and the
-// current device of that thread must be this device when it calls a kernel.
+// The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels return without
+// waiting and throw CudaError if their launch fails; their arguments must stay valid until the
+// stream has executed them. Not thread-safe: each thread that calls kernels has its own Cuda, and
+// must make its device the current device before the call.
 class Cuda {
   public:
     // The allocator of scratch memory. Freed memory can be reused immediately by the next request
@@ -88,7 +89,8 @@ class Cuda {
         void (*deallocate)(Cuda& on, void* block, std::size_t size) noexcept = nullptr;
     };
 
-    // Throws DeviceError if the device does not exist or this build contains no code for it.
+    // Creates a context. Throws DeviceError if the device does not exist or the build does not
+    // support it.
     Cuda(int device, CUstream_st* stream) : Cuda(device, stream, Memory()) {}
     Cuda(int device, CUstream_st* stream, Memory memory);
     ~Cuda();
@@ -99,8 +101,8 @@ class Cuda {
     CUstream_st* stream() const { return stream_; }
     int multiprocessors() const { return multiprocessors_; }
 
-    // If true, only algorithms that give the same bits in every run are used. The headers of
-    // kernels document where no such algorithm exists.
+    // If true, kernels use only algorithms that give the same bits in every run. The headers of
+    // kernels document the cases without such an algorithm.
     bool deterministic = false;
     // If true, f32 matrix products can round their operands to TF32 (10 mantissa bits).
     bool allow_tf32 = false;
@@ -108,7 +110,7 @@ class Cuda {
     // Returns the first error that a kernel reported since the last call, and clears it. Does not
     // wait: the result is complete only if the stream has been synchronized before.
     DeviceErrorRecord take_error();
-    // Used by kernels only, see kernels/cuda/error_reporter.cuh.
+    // Used by kernels only; see kernels/cuda/error_reporter.cuh.
     struct ErrorSlot;
     ErrorSlot* error_slot();
 

@@ -1,5 +1,5 @@
-// The two 8-bit floating-point types used in training. They have exact conversions and no
-// arithmetic (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv:2209.05433).
+// The two 8-bit floating-point types used in training (Micikevicius et al., "FP8 Formats for Deep
+// Learning", arXiv:2209.05433). Converting them to float is exact; they have no arithmetic.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 namespace axle {
 
 // An 8-bit float. The conversion from float rounds to nearest, ties to even. Values beyond the
-// largest finite number, including infinity, become that number; NaN stays NaN.
+// largest finite number of the type, including infinity, become that number; NaN stays NaN.
 template <int kMantissa, int kBias, std::uint8_t kLargest>
 struct Float8 {
     std::uint8_t bits = 0;
@@ -25,8 +25,8 @@ struct Float8 {
     static constexpr int kShift = 23 - kMantissa;
     static constexpr std::uint32_t kRebias = std::uint32_t{127 - kBias} << kMantissa;
     static constexpr std::uint32_t kSmallestNormal = std::uint32_t{128 - kBias} << 23;
-    // The bits of a float whose unit in the last place is the smallest subnormal of this type, so
-    // that adding it rounds in hardware.
+    // The bits of a float that has the smallest subnormal of this type as its unit in the last
+    // place. Adding this float to a value makes the hardware round the value to that unit.
     static constexpr std::uint32_t kMagic = std::uint32_t{128 - kBias + kShift} << 23;
 
     AXLE_HOST_DEVICE static constexpr std::uint8_t round(float x) {
@@ -57,7 +57,7 @@ struct Float8 {
     AXLE_HOST_DEVICE static constexpr float widen(std::uint8_t b) {
         const std::uint32_t sign = std::uint32_t{b & 0x80u} << 24;
         const std::uint32_t rest = b & 0x7fu;
-        // Codes above the largest finite number are infinity (e5m2 only) and NaN.
+        // Codes above the largest finite number are infinity (only in e5m2) or NaN.
         if (rest > kLargest) {
             const bool infinite = kMantissa == 2 && rest == kLargest + 1u;
             return std::bit_cast<float>(sign | (infinite ? 0x7f800000u : 0x7fc00000u));
@@ -69,8 +69,8 @@ struct Float8 {
     }
 };
 
-using Float8E4M3 = Float8<3, 7, 0x7e>;   // max 448
-using Float8E5M2 = Float8<2, 15, 0x7b>;  // max 57344
+using Float8E4M3 = Float8<3, 7, 0x7e>;   // largest value: 448
+using Float8E5M2 = Float8<2, 15, 0x7b>;  // largest value: 57344
 
 static_assert(sizeof(Float8E4M3) == 1 && Float8E4M3::largest() == 448);
 static_assert(sizeof(Float8E5M2) == 1 && Float8E5M2::largest() == 57344);

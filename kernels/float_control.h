@@ -1,4 +1,4 @@
-// The floating-point settings of a thread: rounding mode, denormal numbers, traps.
+// The floating-point settings of a thread: rounding mode, denormal numbers, and traps.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The two 16-bit floating-point types. They have exact conversions and no arithmetic. Kernels
-// convert to float, compute, and round the result once (to nearest, ties to even).
+// The two 16-bit floating-point types. Converting them to float is exact; they have no arithmetic.
+// Kernels convert to float, compute, and round the result once (to nearest, ties to even).
 #pragma once
 
 #include <bit>
@@ -11,7 +11,8 @@
 #else
 #define AXLE_HOST_DEVICE
 #endif
-// In GPU code, executes a GPU instruction that computes the same as the portable code below it.
+// In GPU code, executes its argument, a GPU instruction with the same result as the portable code
+// below it.
 #if defined(__CUDA_ARCH__)
 #define AXLE_GPU_INSTRUCTION(...) \
     if (!std::is_constant_evaluated()) __VA_ARGS__
@@ -53,9 +54,9 @@ struct Half {
     AXLE_HOST_DEVICE constexpr operator float() const { return widen(bits); }
 
   private:
-    // Rounds a float. Subnormals are rounded by float arithmetic. Adding and subtracting a float
-    // whose unit in the last place equals the unit in the last place of the target rounds to
-    // nearest even in hardware.
+    // Rounds a float to binary16. For a subnormal result, it adds and subtracts a float that has
+    // the same unit in the last place as binary16's subnormals, so that the hardware rounds to
+    // nearest even.
     AXLE_HOST_DEVICE static constexpr std::uint16_t round(float x) {
         AXLE_GPU_INSTRUCTION({
             std::uint16_t bits;

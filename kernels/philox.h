@@ -1,6 +1,6 @@
 // Philox 4x32-10, the counter-based random generator of Salmon et al., "Parallel random numbers: as
-// easy as 1, 2, 3" (SC 2011). Its output is a pure function of (seed, offset), which is its whole
-// state.
+// easy as 1, 2, 3" (SC 2011). Its only state is (seed, offset), and its output is a pure function
+// of this state.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace axle::kernels {
 struct Philox {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;  // in blocks of four 32-bit words
-    // Used in captured graphs: a pointer to {seed, offset} in GPU memory, read when the kernel
-    // runs. If it is not null, `seed` is ignored and `offset` is relative to the offset in GPU
+    // A pointer to {seed, offset} in GPU memory, read when the kernel runs; used in captured
+    // graphs. If it is not null, `seed` is ignored and `offset` is added to the offset in GPU
     // memory.
     const std::uint64_t* base = nullptr;
 
@@ -23,7 +23,7 @@ struct Philox {
         return base == nullptr ? *this : Philox{base[0], base[1] + offset, nullptr};
     }
 
-    // Returns block `offset + index`.
+    // Returns the four words of block `offset + index`.
     AXLE_HOST_DEVICE constexpr std::array<std::uint32_t, 4> block(std::uint64_t index) const {
         const std::uint64_t counter = offset + index;
         std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(counter),

@@ -6,16 +6,16 @@
 
 namespace axle::kernels {
 
-// Returns the folders in AXLE_LIBRARY_PATH, which are separated by colons.
+// Returns the folders in the environment variable AXLE_LIBRARY_PATH, which are separated by colons.
 std::vector<std::string> library_folders();
 
 struct OpenedLibrary {
     void* handle = nullptr;  // null if the library was not opened
-    std::string error;       // why an existing file could not be opened
+    std::string error;       // the reason why an existing file could not be opened
 };
 
-// Opens `file`, a path or a name that the loader searches for, with dlopen(). Both members are
-// empty if the path does not exist or the loader does not find the name.
+// Opens `file` with dlopen(). `file` is a path, or a name that the loader searches for. If it does
+// not exist, both members of the result are empty.
 OpenedLibrary open_library(const std::string& file);
 
 }  // namespace axle::kernels

@@ -7,7 +7,7 @@
 namespace axle::kernels {
 
 // Starts a thread that does not disturb its host program. Tools that list threads show `name` (at
-// most 15 characters). The thread inherits the CPU affinity of its creator and blocks all signals
+// most 15 characters). The thread inherits the CPU affinity of its creator. It blocks all signals
 // except those raised by faults (SIGSEGV, SIGFPE, ...), so that the program's signal handlers do
 // not run on it. `run` must not throw. Throws std::system_error if the system cannot create a
 // thread.

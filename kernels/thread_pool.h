@@ -8,22 +8,22 @@
 namespace axle::kernels {
 
 // Returns the number of threads that kernels use, including the calling thread. The first call
-// reads AXLE_NUM_THREADS (1 to 1024; throws ValueError for any other value). If it is not set, the
-// pool has one thread per CPU that this process can run on, or fewer if the system cannot create as
-// many threads.
+// reads AXLE_NUM_THREADS (1 to 1024) and throws ValueError for any other value. If the variable is
+// not set, the pool has one thread per CPU that this process can run on, or fewer if the system
+// cannot create that many threads.
 int num_threads();
 
-// Replaces the workers by n - 1 new ones. Throws ValueError unless n is in 1 to 1024. If the system
-// cannot create enough threads, throws Error and keeps those that were created. Waits for a running
-// parallel section. Results of kernels never depend on n.
+// Replaces the workers by n - 1 new ones, after waiting for a running parallel section. Throws
+// ValueError unless n is from 1 to 1024. If the system cannot create enough threads, throws Error
+// and keeps the threads that were created. Results of kernels never depend on n.
 void set_num_threads(int n);
 
 // Calls body(context, task) for every task in [0, tasks) on the threads of the pool, and returns
-// when all tasks are done. Runs the tasks on the calling thread, in order, if it is called from
-// inside a task or while another thread uses the pool. If tasks throw, the first exception is
-// rethrown after all started tasks have ended. Workers use the caller's rounding mode and treatment
-// of denormal numbers (kernels/float_control.h). Thread-safe. Must not be called in a process
-// forked from one with workers, because the child process has none.
+// when all tasks are done. If it is called inside a task, or while another thread uses the pool,
+// the calling thread runs all tasks in order. If tasks throw, the first exception is rethrown after
+// all started tasks have ended. Workers use the caller's rounding mode and treatment of denormal
+// numbers (kernels/float_control.h). Thread-safe. If the process has workers, its forked children
+// must not call this function, because they have no workers.
 using Body = void (*)(void* context, std::int64_t task);
 void parallel(std::int64_t tasks, Body body, void* context);
 
@@ -39,7 +39,7 @@ void parallel(std::int64_t tasks, F&& f) {
 }
 
 // Makes this thread run all tasks of its parallel sections itself for the lifetime of the object.
-// Used by background threads, which leave the pool to the thread that computes.
+// Background threads use it to leave the pool to the thread that computes.
 class InlineScope {
   public:
     InlineScope();
@@ -51,8 +51,8 @@ class InlineScope {
     bool before_;
 };
 
-// Splits [0, n) into ranges of `grain` elements and calls body(begin, end) for each of them. The
-// split depends on n and grain only.
+// Splits [0, n) into ranges of `grain` elements (the last can be shorter) and calls f(begin, end)
+// for each of them. The split depends on n and grain only.
 template <class F>
 void parallel_ranges(std::int64_t n, std::int64_t grain, F&& f) {
     if (n <= 0) return;

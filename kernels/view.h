@@ -1,5 +1,5 @@
-// View and ConstView, which are the pointer, dtype, shape and strides of a tensor, as kernels
-// receive them.
+// View and ConstView: the pointer, dtype, shape and strides of a tensor, which kernels get as
+// arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace axle {
 
 inline constexpr int kMaxDims = 8;
 
-// A strided view of memory that it does not own. Shape and strides are in elements; a stride can be
-// 0 (broadcast) or negative. A 0-d view has one element. Kernels do not check that all elements are
-// inside the allocation.
+// A strided view of memory that it does not own. Shape and strides are numbers of elements; a
+// stride can be 0 (broadcast) or negative. A 0-d view has one element. Kernels do not check that
+// all elements are inside the allocation.
 template <class Pointer>
 struct BasicView {
     Pointer data = nullptr;
@@ -51,7 +51,7 @@ struct View : BasicView<void*> {
 
 struct ConstView : BasicView<const void*> {
     ConstView() = default;
-    ConstView(const View& v)  // NOLINT(google-explicit-constructor): adding const loses nothing
+    ConstView(const View& v)  // NOLINT(google-explicit-constructor): adding const is always safe
     {
         data = v.data, dtype = v.dtype, ndim = v.ndim;
         for (int d = 0; d < ndim; ++d) shape[d] = v.shape[d], stride[d] = v.stride[d];

@@ -10,8 +10,8 @@
 namespace axle::kernels {
 
 // The common iteration order of kOperands views of one shape. Dimensions are sorted by the strides
-// of the first operand (the output), largest first, and merged where the strides of all operands
-// allow it.
+// of the first operand (the output), largest first. Adjacent dimensions are merged if the strides
+// of all operands permit it.
 template <int kOperands>
 class Walk {
   public:
@@ -40,7 +40,7 @@ class Walk {
     std::int64_t rows() const { return empty_ ? 0 : rows_; }
     std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
     std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }
-    // Returns the number of dimensions after merging, at least 1. The outermost is first.
+    // Returns the number of dimensions after merging, at least 1. Dimension 0 is the outermost.
     int ndim() const { return ndim_; }
     std::int64_t size(int d) const { return empty_ ? 0 : shape_[d]; }
     std::int64_t stride(int operand, int d) const { return stride_[operand][d]; }
@@ -89,7 +89,7 @@ class Walk {
     std::int64_t stride_[kOperands][kMaxDims] = {};
 };
 
-// Returns the address of an element.
+// Returns the address of the element at offset `elements` from data.
 inline const void* at(const void* data, DType dtype, std::int64_t elements) {
     return static_cast<const char*>(data) + elements * size_of(dtype);
 }

@@ -1,4 +1,4 @@
-// Private to the library: what fork handlers need from the thread pool.
+// Private to the library: thread pool functions that fork handlers need.
 #pragma once
 
 namespace axle::kernels {

@@ -12,7 +12,7 @@ namespace axle::nn {
 namespace {
 
 thread_local int cloning = 0;
-thread_local int entered = 0;  // number of active prepared models on this thread
+thread_local int entered = 0;  // number of active calls of prepared models on this thread
 
 // Calls f(name, tensor, is_parameter) for all parameters and buffers of a module.
 class Walker : public Visitor {
@@ -41,7 +41,7 @@ class Walker : public Visitor {
 
 void walk(const Module& module, Walker::F f) {
     Walker walker(std::move(f));
-    const_cast<Module&>(module).visit(walker);  // NOLINT: visit() itself changes nothing
+    const_cast<Module&>(module).visit(walker);  // NOLINT: visit() does not modify the module
 }
 
 class ModuleWalker : public Visitor {
@@ -64,7 +64,8 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// Lists the first names, each with the most similar name among `others`.
+// Returns the first names as a comma-separated list, each with the most similar name among
+// `others`.
 std::string list_names(const std::vector<std::string>& names,
                        const std::vector<std::string>& others) {
     if (names.empty()) return "none";
@@ -87,6 +88,29 @@ Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(
             "module: modules cannot be copied because the copy would share its weights; use "
             "clone()");
 }
+Module::Module(Module&& other) noexcept
+    : hooks_(std::exchange(other.hooks_, nullptr)),
+      layer_cast_(other.layer_cast_),
+      training_(other.training_) {
+    if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
+}
+Module& Module::operator=(Module&& other) noexcept {
+    if (this == &other) return *this;
+    set_hooks(nullptr);
+    hooks_ = std::exchange(other.hooks_, nullptr);
+    layer_cast_ = other.layer_cast_;
+    training_ = other.training_;
+    if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
+    return *this;
+}
+Module::~Module() { set_hooks(nullptr); }
+
+void Module::set_hooks(std::shared_ptr<const ForwardHooks> hooks) {
+    const auto before = std::exchange(hooks_, std::move(hooks));
+    if (before && before->observer && (!hooks_ || hooks_->observer != before->observer))
+        before->observer->detached(*this);
+}
+
 Module::Cloning::Cloning() { ++cloning; }
 Module::Cloning::~Cloning() { --cloning; }
 
@@ -97,7 +121,7 @@ void Module::separate_tensors() {
         if (!copy.defined()) {
             copy = axle::clone(t.detach());
             if (t.requires_grad()) copy.set_requires_grad();
-            copies[copy.impl().get()] = copy;  // a handle with two names is visited twice
+            copies[copy.impl().get()] = copy;  // a tied tensor is visited once for each name
         }
         t = copy;
     });
@@ -127,7 +151,7 @@ struct Module::Entry::ComputeDtypeScope::Replaced {
 Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer)
     : replaced(std::make_unique<Replaced>()) {
     const DType compute = layer.layer_cast_->compute;
-    // Buffers are not replaced: they belong to a policy, which writes to them.
+    // Buffers are not replaced, because a policy writes to them during the call.
     walk(layer, [&](const std::string&, Tensor& t, bool is_parameter) {
         if (is_parameter && is_floating(t.dtype()))
             replaced->tensors.emplace_back(&t, axle::to(t, compute));
@@ -191,12 +215,13 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (found == given.end()) continue;
         const Tensor& source = *found->second;
         if (source.shape() != tensor.shape())
-            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(), " here and ",
-                                 source.shape(), " in the state"));
+            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(),
+                                 " in the module and ", source.shape(), " in the state"));
         if (source.dtype() != tensor.dtype() &&
             !(is_compute(source.dtype()) && is_compute(tensor.dtype())))
-            throw DTypeError(str("load_state_dict: ", name, " is ", tensor.dtype(), " here and ",
-                                 source.dtype(), " in the state, which can't be converted"));
+            throw DTypeError(str("load_state_dict: ", name, " is ", tensor.dtype(),
+                                 " in the module and ", source.dtype(),
+                                 " in the state, which can't be converted"));
         matched.emplace_back(tensor, &source);
         loaded.insert(tensor.impl().get());
         given.erase(found);
@@ -206,9 +231,10 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
     for (const auto& [name, tensor] : state)
         if (given.contains(name)) report.unexpected.push_back(name);
     if (options.strict && !(report.missing.empty() && report.unexpected.empty()))
-        throw ValueError(str("load_state_dict: the names don't match; missing: ",
-                             list_names(report.missing, report.unexpected),
-                             "; unexpected: ", list_names(report.unexpected, report.missing)));
+        throw ValueError(
+            str("load_state_dict: the names in the state differ from the module's; missing: ",
+                list_names(report.missing, report.unexpected),
+                "; unexpected: ", list_names(report.unexpected, report.missing)));
 
     const NoGrad no_grad;
     for (auto& [tensor, source] : matched) {

@@ -24,6 +24,8 @@
 #include "core/autograd/autocast.h"
 #include "core/ops.h"
 #include "core/tensor.h"
+#include "core/tree/structure.h"
+#include "core/tree/tree_utils.h"
 
 namespace axle::nn {
 
@@ -53,23 +55,35 @@ class Visitor {
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
-    bool strict = true;  // throw if names are missing or unexpected
+    bool strict = true;  // throws if names are missing or unexpected
 };
-// The names that load_state_dict could not match. Both lists are empty after a strict load.
+// The names that load_state_dict could not match. Both lists are empty if options.strict is true.
 struct LoadReport {
     std::vector<std::string> missing;     // names in the module but not in the state
     std::vector<std::string> unexpected;  // names in the state but not in the module
 };
 
-// Actions around the outermost forward call of a prepared model, set by the Accelerator.
+// The owner of a module's hooks, which keeps a reference to the module.
+struct ModuleObserver {
+    virtual ~ModuleObserver() = default;
+    // Called when the module is destroyed or its hooks are replaced by the hooks of another owner
+    // or removed.
+    virtual void detached(const Module& module) noexcept = 0;
+    // Called after `from` was moved to `to`, which has the hooks from now on.
+    virtual void moved(const Module& from, Module& to) noexcept = 0;
+};
+
+// Settings of the outermost call of a prepared model. The Accelerator sets them.
 struct ForwardHooks {
     std::optional<DType> autocast;
     std::optional<bool> cache_enabled = {};  // as in AutocastGuard
     bool outputs_to_f32 = true;
-    std::function<void(Module&)> before_forward;
+    std::function<void(Module&)> before_forward = {};
+    std::shared_ptr<ModuleObserver> observer = {};
 };
 
-// The dtype in which a layer stores its tensors, and the dtype they are cast to during its calls.
+// The dtype in which a layer stores its tensors, and the dtype to which they are cast during its
+// calls.
 struct LayerCast {
     DType storage, compute;
 };
@@ -79,35 +93,36 @@ struct LayerCast {
 // thread at a time.
 class Module {
   public:
-    virtual ~Module() = default;
-    Module(Module&&) = default;
-    Module& operator=(Module&&) = default;
+    virtual ~Module();
+    Module(Module&& other) noexcept;
+    Module& operator=(Module&& other) noexcept;
     Module& operator=(const Module&) = delete;
 
     virtual void visit(Visitor& v) = 0;
 
-    // Return the parameters or buffers, with dotted names relative to this module
-    // ("h.0.attn.c_attn.weight"). A tied parameter appears once, under its first name; state_dict()
-    // has all names.
+    // Return the parameters or buffers. Names are relative to this module and dotted, for example
+    // "h.0.attn.c_attn.weight". A tied parameter is returned once, under its first name.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
-    // Returns parameters and buffers, tied ones under each of their names. The tensors share memory
-    // with the module.
+    // Returns parameters and buffers. A tied tensor is returned under each of its names. The
+    // tensors share memory with the module.
     StateDict state_dict() const;
-    // Returns the parameters and buffers to write to a file: tied ones under their first name only.
+    // Returns the parameters and buffers to write to a file. A tied tensor is returned once, under
+    // its first name.
     StateDict saved_state() const;
-    // Copies the values into the module's tensors, converted to their dtypes. For a tied parameter,
-    // one of its names is sufficient. Throws ShapeError if a shape differs, DTypeError if a dtype
-    // cannot be converted, and ValueError with the names (and the most similar existing name of
-    // each) if names do not match in strict mode. If it throws, no tensor has been changed.
+    // Copies the values into the module's tensors and converts them to the tensors' dtypes. For a
+    // tied parameter, one of its names is sufficient. Throws ShapeError if a shape differs and
+    // DTypeError if a dtype cannot be converted. In strict mode, throws ValueError with the missing
+    // and unexpected names, each with the most similar name. If it throws, no tensor is changed.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
-    // Returns this module ("") and all modules below it with dotted names, parents first.
+    // Returns this module, whose name is "", and all modules below it with dotted names. Parents
+    // come before their children.
     std::vector<std::pair<std::string, Module*>> named_modules();
 
-    // Moves all parameters, buffers and gradients to a device, or converts the floating ones to a
-    // dtype. Tensor identity is preserved.
+    // Moves all parameters, buffers and gradients to a device, or converts all floating ones to a
+    // dtype. The tensor objects stay the same, so optimizers remain valid.
     void to(Device device);
     void to(DType dtype);
     void train(bool on = true);
@@ -118,16 +133,17 @@ class Module {
     // Returns the number of elements of all parameters. Tied parameters count once.
     std::int64_t num_parameters() const;
 
-    // Set by Accelerator::prepare; null if the model is not prepared.
-    void set_hooks(std::shared_ptr<const ForwardHooks> hooks) { hooks_ = std::move(hooks); }
+    // Accelerator::prepare sets these hooks. They are null if the model is not prepared.
+    void set_hooks(std::shared_ptr<const ForwardHooks> hooks);
     const std::shared_ptr<const ForwardHooks>& hooks() const { return hooks_; }
-    // Set by nn/precision/layerwise_casting.h. Converts the module's tensors immediately.
+    // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
+    // module's tensors.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
   protected:
     Module() = default;
-    // Used by clone() only; throws UsageError otherwise.
+    // Only clone() may call this constructor. Throws UsageError otherwise.
     Module(const Module& other);
 
     // Runs f as a public entry point of the model. In a prepared model, the outermost entry point
@@ -146,7 +162,7 @@ class Module {
         Cloning();
         ~Cloning();
     };
-    // Gives every tensor in this module memory of its own. Tied tensors stay tied.
+    // Copies every tensor of this module to new memory. Tied tensors stay tied.
     void separate_tensors();
 
   private:
@@ -159,10 +175,6 @@ class Module {
         Tensor out(const Tensor& y) const {
             return converts_ && y.defined() && is_half(y.dtype()) ? axle::to(y, f32) : y;
         }
-        std::vector<Tensor> out(std::vector<Tensor> ys) const {
-            for (Tensor& y : ys) y = out(y);
-            return ys;
-        }
         template <class A, class B>
         std::pair<A, B> out(std::pair<A, B> ys) const {
             return {out(std::move(ys.first)), out(std::move(ys.second))};
@@ -171,9 +183,18 @@ class Module {
         std::tuple<T...> out(std::tuple<T...> ys) const {
             return std::apply([&](T&... y) { return std::tuple<T...>(out(std::move(y))...); }, ys);
         }
+        // Converts the tensors of any structured type (core/tree/structure.h). Values of other
+        // types are returned unchanged.
         template <class T>
         T out(T y) const {
-            return y;
+            if constexpr (Structured<T>) {
+                if (!converts_) return y;
+                return apply_as_tree(y, [this](const Tree& tree) {
+                    return map_tensors(tree, [this](const Tensor& t) { return out(t); });
+                });
+            } else {
+                return y;
+            }
         }
 
       private:

@@ -44,16 +44,16 @@ struct AdamWOptions {
     void check(const char* op) const;
 };
 
-// The common implementation of Adam and AdamW. The saved state contains "step", "exp_avg",
-// "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+// The common implementation of Adam and AdamW. The saved state of a parameter contains "step",
+// "exp_avg" and "exp_avg_sq"; with amsgrad, also "max_exp_avg_sq".
 template <class Options>
 class AdamFamily : public GroupedOptimizer<Options> {
   public:
     using Group = ParamGroup<Options>;
 
     explicit AdamFamily(std::vector<Tensor> params, Options options = {});
-    // Takes parameter groups, for example AdamW({{matrices, {.lr = 6e-4, .weight_decay = 0.1}},
-    // {vectors, {.lr = 6e-4}}})
+    // Creates an optimizer with several parameter groups, for example AdamW({{matrices, {.lr =
+    // 6e-4, .weight_decay = 0.1}}, {vectors, {.lr = 6e-4}}}).
     explicit AdamFamily(std::vector<Group> groups);
 
   protected:

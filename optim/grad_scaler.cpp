@@ -32,7 +32,7 @@ double checked_backoff(double factor) {
 }
 int checked_interval(std::int64_t interval) {
     if (interval < 1 || interval > INT32_MAX)
-        throw ValueError(str("GradScaler: growth_interval must be at least 1: ", interval));
+        throw ValueError(str("GradScaler: growth_interval must be from 1 to 2^31 - 1: ", interval));
     return static_cast<int>(interval);
 }
 
@@ -70,7 +70,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
 const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
     Tensor& scalars = scalars_[&optimizer];
     if (scalars.defined() && scalars.device() == scale_.device()) return scalars;
-    // If this were captured, the graph would own the memory.
+    // The memory allocated here must not belong to a captured graph.
     if (is_capturing())
         throw UsageError(
             "GradScaler: the first step of an optimizer cannot be captured; take a step before the "
@@ -79,7 +79,7 @@ const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
     return scalars;
 }
 
-// Computes the optimizer's scalars.
+// Checks whether the gradients are finite and computes the scalars of the optimizer's next step.
 void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_place) {
     const profiler::OpScope scope(op);
     const NoGrad no_grad;
@@ -141,7 +141,7 @@ void GradScaler::step(Optimizer& optimizer) {
     const std::vector<Tensor> params = optimizer.parameters();
     if (std::ranges::none_of(params, [](const Tensor& p) { return p.grad().defined(); }))
         throw UsageError(
-            "GradScaler: step() of an optimizer whose parameters have no gradients; call "
+            "GradScaler: step(): no parameter of the optimizer has a gradient; call "
             "scale(loss).backward() first");
     optimizer.set_scalars(before_step(optimizer));
     optimizer.step();
@@ -161,8 +161,8 @@ void GradScaler::update() {
     if (!options_.enabled) return;
     if (!has_checked_gradients())
         throw UsageError(
-            "GradScaler: update() without a step() or unscale_() since the last update(): no "
-            "gradients were checked");
+            "GradScaler: update(): no gradients were checked since the last update(); call step() "
+            "or unscale_() first");
     const kernels::ScaleRule rule = {options_.growth_factor, options_.backoff_factor,
                                      options_.growth_interval};
     launch(scale_.device(), [&](auto& on) {
@@ -208,7 +208,7 @@ Tree GradScaler::state_dict() const {
             {"_growth_tracker", tracker}};
 }
 
-// Writes in place, because captured steps know the addresses of the state.
+// Copies the values into the existing tensors, because captured steps contain their addresses.
 void GradScaler::load_state_dict(const Tree& state) {
     if (!options_.enabled) return;
     if (state.empty())
@@ -221,8 +221,8 @@ void GradScaler::load_state_dict(const Tree& state) {
     options.growth_interval = checked_interval(state["growth_interval"].integer());
     const std::int64_t tracker = state["_growth_tracker"].integer();
     if (tracker < 0 || tracker > INT32_MAX)
-        throw ValueError(
-            str("GradScaler: load_state_dict: _growth_tracker must be a count: ", tracker));
+        throw ValueError(str(
+            "GradScaler: load_state_dict: _growth_tracker must be from 0 to 2^31 - 1:  ", tracker));
     options_ = options;
     growth_tracker_at_start_ = static_cast<int>(tracker);
     progress_.clear();

@@ -28,30 +28,33 @@ struct GradScalerOptions {
 };
 
 // Loss scaler. The scale, its step counter and found_inf are scalars on the device of the losses,
-// which must be the parameters' device; only get_scale() and state_dict() read them on the host.
-// Gradients are unscaled inside the optimizer's update kernel, unless unscale_() did it before.
+// which must be the device of the parameters. Only get_scale() and state_dict() wait for the device
+// to read them. The update kernel of the optimizer unscales the gradients, unless unscale_() has
+// already done so.
 //
-// Unlike in PyTorch, 1 / scale is not rounded to f32, which would be visible in f64 gradients.
+// Unlike PyTorch, Axle does not round 1 / scale to f32, because the rounding would change f64
+// gradients.
 class GradScaler {
   public:
-    // Throws ValueError unless init_scale > 0, growth_factor > 1, backoff_factor < 1 and
+    // Throws ValueError unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1 and
     // growth_interval >= 1.
     explicit GradScaler(GradScalerOptions options = {});
 
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
-    // Divides the gradients by the scale in place and records whether all are finite. Call it at
-    // most once between two updates, and before step() (UsageError). Throws ValueError for f16
-    // gradients, which cannot hold the result.
+    // Divides the gradients by the scale and records whether all of them are finite. Throws
+    // UsageError if it is called twice between two updates or after step(). Throws ValueError for
+    // f16 gradients, because f16 cannot represent the results.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
-    // nothing and optimizer.step_was_skipped() is true. Call it once between two updates. Throws
-    // UsageError if no parameter has a gradient.
+    // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if it is called
+    // twice between two updates, or if no parameter has a gradient.
     void step(Optimizer& optimizer);
-    // Reduces or grows the scale, depending on whether any optimizer found a non-finite gradient
-    // since the last update. Throws UsageError if no gradients were checked.
+    // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
+    // finite. Otherwise multiplies it by growth_factor if this is the last of growth_interval such
+    // updates in a row. Throws UsageError if no gradients were checked.
     void update();
-    // Sets the scale.
+    // Sets the scale to new_scale, which must be a positive f32 (ValueError).
     void update(double new_scale);
 
     bool is_enabled() const { return options_.enabled; }
@@ -63,16 +66,17 @@ class GradScaler {
     void set_backoff_factor(double factor);
     void set_growth_interval(int interval);
 
-    // Uses PyTorch's names: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
-    // Returns an empty map if disabled.
+    // Returns the state with PyTorch's names: scale, growth_factor, backoff_factor,
+    // growth_interval, _growth_tracker. Returns an empty map if the scaler is disabled.
     Tree state_dict() const;
-    // Throws ValueError for the empty state of a disabled scaler.
+    // Loads a state from state_dict(). Throws ValueError for the empty state of a disabled scaler.
     void load_state_dict(const Tree& state);
 
-    // Moves the state to a device. Scaling the first loss also does this.
+    // Moves the state to a device. scale() does this for the first loss.
     void to(Device device);
-    // Sets a hook for sharded gradients. It is called with each optimizer's found_inf (one f64, 0
-    // or 1) and must combine it across all shards, for example with a max all-reduce.
+    // Sets a hook for sharded gradients. It is called with found_inf of each optimizer, an f64
+    // tensor with the element 0 or 1. The hook must replace the element by the maximum over all
+    // shards, for example with an all-reduce.
     void set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook) {
         hook_ = std::move(hook);
     }
@@ -87,13 +91,19 @@ class GradScaler {
     using ProgressMap = std::unordered_map<const Optimizer*, Progress>;
 
     // Checks the gradients as step() does, and returns the scalars that the optimizer's step must
-    // apply (OptimizerHooks::before_step). Returns an undefined tensor if not enabled.
+    // apply (OptimizerHooks::before_step). Returns an undefined tensor if the scaler is disabled.
     Tensor before_step(Optimizer& optimizer);
-    // Declares that the optimizer has new gradients although there was no update().
+    // Marks the optimizer as not unscaled and not stepped, because it has new gradients although
+    // update() was not called.
     void forget_progress(const Optimizer& optimizer);
+    // Removes everything about an optimizer, which can be destroyed already.
+    void forget(const Optimizer& optimizer) {
+        progress_.erase(&optimizer);
+        scalars_.erase(&optimizer);
+    }
     // Returns whether gradients were checked since the last update, so that update() is allowed.
     bool has_checked_gradients() const;
-    // The progress known on the host. Replays of captured steps do not change it.
+    // The progress of each optimizer on the host. Replays of captured steps do not change it.
     const ProgressMap& progress() const { return progress_; }
     void set_progress(ProgressMap progress) { progress_ = std::move(progress); }
 
@@ -102,10 +112,10 @@ class GradScaler {
     const Tensor& scalars_of(const Optimizer& optimizer);
 
     GradScalerOptions options_;
-    Tensor scale_, growth_tracker_;  // f32, i32; undefined until the device is known
-    Tensor found_inf_;               // f64: combined over all checks since the last update
+    Tensor scale_, growth_tracker_;  // f32 and i32; undefined until the device is known
+    Tensor found_inf_;               // f64, the maximum of all checks since the last update
     ProgressMap progress_;
-    std::unordered_map<const Optimizer*, Tensor> scalars_;  // holds kernels::StepScalars
+    std::unordered_map<const Optimizer*, Tensor> scalars_;  // each contains a kernels::StepScalars
     std::function<void(const Tensor&)> hook_;
     int growth_tracker_at_start_ = 0;
 };

@@ -10,7 +10,8 @@
 
 namespace axle::optim {
 
-// A kernel table of the gradients of some parameters. Gradients that are not contiguous are copied.
+// A kernel table of the gradients of a list of parameters. The table contains copies of gradients
+// that are not contiguous.
 class GradTable {
   public:
     GradTable(const char* op, const std::vector<Tensor>& params) {
@@ -34,8 +35,8 @@ class GradTable {
     const std::vector<kernels::Run>& runs() const { return runs_; }
     DType norm_dtype() const { return norm_dtype_; }
 
-    // Writes copies back and increments the versions of the gradients. Call it after the runs were
-    // modified.
+    // Writes the copies back and increments the versions of the gradients. Call it after a kernel
+    // has modified the gradients.
     void changed() {
         for (auto& [grad, values] : strided_) grad.copy_(values);
         for (const Tensor& grad : grads_) grad.impl()->storage->bump_version();

@@ -65,8 +65,9 @@ void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     param.zero_grad();
 }
 
-// Calls f only in the outermost pass. Gradients from a nested pass can still be added to, so they
-// are applied when the outer pass ends.
+// Registers a hook on every parameter that calls f when the gradient is final. The hook does
+// nothing in a nested pass, because the outer pass can still add to the gradient; for_remaining()
+// calls f for such gradients later.
 std::vector<autograd::HookHandle> FusedOptimizer::when_final(
     const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
     std::vector<autograd::HookHandle> hooks;
@@ -87,23 +88,24 @@ void FusedOptimizer::for_remaining(const std::vector<FusedOptimizer*>& optimizer
             if (optimizer->params_[i].grad().defined()) f(*optimizer, i);
 }
 
-// Runs the first pass, which only computes norms.
+// Runs the first of two passes, which computes the norms of the gradients and does not update
+// parameters.
 void FusedOptimizer::measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss) {
     std::vector<Tensor> reached;
     const int depth = autograd::backward_depth() + 1;
-    const auto record_reached =
-        [&, thread = std::this_thread::get_id()](const std::vector<Tensor>& leaves) {
-            if (std::this_thread::get_id() != thread) return;
-            for (const Tensor& leaf : leaves) {
-                if (!leaf.grad().defined())
-                    reached.push_back(leaf);
-                else if (autograd::backward_depth() == depth)
-                    throw UsageError(
-                        str("fused_backward: clip_grad_norm needs two passes and no existing "
-                            "gradients: ",
-                            leaf.shape(), " has one; call zero_grad() first"));
-            }
-        };
+    const auto record_reached = [&, thread = std::this_thread::get_id()](
+                                    const std::vector<Tensor>& leaves) {
+        if (std::this_thread::get_id() != thread) return;
+        for (const Tensor& leaf : leaves) {
+            if (!leaf.grad().defined())
+                reached.push_back(leaf);
+            else if (autograd::backward_depth() == depth)
+                throw UsageError(str(
+                    "fused_backward: with clip_grad_norm, no parameter may have a gradient yet: a "
+                    "parameter ",
+                    leaf.shape(), " has one; call zero_grad() first"));
+        }
+    };
     const Each add_norm = [](FusedOptimizer& optimizer, std::size_t i) {
         const Tensor& param = optimizer.params_[i];
         if (optimizer.clip_grad_norm_) optimizer.norms_.push_back(get_total_norm({param}).to(f64));
@@ -192,7 +194,7 @@ std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t buff
     return shape;
 }
 
-// Returns the parameter's update before the learning rate is applied.
+// Returns the update of a parameter before it is multiplied by the learning rate.
 Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
     const Tensor new_weight = pow(state.step.to(gradient.dtype()), options_.decay_rate);
     const Tensor old_weight = 1.0 - new_weight;

@@ -1,5 +1,5 @@
 // LOMO and AdaLomo: optimizers that update each parameter during backward, as soon as its gradient
-// is final, and then free the gradient. Only few gradients exist at the same time.
+// is final, and then free the gradient. Therefore only few gradients are in memory at any time.
 //
 //     optim::Lomo lomo(model.parameters(), {.clip_grad_norm = 1.0});
 //     lomo.fused_backward(loss, 1e-3);   // instead of loss.backward() and step()
@@ -19,18 +19,20 @@
 
 namespace axle::optim {
 
-// Base class of Lomo and AdaLomo, with one parameter group. step() does nothing. A backward()
-// without fused_backward() leaves gradients, which the next fused_backward() adds to and applies.
-// Gradients that a rule computes in a nested backward pass are applied when the outer pass ends.
+// Base class of Lomo and AdaLomo, with one parameter group. step() does nothing. Gradients of a
+// plain backward() are kept; the next fused_backward() adds its gradients to them and applies the
+// sum. Gradients that a rule computes in a nested backward pass are applied when the outer pass
+// ends.
 class FusedOptimizer : public Optimizer {
   public:
-    // Differentiates the loss and updates the parameters it reaches. Sets the group's learning rate
-    // to lr. With clip_grad_norm it runs two passes over the graph, because the norm of all
-    // gradients is needed first; existing gradients are then a UsageError, and gradients that the
-    // first pass leaves in other leaves are dropped. Throws UsageError during a graph capture.
+    // Differentiates the loss and updates the parameters that get a gradient, with the learning
+    // rate lr. With clip_grad_norm, runs two passes over the graph, because the norm of all
+    // gradients is needed before the first update. Then throws UsageError if a leaf already has a
+    // gradient, and drops the gradients that the first pass adds to leaves of other optimizers.
+    // Throws UsageError during a graph capture.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
-    // Runs one pass for several optimizers. With `at_end`, gradients are applied after the pass,
-    // because they are in buckets that are averaged across processes during the pass.
+    // Runs one pass for several optimizers. If `at_end` is true, gradients are applied after the
+    // pass; data parallel training needs this, because it averages the gradients during the pass.
     static void fused_backward(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss,
                                double lr, bool at_end = false) {
         run(optimizers, loss, lr, at_end);
@@ -47,14 +49,15 @@ class FusedOptimizer : public Optimizer {
         std::optional<double> clip_grad_norm, clip_grad_value;
         double weight_decay;
     };
-    // Called by constructors. Throws ValueError for invalid settings.
+    // Initializes the optimizer; constructors call it. Throws ValueError for invalid settings.
     void set_up(std::vector<Tensor> params, const Settings& settings);
 
     bool steps_in_backward() const final { return true; }
-    // Updates one parameter from its gradient, which is already clipped by value. `place` is the
-    // parameter's index.
+    // Updates a parameter with its gradient, which is already clipped by value. `place` is the
+    // index of the parameter.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // Returns the factor (f64, 0-d) for the gradients of this pass if they are clipped by norm.
+    // Returns the factor for the gradients of this pass as a 0-d f64 tensor if they are clipped by
+    // norm.
     const Tensor& clip_factor() const { return clip_factor_; }
 
     std::vector<NamedOption> options(std::size_t group) override;
@@ -66,7 +69,7 @@ class FusedOptimizer : public Optimizer {
     static void run(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss, double lr,
                     bool at_end);
     static void measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss);
-    // Called with a parameter's index.
+    // A function that is called with the index of a parameter.
     using Each = std::function<void(FusedOptimizer& optimizer, std::size_t place)>;
     static std::vector<autograd::HookHandle> when_final(
         const std::vector<FusedOptimizer*>& optimizers, const Each& f);
@@ -92,7 +95,8 @@ struct LomoOptions {
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 };
 
-// Updates p -= lr (g + weight_decay p). Has no state, except a step count with stochastic rounding.
+// The LOMO optimizer: p -= lr (g + weight_decay p). It has no state, except a step count if
+// stochastic_rounding is true.
 class Lomo : public FusedOptimizer {
   public:
     explicit Lomo(std::vector<Tensor> params, LomoOptions options = {});
@@ -113,20 +117,22 @@ class Lomo : public FusedOptimizer {
 
 struct AdaLomoOptions {
     double lr = 1e-3;
-    std::array<double, 2> eps = {1e-30, 1e-3};  // added to squares; minimum scale of a parameter
-    double clip_threshold = 1;                  // for the root mean square of an update
+    std::array<double, 2> eps = {
+        1e-30, 1e-3};           // the term added to squares, and the minimum scale of a parameter
+    double clip_threshold = 1;  // limit of the root mean square of an update
     double decay_rate = -0.8;
     std::optional<double> clip_grad_norm = {};
     std::optional<double> clip_grad_value = {};
     double weight_decay = 0;
 };
 
-// Computes the following in step t of a parameter, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
+// The AdaLomo optimizer. Step t computes, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
 //     v = b v + (1 - b) s            (matrices: r and c are running means of s over rows and
 //                                     columns, and v = r c^T / mean(r))
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
-// The saved state contains "exp_avg_sq_row" and "exp_avg_sq_col"; "exp_avg_sq" for vectors.
+// The saved state contains r as "exp_avg_sq_row" and c as "exp_avg_sq_col", or v as "exp_avg_sq" if
+// the parameter is not a matrix.
 class AdaLomo : public FusedOptimizer {
   public:
     explicit AdaLomo(std::vector<Tensor> params, AdaLomoOptions options = {});
@@ -137,7 +143,7 @@ class AdaLomo : public FusedOptimizer {
     std::span<const char* const> buffer_names() const override;
     std::size_t buffers_needed(std::size_t) const override { return 3; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
-    // The update is written with tensor ops and has no kernel.
+    // apply() computes the update with tensor ops, so these functions of Optimizer are not used.
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
     void apply(const Tensor& param, std::uint64_t place) override;

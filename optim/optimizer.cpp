@@ -167,8 +167,10 @@ void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, st
 
 kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t group) {
     if (grad.shape() != param.shape() || grad.device() != param.device())
-        throw ShapeError(str(name(), ": the gradient does not match its parameter: ", grad.shape(),
-                             " on ", grad.device(), ", ", param.shape(), " on ", param.device()));
+        throw ShapeError(str(name(),
+                             ": shape or device of a gradient and its parameter differ: gradient ",
+                             grad.shape(), " on ", grad.device(), ", parameter ", param.shape(),
+                             " on ", param.device()));
     Tensor values = param;
     if (!param.is_contiguous()) {
         values = contiguous(param);
@@ -213,10 +215,10 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Returns the parameter's state. Moves existing buffers to the parameter's current device and
-// dtype.
+// Returns the state of a parameter, and creates it if necessary. Converts existing buffers to the
+// current device and dtype of the parameter.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
-    // If this were captured, every replay would start with new state.
+    // Every replay would reset the state if its creation were captured.
     if (is_capturing() && !this->state(param))
         throw UsageError(str(name(),
                              ": the first step creates a parameter's state and cannot be "
@@ -232,7 +234,7 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         if (!buffer.defined()) buffer = zeros(*shape, like);
         if (buffer.numel() != numel(*shape))
             throw ShapeError(str(name(), ": ", buffer_names()[b], " does not match its parameter: ",
-                                 buffer.shape(), ", ", param.shape()));
+                                 buffer.shape(), ", parameter ", param.shape()));
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
     }
@@ -268,7 +270,7 @@ void GroupTable<Row>::send(Device device, bool all) {
     const bool in_place = copy_.defined() && copy_.device() == device && copy_.numel() == bytes;
     if (in_place && rows_ == sent_ && !all) return;
     if (!in_place) copy_ = empty({bytes}, {.dtype = u8, .device = device});
-    sent_.clear();  // invalid if the copy throws
+    sent_.clear();  // marks the copy on the GPU as invalid in case the copy below throws
     copy_.copy_(Tensor::from_blob(rows_.data(), {bytes}, u8));
     sent_ = rows_;
 }

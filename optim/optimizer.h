@@ -22,15 +22,15 @@ namespace axle::optim {
 
 class Optimizer;
 
-// The decision of a hook about one step.
+// The decision of OptimizerHooks about one step.
 struct StepPlan {
     bool allowed = true;  // if false, the step does nothing
-    // The scalars that the step applies, as in Optimizer::set_scalars; an undefined tensor means
-    // none. nullopt keeps the scalars that the optimizer has.
+    // The scalars that the step applies, as in Optimizer::set_scalars. An undefined tensor removes
+    // the current scalars; nullopt keeps them.
     std::optional<Tensor> scalars = {};
 };
 
-// Called by an optimizer before it acts. Set by Accelerator::prepare.
+// Functions that an optimizer calls before it acts. Accelerator::prepare sets them.
 struct OptimizerHooks {
     virtual ~OptimizerHooks() = default;
     // Called by step() before it changes anything.
@@ -39,12 +39,14 @@ struct OptimizerHooks {
     virtual bool allows_step(const Optimizer&) const { return true; }
     // Called by zero_grad(). Returns false if zero_grad() must do nothing.
     virtual bool before_zero_grad(Optimizer& optimizer) = 0;
-    // Called before the optimizer's options are read or written from outside. Replayed steps can be
-    // ahead of the options on the host: the hook brings them up to date.
+    // Called before the caller reads or writes options of the optimizer. If replayed steps have
+    // changed options on the GPU, the hook copies them to the host.
     virtual void before_access(Optimizer&) {}
+    // Called when the optimizer is destroyed or its hooks are replaced or removed.
+    virtual void detached(const Optimizer&) noexcept {}
 };
 
-// An option of a group, with the name that PyTorch saves it under.
+// An option of a group, with its name in state dicts of PyTorch.
 struct NamedOption {
     const char* name;
     std::variant<double*, bool*, std::array<double, 2>*> value;
@@ -59,12 +61,12 @@ struct ParamGroup : Options {
 
     std::vector<Tensor> params;
     std::optional<double> initial_lr;  // base rate of schedules; set by the first scheduler
-    // Seed of stochastic rounding. If unset, the first step takes it from the default generator.
-    // Processes that hold copies of the parameters need the same seed.
+    // The seed of stochastic rounding. If unset, the first step draws it from the default
+    // generator. All replicas of the parameters need the same seed.
     std::optional<std::uint64_t> rounding_seed;
 };
 
-// The parts of a group that all optimizers have.
+// The members of a parameter group that all optimizers have.
 struct GroupRef {
     const std::vector<Tensor>& params;
     double& lr;
@@ -74,103 +76,112 @@ struct GroupRef {
     std::optional<std::uint64_t>& rounding_seed;
 };
 
-// The state of one parameter, created by its first step. Buffers are f64 for an f64 parameter, else
-// f32.
+// The state of a parameter, created by its first step. Buffers are f64 if the parameter is f64,
+// otherwise f32.
 struct ParamState {
-    Tensor step;  // number of updates: 0-d, f32
+    Tensor step;  // number of updates, a 0-d f32 tensor
     std::array<Tensor, 3> buffers;
 };
 
-// How hyperparameters are copied to a GPU.
+// What GroupTable::upload_to copies to the GPU.
 struct UploadPlan {
     Tensor rates, row;  // see Optimizer::set_rates; can be undefined
     bool all = false;   // copy even unchanged values
 };
 
-// Base class of the optimizers. Parameters are held by handle, so moving, converting or loading
-// them is allowed. Parameters without a gradient are skipped and have no state. Not thread-safe.
+// Base class of the optimizers. Parameters can be moved, converted or loaded at any time, because
+// an optimizer refers to the tensors and not to their memory. Parameters without a gradient are
+// skipped and have no state. Not thread-safe.
 //
-// A step is computed in f32 (f64 for f64 parameters) and rounded to the parameter's dtype. With
-// rounding to nearest, a 16-bit parameter does not change if the update is less than half the
+// A step is computed in f32 (in f64 for f64 parameters) and rounded to the dtype of the parameter.
+// With rounding to nearest, a 16-bit parameter does not change if the update is less than half the
 // distance to the next value, so training stalls as updates shrink. The option stochastic_rounding
-// rounds up or down at random such that the expected step is exact, without an f32 copy
-// (kernels/ops/rounding.h). The random numbers depend only on rounding_seed, the parameter's index,
-// its step and the element: they are equal on CPU and GPU, in replays of captured steps, and after
-// loading a state.
+// rounds up or down at random such that the expected result is exact (kernels/ops/rounding.h). It
+// needs no f32 copy of the parameter. The random numbers depend only on rounding_seed, the index of
+// the parameter, its step and the element. They are equal on CPU and GPU, in replays of captured
+// steps, and after loading a state.
 class Optimizer {
   public:
     Optimizer() = default;
-    virtual ~Optimizer() = default;
+    virtual ~Optimizer() { set_hooks(nullptr); }
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
-    // Updates every parameter that has a gradient, in place. Does nothing if the optimizer updates
-    // its parameters during backward (optim/lomo.h).
+    // Updates every parameter that has a gradient. Does nothing if the optimizer updates its
+    // parameters during backward (optim/lomo.h).
     void step();
-    // Calls closure(), which computes the loss, runs backward and returns the loss; then step(). If
-    // the hooks do not allow a step, closure is not called and the result is undefined.
+    // Calls closure(), which must run backward and return the loss, and then step(). Returns the
+    // loss. If the hooks do not allow a step, does not call closure and returns an undefined
+    // tensor.
     Tensor step(const std::function<Tensor()>& closure);
-    // Drops the gradients, or fills existing gradients with zeros.
+    // Removes the gradients. If set_to_none is false, fills existing gradients with zeros instead.
     void zero_grad(bool set_to_none = true);
 
     virtual std::size_t group_count() const = 0;
     virtual GroupRef group(std::size_t index) = 0;
-    // Returns the groups without the type of their options. Changes to the references take effect.
+    // Returns references to the groups, independent of the type of the options. Assigning to the
+    // references changes the groups.
     std::vector<GroupRef> param_groups();
     // Returns the parameters of all groups, in order.
     std::vector<Tensor> parameters();
-    // Returns nullptr before the parameter's first step.
+    // Returns the state of a parameter, or nullptr before its first step.
     const ParamState* state(const Tensor& param) const;
 
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
-    // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups.
-    // Tensors are shared with the optimizer, not copied. With stochastic rounding a group also has
-    // "stochastic_rounding" and "rounding_seed", and SGD's states also have "step".
+    // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups. The
+    // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
+    // "rounding_seed", and the states of SGD also have "step".
     Tree state_dict();
-    // Copies options and state from the tree. Everything is checked before anything changes: groups
-    // must have the saved sizes (ValueError) and buffers the right shapes (ShapeError). Buffers
-    // take the dtype and device of the parameters. Missing options keep their values; unknown ones
-    // are ignored.
+    // Copies options and state from the tree, and converts buffers to the dtype and device of the
+    // parameters. Missing options keep their values; unknown options are ignored. Throws ValueError
+    // if the number or the sizes of groups differ, and ShapeError if the shape of a buffer is
+    // wrong; the optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
-    void set_hooks(std::shared_ptr<OptimizerHooks> hooks) { hooks_ = std::move(hooks); }
-    // Sets the memory of a kernels::StepScalars: three f64 on the parameters' device, which each
-    // step reads when it runs. An undefined tensor removes it.
+    void set_hooks(std::shared_ptr<OptimizerHooks> hooks) {
+        const auto before = std::exchange(hooks_, std::move(hooks));
+        if (before && before != hooks_) before->detached(*this);
+    }
+    // Sets a tensor of three f64 on the device of the parameters, in the layout of
+    // kernels::StepScalars. Each step reads the tensor on the device. An undefined tensor removes
+    // the scalars.
     void set_scalars(const Tensor& scalars);
-    // Returns whether the last step that the hooks allowed found infinite gradients and changed
-    // nothing. Reads device memory.
+    // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
+    // not finite. Waits for the device.
     bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
-    // Returns the flag that step_was_skipped() reads. It is one f64, nonzero if that step was
-    // skipped. Its address is stable while the parameters stay on their device. Undefined before
-    // set_scalars.
+    // Returns the flag that step_was_skipped() reads: an f64 tensor whose element is not 0 if that
+    // step was skipped. Its address does not change while the parameters stay on their device. The
+    // tensor is undefined before set_scalars.
     const Tensor& skipped() const { return skipped_; }
 
     // --- for captured steps, whose replays do not read options on the host
-    // Copies changed options to the GPU, where the kernels read them; step() does this first. `all`
-    // also copies unchanged ones, in case captured steps modified the GPU's values.
+    // Copies changed options to the GPU, where the kernels read them. step() calls this first. If
+    // `all` is true, also copies unchanged options, because captured steps may have modified them
+    // on the GPU.
     void push_options(bool all = false);
-    // Sets the table rates[row, group] = {learning rate, momentum}, in f64 on the parameters'
-    // device. Steps queued from now on read their rates from this table, in the row that `row` (one
-    // i64) contains when they run. Undefined tensors end this.
+    // Sets a table of learning rates and momenta, an f64 tensor [rows, groups, 2] on the device of
+    // the parameters. Later steps read their rates from one row of it; the i64 tensor `row`
+    // contains the number of the row, which is read when the step runs. Undefined tensors remove
+    // the table.
     void set_rates(const Tensor& rates, const Tensor& row) { upload_plan_ = {rates, row, false}; }
 
   protected:
-    // Returns the name in messages, for example "AdamW".
+    // Returns the name that error messages use, for example "AdamW".
     virtual const char* name() const = 0;
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
-    // Return the names of ParamState's buffers, and how many of them a group needs.
+    // Return the names of the buffers in ParamState, and the number of buffers that a group needs.
     virtual std::span<const char* const> buffer_names() const = 0;
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
-    // Returns whether "step" is always saved. If not, a saved state without "step" counts as
-    // stepped.
+    // Returns whether "step" is always saved. If false, a saved state without "step" is the state
+    // of a parameter that was stepped.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
         return param.shape();
     }
     virtual bool steps_in_backward() const { return false; }
-    // Fills the kernel's GroupTable and uploads it to the parameters' device.
+    // Fills the GroupTable of the kernel and copies it to the device of the parameters.
     virtual void fill_groups(Device device) = 0;
     // Returns the argument of GroupTable::upload_to.
     const UploadPlan& upload_plan() const { return upload_plan_; }
@@ -179,9 +190,9 @@ class Optimizer {
 
     // Throws ValueError for duplicate parameters and for tensors that are not leaves.
     void check_params(const std::vector<Tensor>& params);
-    // Steps one parameter, which has a gradient. `place` is its index across all groups.
+    // Updates one parameter that has a gradient. `place` is its index across all groups.
     void step_one(const Tensor& param, std::size_t group, std::uint64_t place);
-    // Returns the state of a parameter on its device; creates it if necessary.
+    // Returns the state of a parameter on its device, and creates the state if necessary.
     ParamState& prepare_state(const Tensor& param, std::size_t group);
 
     void before_access() {
@@ -209,7 +220,8 @@ class Optimizer {
     Tensor skipped_;
     UploadPlan upload_plan_;
 
-    // The table of the current step. Refilling it in each step is as cheap as checking it.
+    // The kernel table of the current step. Every step fills it again, which costs no more than
+    // checking whether it has changed.
     std::vector<kernels::Slot> slots_;
     std::vector<Tensor> updated_;
     // Contiguous copies of strided parameters (copied back after the step) and of strided
@@ -218,14 +230,14 @@ class Optimizer {
     std::vector<Tensor> dense_grads_;
 };
 
-// The hyperparameters of all groups in the layout of a kernel. CPU kernels read them from here, GPU
-// kernels from a copy at a fixed address that is updated when a value changes.
+// The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU
+// kernels read a copy at a fixed address, which is updated when a value changes.
 template <class Row>
 class GroupTable {
   public:
     void clear() { rows_.clear(); }
     void push_back(const Row& row) { rows_.push_back(row); }
-    // Call it after the last push_back.
+    // Copies the table to the GPU as the plan requires. Call it after the last push_back.
     void upload_to(Device device, const UploadPlan& upload_plan);
     const Row* data() const {
         return copy_.defined() ? static_cast<const Row*>(copy_.raw_data()) : rows_.data();
@@ -267,7 +279,7 @@ class GroupedOptimizer : public Optimizer {
     }
 
   protected:
-    // Used by constructors. Throw ValueError for an empty list.
+    // Add the groups; constructors call these functions. Throw ValueError if the list is empty.
     void add_params(std::vector<Tensor> params, const Options& options) {
         if (params.empty()) throw ValueError(str(name(), ": the list of parameters is empty"));
         add_param_group({std::move(params), options});

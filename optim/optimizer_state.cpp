@@ -70,7 +70,7 @@ Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
     return tree;
 }
 
-// Returns an empty map if all steps so far were skipped.
+// Returns the state of a parameter as a map, which is empty if all steps so far were skipped.
 Tree Optimizer::state_tree(const ParamState& state, bool with_step) const {
     Tree tree = Tree::map();
     if (state.step.item() == 0) return tree;
@@ -87,14 +87,15 @@ void Optimizer::load_state_dict(const Tree& tree) {
     const Tree& saved = tree["state"];
     if (groups.size() != group_count())
         throw ValueError(str(name(), ": load_state_dict: the number of groups differs: ",
-                             groups.size(), " saved, ", group_count(), " here"));
+                             groups.size(), " in the state, ", group_count(), " in the optimizer"));
     std::unordered_map<const Impl*, ParamState> states;
     for (std::size_t g = 0; g < group_count(); ++g) {
         const Tree& ids = groups[g]["params"];
         const std::vector<Tensor>& params = group(g).params;
         if (ids.size() != params.size())
-            throw ValueError(str(name(), ": load_state_dict: the size of group ", g, " differs: ",
-                                 ids.size(), " parameters saved, ", params.size(), " here"));
+            throw ValueError(str(name(), ": load_state_dict: the size of group ", g,
+                                 " differs: ", ids.size(), " parameters in the state, ",
+                                 params.size(), " in the optimizer"));
         for (std::size_t i = 0; i < params.size(); ++i) {
             const Tree* state = saved.find(std::to_string(ids[i].integer()));
             if (state && !state->empty())
@@ -107,8 +108,8 @@ void Optimizer::load_state_dict(const Tree& tree) {
     states_ = std::move(states);
 }
 
-// Appends functions that write the options, to be called after the whole tree was read without
-// errors.
+// Reads the options of a group and appends functions that set them. The caller runs the functions
+// after all groups were read without errors.
 void Optimizer::read_options(std::size_t index, const Tree& tree,
                              std::vector<std::function<void()>>& writes) {
     for (const NamedOption& option : options(index)) {
@@ -147,7 +148,7 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
         const Tensor& buffer = saved->tensor();
         if (buffer.shape() != *shape)
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b],
-                                 " does not match its parameter: ", buffer.shape(), ", ",
+                                 " does not match its parameter: ", buffer.shape(), ", parameter ",
                                  param.shape()));
         state.buffers[b] = clone(buffer.to(dtype).to(param.device()));
     }

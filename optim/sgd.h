@@ -13,7 +13,7 @@ struct SGDOptions {
     double momentum = 0;
     double dampening = 0;
     double weight_decay = 0;  // added to the gradient
-    bool nesterov = false;    // needs momentum and zero dampening
+    bool nesterov = false;    // needs momentum > 0 and dampening = 0
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 
@@ -23,11 +23,12 @@ struct SGDOptions {
     void check(const char* op) const;
 };
 
-// The SGD optimizer. Its saved state contains "momentum_buffer" if momentum is used.
+// The SGD optimizer. With momentum, the saved state of a parameter contains "momentum_buffer".
 class SGD : public GroupedOptimizer<SGDOptions> {
   public:
     explicit SGD(std::vector<Tensor> params, SGDOptions options = {});
-    // Takes parameter groups, for example SGD({{weights, {.lr = 0.1}}, {biases, {.lr = 0.2}}})
+    // Creates an optimizer with several parameter groups, for example SGD({{weights, {.lr = 0.1}},
+    // {biases, {.lr = 0.2}}}).
     explicit SGD(std::vector<Group> groups);
 
   protected:

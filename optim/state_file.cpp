@@ -22,10 +22,12 @@ std::pair<std::size_t, std::string> parse_name(const std::string& name, std::siz
         const auto [dot, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
         if (error == std::errc() && end - dot >= 2 && *dot == '.') {
             if (index < params) return {index, std::string(dot + 1, end)};
-            throw ValueError(str(in_quotes(name), ": the optimizer has ", params, " parameters"));
+            throw ValueError(str("load_state: ", in_quotes(name),
+                                 ": the parameter does not exist: the optimizer has ", params));
         }
     }
-    throw ValueError(in_quotes(name) + ": expected 'state.<parameter>.<name>'");
+    throw ValueError("load_state: the tensor name must be 'state.<parameter>.<name>': " +
+                     in_quotes(name));
 }
 
 Tree read_state(const SafetensorsFile& file, std::size_t params) {
@@ -55,7 +57,8 @@ void load_state(const std::string& path, Optimizer& optimizer) {
     const SafetensorsFile file(path);
     try {
         const auto groups = file.metadata().find(kGroups);
-        if (groups == file.metadata().end()) throw ValueError(str("the metadata has no ", kGroups));
+        if (groups == file.metadata().end())
+            throw ValueError(str("load_state: the metadata has no entry ", kGroups));
         optimizer.load_state_dict({{kGroups, from_json(groups->second)},
                                    {"state", read_state(file, optimizer.parameters().size())}});
     } catch (const FileError&) {

@@ -15,8 +15,8 @@ namespace axle::optim {
 
 // Writes optimizer.state_dict() atomically (core/files/file.h).
 void save_state(const std::string& path, Optimizer& optimizer);
-// Loads such a file with Optimizer::load_state_dict. Throws FileError if the file is invalid or
-// does not fit the optimizer, which is then unchanged.
+// Loads a file of save_state() with Optimizer::load_state_dict. Throws FileError if the file is
+// invalid or does not fit the optimizer; the optimizer is then unchanged.
 void load_state(const std::string& path, Optimizer& optimizer);
 
 }  // namespace axle::optim

@@ -10,10 +10,10 @@
 
 namespace axle::tests {
 
-// Returns an empty string, or where and by how much two tensors differ. Shapes must be equal,
-// dtypes can differ. The absolute error of an element can be tolerance times the largest magnitude
-// below a million in `expected` (at least 1), or times the element's own magnitude if that is
-// larger. NaN equals NaN; infinities must be equal.
+// Returns a text that describes where and by how much two tensors differ, or an empty string.
+// Shapes must be equal; dtypes can differ. An element may differ by tolerance * scale. The scale is
+// the largest magnitude below 1e6 in `expected`, but at least 1 and at least the magnitude of the
+// element. NaN equals NaN; infinities must be equal.
 std::string difference(const Tensor& actual, const Tensor& expected, double tolerance);
 
 // Expects that difference() finds no difference. Failures are reported at the caller's line.

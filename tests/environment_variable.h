@@ -5,7 +5,7 @@
 
 namespace axle::tests {
 
-// Sets the variable for the lifetime of the object; the destructor removes it.
+// A scope in which an environment variable is set. The destructor removes the variable.
 class EnvironmentVariable {
   public:
     EnvironmentVariable(const char* name, const char* value) : name_(name) {

@@ -14,7 +14,7 @@
 #include "kernels/thread_pool.h"
 #include "kernels/workers.h"
 
-// The thread sanitizer has a thread of its own.
+// The number of threads that the sanitizer itself runs: one with the thread sanitizer.
 #if defined(__SANITIZE_THREAD__)
 #define AXLE_SANITIZER_THREADS 1
 #elif defined(__has_feature)
@@ -33,7 +33,8 @@ std::ptrdiff_t count_threads() {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
 
-// Waits for threads that have been joined but are still listed by the system.
+// Waits up to 5 seconds for threads that were joined but are still listed in /proc. Returns whether
+// only the calling thread is left.
 bool becomes_single_threaded() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     while (count_threads() > 1 + AXLE_SANITIZER_THREADS) {

@@ -6,8 +6,8 @@
 
 namespace axle::tests {
 
-// Limits the size of files for the lifetime of the object: writing beyond it fails with EFBIG, like
-// ENOSPC on a full disk.
+// A scope in which the size of files that this process writes is limited. Larger writes fail with
+// EFBIG, as writes to a full disk fail with ENOSPC.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) {

@@ -19,8 +19,8 @@ struct RankOutcome {
     double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
 };
 
-// Forks the ranks, which must be possible (tests/fork.h). The destructor kills children that are
-// still running.
+// A job whose ranks are forked processes. Forking must be possible (see tests/fork.h). The
+// destructor kills children that are still running.
 class Job {
   public:
     using Rank = std::function<std::string(const dist::Environment&)>;

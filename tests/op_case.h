@@ -54,7 +54,8 @@ struct Tolerances {
     double of(DType dtype) const;
 };
 
-// The dtype that an op computes in, and returns, under autocast. f64 stays f64 in every class.
+// The dtype in which an op computes and returns its result under autocast. f64 stays f64 in every
+// class.
 enum class Autocast {
     unchanged,  // the same as without autocast
     low,        // the autocast dtype
@@ -65,7 +66,7 @@ enum class Autocast {
 // A call that must throw.
 struct BadCall {
     bool (*is_expected)(const Error&);  // checks the type of the error
-    std::string prefix;                 // the beginning of its message
+    std::string prefix;                 // the beginning of the error's message
     std::vector<std::string> words;     // other texts that the message contains
     std::function<void()> call;
 };
@@ -79,12 +80,12 @@ struct OpCase {
     std::vector<Row> rows = {};
     Row large = {};                  // enough work for several threads; used by benchmarks
     std::vector<Row> gpu_rows = {};  // sizes that select other code paths of GPU kernels
-    // For gpu_rows, whose results are sums of many terms.
+    // The tolerances of gpu_rows, whose results are sums of many terms.
     Tolerances gpu_tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
     bool values = true;       // the values of the result are defined (empty() defines a shape only)
     bool gradient = true;     // has a gradient with respect to every floating input
     bool smooth = true;       // finite differences can verify the gradient (no rounding, no ties)
-    bool twice = false;       // has a second derivative; other cases can refuse it
+    bool twice = false;       // has a second derivative; other cases may throw UsageError
     bool strided = true;      // supports any layout
     bool own_dtype = false;   // the result's dtype does not depend on the operands
     bool layout_bits = true;  // f32 bits do not depend on the layout; f64 always agrees to 1e-12
@@ -94,7 +95,7 @@ struct OpCase {
     // Checks other properties of the outputs; returns an error text, or an empty string.
     std::function<std::string(In x, const Outputs& y)> check = {};
 
-    // Calls that the op must refuse. Only the first case of an op lists them.
+    // Calls that the op must reject. Only the first case of an op lists them.
     std::vector<BadCall> bad_calls = {};
     std::string family = {};  // the X of add_X_cases(); set by op_cases()
 
@@ -120,7 +121,7 @@ Result forward_backward(const OpCase& c, In x, const std::vector<int>& wanted);
 // Returns the inputs of a row that can have a gradient.
 std::vector<int> differentiable(const OpCase& c, const Row& row);
 
-// Returns an element of the fixed cotangent of the k-th output: a multiple of 1/8 below 1.
+// Returns element i of the fixed cotangent of output k, which is a multiple of 1/8 below 1.
 double cotangent_value(std::int64_t i, int k);
 Tensor cotangent(const Tensor& output, int k);
 

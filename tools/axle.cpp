@@ -1,5 +1,5 @@
-// axle: launches training on one or several processes; also configuration, self-test and memory
-// estimates.
+// The program axle: launches training on one or several processes, writes its configuration, runs a
+// self-test, and estimates memory.
 #include <algorithm>
 #include <exception>
 #include <iostream>

@@ -2,17 +2,17 @@
 #
 #     cmake [-DROOT=folder] -P tools/check_layers.cmake
 #
-# reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and checks every
-# include of our own files. It prints one line for each include that violates the layers, is not
-# relative to the root, or names a header of another folder that begins with "// Private to
-# <folder>". Tests may include everything.
+# The command above reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and
+# checks all includes of Axle's files. It prints one line for each include that violates the layers,
+# is not relative to the root, or names a header of another folder that begins with "// Private to
+# <folder>". Tests may include all headers.
 cmake_minimum_required(VERSION 3.25)
 
 if(NOT DEFINED ROOT)
     cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH ROOT)
 endif()
 
-# <layer>_may: the folders that a layer may include, including indirect dependencies.
+# <layer>_may is the list of folders that a layer may include, with indirect dependencies.
 file(READ ${ROOT}/CMakeLists.txt text)
 string(REGEX MATCHALL "\nlayer\\([^)]*\\)" calls "${text}")
 foreach(call IN LISTS calls)
@@ -35,14 +35,14 @@ if(NOT layers)
     message(FATAL_ERROR "${ROOT}/CMakeLists.txt: no layer() line")
 endif()
 
-# These folders are above the layers and may include all of them. Tests may also include parts of
-# programs, and benchmarks the op cases of the tests.
+# These folders are above the layers and may include all layers. Tests may also include parts of
+# programs, and benchmarks may include the op cases of the tests.
 set(tests_may tests tools ${layers})
 set(bench_may bench tests ${layers})
 set(tools_may tools ${layers})
 set(folders ${layers} tests bench tools)
 
-# line_of(text part result): the number of the line on which part ends.
+# line_of(text part result) sets `result` to the number of the line on which `part` ends.
 function(line_of text part result)
     string(FIND "${text}" "${part}" start)
     string(LENGTH "${part}" length)
@@ -54,7 +54,7 @@ function(line_of text part result)
     set(${result} ${count} PARENT_SCOPE)
 endfunction()
 
-# is_closed(path folder result): whether the header is private to another folder.
+# is_closed(path folder result) sets `result` to whether the header is private to another folder.
 function(is_closed path folder result)
     set(${result} FALSE PARENT_SCOPE)
     if(folder STREQUAL "tests" OR NOT EXISTS ${ROOT}/${path})
@@ -66,7 +66,8 @@ function(is_closed path folder result)
     endif()
 endfunction()
 
-# rank_of(path folder result): the position of the subfolder of path in the layer's FOLDERS, or -1.
+# rank_of(path folder result) sets `result` to the index of path's subfolder in the layer's FOLDERS,
+# or -1.
 function(rank_of path folder result)
     set(${result} -1 PARENT_SCOPE)
     string(REGEX REPLACE "^${folder}/" "" rest "${path}")
@@ -80,8 +81,9 @@ function(rank_of path folder result)
     endif()
 endfunction()
 
-# is_later(file path folder result): whether a header of a subfolder includes one of a subfolder
-# that FOLDERS lists after it or does not list. Sources may include any folder of their layer.
+# is_later(file path folder result) sets `result` to whether the header `file` includes a header of
+# a subfolder that FOLDERS lists after the subfolder of `file`, or does not list. Sources may
+# include all folders of their layer.
 function(is_later file path folder result)
     set(${result} FALSE PARENT_SCOPE)
     if(NOT file MATCHES "\\.(h|inl|cuh)$")

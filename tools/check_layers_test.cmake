@@ -1,12 +1,12 @@
-# Runs check_layers.cmake on small trees below SCRATCH, each with one include, with the dependencies
-# of the real CMakeLists.txt.
+# Tests check_layers.cmake with small source trees in SCRATCH, each with one include. The allowed
+# dependencies are those of this repository's CMakeLists.txt.
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)
 set(tree ${SCRATCH}/tree)
 
-# check(file include result output): the result for a tree in which `file` includes `include` on
-# line 3.
+# check(file include result output) checks a tree in which `file` includes `include` on line 3, and
+# sets `result` and `output`.
 function(check file include result output)
     file(REMOVE_RECURSE ${tree})
     file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})

@@ -1,7 +1,8 @@
-// train_gpt: trains GPT-2 on a text, from scratch, from a checkpoint or from published weights.
+// The program train_gpt: trains GPT-2 on a text. Training starts with random weights, with a
+// checkpoint, or with published weights.
 //
-// Written to be copied: it only uses the public API. The training loop is in train(); the other
-// functions read options, data and files.
+// The program is an example to copy, because it uses only the public API. The training loop is in
+// train(); the other functions read options, data and files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -28,7 +29,7 @@ using namespace axle;
 // --- options
 
 struct Settings : trainer::Options {
-    std::string tokenizer = "char";  // char or byte; a .bin file already contains tokens
+    std::string tokenizer = "char";  // "char" or "byte"; not used for a .bin file, which has tokens
     nn::GptConfig model;
     double min_lr = 1e-4, beta2 = 0.99;
     std::int64_t warmup = 100, sample = 0;
@@ -46,7 +47,7 @@ Settings preset_of(const std::string& name) {
                .n_head = 4,
                .n_embd = 128,
                .bias = false,
-               .activation = Gelu::erf};  // nanoGPT's setting for a CPU
+               .activation = Gelu::erf};  // as in nanoGPT's settings for a CPU
     if (name == "shakespeare-char-cpu") return s;
     if (name == "quickstart") {
         s.tokenizer = "byte";
@@ -67,7 +68,7 @@ Settings preset_of(const std::string& name) {
     trainer::throw_unknown("preset", name, kPresets);
 }
 
-// Returns nullopt after --help or --version.
+// Parses the command line. Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
         "Trains a GPT-2 on a text, lets it write, and saves it as Hugging Face does.\n\n"
@@ -93,7 +94,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
 
 // --- the text
 
-// A tokenized text; the last tenth is for validation.
+// A tokenized text. The last tenth of the tokens is used for validation.
 struct Corpus {
     std::unique_ptr<data::Tokenizer> tokenizer;  // null for a file of tokens
     std::int64_t vocab_size = 0;
@@ -101,7 +102,7 @@ struct Corpus {
     double unigram_entropy = 0;
 };
 
-// Applies f to a file's text; errors start with the path.
+// Returns f(text of a file). Messages of errors that f throws begin with the path.
 template <class F>
 auto made_from(const std::string& path, F&& f) {
     try {
@@ -118,8 +119,8 @@ std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
     });
 }
 
-// The vocabulary of a character model is stored next to it; a model trained from scratch gets the
-// vocabulary of its text.
+// Returns the tokenizer of a model. The vocabulary of a character model is a file in the model's
+// folder; a new model gets the vocabulary of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
                                                bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
@@ -159,7 +160,7 @@ Corpus load_corpus(const Settings& s, bool is_new) {
 
 // Returns the mean loss in nats over all blocks of a split. The loader is prepared after --resume,
 // because its position is not part of a checkpoint. The model returns one loss per batch, so
-// repeated blocks are removed first.
+// repeated blocks are removed from the batch before the model is called.
 Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks) {
     const NoGrad no_grad;
     model.eval();
@@ -169,7 +170,7 @@ Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks
         const Tensor& labels = batch["labels"];
         const std::int64_t rows = accelerator.valid_rows(ids.size(0));
         const std::int64_t kept =
-            std::max<std::int64_t>(1, rows);  // all ranks call the model equally often
+            std::max<std::int64_t>(1, rows);  // at least one row, so that all ranks call the model
         loss.update(model.loss(ids.narrow(0, 0, kept), labels.narrow(0, 0, kept)),
                     static_cast<double>(rows));
     }
@@ -192,7 +193,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Corpus& corpus, Accelerator
         .evaluate = [&accelerator, &gpt, blocks] { return evaluate(accelerator, gpt, *blocks); }};
 }
 
-// Loads only the model from a checkpoint, so that the training options need not be repeated.
+// Evaluates a checkpoint. Loads only the model, so that the options of the training are not needed.
 trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(gpt);
@@ -234,13 +235,13 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     return run.finish();
 }
 
-// Returns generated text, starting at a line break.
+// Returns generated text that begins after a line break.
 std::string sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
     std::vector<std::int64_t> ids = {corpus.train[0]};
     try {
         if (corpus.tokenizer) ids = corpus.tokenizer->encode("\n");
     } catch (const ValueError&) {
-        // t the text has no line break
+        // The vocabulary has no line break.
     }
     ids = model.generate(ids, s.sample, {.temperature = 0.8});
     if (corpus.tokenizer) return corpus.tokenizer->decode(ids);

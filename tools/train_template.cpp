@@ -1,12 +1,12 @@
-// train_template: a trainer to copy. Around the training loop it has configuration, logging,
-// progress bars, evaluation, checkpoints and resuming.
+// The program train_template: an example of a trainer with configuration, logging, progress bars,
+// evaluation, checkpoints and resuming.
 //
 //     train_template --config train_template.yaml data.data_dir=mnist
 //     axle launch --num_processes 4 train_template --config train_template.yaml ...
 //
-// train_template_config.h has the options. This file contains, in order: the functions to replace
-// with your own (get_model, get_dataloader, get_optimizer, get_loss, get_scheduler), helpers, and
-// the loop.
+// train_template_config.h has the options. To train another model, replace the functions get_model,
+// get_dataloader, get_optimizer, get_loss and get_scheduler. They are followed by helpers and the
+// training loop.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -21,9 +21,9 @@
 #include "accel/accelerator.h"
 #include "accel/config/structured_config.h"
 #include "accel/config/yaml.h"
+#include "accel/metrics.h"
 #include "accel/state/checkpoint.h"
 #include "accel/utils/logger.h"
-#include "accel/metrics.h"
 #include "accel/utils/progress.h"
 #include "accel/utils/random.h"
 #include "core/autograd/autograd.h"
@@ -71,19 +71,20 @@ optim::AdamW get_optimizer(const OptimizerConfig& config, const nn::Module& mode
                                              .weight_decay = config.adam_weight_decay});
 }
 
-// Returns the loss of each sample, so that an evaluation can ignore samples that fill up a batch.
+// Returns the loss of each sample, so that an evaluation can ignore repeated samples in a batch.
 Tensor get_loss(const Tensor& logits, const Tensor& labels) {
     return cross_entropy(logits, labels, {.reduction = Reduction::none});
 }
 
-// Warmup and total are counted in updates, independent of the number of processes.
+// Returns a schedule whose warmup and total length are numbers of updates, for any number of
+// processes.
 std::unique_ptr<optim::Scheduler> get_scheduler(const SchedulerConfig& config,
                                                 optim::Optimizer& optimizer, std::int64_t updates) {
     return optim::get_scheduler(config.name, optimizer, config.num_warmup_steps.value_or(0),
                                 updates);
 }
 
-// Returns the metrics over the evaluation set on all processes; each sample counts once.
+// Returns the metrics of the evaluation set over all processes. Each sample is counted once.
 template <class Model>
 Tree evaluate(Accelerator& accelerator, Model& model, data::DataLoader& loader) {
     const NoGrad no_grad;
@@ -101,8 +102,8 @@ Tree evaluate(Accelerator& accelerator, Model& model, data::DataLoader& loader) 
 
 // --- helpers of the loop
 
-// The number of batches of this process and of updates, saved in checkpoints. The loader saves its
-// own epoch, order and position.
+// The numbers of batches and of updates, which checkpoints save. The loader saves its own epoch,
+// order and position.
 struct TrainProgress : accel::Checkpointable {
     std::int64_t global_step = 0, updates = 0;
 
@@ -119,9 +120,9 @@ std::string formatted(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
-// The logged values of an update.
+// The metrics of an update that are logged.
 struct StepMetrics {
-    Tensor loss_sum;  // over the update's batches, kept on the device
+    Tensor loss_sum;  // sum over the batches of the update, on the device
     std::int64_t batches = 0;
     double loss = 0, learning_rate = 0, grad_norm = 0, memory_gb = 0;
 
@@ -129,7 +130,7 @@ struct StepMetrics {
         const Tensor value = batch_loss.detach();
         loss_sum = batches++ == 0 ? value : loss_sum + value;
     }
-    // Computes the mean over batches and processes.
+    // Sets the loss to the mean over the batches of the update and the processes.
     void end_update(Accelerator& accelerator) {
         const Device device = accelerator.device();
         const std::int64_t reserved = device.is_cuda() ? cuda::memory_stats(device.index).reserved
@@ -166,12 +167,14 @@ void log_model_info(const Accelerator& accelerator, const nn::Module& model) {
                       " trainable, ", with_commas(total - trainable), " frozen");
 }
 
-// The main process of each machine logs warnings; other processes log only errors.
+// Sets the log level: the main process of each machine logs warnings, and other processes log only
+// errors.
 void set_verbosity(const Accelerator& accelerator) {
     set_log_level(accelerator.is_local_main_process() ? LogLevel::warning : LogLevel::error);
 }
 
-// A resumed run logs some steps again, so trackers drop their earlier entries.
+// Starts the trackers. A resumed run logs some steps again, so the trackers remove entries from
+// first_step on.
 void start_trackers(Accelerator& accelerator, const Config& config, const Tree& resolved,
                     std::int64_t first_step) {
     Tree options = Tree::map();
@@ -183,7 +186,7 @@ void start_trackers(Accelerator& accelerator, const Config& config, const Tree& 
 void resume(Accelerator& accelerator, const Config& config) {
     const auto latest = accel::latest_checkpoint(config.run_folder());
     if (!config.training.resume_from_checkpoint) {
-        // Continues the numbering of checkpoints that an earlier run left in the folder.
+        // The numbers of checkpoints continue after those of an earlier run in the folder.
         if (latest)
             accelerator.set_save_iteration(accel::CheckpointReader(*latest).iteration() + 1);
         return;
@@ -228,7 +231,7 @@ void train(const Config& config, const Tree& resolved) {
     auto eval_loader = get_dataloader(config.data, false);
     accelerator.prepare(model, optimizer, train_loader, eval_loader);
 
-    // The number of batches of this process is known only after prepare().
+    // len() returns the number of batches of this process only after prepare().
     const std::int64_t accumulated = accelerator.gradient_accumulation_steps();
     const std::int64_t updates_per_epoch = (train_loader.len() + accumulated - 1) / accumulated;
     const std::int64_t updates = updates_per_epoch * training.num_epochs;

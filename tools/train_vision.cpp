@@ -1,7 +1,7 @@
-// train_vision: trains an image classifier on the files of MNIST or CIFAR.
+// The program train_vision: trains an image classifier on the files of MNIST or CIFAR.
 //
-// Written to be copied: it only uses the public API. The training loop is in train(); the other
-// functions read options, data and files.
+// The program is an example to copy, because it uses only the public API. The training loop is in
+// train(); the other functions read options, data and files.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -15,9 +15,9 @@
 #include <variant>
 #include <vector>
 
+#include "accel/metrics.h"
 #include "accel/tracking/image.h"
 #include "accel/tracking/png.h"
-#include "accel/metrics.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
@@ -59,7 +59,7 @@ Settings preset_of(const std::string& name) {
     trainer::throw_unknown("preset", name, kPresets);
 }
 
-// Returns nullopt after --help or --version.
+// Parses the command line. Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
         "Trains an image classifier on a folder of MNIST's or CIFAR's files.\n\n"
@@ -99,7 +99,7 @@ data::TensorDataset read_images(const std::string& folder, bool train) {
     return data::mnist(folder, train);
 }
 
-// Returns the mean and standard deviation of each channel, of pixels from 0 to 1.
+// Returns the mean and the standard deviation of each channel, for pixels from 0 to 1.
 std::pair<std::vector<double>, std::vector<double>> statistics(const data::Dataset& images) {
     constexpr std::int64_t kChunk = 1000;
     Tensor sum, squares;
@@ -130,8 +130,9 @@ std::int64_t largest_label(const data::Dataset& images) {
     return largest;
 }
 
-// Normalizes pixels to mean 0 and deviation 1 over the training set. Training images are shifted at
-// random by up to an eighth of their size; color images are also mirrored.
+// Loads the images. Pixels are normalized to mean 0 and standard deviation 1 over the training set.
+// Training images are randomly shifted by up to an eighth of their size; color images are also
+// randomly mirrored.
 Images load_images(const Settings& s) {
     const auto train = std::make_shared<data::TensorDataset>(read_images(s.data, true));
     const auto test = std::make_shared<data::TensorDataset>(read_images(s.data, false));
@@ -151,7 +152,8 @@ Images load_images(const Settings& s) {
 
 // --- the models
 
-// The common interface of the models: maps images to logits; its name is saved with it.
+// A model that maps images to logits: one of several architectures, whose name is saved with the
+// model.
 struct Classifier : nn::Model<Classifier> {
     using Any = std::variant<nn::LeNet, nn::Mlp, nn::ResNet>;
 
@@ -188,7 +190,7 @@ struct Classifier : nn::Model<Classifier> {
     }
 };
 
-// Writes model.safetensors, and a config.json that is needed to read it.
+// Writes model.safetensors and config.json, which is needed to load the model.
 void save(const Classifier& model, const Images& images, const std::string& folder) {
     const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
     save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});
@@ -233,7 +235,7 @@ trainer::Run::Plan plan_for(const Settings& s, const Images& images, Accelerator
         .evaluate = [&accelerator, &model, test] { return evaluate(accelerator, model, *test); }};
 }
 
-// Loads only the model from a checkpoint, so that the training options need not be repeated.
+// Evaluates a checkpoint. Loads only the model, so that the options of the training are not needed.
 trainer::Outcome only_evaluate(const Settings& s, const Images& images, Classifier& classifier) {
     Accelerator accelerator(s.accelerator());
     accelerator.prepare(classifier);

@@ -132,7 +132,8 @@ AcceleratorOptions resolved(AcceleratorOptions options) {
 
 int positive_steps(const char* who, int steps) {
     if (steps < 1)
-        throw ValueError(str(who, ": gradient accumulation needs at least one step: ", steps));
+        throw ValueError(
+            str(who, ": the number of gradient accumulation steps must be positive: ", steps));
     return steps;
 }
 

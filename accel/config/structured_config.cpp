@@ -69,8 +69,9 @@ Tree ConfigFields::finish() {
 
 void ConfigFields::check_complete() const {
     if (!missing_.empty())
-        throw ValueError(str("config: missing: ", joined(missing_), "; give it in the file or as ",
-                             missing_[0], "=VALUE"));
+        throw ValueError(str("config: required options are missing: ", joined(missing_),
+                             "; set them in the file, or as ", missing_[0],
+                             "=VALUE on the command line"));
 }
 
 const Tree* ConfigFields::find(const char* name) {

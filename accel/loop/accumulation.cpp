@@ -61,6 +61,11 @@ void Accumulation::end_pass(const data::DataLoader& loader) {
     is_last_batch_ = false;
 }
 
+void Accumulation::forget(const data::DataLoader& loader) {
+    std::erase(active_, &loader);
+    if (loader_ == &loader) loader_ = nullptr;
+}
+
 std::string Accumulation::position_key(bool of_several) const {
     const bool last = ends_pass();
     const bool completes = last || (counts_.step + 1) % options_.num_steps == 0;

@@ -82,6 +82,23 @@ void GradientDivision::set_objects(const std::vector<nn::Module*>& models,
             part->replicas = replicas[static_cast<std::size_t>(i)].get();
 }
 
+template <class F>
+void GradientDivision::remove_if(F&& f) {
+    std::erase_if(index_, [&](const auto& entry) { return f(*entry.second); });
+    std::erase_if(parts_, [&](const auto& part) { return f(*part); });
+    sizes_.clear();  // set_objects() distributes the remaining parameters again
+}
+void GradientDivision::remove(const nn::Module& model) {
+    remove_if([&](const Part& part) { return part.model == &model; });
+}
+void GradientDivision::replace(const nn::Module& from, const nn::Module& to) {
+    for (const auto& part : parts_)
+        if (part->model == &from) part->model = &to;
+}
+void GradientDivision::remove(const optim::Optimizer& optimizer) {
+    remove_if([&](const Part& part) { return part.optimizer == &optimizer; });
+}
+
 bool GradientDivision::has_gradients(const Part& part) {
     return std::ranges::any_of(part.parameters, [](const Tensor& p) { return p.grad().defined(); });
 }
@@ -155,7 +172,8 @@ void GradientDivision::backward_sum(const Tensor& loss, const Tensor& weight, in
     }
     if (!reaches_any)
         throw UsageError(
-            "backward: a loss with a weight reaches no parameter of a prepared model or optimizer");
+            "backward: a loss with a weight depends on no parameter of a prepared model or "
+            "optimizer");
     for (const auto& part : parts_) {
         if (!completes || !part->is_reached) continue;
         if (part->replicas != nullptr && part->replicas->reduces())

@@ -42,6 +42,11 @@ class GradientDivision {
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
+    // Remove a model or an optimizer, which can be destroyed already, and its open divisions.
+    void remove(const nn::Module& model);
+    // Replaces a model that was moved.
+    void replace(const nn::Module& from, const nn::Module& to);
+    void remove(const optim::Optimizer& optimizer);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
     void begin_window() { ++window_, kind_ = Kind::none; }
@@ -97,6 +102,8 @@ class GradientDivision {
         GradientDivision* division;
     };
 
+    template <class F>
+    void remove_if(F&& f);
     void note(Kind kind);
     void run(const Tensor& loss, bool retain_graph = false);
     void on_begin(const std::vector<Tensor>& leaves);

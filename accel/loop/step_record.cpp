@@ -71,6 +71,13 @@ void StepRecorder::remove_rates(const DeviceRates& rates) {
     std::erase_if(rates_, [&](const auto& one) { return one.get() == &rates; });
 }
 
+void StepRecorder::forget(const optim::Optimizer& optimizer) {
+    std::erase_if(rates_, [&](const auto& one) { return &one->optimizer() == &optimizer; });
+}
+void StepRecorder::forget(const optim::Scheduler& scheduler) {
+    std::erase_if(rates_, [&](const auto& one) { return &one->scheduler() == &scheduler; });
+}
+
 void StepRecorder::clear() {
     for (const auto& rates : rates_) rates->settle();
     rates_.clear();

@@ -56,6 +56,9 @@ class StepRecorder {
     DeviceRates* rates_of(const optim::Optimizer& optimizer) const;
     DeviceRates& add_rates(std::unique_ptr<DeviceRates> rates);
     void remove_rates(const DeviceRates& rates);
+    // Remove the tables of an optimizer or a scheduler, which can be destroyed already.
+    void forget(const optim::Optimizer& optimizer);
+    void forget(const optim::Scheduler& scheduler);
     // Calls settle() for all tables of rates and removes them.
     void clear();
     // Called after schedules were loaded from a checkpoint.

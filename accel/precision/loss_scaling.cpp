@@ -26,6 +26,12 @@ LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device)
     scaler_.to(device);
 }
 
+void LossScaling::remove(const Optimizer& optimizer) {
+    std::erase(optimizers_, &optimizer);
+    skips_.erase(&optimizer);
+    scaler_.forget(optimizer);
+}
+
 void LossScaling::begin_iteration() {
     end_iteration();
     is_in_scope_ = true;

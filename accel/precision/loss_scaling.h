@@ -22,6 +22,8 @@ class LossScaling {
 
     optim::GradScaler& scaler() { return scaler_; }
     void add(optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
+    // Removes an optimizer, which can be destroyed already.
+    void remove(const optim::Optimizer& optimizer);
     void clear() { optimizers_.clear(); }
 
     void begin_iteration();

@@ -1,6 +1,10 @@
 #include "accel/prepare/preparation.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <typeinfo>
+
+#include <cxxabi.h>
 
 #include "accel/config/environment.h"
 #include "accel/prepare/training_hooks.h"
@@ -14,10 +18,18 @@ namespace {
 using Loaders = std::vector<data::DataLoader*>;
 
 template <class T>
-bool add_once(std::vector<T*>& list, T& object) {
-    if (std::find(list.begin(), list.end(), &object) != list.end()) return false;
-    list.push_back(&object);
-    return true;
+bool contains(const std::vector<T*>& list, const T& object) {
+    return std::find(list.begin(), list.end(), &object) != list.end();
+}
+
+// Returns the readable name of an object's class.
+template <class T>
+std::string type_of(const T& object) {
+    const char* const mangled = typeid(object).name();
+    int status = 0;
+    const std::unique_ptr<char, void (*)(void*)> name(
+        abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+    return status == 0 ? name.get() : mangled;
 }
 
 bool can_be_uneven(const data::DataLoader& loader) {
@@ -65,25 +77,92 @@ Preparation::Preparation(PreparationOptions options, const PartialState& process
     : options_(std::move(options)),
       processes_(processes),
       loop_(std::move(loop)),
-      hooks_(std::make_shared<TrainingHooks>(loop_)) {}
+      hooks_(std::make_shared<TrainingHooks>(loop_, *this)) {}
+
+Preparation::~Preparation() { hooks_->drop_owner(); }
+
+// --- the lists
+
+// Returns whether the object is new.
+template <class T>
+bool Preparation::add(std::vector<T*>& list, const char* kind, T& object) {
+    if (contains(list, object)) return false;
+    names_[&object] = str(kind, ' ', list.size(), " (", type_of(object), ')');
+    list.push_back(&object);
+    lost_.clear();
+    return true;
+}
+
+void Preparation::lose(const void* object) {
+    if (const auto name = names_.extract(object)) lost_.push_back(name.mapped());
+}
+
+void Preparation::forget(const nn::Module& model) {
+    const auto found = std::find(models_.begin(), models_.end(), &model);
+    if (found == models_.end()) return;
+    replicas_.erase(replicas_.begin() + (found - models_.begin()));
+    models_.erase(found);
+    lose(&model);
+}
+void Preparation::forget(const optim::Optimizer& optimizer) {
+    std::erase(optimizers_, &optimizer);
+    lose(&optimizer);
+    ++revision_;
+}
+void Preparation::forget(const optim::Scheduler& scheduler) {
+    std::erase(schedulers_, &scheduler);
+    lose(&scheduler);
+    ++revision_;
+}
+// Nothing is lost with a loader: it has no position after its last loop.
+void Preparation::forget(const data::DataLoader& loader) {
+    if (prepared_again_ == &loader) return;
+    std::erase(loaders_, &loader);
+    names_.erase(&loader);
+}
+
+void Preparation::replace(const nn::Module& from, nn::Module& to) {
+    const auto found = std::find(models_.begin(), models_.end(), &from);
+    if (found == models_.end()) return;
+    *found = &to;
+    if (const auto& replicas = replicas_[static_cast<std::size_t>(found - models_.begin())])
+        replicas->set_model(to);
+    if (auto name = names_.extract(&from)) {
+        name.key() = &to;
+        names_.insert(std::move(name));
+    }
+}
+
+void Preparation::check_complete(const char* op) const {
+    if (lost_.empty()) return;
+    std::string names;
+    for (const std::string& name : lost_) names += (names.empty() ? "" : ", ") + name;
+    throw UsageError(
+        str(op, ": a prepared object was destroyed or prepared by another Accelerator: ", names,
+            "; call free_memory() and prepare the objects that are left"));
+}
 
 // --- models
 
 void Preparation::prepare(nn::Module& model, std::optional<bool> device_placement,
                           bool evaluation_mode) {
     if (processes_.use_distributed()) check_on_one_device(model);
-    if (!add_once(models_, model)) return;
+    if (contains(models_, model)) return;
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
     if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
     auto hooks = std::make_shared<nn::ForwardHooks>();
+    hooks->observer = hooks_;
     hooks->autocast = options_.autocast_dtype;
     hooks->cache_enabled = options_.autocast_cache_enabled;
     hooks->outputs_to_f32 = options_.outputs_to_f32;
-    replicas_.push_back(evaluation_mode ? nullptr : replicate(model));
-    if (replicas_.back())  // a weak reference, because the model can outlive the replicas
-        hooks->before_forward = [weak = std::weak_ptr(replicas_.back())](nn::Module&) {
-            if (const auto replicas = weak.lock()) replicas->before_forward();
+    const std::shared_ptr<dist::DataParallel> replicas =
+        evaluation_mode ? nullptr : replicate(model);
+    if (replicas)  // a weak reference, because the model can outlive the replicas
+        hooks->before_forward = [weak = std::weak_ptr(replicas)](nn::Module&) {
+            if (const auto alive = weak.lock()) alive->before_forward();
         };
+    replicas_.push_back(replicas);
+    add(models_, "model", model);
     model.set_hooks(std::move(hooks));
 }
 
@@ -147,7 +226,7 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
 // --- optimizers and schedulers
 
 void Preparation::prepare(optim::Optimizer& optimizer) {
-    if (!add_once(optimizers_, optimizer)) return;
+    if (!add(optimizers_, "optimizer", optimizer)) return;
     optimizer.set_hooks(hooks_);
     share_rounding_seeds(optimizer);
     if (loop_->scaling) loop_->scaling->add(optimizer);
@@ -169,7 +248,7 @@ void Preparation::share_rounding_seeds(optim::Optimizer& optimizer) const {
 }
 
 void Preparation::prepare(optim::Scheduler& scheduler) {
-    if (!add_once(schedulers_, scheduler)) return;
+    if (!add(schedulers_, "scheduler", scheduler)) return;
     scheduler.set_hooks(hooks_);
     ++revision_;
 }
@@ -183,17 +262,18 @@ void Preparation::update_division() {
 void Preparation::prepare(data::DataLoader& loader, std::optional<bool> device_placement,
                           SliceFn slice_fn_for_dispatch) {
     const bool has_options = device_placement || slice_fn_for_dispatch;
-    const bool is_prepared = std::find(loaders_.begin(), loaders_.end(), &loader) != loaders_.end();
-    if (is_prepared && !has_options) return;
+    if (contains(loaders_, loader) && !has_options) return;
     PrepareDataLoaderOptions options = options_.loading;
     options.put_on_device = device_placement.value_or(options.put_on_device);
     options.slice_fn_for_dispatch = std::move(slice_fn_for_dispatch);
     const auto generator = loader.generator();
     const std::uint64_t seed = generator ? generator->initial_seed() : 0;
     shard_or_dispatch(loader, processes_.process_group(), options);
-    if (add_once(loaders_, loader) && generator) seeds_.emplace_back(generator, seed);
-    loader.set_hooks(
-        std::make_shared<ActiveLoaderHooks>(loop_, processes_.process_group(), std::move(options)));
+    if (add(loaders_, "loader", loader) && generator) seeds_.emplace_back(generator, seed);
+    prepared_again_ = &loader;
+    loader.set_hooks(std::make_shared<ActiveLoaderHooks>(loop_, hooks_, processes_.process_group(),
+                                                         std::move(options)));
+    prepared_again_ = nullptr;
 }
 
 void Preparation::clear() {
@@ -203,6 +283,7 @@ void Preparation::clear() {
         for (optim::Optimizer* optimizer : optimizers_) optimizer->set_scalars({});
     }
     ++revision_;
+    hooks_->drop_owner();
     for (nn::Module* model : models_) model->set_hooks(nullptr);
     for (optim::Optimizer* optimizer : optimizers_) optimizer->set_hooks(nullptr);
     for (optim::Scheduler* scheduler : schedulers_) scheduler->set_hooks(nullptr);
@@ -220,6 +301,9 @@ void Preparation::clear() {
     schedulers_.clear();
     loaders_.clear();
     seeds_.clear();
+    names_.clear();
+    lost_.clear();
+    hooks_ = std::make_shared<TrainingHooks>(loop_, *this);
     loop_->accumulation.reset();
 }
 

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,7 @@
 namespace axle::accel {
 
 struct PreparationOptions {
-    bool device_placement = true;              // whether models are moved to the device
+    bool device_placement = true;  // whether models are moved to the device
     // The dtype in which prepared models run under autocast; nullopt: no autocast.
     std::optional<DType> autocast_dtype = {};
     std::optional<bool> autocast_cache_enabled = {};
@@ -33,12 +35,17 @@ struct PreparationOptions {
 };
 
 // The prepared models, optimizers, schedulers and loaders, each in the order of preparation, and
-// the hooks attached to them. Refers to these objects, `processes` and `loop`. Must not move,
-// because scopes refer to it. Used by one thread.
+// the hooks attached to them. Refers to `processes`, `loop` and these objects; an object that is
+// destroyed, or prepared by another Accelerator, leaves the lists. Must not move, because scopes
+// refer to it. Used by one thread.
 class Preparation {
   public:
     Preparation(PreparationOptions options, const PartialState& processes,
                 std::shared_ptr<LoopState> loop);
+
+    ~Preparation();
+    Preparation(const Preparation&) = delete;
+    Preparation& operator=(const Preparation&) = delete;
 
     // Prepare an object and attach hooks to it. An object that is prepared already is not changed.
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
@@ -48,6 +55,16 @@ class Preparation {
     // Prepares a loader. A prepared loader is prepared again only if an option is given.
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
+    // Called by the hooks: remove an object, which can be partly destroyed. check_complete()
+    // reports models, optimizers and schedulers until new objects are prepared.
+    void forget(const nn::Module& model);
+    void forget(const optim::Optimizer& optimizer);
+    void forget(const optim::Scheduler& scheduler);
+    void forget(const data::DataLoader& loader);
+    // Called by the hooks after a model was moved.
+    void replace(const nn::Module& from, nn::Module& to);
+    // Throws UsageError with the objects that have left the lists since the last prepare().
+    void check_complete(const char* op) const;
     // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
     void clear();
 
@@ -77,6 +94,9 @@ class Preparation {
     void update_division();
 
   private:
+    template <class T>
+    bool add(std::vector<T*>& list, const char* kind, T& object);
+    void lose(const void* object);
     std::unique_ptr<dist::DataParallel> replicate(nn::Module& model) const;
     void share_rounding_seeds(optim::Optimizer& optimizer) const;
 
@@ -91,6 +111,9 @@ class Preparation {
     std::vector<data::DataLoader*> loaders_;
     // The loaders' generators with their seeds before preparation, in the order of preparation.
     std::vector<std::pair<std::shared_ptr<data::Generator>, std::uint64_t>> seeds_;
+    std::unordered_map<const void*, std::string> names_;  // such as "model 0 (Net)"
+    std::vector<std::string> lost_;                       // the names that check_complete() reports
+    const data::DataLoader* prepared_again_ = nullptr;
     int revision_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "accel/prepare/training_hooks.h"
 
+#include "accel/prepare/preparation.h"
+
 namespace axle::accel {
 
 optim::StepPlan TrainingHooks::before_step(optim::Optimizer& optimizer) {
@@ -21,6 +23,33 @@ void TrainingHooks::step(optim::Scheduler& scheduler) {
     if (loop_->schedules.step_with_optimizer && !loop_->accumulation.sync_gradients()) return;
     if (loop_->recorder.record(scheduler)) return;
     loop_->step_schedule(scheduler);
+}
+
+void TrainingHooks::detached(const optim::Optimizer& optimizer) noexcept {
+    loop_->accumulation.division().remove(optimizer);
+    loop_->recorder.forget(optimizer);
+    if (loop_->scaling) loop_->scaling->remove(optimizer);
+    if (owner_ != nullptr) owner_->forget(optimizer);
+}
+
+void TrainingHooks::detached(const optim::Scheduler& scheduler) noexcept {
+    loop_->recorder.forget(scheduler);
+    if (owner_ != nullptr) owner_->forget(scheduler);
+}
+
+void TrainingHooks::detached(const nn::Module& model) noexcept {
+    loop_->accumulation.division().remove(model);
+    if (owner_ != nullptr) owner_->forget(model);
+}
+
+void TrainingHooks::moved(const nn::Module& from, nn::Module& to) noexcept {
+    loop_->accumulation.division().replace(from, to);
+    if (owner_ != nullptr) owner_->replace(from, to);
+}
+
+void ActiveLoaderHooks::detached(const data::DataLoader& loader) noexcept {
+    loop_->accumulation.forget(loader);
+    if (training_->owner() != nullptr) training_->owner()->forget(loader);
 }
 
 }  // namespace axle::accel

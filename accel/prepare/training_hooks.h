@@ -6,16 +6,27 @@
 
 #include "accel/loading/loader_hooks.h"
 #include "accel/loop/loop_state.h"
+#include "nn/module.h"
 #include "optim/optimizer.h"
 #include "optim/schedules/scheduler.h"
 
 namespace axle::accel {
 
+class Preparation;
+
 // Hooks of prepared optimizers and schedulers. They skip step() and zero_grad() between two
-// updates, divide and unscale gradients before a step, and advance schedules after an update.
-class TrainingHooks : public optim::OptimizerHooks, public optim::SchedulerHooks {
+// updates, divide and unscale gradients before a step, and advance schedules after an update. They
+// also tell the Preparation which prepared objects were destroyed or moved.
+class TrainingHooks : public optim::OptimizerHooks,
+                      public optim::SchedulerHooks,
+                      public nn::ModuleObserver {
   public:
-    explicit TrainingHooks(std::shared_ptr<LoopState> loop) : loop_(std::move(loop)) {}
+    TrainingHooks(std::shared_ptr<LoopState> loop, Preparation& owner)
+        : loop_(std::move(loop)), owner_(&owner) {}
+
+    // Called when the Preparation is destroyed or no longer refers to its objects.
+    void drop_owner() { owner_ = nullptr; }
+    Preparation* owner() const { return owner_; }
 
     optim::StepPlan before_step(optim::Optimizer& optimizer) override;
     bool allows_step(const optim::Optimizer&) const override {
@@ -31,25 +42,35 @@ class TrainingHooks : public optim::OptimizerHooks, public optim::SchedulerHooks
         loop_->recorder.catch_up(scheduler);
     }
 
+    void detached(const optim::Optimizer& optimizer) noexcept override;
+    void detached(const optim::Scheduler& scheduler) noexcept override;
+    void detached(const nn::Module& model) noexcept override;
+    void moved(const nn::Module& from, nn::Module& to) noexcept override;
+
   private:
     std::shared_ptr<LoopState> loop_;
+    Preparation* owner_;  // nullptr after drop_owner()
 };
 
 // Hooks of prepared loaders, which make a loader the active loader while its loop runs.
 class ActiveLoaderHooks : public PreparedLoaderHooks {
   public:
-    ActiveLoaderHooks(std::shared_ptr<LoopState> loop, std::shared_ptr<dist::ProcessGroup> group,
-                      PrepareDataLoaderOptions options)
-        : PreparedLoaderHooks(std::move(group), std::move(options)), loop_(std::move(loop)) {}
+    ActiveLoaderHooks(std::shared_ptr<LoopState> loop, std::shared_ptr<TrainingHooks> training,
+                      std::shared_ptr<dist::ProcessGroup> group, PrepareDataLoaderOptions options)
+        : PreparedLoaderHooks(std::move(group), std::move(options)),
+          loop_(std::move(loop)),
+          training_(std::move(training)) {}
 
     void begin(data::DataLoader& loader) override {
         loop_->accumulation.begin_pass(loader);
         PreparedLoaderHooks::begin(loader);
     }
     void end(data::DataLoader& loader) noexcept override { loop_->accumulation.end_pass(loader); }
+    void detached(const data::DataLoader& loader) noexcept override;
 
   private:
     std::shared_ptr<LoopState> loop_;
+    std::shared_ptr<TrainingHooks> training_;
 };
 
 }  // namespace axle::accel

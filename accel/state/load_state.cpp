@@ -245,6 +245,7 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
 
 std::string StateFiles::load(const std::string& input_dir, bool strict) {
     const profiler::Scope scope("load_state", profiler::Category::io);
+    prepared_.check_complete("load_state");
     const std::string directory = input_dir.empty() ? newest_directory() : input_dir;
     const LoadedState state = read(directory);
     together("load_state", [&] { apply(state, strict); });

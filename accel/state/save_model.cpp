@@ -40,7 +40,7 @@ std::string weights_of(const std::string& checkpoint) {
 void check_unused(const char* option, bool is_used) {
     if (is_used)
         throw UsageError(str("load_checkpoint_in_model: ", option,
-                             " is not implemented yet; load the whole model on one device"));
+                             " is not implemented yet; load the complete model on one device"));
 }
 
 void check_options(const LoadCheckpointOptions& options) {

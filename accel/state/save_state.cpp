@@ -159,6 +159,7 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
 
 std::string StateFiles::save(const std::string& output_dir) {
     const profiler::Scope scope("save_state", profiler::Category::io);
+    prepared_.check_complete("save_state");
     dist::ProcessGroup& group = *processes_.process_group();
     const std::string path = next_directory(output_dir);
     const bool each_node = project_.save_on_each_node;

@@ -18,7 +18,7 @@ void check_activities(const std::vector<std::string>& activities) {
     for (const std::string& name : activities)
         if (name != "cpu" && name != "cuda")
             throw ValueError(
-                str("profile: unknown activity: ", in_quotes(name), "; known are cpu and cuda"));
+                str("profile: unknown activity ", in_quotes(name), "; expected cpu or cuda"));
 }
 
 void say_what_is_not_recorded(const ProfileKwargs& options) {
@@ -26,8 +26,8 @@ void say_what_is_not_recorded(const ProfileKwargs& options) {
     if (!options.with_stack && !options.with_flops && !options.with_modules) return;
     if (logged.exchange(true)) return;
     log(LogLevel::warning,
-        "profile: with_stack, with_flops and with_modules record nothing here; "
-        "profiler::RecordFunction names parts of a program");
+        "profile: with_stack, with_flops and with_modules have no effect; use "
+        "profiler::RecordFunction to record parts of a program");
 }
 
 }  // namespace
@@ -38,7 +38,8 @@ void check_schedule(const ProfileSchedule& s) {
     for (const auto& [name, count] : counts)
         if (count < 0) throw ValueError(str("profile: ", name, " can't be negative: ", count));
     if (s.active < 1)
-        throw ValueError(str("profile: a schedule needs at least one active step: ", s.active));
+        throw ValueError(
+            str("profile: the number of active steps in a schedule must be positive: ", s.active));
 }
 
 ProfilerAction action_at(const ProfileSchedule& s, std::int64_t step) {

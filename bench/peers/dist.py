@@ -1,4 +1,7 @@
-"""bench/peers/dist.py [processes]: the all_reduces of bench_dist in PyTorch, over its Gloo."""
+"""Measures the all_reduces of bench_dist in PyTorch with Gloo.
+
+Usage: bench/peers/dist.py [PROCESSES]
+"""
 import os
 import socket
 import sys

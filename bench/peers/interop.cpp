@@ -1,7 +1,7 @@
-// The Axle side of bench/peers/interop: writes files that other programs read, and reports what it
-// reads from theirs. Each call runs one command and prints JSON.
+// The program that bench/peers/interop calls: writes files for other programs, and prints the
+// contents of their files. Each call runs one command and prints JSON.
 //
-// In tensors known to both sides, byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
+// Tensors in files have known values: byte i is 7 i + 3 (mod 256), or (i + 1) mod 2 for bools.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -117,7 +117,8 @@ void read_weights(const Arguments& args) {
     answer(described_all(state));
 }
 
-// weights-write FOLDER SIZE FROM: writes the weights of folder FROM.
+// The command weights-write FOLDER SIZE FROM writes the weights in folder FROM to FOLDER, in shards
+// of SIZE.
 void write_weights(const Arguments& args) {
     SmallModel model;
     accel::load_checkpoint_in_model(model, args.at(2), {.strict = true});
@@ -128,7 +129,8 @@ void write_weights(const Arguments& args) {
 
 // --- models in folders
 
-// Draws all weights from N(0, 0.3), norms and biases too, so that each affects the result.
+// Writes a model with random weights from N(0, 0.3). Norms and biases are random too, so that all
+// weights affect the result.
 template <class Model, class Config>
 void write_model(const Config& config, const std::string& folder, const nn::ShardSize& size) {
     Model model(config);
@@ -137,7 +139,7 @@ void write_model(const Config& config, const std::string& folder, const nn::Shar
     model.save_pretrained(folder, {.max_shard_size = size});
 }
 
-// model-write KIND FOLDER [SIZE]: writes a model in shards of this size.
+// The command model-write KIND FOLDER [SIZE] writes a model in shards of SIZE.
 void write_models(const Arguments& args) {
     const nn::ShardSize size = args.size() < 3 ? "1GB" : args[2];
     const std::map<std::string, std::function<void(const std::string&)>> kinds = {
@@ -177,7 +179,8 @@ void write_models(const Arguments& args) {
     kinds.at(args.at(0))(args.at(1));
 }
 
-// model-run KIND FOLDER INPUTS OUTPUT: writes the logits of inputs "ids" and "mask".
+// The command model-run KIND FOLDER INPUTS OUTPUT writes the logits of the tensors "ids" and "mask"
+// in INPUTS to OUTPUT.
 void run_model(const Arguments& args) {
     const NoGrad no_grad;
     const auto inputs = load_safetensors(args.at(2)).tensors;
@@ -218,9 +221,9 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& kind,
         std::vector<optim::AdamW::Group>{{weights, options}, {biases, {.lr = 0.03}}});
 }
 
-// train KIND FROM TO STEP: trains ten steps in f64, starting at STEP, with model.safetensors,
-// data.safetensors and (after step 0) optimizer.safetensors of folder FROM. Writes model and
-// optimizer to TO and prints the losses.
+// The command train KIND FROM TO STEP trains ten steps in f64, starting at STEP. It reads
+// model.safetensors, data.safetensors and, unless STEP is 0, optimizer.safetensors in folder FROM.
+// It writes the model and the optimizer to folder TO and prints the losses.
 void train(const Arguments& args) {
     const std::string from = args.at(1) + "/", to = args.at(2) + "/";
     nn::Sequential model{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); },
@@ -247,8 +250,9 @@ void train(const Arguments& args) {
     answer(losses);
 }
 
-// go-on FOLDER STEPS: prints the losses of STEPS micro-batches after the state that Accelerate's
-// save_state has written to FOLDER, for the training of tests/golden/record_accelerate_state.py.
+// The command go-on FOLDER STEPS resumes the training of tests/golden/record_accelerate_state.py
+// with the state that Accelerate's save_state has written to FOLDER. It prints the losses of STEPS
+// micro-batches.
 void go_on(const Arguments& args) {
     struct Counter : accel::Checkpointable {
         std::int64_t batches = 0;

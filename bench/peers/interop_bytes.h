@@ -1,4 +1,4 @@
-// Tensors with known bytes, and descriptions of tensors for the other program.
+// Creates tensors with known bytes, and describes tensors in JSON.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ inline Tensor patterned(const Shape& shape, DType dtype) {
     return x;
 }
 
-// Returns the row-major bytes in hexadecimal.
+// Returns the bytes of the elements, in row-major order, as hexadecimal digits.
 inline std::string hex_of(const Tensor& x) {
     const Tensor dense = contiguous(x);
     const auto* bytes = static_cast<const unsigned char*>(dense.raw_data());

@@ -1,4 +1,4 @@
-"""Checkpoints of bench/peers/interop: torch.save's files and Accelerate's folders of weights."""
+"""Pairs of bench/peers/interop for checkpoints: files of torch.save and folders of Accelerate."""
 
 import sys
 
@@ -11,7 +11,7 @@ from interop_pairs import (DTYPES, ROOT, TORCH, TRANSFORMERS, described, expect,
                            torch_pattern)
 
 ACCELERATE = f"accelerate {accelerate.__version__}"
-SIZES = {"whole": "1GB", "sharded": "300"}  # shard sizes for a model of 700 bytes
+SIZES = {"whole": "1GB", "sharded": "300"}  # shard sizes in bytes; the model has 700 bytes
 
 
 class Model(torch.nn.Module):
@@ -112,7 +112,7 @@ def accelerate_states(p):
 
 
 def pretrained_folders(p):
-    """Loads with AutoModel what save_pretrained wrote."""
+    """Loads a model that save_pretrained has written with AutoModel."""
 
     def theirs_reads(kind, name, *size):
         folder = p.folder(f"auto-{kind}{len(size)}")

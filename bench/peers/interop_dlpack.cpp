@@ -1,6 +1,6 @@
 // A shared library that bench/peers/interop loads into one process with PyTorch and NumPy, to
-// exchange tensors by DLPack. A tensor is a pointer that interop_free releases. Null means an
-// error; interop_error returns its text.
+// exchange tensors by DLPack. Functions return a pointer to a tensor, which interop_free() frees,
+// or null after an error, whose text interop_error() returns.
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -42,8 +42,8 @@ using namespace axle::bench;
 
 AXLE_INTEROP_API const char* interop_error() { return text().c_str(); }
 
-// Returns columns 1 and 2 of a pattern [4, 3], transposed: [2, 4], strides [1, 3]. `dtype` is an
-// index into kAllDTypes.
+// Returns a view of columns 1 and 2 of a known tensor [4, 3], transposed. Its shape is [2, 4] and
+// its strides are [1, 3]. `dtype` is an index into kAllDTypes.
 AXLE_INTEROP_API Tensor* interop_make(int dtype) {
     return guarded([&] {
         const Tensor base = patterned({4, 3}, kAllDTypes[dtype]);
@@ -51,7 +51,7 @@ AXLE_INTEROP_API Tensor* interop_make(int dtype) {
         return new Tensor(base.t().narrow(0, 1, 2));
     });
 }
-// Returns whether the memory of the last interop_make is still allocated.
+// Returns 1 if the memory of the last tensor of interop_make() is still allocated, else 0.
 AXLE_INTEROP_API int interop_is_alive() { return last_made().expired() ? 0 : 1; }
 AXLE_INTEROP_API void interop_free(Tensor* tensor) { delete tensor; }
 
@@ -70,7 +70,7 @@ AXLE_INTEROP_API Tensor* interop_import(void* managed, int versioned) {
 }
 
 AXLE_INTEROP_API void* interop_address(const Tensor* tensor) { return tensor->raw_data(); }
-// Returns JSON that is valid until the thread's next call.
+// Returns a description of a tensor in JSON, valid until the next call in this thread.
 AXLE_INTEROP_API const char* interop_describe(const Tensor* tensor) {
     return guarded([&] {
         text() = to_json(described(*tensor), -1);

@@ -1,4 +1,4 @@
-"""Files of bench/peers/interop: safetensors, .npy and TensorBoard's events."""
+"""Pairs of bench/peers/interop for safetensors files, .npy files and TensorBoard's event files."""
 
 import ctypes
 import io

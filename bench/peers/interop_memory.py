@@ -1,4 +1,4 @@
-"""Memory of bench/peers/interop: tensors exchanged by DLPack within this process."""
+"""Pairs of bench/peers/interop for tensors that are exchanged by DLPack within this process."""
 
 import ctypes
 import json
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from interop_pairs import DTYPES, NUMPY, TORCH, expect, pattern, torch_bytes, torch_pattern
 
-# The names of a capsule before and after its tensor has been consumed.
+# The names of a capsule before and after a program has taken its tensor, by version of DLPack.
 VERSIONS = {
     1: (b"dltensor_versioned", b"used_dltensor_versioned"),
     0: (b"dltensor", b"used_dltensor"),
@@ -63,7 +63,7 @@ class Module:
 
 def dlpack(p, module):
     def out(dtype, from_dlpack, versioned, address, raw):
-        """Checks columns 1 and 2 of a pattern [4, 3], transposed."""
+        """Checks a view of columns 1 and 2 of a known tensor [4, 3], transposed."""
         tensor = module.checked(module.make_(list(DTYPES).index(dtype)))
         expected, at = bytes.fromhex(module.describe(tensor)["bytes"]), module.address_(tensor)
         theirs = from_dlpack(module.give(tensor, versioned))
@@ -76,7 +76,7 @@ def dlpack(p, module):
         expect(module.is_alive_(), 0, "after its release, memory is alive:")
 
     def into(dtype, theirs, versioned, address, raw):
-        """Imports tensors and arrays [4, 3], transposed, which may be freed before ours."""
+        """Imports transposed tensors and arrays [4, 3], which may be freed before Axle's tensor."""
         theirs = theirs.T[1:]
         arguments = {"max_version": (1, 1)} if versioned else {}
         expected, at = raw(theirs), address(theirs)

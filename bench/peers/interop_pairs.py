@@ -1,4 +1,4 @@
-"""Common code of bench/peers/interop: pairs, and tensors known to both sides."""
+"""Common code of bench/peers/interop: the list of pairs, and tensors with known bytes."""
 
 import json
 import math
@@ -19,7 +19,8 @@ SAFETENSORS = f"safetensors {safetensors.__version__}"
 TRANSFORMERS = f"transformers {transformers.__version__}"
 TENSORBOARD = f"tensorboard {tensorboard.__version__}"
 
-# In the order of kAllDTypes in tests/dtypes.h: names in safetensors files, and bytes.
+# The dtypes in the order of kAllDTypes in tests/dtypes.h, with their names in safetensors files and
+# their sizes in bytes.
 DTYPES = {
     "float64": ("F64", 8), "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2),
     "int64": ("I64", 8), "int32": ("I32", 4), "uint8": ("U8", 1), "bool": ("BOOL", 1),
@@ -30,7 +31,7 @@ DTYPES = {
 
 
 def pattern(dtype, shape):
-    """Returns the bytes known to both sides (see interop.cpp)."""
+    """Returns the known bytes of tensors in files (see interop.cpp)."""
     count = math.prod(shape) * DTYPES[dtype][1]
     return bytes((i + 1) % 2 if dtype == "bool" else (7 * i + 3) % 256 for i in range(count))
 
@@ -54,7 +55,8 @@ def torch_bytes(tensor):
 def expect(found, expected, what="found"):
     if found == expected:
         return
-    if isinstance(found, (list, dict)) and len(found) == len(expected):  # the first that differs
+    # Finds the first item that differs.
+    if isinstance(found, (list, dict)) and len(found) == len(expected):
         keys = found if isinstance(found, dict) else range(len(found))
         for key in keys:
             if isinstance(found, list) or key in expected:
@@ -82,7 +84,7 @@ class Pairs:
         return made
 
     def pair(self, writer, reader, what, check):
-        """Records a pair. check() returns a description, or raises."""
+        """Adds a pair to the results. check() returns a description, or raises on a failure."""
         try:
             result = check()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Training of bench/peers/interop: models in folders, and the state of optimizers."""
+"""Pairs of bench/peers/interop for training: models in folders, and states of optimizers."""
 
 import re
 
@@ -26,7 +26,7 @@ def models(p):
     safetensors.torch.save_file({"ids": ids, "mask": mask}, inputs)
 
     def difference(kind, model, folder):
-        """Returns the difference between both logits, except at padding tokens."""
+        """Returns the difference of Axle's and PyTorch's logits, except at padding tokens."""
         p.call("model-run", kind, folder, inputs, p.scratch / "logits")
         ours = safetensors.torch.load_file(p.scratch / "logits")["logits"]
         with torch.no_grad():
@@ -66,7 +66,7 @@ def models(p):
 
 
 def documented():
-    """Returns save_optimizer and load_optimizer from docs/interchange.md."""
+    """Returns the functions save_optimizer and load_optimizer of docs/interchange.md."""
     text = (ROOT / "docs/interchange.md").read_text()
     functions = {}
     exec(re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1), functions)
@@ -91,7 +91,7 @@ def optimizers(p):
         return model, [{"params": weights}, {"params": biases}]
 
     def train(kind, start, end, first):
-        """The same as the command of this name in interop.cpp."""
+        """Does in PyTorch what the command `train` of interop.cpp does."""
         model, groups = network()
         optimizer = known[kind](groups)
         safetensors.torch.load_model(model, start / "model.safetensors")
@@ -110,7 +110,7 @@ def optimizers(p):
         return losses
 
     def goes_on(kind, ours_first):
-        """Trains ten steps on one side, then ten more on each side from its files."""
+        """Trains ten steps in one program, then ten more steps in each program from its files."""
         start, middle, end = (p.folder(f"{kind}-{ours_first}-{n}") for n in "abc")
         safetensors.torch.save_file(network()[0].state_dict(), start / "model.safetensors")
         safetensors.torch.save_file(data, start / "data.safetensors")

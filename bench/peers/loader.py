@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The passes of bench_loader in PyTorch, with the same protocol (see bench/loader.cpp).
+"""Runs the passes of bench_loader in PyTorch, with the same protocol (see bench/loader.cpp).
 
-Uses the fastest variant of each case: a batch is an array of indices, NumPy gathers its rows or
-windows at once, and the loop converts them to tensors, because sending tensors from workers through
-shared memory is twenty times slower. Images are normalized by a compiled function. With workers this
-is done in the loop, so that workers send bytes, which are four times smaller.
+Uses the fastest variant of each case: a batch is an array of indices, and NumPy gathers all its
+rows or windows in one call. The loop converts arrays to tensors, because sending tensors from
+workers through shared memory is twenty times slower. Images are normalized by a compiled function.
+The loop calls this function, so that workers send bytes, which are four times smaller than floats.
 """
 
 import argparse
@@ -197,13 +197,13 @@ def main():
         if request == "quit":
             break
         answer(passes.check() if request == "check" else passes.run(int(count[0])))
-    del passes  # ends the workers
+    del passes  # destroying the iterators ends the workers
 
 
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:  # the driver reports it
+    except Exception as error:  # the script that started this process reports it
         answer({"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    os._exit(0)  # the compiler's workers take seconds to end
+    os._exit(0)  # exits immediately, because the compiler's workers need seconds to end

@@ -1,7 +1,8 @@
-"""bench/peers/compare --loader: passes of data loaders, with engines taking turns.
+"""Compares passes of data loaders for bench/peers/compare --loader.
 
-Every engine is a long-running process. Its first pass must give the same rows in the same order as
-the other engines, and images with the same mean. Then the engines take turns, some passes at a time.
+Every engine is a long-running process. Its first pass must have the same rows in the same order as
+the passes of the other engines, and images with the same mean. Then the engines run a few passes
+each in turn.
 """
 
 import pathlib
@@ -14,10 +15,11 @@ from worker import Failed, Worker
 
 CASES = ("small64", "small512", "cifar", "images", "tokens")
 WORKERS = (0, 2)
-# Allowed differences of the means of images and of their left halves: augmentation is random.
+# The allowed differences of the means of images and of their left halves, because augmentation is
+# random.
 TOLERANCE = {"cifar": 0.02}
 ROUND_MS = 800
-# Makes the allocator keep freed blocks of any size, to avoid page faults.
+# Variables of the C library with which freed blocks of any size are kept, to avoid page faults.
 KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
            "MALLOC_TOP_PAD_": str(1 << 27)}
 
@@ -49,7 +51,7 @@ class Row:
             sys.exit(f"{case}, {workers} workers: {error}")
 
     def verify(self):
-        """Returns the digests and means of a first pass, then the number of passes in a round."""
+        """Compares a first pass of all engines, and sets the number of passes in a round."""
         found = {name: worker.ask("check") for name, worker in self.engines.items()}
         ours = found["axle"]
         for name, reply in found.items():

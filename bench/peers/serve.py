@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The worker of bench_train_step --serve in PyTorch: the same model, weights, data and requests
-(see bench/serve.h).
+"""The worker of bench_train_step --serve in PyTorch, with the same model, weights, data and
+requests (see bench/serve.h).
 
-Variants: eager; --compile default or reduce-overhead (torch.compile); --compile graph, the whole
-step captured as one CUDA graph. Uses the fastest known settings: fused optimizers, fused attention as
-PyTorch chooses it, bf16 by autocast, f32 products in TF32, foreach clipping.
+Steps run eagerly by default. --compile default or reduce-overhead uses torch.compile, and --compile
+graph captures each step as one CUDA graph. Uses the fastest known settings: fused optimizers, fused
+attention as PyTorch selects it, autocast to bf16, f32 products in TF32, and foreach clipping.
 """
 
 import argparse
@@ -27,7 +27,7 @@ GPT2 = {
 
 
 def hashed(key, count, device):
-    """Numbers 0 to count of the sequence `key`."""
+    """Returns numbers 0 to count - 1 of the sequence `key`."""
     low = 0xFFFFFFFF
     h = torch.arange(count, dtype=torch.int64, device=device)
     h = (h * 0x9E3779B1 + key * 0x85EBCA6B + 0x27D4EB2F) & low
@@ -46,7 +46,7 @@ def hashed_ids(key, shape, limit, device):
 
 
 def set_hashed_weights(model, layers, device):
-    """Numbers the matrices of GPT blocks as if they were stored transposed."""
+    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed."""
     with torch.no_grad():
         for key, (name, p) in enumerate(model.named_parameters()):
             if p.dim() < 2:
@@ -125,7 +125,8 @@ def stepper(arguments, device):
     autocast = arguments.dtype == "bf16"
 
     def step():
-        # The autocast cache must be off: a captured step would use stale casts of the weights.
+        # The autocast cache must be off; otherwise a captured step would use old casts of the
+        # weights.
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast,
                             cache_enabled=arguments.compile != "graph"):
             loss = run(*data)
@@ -141,8 +142,8 @@ def stepper(arguments, device):
     state = [step, 0]
 
     def graph_step():
-        # The first steps count as with the other engines: the graph warms up on a copy of the
-        # state.
+        # The state is restored after the warm-up of the graph, so that the first steps are the same
+        # as those of the other engines.
         if state[1] == 0:
             kept = [p.detach().clone() for p in parameters]
             state[0] = captured(step)
@@ -209,11 +210,11 @@ def serve(arguments):
         if request == "check":
             answer({"losses": [step().item() for _ in range(int(count[0]))]})
         elif request == "run":
-            step()  # allocates again what empty_cache() released
+            step()  # allocates the memory that empty_cache() has freed
             ms, loss = timed(step, int(count[0]), device)
             answer({"ms": ms, "loss": loss.item(), "peak_bytes": peak_bytes(device)})
             if gpu:
-                torch.cuda.empty_cache()  # leaves memory to the other workers
+                torch.cuda.empty_cache()  # frees memory for the other workers
         else:
             raise ValueError(f"unknown request: {line}")
 
@@ -229,10 +230,10 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     try:
         serve(parser.parse_args())
-    except Exception as error:  # the driver reports it
+    except Exception as error:  # the script that started this process reports it
         answer({"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
-    os._exit(0)  # the compiler's workers take seconds to end
+    os._exit(0)  # exits immediately, because the compiler's workers need seconds to end
 
 
 if __name__ == "__main__":

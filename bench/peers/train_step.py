@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The training steps of bench_train_step in PyTorch, and the same line of JSON.
+"""Runs the training steps of bench_train_step in PyTorch, and prints the same line of JSON.
 
-Uses the fastest known settings for a CPU: the given number of threads and none for inter-op,
-denormals flushed, fused attention, the optimizers' fused kernels, and clipping with foreach
-kernels. --compile applies torch.compile to the model. Under torchrun the model is wrapped in
-DistributedDataParallel over Gloo, with gradients as views of its buckets, and rank 0 prints.
+Uses the fastest known settings for a CPU: the given number of threads and one inter-op thread,
+denormals flushed to zero, fused attention, fused optimizers, and clipping with foreach kernels.
+--compile applies torch.compile to the model. Under torchrun the model is wrapped in
+DistributedDataParallel with Gloo, with gradients as views of its buckets, and rank 0 prints.
 """
 
 import argparse
@@ -97,7 +97,7 @@ class LeNet(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """For images of 32 x 32: a stem of stride 1 without pooling."""
+    """A ResNet-18 for images of 32 x 32, whose first convolution has stride 1 and no pooling."""
 
     def __init__(self):
         super().__init__()
@@ -204,7 +204,7 @@ def main():
         print(json.dumps(result), flush=True)
     if processes > 1:
         torch.distributed.barrier()
-    os._exit(0)  # the compiler's workers take seconds to end
+    os._exit(0)  # exits immediately, because the compiler's workers need seconds to end
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A long-running engine process; several of them take turns."""
+"""Worker: a long-running process of an engine. Several workers run in turn."""
 
 import json
 import os

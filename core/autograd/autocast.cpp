@@ -14,7 +14,7 @@ namespace {
 thread_local std::optional<DType> current;
 thread_local bool cache_casts = true;
 
-// Returns the cached cast of a leaf, which is made once per version of its values. Thread-safe.
+// Returns the cached cast of a leaf, which is computed once per version of its values. Thread-safe.
 Tensor cached_cast(const Tensor& leaf, DType dtype) {
     static constinit std::mutex mutex;
     static constexpr const char* kKind = "autocast";
@@ -38,7 +38,7 @@ Tensor cached_cast(const Tensor& leaf, DType dtype) {
     return cast;
 }
 
-// Returns whether all elements of x lie inside the contiguous leaf.
+// Returns whether all elements of x are elements of the contiguous leaf.
 bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     if (x.impl()->storage != leaf.impl()->storage || x.dtype() != leaf.dtype()) return false;
     std::int64_t low = x.impl()->offset - leaf.impl()->offset, high = low;
@@ -49,9 +49,10 @@ bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     return leaf.is_contiguous() && low >= 0 && high < leaf.numel();
 }
 
-// Returns the leaf that x is, or is a view of, if the leaf's cached cast can replace it.
+// Returns the leaf that x is, or of which x is a view, if the leaf's cached cast can replace it.
 std::optional<Tensor> leaf_of(const Tensor& x) {
-    // Weights are viewed only a few times, but an activation can have a long history.
+    // The maximum number of views to follow back to the leaf. A weight has only a few, but an
+    // activation can have a long history.
     constexpr int kMaxViews = 8;
     const autograd::Edge from = autograd::edge_to(x);
     const autograd::Edge* edge = &from;
@@ -63,8 +64,8 @@ std::optional<Tensor> leaf_of(const Tensor& x) {
     return leaf;
 }
 
-// Casts with the memory layout of x, so that a transposed matrix is read and written along its
-// rows.
+// Returns x cast to dtype, in the memory layout of x. A transposed matrix is read and written along
+// its rows.
 Tensor cast(const Tensor& x, DType dtype) {
     const bool transposed = x.dim() > 1 && x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
     if (!transposed) return to(x, dtype);
@@ -95,7 +96,7 @@ Tensor autocast(const Tensor& x) {
     if (!cache_casts || !x.requires_grad() || x.device().is_meta()) return cast(x, *current);
     const std::optional<Tensor> leaf = leaf_of(x);
     if (!leaf) return cast(x, *current);
-    // The cached storage gets a new handle, whose history is this use of the leaf.
+    // The cached storage gets a new handle, which records this use of the leaf.
     const Tensor y = cached_cast(*leaf, *current).detach();
     if (!leaf->is_same(x)) {
         Impl& view = *y.impl();

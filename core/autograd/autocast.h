@@ -11,8 +11,8 @@ namespace axle {
 std::optional<DType> autocast_dtype();
 
 // Sets autocast for this thread while the guard exists: to f16 or bf16, or off (nullopt).
-// cache_enabled sets whether casts of leaves are cached; if omitted, the setting stays as it is
-// (initially true). Guards nest.
+// cache_enabled sets whether casts of leaves are cached; if omitted, the setting does not change
+// (it is initially true). Guards can be nested.
 class AutocastGuard {
   public:
     explicit AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled = {});
@@ -25,11 +25,12 @@ class AutocastGuard {
     bool cached_before_;
 };
 
-// Casts to the autocast dtype. Called by ops that gain from low precision, on their floating
-// inputs. The cast of a leaf is cached and reused for the leaf and its views until the leaf
-// changes. f64 stays f64.
+// Returns x cast to the autocast dtype, or x if autocast is off or x is f64. Ops that gain from low
+// precision call it on their floating inputs. The cast of a leaf is cached and reused for the leaf
+// and its views until the leaf changes.
 Tensor autocast(const Tensor& x);
-// Casts f16 and bf16 to f32 under autocast. Called by ops that need f32 precision.
+// Returns x cast to f32 if autocast is on and x is f16 or bf16, else x. Called by ops that need f32
+// precision.
 Tensor autocast_to_f32(const Tensor& x);
 
 }  // namespace axle

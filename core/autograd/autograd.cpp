@@ -1,4 +1,4 @@
-// Recording: grad mode, saved tensors, nodes and a tensor's autograd data.
+// The recording of ops: grad mode, saved tensors, nodes and a tensor's autograd data.
 // core/autograd/backward.cpp runs the nodes.
 #include "core/autograd/autograd.h"
 
@@ -42,7 +42,7 @@ SavedTensor::SavedTensor(const Tensor& tensor) {
             std::make_shared<PackedTensor>(PackedTensor{hooks.pack(tensor.detach()), hooks.unpack});
         return;
     }
-    // A tensor without history can be the op's own output, so an alias is saved to avoid a
+    // If the tensor has no history, it can be the op's own output. An alias is saved to avoid a
     // reference cycle.
     tensor_ = tensor.impl()->autograd == nullptr ? tensor.detach() : tensor;
     storage_ = tensor.impl()->storage;
@@ -85,8 +85,8 @@ SavedTensorHooksGuard::~SavedTensorHooksGuard() { hook_stack.pop_back(); }
 
 void refuse_double_backward(const char* op) {
     throw UsageError(str(op,
-                         ": can't be differentiated twice: its backward pass is one fused "
-                         "kernel without a rule of its own"));
+                         ": can't be differentiated twice: its backward pass is a fused "
+                         "kernel whose gradient is not implemented"));
 }
 
 // --- graph
@@ -97,7 +97,7 @@ namespace {
 std::atomic<std::int64_t> alive = 0;
 std::atomic<std::uint64_t> created = 0;
 
-// The members of a destroyed node, which the outermost ~Node on this thread frees.
+// The members of a destroyed node. The outermost ~Node on this thread frees them.
 struct FreedNode {
     std::vector<Edge> inputs;
     Rule rule;
@@ -160,8 +160,8 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
     for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
-        // An op that returns one of its inputs must return a new tensor, because its history
-        // differs.
+        // An op that returns one of its inputs must return a new tensor, because the output has
+        // another history than the input.
         if (y->impl()->autograd != nullptr) *y = y->detach();
         Meta& meta = meta_of(*y);
         meta.requires_grad = is_floating(y->dtype());

@@ -1,8 +1,9 @@
-// Reverse-mode differentiation over eager nodes.
+// Reverse-mode differentiation over recorded ops.
 //
-// An op that is recorded creates a Node: edges to the origins of its inputs, and a gradient rule.
-// backward() counts the in-edges of the reachable part of the graph without recursion. A node runs,
-// and the gradient of a leaf is final, when its count reaches zero.
+// Each recorded op creates a Node, which has edges to the origins of its inputs and a gradient
+// rule. backward() first counts the in-edges of all reachable nodes and leaves, without recursion.
+// When the count of a node reaches zero, its rule runs; when the count of a leaf reaches zero, its
+// gradient is final.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@
 
 namespace axle {
 
-// Gradients of a node's outputs or inputs. An undefined Tensor means zero.
+// The gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
 
-// The inputs that need a gradient. A rule can skip the other inputs and leave their gradients
+// The set of inputs that need a gradient. A rule can leave the gradients of all other inputs
 // undefined.
 struct Needs {
     std::uint64_t bits = 0;
@@ -45,28 +46,29 @@ struct NoGrad : GradMode {
     NoGrad() : GradMode(false) {}
 };
 
-// A tensor saved for the backward pass. Inputs keep their history; outputs drop it, so that no
-// reference cycle arises. get() throws UsageError if the values were changed in place after saving.
+// A tensor saved for the backward pass. An input keeps its history. An output is saved without its
+// history, to avoid a reference cycle. get() throws UsageError if the values were changed in place
+// after they were saved.
 class SavedTensor {
   public:
     SavedTensor() = default;
     explicit SavedTensor(const Tensor& tensor);
-    // Returns the tensor, unpacked if hooks packed it. An undefined tensor stays undefined.
+    // Returns the tensor, unpacked if hooks packed it, or an undefined tensor if it was undefined.
     Tensor get() const;
     operator Tensor() const { return get(); }  // NOLINT(google-explicit-constructor)
 
   private:
     Tensor tensor_;                     // undefined if hooks packed it
-    std::weak_ptr<Impl> original_;      // identifies an output of the node that saved it
+    std::weak_ptr<Impl> original_;      // for an output of the node that saved it
     std::shared_ptr<Storage> storage_;  // used with version_ to detect in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;
 };
 inline SavedTensor saved(const Tensor& tensor) { return SavedTensor(tensor); }
 
-// While a guard with these hooks exists on this thread, pack() receives every tensor that an op
-// saves and returns the object to keep instead; unpack() restores the tensor when a rule needs it.
-// Checkpointing and offloading use this.
+// A pair of hooks that replace saved tensors; checkpointing and offloading use them. While a guard
+// with these hooks exists on this thread, pack() receives every tensor that an op saves and returns
+// the object to keep instead. unpack() restores the tensor when a rule needs it.
 struct SavedTensorHooks {
     std::function<std::shared_ptr<void>(const Tensor&)> pack;
     std::function<Tensor(const std::shared_ptr<void>&)> unpack;
@@ -83,7 +85,7 @@ namespace autograd {
 
 // rule(dy, needs) returns the gradients of the inputs, given the gradients of the outputs. Rules
 // run with autocast off and are recorded only with create_graph. A gradient can have the broadcast
-// shape or another floating dtype: the engine reduces and casts it to the input's.
+// shape or another floating dtype than the input; the engine reduces and casts it.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
 bool any_requires_grad(std::span<const Tensor> inputs);
@@ -91,23 +93,23 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
             Rule rule);
 
 struct BackwardOptions {
-    bool retain_graph = false;  // keep saved tensors for another pass
-    // Record the rules, so that gradients can be differentiated; implies retain_graph.
+    bool retain_graph = false;  // keep saved tensors, so that another pass can run
+    // If true, records the rules, so that gradients can be differentiated; implies retain_graph.
     bool create_graph = false;
 };
 
-// Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. An undefined gradient
-// means 1 and needs a one-element root. Throws UsageError if no root requires a gradient, or if an
-// earlier pass freed the graph.
+// Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. If gradients[i] is
+// undefined or missing, it counts as 1 and roots[i] must have one element. Throws UsageError if no
+// root requires a gradient, or if an earlier pass freed the graph.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
-// Returns the gradients with respect to `inputs` and does not change any grad(). The gradient of an
-// unreachable input is an undefined Tensor.
+// Returns the gradients with respect to `inputs`, one per input, without changing any grad(). The
+// gradient of an unreachable input is an undefined Tensor.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 
-// A handle that removes its hook on destruction or on remove(). Move-only.
+// A handle that removes its hook when it is destroyed or when remove() is called. Move-only.
 class HookHandle {
   public:
     HookHandle() = default;
@@ -127,17 +129,18 @@ class HookHandle {
     std::function<void()> remove_;
 };
 
-// Adds a hook. hook(leaf) runs inside backward() when the leaf's gradient of this pass is final and
-// accumulated.
+// Adds a hook to a leaf. backward() calls hook(leaf) when the leaf's gradient of this pass is final
+// and accumulated.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-// Add hooks at the begin and the end of every accumulating backward() in this process. `leaves` are
-// the leaves that the pass will reach, known before the first rule runs.
+// Add hooks that run at the beginning and at the end of every accumulating backward() in this
+// process. `leaves` are the leaves that the pass will reach, which are computed before the first
+// rule runs.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Returns the number of accumulating passes that are active on this thread; more than one if a rule
-// runs backward() itself. Hooks use it to tell which pass called them, and which pass ended with an
-// exception.
+// Returns the number of accumulating passes that are active on this thread. It is more than one if
+// a rule calls backward(). Hooks use it to identify the pass that called them, and the pass that
+// ended with an exception.
 int backward_depth();
 
 // Returns the number of nodes that exist in the process. Tests use it to detect leaked graphs.
@@ -145,7 +148,8 @@ std::int64_t live_nodes();
 
 }  // namespace autograd
 
-// Ends an op. Gives y a history if grad mode is on and an input requires a gradient.
+// Completes an op, and returns y. If grad mode is on and an input requires a gradient, y gets a
+// history with the given gradient rule:
 //
 //     return record("exp", y, {x}, [y = saved(y)](const Grads& dy, Needs) -> Grads {
 //         return {mul(dy[0], y)};
@@ -162,8 +166,8 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// Like record() above for any number of outputs, which are changed in place. If an output gets no
-// gradient, the rule receives an undefined tensor for it.
+// Does the same as record() for any number of outputs, which it changes in place. If an output gets
+// no gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
                     std::initializer_list<Tensor> inputs, RuleFunction&& rule) {
@@ -178,8 +182,8 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
                    std::forward<RuleFunction>(rule));
 }
 
-// Throws UsageError "op: can't be differentiated twice: ...". A rule whose backward kernel has no
-// rule of its own calls it if the pass is recorded (create_graph).
+// Throws UsageError with the message "op: can't be differentiated twice: ...". Rules whose backward
+// kernel is not differentiable call it if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
 
 }  // namespace axle

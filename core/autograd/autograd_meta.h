@@ -10,7 +10,7 @@
 
 namespace axle::autograd {
 
-// The origin of a node's input: an output of another node, a leaf, or neither (both null).
+// The origin of a node's input: an output of another node, a leaf, or neither (both pointers null).
 struct Edge {
     std::shared_ptr<Node> node;
     int output = 0;
@@ -23,8 +23,8 @@ struct Edge {
 
 struct Node {
     Node(const char* op_, Rule rule_);
-    // Moves its edges and saved tensors to a queue, so that a long chain is freed without
-    // recursion.
+    // Moves the node's edges and saved tensors to a queue, so that a long chain of nodes is freed
+    // without recursion.
     ~Node();
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
@@ -33,23 +33,23 @@ struct Node {
     std::uint64_t sequence;  // creation order, which is a topological order
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
-    Rule rule;  // null once freed
+    Rule rule;  // null after it was freed
 
-    // State of the current backward pass.
+    // The state of the node in the current backward pass.
     std::uint64_t pass = 0;
-    int pending = 0;  // in-edges that have not delivered a gradient
+    int pending = 0;  // number of in-edges without a gradient so far
     Grads dy;
 };
 
 struct Meta {
     bool requires_grad = false;
-    // Set if an op made the tensor.
+    // The node and output that computed the tensor; null for a leaf.
     std::shared_ptr<Node> node;
     int output = 0;
-    // Set for a leaf. grad is undefined if there is no gradient.
+    // The members of a leaf. grad is undefined if there is no gradient.
     Tensor grad;
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
-    // State of the current backward pass.
+    // The state of the leaf in the current backward pass.
     std::uint64_t pass = 0;
     int pending = 0;
     Tensor incoming;

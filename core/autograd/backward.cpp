@@ -19,7 +19,7 @@ namespace {
 
 // --- hooks around a pass
 
-// Returns the hooks, which are never destroyed because handles can outlive main.
+// Returns the list of hooks. It is never destroyed because handles can outlive main.
 auto& begin_hooks() {
     static auto* const list = new HookList<std::function<void(const std::vector<Tensor>&)>>;
     return *list;
@@ -35,7 +35,7 @@ bool exclusively_owned(const Tensor& t) {
     return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
 }
 
-// Computes sum += g, in place if no other handle refers to the sum.
+// Computes sum += g. The memory of sum is overwritten if no other handle refers to it.
 void add_to(Tensor& sum, Tensor g, bool create_graph) {
     if (!sum.defined())
         sum = std::move(g);
@@ -45,17 +45,19 @@ void add_to(Tensor& sum, Tensor g, bool create_graph) {
         sum = add(sum, g);
 }
 
-// Converts g to the input described by the edge: sums over broadcast dimensions and undoes casts.
-// The gradient of a half-precision leaf is accumulated in f32.
+// Converts the gradient g to the shape and dtype of the edge's input: sums over broadcast
+// dimensions and reverses casts. The gradient of a half-precision leaf is accumulated in f32.
 Tensor fit_to_input(const char* op, Tensor g, const Edge& edge) {
     if (g.shape() != edge.shape) {
         if (broadcast_shapes(op, edge.shape, g.shape()) != g.shape())
-            throw ShapeError(str(op, ": gradient ", g.shape(), " for an input ", edge.shape));
+            throw ShapeError(str(op,
+                                 ": the shape of a gradient does not match its input: gradient ",
+                                 g.shape(), ", input ", edge.shape));
         g = sum_to(g, edge.shape);
     }
     const DType dtype = edge.leaf != nullptr && is_half(edge.dtype) ? f32 : edge.dtype;
-    // g is moved, because the parameter outlives this expression, and a leaf takes over a gradient
-    // only if it is the single owner.
+    // g is moved, so that it has a single owner: only then can a leaf use this gradient without a
+    // copy.
     if (g.dtype() == dtype) return g;
     return to(g, dtype);
 }
@@ -71,7 +73,7 @@ class Pass {
         for (const std::shared_ptr<Impl>& leaf : leaves_) leaf->autograd->incoming = {};
     }
 
-    // Stores the gradient of this tensor in captured(slot).
+    // Makes the pass store the gradient of this tensor in captured(slot).
     void capture(const Tensor& t, std::size_t slot) {
         const Edge edge = edge_to(t);
         if (edge.node != nullptr)
@@ -106,7 +108,7 @@ class Pass {
         }
     };
 
-    // Counts the in-edges of every node and leaf that the roots reach.
+    // Counts the in-edges of every node and leaf that can be reached from the roots.
     void count(const std::vector<Edge>& starts) {
         std::vector<Node*> queue;
         for (const Edge& edge : starts) count_edge(edge, queue);
@@ -151,7 +153,7 @@ class Pass {
         for (const auto& hook : hooks) hook(leaves);
     }
 
-    // Adds g, the gradient of one in-edge, which can be undefined.
+    // Adds the gradient g of one in-edge. g can be undefined.
     void deliver(const Edge& edge, Tensor g) {
         if (edge.node != nullptr) {
             Node& node = *edge.node;
@@ -178,8 +180,8 @@ class Pass {
         Grads dx(node->inputs.size());
         if (reached) dx = call_rule(node, dy);
         if (!options_.retain_graph) {
-            // The local is destroyed first, because freeing saved tensors can free nodes next to
-            // this one.
+            // The node's rule is moved to a local variable and freed at the end of this scope,
+            // because freeing saved tensors can free adjacent nodes.
             const Rule freed = std::move(node->rule);
             node->rule = nullptr;
         }
@@ -206,7 +208,7 @@ class Pass {
         return node->rule(dy, needs);
     }
 
-    // Called when the leaf's gradient of this pass is final.
+    // Accumulates the leaf's gradient and calls its hooks. Called when the gradient is final.
     void finish(const std::shared_ptr<Impl>& impl) {
         const Tensor leaf(impl);
         Meta& meta = *impl->autograd;
@@ -237,12 +239,12 @@ class Pass {
     std::vector<Tensor> captured_;
 };
 
-// Returns one gradient per root; the default is ones.
+// Returns one gradient per root. A gradient that is not given is a tensor of ones.
 std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
                                     const std::vector<Tensor>& gradients) {
     if (!gradients.empty() && gradients.size() != roots.size())
-        throw UsageError(
-            str("backward: ", roots.size(), " roots, but ", gradients.size(), " gradients"));
+        throw UsageError(str("backward: the numbers of roots and gradients differ: ", roots.size(),
+                             " roots, ", gradients.size(), " gradients"));
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const Tensor& root = roots[i];
@@ -256,8 +258,8 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
                 str("backward: a tensor with more than one element needs a gradient argument: ",
                     root.shape()));
         if (gradient.defined() && gradient.shape() != root.shape())
-            throw ShapeError(
-                str("backward: gradient ", gradient.shape(), " for a tensor ", root.shape()));
+            throw ShapeError(str("backward: shapes differ: gradient ", gradient.shape(),
+                                 ", tensor ", root.shape()));
         result.push_back(gradient.defined() ? gradient : ones_like(root));
     }
     return result;

@@ -1,9 +1,9 @@
 // The caching device allocator. Segments are allocated from the driver and split into blocks; a
-// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB; larger
-// ones share segments of 20 MiB or, above 10 MiB, get their own, so that small tensors do not
-// fragment the memory for large ones. A request takes the smallest fitting free block of its
-// stream. If the driver can map single pages, each stream has one growing segment of each kind
-// (expandable.h), which avoids fragmentation between segments.
+// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB, and
+// larger requests share segments of 20 MiB. Requests above 10 MiB get a segment of their own. So
+// small tensors do not fragment the memory for large ones. A request gets the smallest fitting free
+// block of its stream. If the driver can map single pages, each stream has one growing segment of
+// each kind (expandable.h), which avoids fragmentation between segments.
 #include "core/cuda/blocks.h"
 
 #include <algorithm>
@@ -29,7 +29,8 @@ std::size_t round_up(std::size_t size, std::size_t grain) {
     return (size + grain - 1) / grain * grain;
 }
 
-// AXLE_CUDA_CACHING=0 allocates every block from the driver, so that memory checkers can see it.
+// Returns false if AXLE_CUDA_CACHING=0. Then every block is allocated from the driver, so that
+// memory checkers can detect errors.
 bool caching() {
     static const bool on = [] {
         const char* const text = std::getenv("AXLE_CUDA_CACHING");
@@ -56,7 +57,7 @@ void to_driver(void* data) {
 }  // namespace
 
 Pool& Memory::pool_for(std::size_t size, cudaStream_t stream) {
-    // Other streams that take part in the capture also use the graph's pool.
+    // The graph's pool is also used by other streams that take part in the capture.
     const bool captured = current_pool != 0 && (stream == pool_stream || is_capturing(stream));
     Pools& p = captured ? graph_pools.at(current_pool) : pools;
     return size <= kSmall ? p.small : p.large;
@@ -70,8 +71,8 @@ Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
     return block;
 }
 
-// Grows the expandable segment until its free end holds `size` bytes. Returns null if the driver
-// does not support it or is out of memory.
+// Grows the expandable segment until the free block at its end has `size` bytes, and returns this
+// block. Returns null if the driver does not support this or is out of memory.
 Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream) {
     const RelaxedCaptureScope relaxed;
     auto& segment = pool.expandable[stream];
@@ -99,7 +100,7 @@ Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t
 }
 
 Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
-    // If memory is short, retries with the minimum step.
+    // If there is not enough memory, retries with the minimum step.
     for (const std::size_t step : {pool.small ? kSmallSegment : kMediumSegment, kPage})
         if (caching())
             if (Block* const block = grow(pool, size, step, stream)) return block;
@@ -114,7 +115,7 @@ Block* Memory::new_block(Pool& pool, std::size_t size, cudaStream_t stream) {
     return new Block{static_cast<char*>(data), segment, stream, &pool};
 }
 
-// Keeps `size` bytes in the block and frees the rest, if it is large enough.
+// Reduces the block to `size` bytes and frees the rest, if the rest is large enough.
 void Memory::split(Block* block, std::size_t size) {
     const std::size_t rest = block->size - size;
     if (rest < kBlockAlignment || (!block->pool->small && rest <= kSmall && !block->expandable))
@@ -132,7 +133,8 @@ void Memory::split(Block* block, std::size_t size) {
     block->pool->free.insert(after);
 }
 
-// Merges the block with its free neighbors, which are removed from the list of free blocks.
+// Merges the block with its free neighbors, and removes them from the list of free blocks. Returns
+// the merged block.
 Block* Memory::merge(Block* block) {
     const auto absorb = [&](Block* left, Block* right) {
         left->size += right->size;
@@ -171,7 +173,8 @@ void Memory::release(Block* block) {
     if (pool.released) erase_released_pools();
 }
 
-// Releases the blocks that other streams no longer use.
+// Frees the blocks that are no longer used by other streams. If `wait` is true, waits for these
+// streams.
 void Memory::collect_pending(bool wait) {
     for (auto w = pending_frees.begin(); w != pending_frees.end();) {
         if (wait) w->events.wait();
@@ -186,16 +189,16 @@ void Memory::collect_pending(bool wait) {
 }
 
 void Memory::flush(Pool& pool) {
-    if (current_pool != 0) return;  // waiting for the device would break the capture
+    if (current_pool != 0) return;  // waiting for the device would invalidate the capture
     try {
         set_device(device);
     } catch (...) {
-        return;  // the process is exiting
+        return;  // the process is exiting, so nothing is released
     }
     for (auto it = pool.free.begin(); it != pool.free.end();) {
         Block* const block = *it;
         if (block->expandable != nullptr) {
-            // Returns whole pages at the end to the driver and keeps the address range.
+            // Returns the full pages at the end to the driver. The address range stays reserved.
             const bool last = block->after == nullptr;
             const std::size_t freed = last ? block->expandable->shrink(block->data) : 0;
             it = pool.free.erase(it);

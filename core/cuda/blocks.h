@@ -19,7 +19,7 @@
 
 namespace axle::cuda {
 
-// Block sizes are multiples of this.
+// The size of each block is a multiple of this number of bytes.
 constexpr std::size_t kBlockAlignment = 512;
 
 struct Pool;
@@ -50,7 +50,7 @@ struct BlockOrder {
 // The free blocks for one kind of request: small or large, shared or owned by a graph.
 struct Pool {
     bool small = false;
-    bool shared = true;  // not owned by a graph
+    bool shared = true;  // if false, a graph owns the pool
     bool released = false;
     std::int64_t blocks_in_use = 0;
     std::set<Block*, BlockOrder> free = {};
@@ -61,22 +61,22 @@ struct Pools {
     Pool small{.small = true}, large{};
 };
 
-// A freed block that waits for the other streams that used it.
+// A freed block that can be reused when other streams have finished their work on it.
 struct PendingFree {
     Block* block;
     StreamEvents events;
 };
 
-// The allocator state of one device. The functions of device_memory lock the mutex.
+// The allocator state of one device. The functions of device_memory lock its mutex.
 struct Memory {
     std::mutex mutex;
     int device = 0;
     Pools pools;
     std::map<device_memory::PoolId, Pools> graph_pools;
     device_memory::PoolId last_pool = 0;
-    device_memory::PoolId current_pool = 0;  // 0 if there is none
+    device_memory::PoolId current_pool = 0;  // 0 if no capture is active
     cudaStream_t pool_stream = nullptr;
-    std::unordered_map<void*, Block*> blocks;  // in use
+    std::unordered_map<void*, Block*> blocks;  // blocks in use, by address
     std::deque<PendingFree> pending_frees;     // blocks that wait for other streams
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;

@@ -26,8 +26,8 @@ using kernels::check_cuda;
 namespace {
 
 // Unused streams by device and priority, kept for reuse. Streams are never destroyed, because
-// memory blocks and contexts refer to their handles. This object is never destroyed either, because
-// tensors can outlive it.
+// memory blocks and contexts refer to their handles. IdleStreams itself is never destroyed, because
+// tensors can outlive static objects.
 struct IdleStreams {
     std::mutex mutex;
     std::map<std::pair<int, int>, std::vector<cudaStream_t>> streams;
@@ -86,7 +86,8 @@ const Devices& found() {
         if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
             error == cudaSuccess)
             f.why = error == cudaErrorInsufficientDriver
-                        ? "no NVIDIA driver was found, or one older than this build's CUDA"
+                        ? "no NVIDIA driver was found, or the driver is too old for this build's "
+                          "CUDA version"
                         : "the NVIDIA driver found no GPU";
         else
             f.why = str(cudaGetErrorName(error), ": ", cudaGetErrorString(error));
@@ -98,11 +99,12 @@ const Devices& found() {
 void check_device_exists(int device) {
     if (device >= 0 && device < found().devices) return;
     if (found().devices == 0) throw DeviceError(str("cuda:", device, ": ", found().why));
-    throw DeviceError(
-        str("cuda:", device, ": there is no such device: this machine has ", found().devices));
+    throw DeviceError(str("cuda:", device, ": the device does not exist: this machine has ",
+                          found().devices, " GPUs"));
 }
 
-// The default streams of the devices. They are never destroyed, because tensors can outlive them.
+// The default streams of the devices. They are never destroyed, because tensors can outlive static
+// objects.
 struct DefaultStreams {
     std::mutex mutex;
     std::map<int, Stream> streams;
@@ -119,13 +121,13 @@ void give_back_scratch(kernels::Cuda& on, void* block, std::size_t) noexcept {
     device_memory::deallocate(on.device(), block);
 }
 
-constinit thread_local int current_device = -1;  // the CUDA runtime's current device
+constinit thread_local int current_device = -1;  // current device of the CUDA runtime
 
-// Per-thread state.
+// The streams and contexts of one thread.
 struct ThreadState {
-    std::vector<Stream> current;  // by device
+    std::vector<Stream> current;  // indexed by device
     std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
-    // The contexts of the current streams, by device; null until they are looked up.
+    // The contexts of the current streams, by device; null before their first use.
     std::vector<kernels::Cuda*> current_contexts;
 };
 ThreadState& thread_state() {
@@ -145,7 +147,7 @@ bool is_synchronous() {
     using kernels::BadWeights;
     using kernels::DeviceErrorRecord;
     if (t.kind == DeviceErrorRecord::bad_target)
-        throw IndexError(str(t.op, ": a target is not a class: ", t.value, " in row ", t.position,
+        throw IndexError(str(t.op, ": target out of range: ", t.value, " in row ", t.position,
                              ", with ", t.size, " classes"));
     if (t.kind == DeviceErrorRecord::bad_weights)
         throw ValueError(str(t.op, ": ", kernels::reason(static_cast<BadWeights::Why>(t.value)),
@@ -154,8 +156,8 @@ bool is_synchronous() {
                          " for a dimension of size ", t.size));
 }
 
-// Throws the errors reported on all streams of the device that this thread has used, because a
-// graph reports to the stream it was captured on.
+// Throws the errors that were reported on any stream of the device that this thread has used. A
+// graph reports its errors to the stream on which it was captured.
 void throw_reported(int device) {
     for (auto& [stream, on] : thread_state().contexts) {
         if (on->device() != device) continue;
@@ -310,7 +312,7 @@ StreamGuard::~StreamGuard() {
 
 // --- events
 
-// The CUDA event is created when first recorded, because it belongs to the stream's device.
+// The CUDA event is created when it is first recorded, because only then is its device known.
 struct Event::State {
     bool timing;
     cudaEvent_t handle = nullptr;
@@ -351,7 +353,9 @@ bool Event::query() const {
 }
 double Event::elapsed_time(const Event& end) const {
     if (state_->handle == nullptr || end.state_->handle == nullptr)
-        throw UsageError("Event::elapsed_time: the event was not recorded");
+        throw UsageError(str("Event::elapsed_time: the ",
+                             state_->handle == nullptr ? "start" : "end",
+                             " event was not recorded; call record() first"));
     float ms = 0;
     check_cuda(cudaEventElapsedTime(&ms, state_->handle, end.state_->handle),
                "cudaEventElapsedTime");
@@ -374,7 +378,7 @@ kernels::Cuda& cuda_context(int device) { return cuda::context(device); }
 void check_after_launch(kernels::Cuda& on) {
     if (kernels::has_library_warning)
         log(LogLevel::warning,
-            "cuda: missing library makes this slower: ", kernels::take_library_warning());
+            "cuda: slower, because a library cannot be used: ", kernels::take_library_warning());
     if (cuda::is_synchronous() && !cuda::is_capturing(on.stream())) cuda::wait_for(on);
 }
 

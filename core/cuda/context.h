@@ -7,21 +7,21 @@
 
 namespace axle::cuda {
 
-// Returns this thread's context for the device's current stream, and makes the device the thread's
-// current device. Throws DeviceError if there is no such device.
+// Returns this thread's context for the current stream of the device, and makes the device the
+// current device of this thread. Throws DeviceError if the device does not exist.
 kernels::Cuda& context(int device);
 
-// Throws UsageError if the stream is being captured; called before `op` reads device memory.
+// Throws UsageError if the stream is being captured. `op` is an operation that reads device memory.
 void check_not_capturing(const char* op, cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 
-// Waits for the context's stream, then throws errors that its kernels reported.
+// Waits for the context's stream, then throws the errors that its kernels reported.
 void wait_for(kernels::Cuda& on);
 
-// Returns whether this process has used the CUDA driver. After that a forked child cannot use it.
+// Returns whether this process has used the CUDA driver. If so, a forked child cannot use it.
 bool driver_was_used();
 
-// Makes the device this thread's current device. Throws DeviceError if there is no such device.
+// Makes the device this thread's current device. Throws DeviceError if the device does not exist.
 void set_device(int device);
 
 }  // namespace axle::cuda

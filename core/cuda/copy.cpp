@@ -12,8 +12,8 @@ namespace {
 
 void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     kernels::Cuda& on = context(y.device().index);
-    // A captured copy is refused, because a replay would read the contents that the CPU's memory
-    // has at that time.
+    // A copy from CPU memory cannot be captured, because each replay would read the contents that
+    // this memory has then.
     if (is_capturing(on.stream()))
         throw UsageError(str(kernels::current_op,
                              ": reads the CPU's memory, which is not allowed during a graph "
@@ -21,7 +21,7 @@ void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     check_cuda(
         cudaMemcpyAsync(y.raw_data(), x.raw_data(), bytes, cudaMemcpyHostToDevice, on.stream()),
         "cudaMemcpyAsync");
-    if (!x.impl()->storage->is_pinned()) return;  // the driver has already read it
+    if (!x.impl()->storage->is_pinned()) return;  // the driver has already read pageable memory
     if (non_blocking)
         x.impl()->storage->record_stream(y.device().index);
     else
@@ -37,8 +37,9 @@ void to_cpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     wait_for(on);
 }
 
-// Copies on the receiver's stream, which first waits for the sender's stream. The sender's stream
-// then waits for the copy before its memory can be reused.
+// Copies x to y on another GPU. The copy runs on the receiver's stream, which first waits for the
+// sender's stream. Then the sender's stream waits for the copy, so that x's memory is not reused
+// too early.
 void to_other_gpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     const int from = x.device().index, to = y.device().index;
     const Event ready, copied;

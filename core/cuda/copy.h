@@ -6,8 +6,9 @@
 namespace axle::cuda {
 
 // Copies x to y. Both are contiguous with the same shape and dtype, and at least one is on a GPU. A
-// copy to a GPU is queued on the current stream; from pinned memory the call waits for it unless
-// non_blocking. A copy from a GPU always waits, and errors that kernels reported are thrown.
+// copy to a GPU is queued on the current stream. If x is in pinned memory and non_blocking is
+// false, the call waits for the copy. A copy from a GPU always waits, and errors that kernels
+// reported are thrown.
 void move_elements(const Tensor& x, Tensor& y, bool non_blocking);
 
 }  // namespace axle::cuda

@@ -1,5 +1,6 @@
-// Uses the driver's virtual memory functions (cuMemAddressReserve, cuMemCreate, cuMemMap, ...),
-// looked up on first use, because nothing links libcuda.
+// Expandable segments, implemented with the driver's virtual memory functions (cuMemAddressReserve,
+// cuMemCreate, cuMemMap, ...). The functions are looked up on first use, because programs do not
+// link libcuda.
 #include "core/cuda/expandable.h"
 
 #include <cstdlib>
@@ -67,7 +68,7 @@ class MappedSegment final : public ExpandableSegment {
         const std::size_t before = mapped();
         while (mapped() < before + bytes) {
             if (map_page()) continue;
-            // Undoes a partial growth.
+            // Undoes the part of the growth that succeeded.
             unmap_from(before / kPage);
             return nullptr;
         }
@@ -79,7 +80,7 @@ class MappedSegment final : public ExpandableSegment {
             (static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_)) + kPage - 1) /
             kPage;
         if (pages_.size() <= keep) return 0;
-        // Waits for queued work that can still use the pages.
+        // Waits for queued work that may still use the pages.
         if (cudaDeviceSynchronize() != cudaSuccess) {
             cudaGetLastError();
             return 0;

@@ -1,4 +1,4 @@
-// Private to core: device memory that grows in place.
+// Private to core: device memory that grows without moving.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,21 @@
 
 namespace axle::cuda {
 
-// An address range as large as the device's memory whose beginning is mapped. Not thread-safe.
+// An address range as large as the device's memory. Only the beginning is mapped. Not thread-safe.
 class ExpandableSegment {
   public:
-    // Returns null if the driver cannot map memory.
+    // Returns a segment without mapped memory, or null if the driver cannot map memory.
     static std::unique_ptr<ExpandableSegment> create(int device);
     virtual ~ExpandableSegment() = default;
 
-    // Maps `bytes` more, a multiple of 2 MiB. Returns their address, or null if there is no memory.
+    // Maps `bytes` more bytes, a multiple of 2 MiB. Returns their address, or null if there is not
+    // enough memory.
     virtual char* grow(std::size_t bytes) = 0;
-    // Unmaps the whole pages after `from`, which must not be in use. Returns the bytes released.
+    // Unmaps the full pages after `from`, which must not be in use. Returns the number of bytes
+    // that were unmapped.
     virtual std::size_t shrink(const char* from) = 0;
 
-    void* last_block = nullptr;  // used by the allocator
+    void* last_block = nullptr;  // used by the allocator only
 };
 
 }  // namespace axle::cuda

@@ -34,17 +34,17 @@ struct Graph::State {
     State& operator=(const State&) = delete;
 
     int device;
-    cuda::Stream stream;  // for capturing, never runs work
+    cuda::Stream stream;  // used only for capturing, never runs work
     cuda::device_memory::PoolId pool;
     cudaGraphExec_t exec = nullptr;
-    Tensor random;  // seed and offset of the replay, for Philox::base
+    Tensor random;  // seed and offset of the replay (Philox::base)
     std::uint64_t random_blocks = 0;
 };
 
 namespace {
 
 constinit std::atomic<std::uint64_t> captures = 0;
-constinit thread_local std::uint64_t capturing = 0;  // id of this thread's capture, 0: none
+constinit thread_local std::uint64_t capturing = 0;  // id of this thread's capture, or 0
 
 void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value) {
     Tensor slot = x.narrow(0, index, 1);
@@ -66,7 +66,7 @@ bool Graph::captured() const { return state_->exec != nullptr; }
 void Graph::replay() {
     State& r = *state_;
     if (r.exec == nullptr)
-        throw UsageError("graph: nothing has been captured; use GraphCapture first");
+        throw UsageError("Graph::replay: the graph is empty; capture it with GraphCapture first");
     kernels::Cuda& on = cuda::context(r.device);
     if (r.random_blocks > 0) {
         const kernels::Philox random = take_random(r.random_blocks);
@@ -79,12 +79,15 @@ void Graph::replay() {
 
 GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
     Graph::State& r = *graph.state_;
-    if (r.exec != nullptr) throw UsageError("graph: already captured; create another Graph");
-    if (is_capturing()) throw UsageError("graph: this thread is already capturing a graph");
-    cuda::empty_cache(r.device);  // frees memory for the graph's pool, which cannot use the cache
+    if (r.exec != nullptr)
+        throw UsageError("GraphCapture: the graph has already been captured; create another Graph");
+    if (is_capturing())
+        throw UsageError(
+            "GraphCapture: this thread is already capturing a graph; end that capture first");
+    cuda::empty_cache(r.device);  // the graph's pool cannot use cached memory
     r.stream.wait_stream(cuda::current_stream(r.device));
     guard_.emplace(r.stream);
-    cuda::context(r.device).error_slot();  // allocates memory, which a capture cannot
+    cuda::context(r.device).error_slot();  // allocates memory, which is not possible in a capture
     cuda::device_memory::begin_pool(r.device, r.pool, r.stream.handle());
     const cudaError_t error =
         cudaStreamBeginCapture(r.stream.handle(), cudaStreamCaptureModeThreadLocal);
@@ -98,7 +101,7 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
 }
 
 void GraphCapture::end() {
-    if (!open_) throw UsageError("graph: the capture has already ended");
+    if (!open_) throw UsageError("GraphCapture::end: the capture has already ended");
     Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);

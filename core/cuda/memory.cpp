@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
-// Returns the allocator of a device, which is never destroyed because tensors can outlive it.
+// Returns the allocator of a device. It is never destroyed because tensors can outlive static
+// objects.
 Memory& memory(int device) {
     static auto* const all = [] {
         auto* const made = new std::array<Memory, kMaxDevices>;
@@ -23,7 +24,8 @@ Memory& memory(int device) {
         return made;
     }();
     if (device < 0 || device >= kMaxDevices)
-        throw DeviceError(str("cuda:", device, ": there is no such device"));
+        throw DeviceError(
+            str("cuda:", device, ": the device index must be from 0 to ", kMaxDevices - 1));
     return (*all)[static_cast<std::size_t>(device)];
 }
 
@@ -75,7 +77,7 @@ void deallocate(int device, void* data) noexcept {
                 {block, StreamEvents(std::exchange(block->other_streams, {}))});
             return;
         } catch (...) {
-            cudaDeviceSynchronize();  // slower, but also correct
+            cudaDeviceSynchronize();  // waits for more than necessary, but is correct
         }
     }
     m.release(block);
@@ -128,7 +130,8 @@ PoolId create_pool(int device) {
 void begin_pool(int device, PoolId pool, cudaStream_t stream) {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
-    if (m.current_pool != 0) throw UsageError("graph: another capture is active on this device");
+    if (m.current_pool != 0)
+        throw UsageError("GraphCapture: another capture is active on this device; end it first");
     m.current_pool = pool;
     m.pool_stream = stream;
 }

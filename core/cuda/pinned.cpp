@@ -1,5 +1,5 @@
-// The allocator of page-locked host memory. Block sizes are powers of two from 512 bytes. Blocks
-// are never returned to the driver.
+// The allocator of page-locked host memory. Block sizes are powers of two, at least 512 bytes.
+// Blocks are never returned to the driver.
 #include <deque>
 #include <map>
 #include <mutex>
@@ -28,7 +28,7 @@ struct PendingPinned {
 struct Cache {
     std::mutex mutex;
     std::map<std::size_t, std::vector<void*>> free;
-    std::map<void*, PinnedBlock> blocks;  // in use
+    std::map<void*, PinnedBlock> blocks;  // blocks in use, by address
     std::deque<PendingPinned> pending_frees;
 };
 Cache& cache() {
@@ -56,8 +56,8 @@ void* allocate(std::size_t requested) {
         const RelaxedCaptureScope relaxed;
         if (cudaHostAlloc(&data, size, cudaHostAllocPortable) != cudaSuccess) {
             cudaGetLastError();
-            throw OutOfMemory(str(kernels::current_op, ": no page-locked host memory: ", requested,
-                                  " bytes requested"),
+            throw OutOfMemory(str(kernels::current_op, ": out of page-locked host memory: ",
+                                  requested, " bytes requested"),
                               static_cast<std::int64_t>(requested), 0, 0, 0);
         }
     }

@@ -1,4 +1,4 @@
-// Private to core: waits for the work that a set of streams holds.
+// Private to core: waits for the work that is queued on a set of streams.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ struct RecordedEvent {
     }
 };
 
-// One recorded event for each stream of a set. Events cannot be recorded during a capture: if one
-// of the streams is being captured, all events are recorded once the capture has ended.
+// One recorded event for each stream of a set. Events cannot be recorded during a capture. If a
+// stream of the set is being captured, all events are recorded after the capture has ended.
 class StreamEvents {
   public:
     explicit StreamEvents(std::set<cudaStream_t> streams) : streams_(std::move(streams)) {
@@ -69,7 +69,7 @@ class StreamEvents {
         streams_.clear();
     }
 
-    std::set<cudaStream_t> streams_;  // not yet recorded
+    std::set<cudaStream_t> streams_;  // streams whose event is not recorded yet
     std::vector<RecordedEvent> events_;
 };
 

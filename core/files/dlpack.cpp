@@ -130,7 +130,7 @@ DType dtype_of_array(const DataType& dlpack_dtype) {
                          " bits, ", dlpack_dtype.lanes, " lanes"));
 }
 
-// The checked contents of a handle.
+// The contents of a DLPack handle after they were checked.
 struct Imported {
     void* data = nullptr;  // address of the lowest element
     std::size_t bytes = 0;
@@ -140,8 +140,8 @@ struct Imported {
     Strides strides;
 };
 
-// Finds the memory range of the elements. With negative strides the lowest element is not the
-// first.
+// Finds the memory range of the elements. With negative strides, the first element does not have
+// the lowest address.
 void find_extent(const Array& array, Imported& in) {
     const std::int64_t size = size_of(in.dtype);
     std::int64_t low = 0, high = 0;
@@ -197,7 +197,8 @@ Imported read(const Array& array) {
     return in;
 }
 
-// Creates the storage last, so that the caller still owns the handle if anything before it throws.
+// Returns a tensor over the memory. The storage is created last: if an earlier statement throws,
+// the caller still owns the handle.
 Tensor make_tensor(const Imported& in, std::function<void()> release) {
     auto impl = std::make_shared<Impl>();
     impl->shape = in.shape;
@@ -221,7 +222,8 @@ Tensor import_tensor(Managed* managed, bool read_only) {
     return result;
 }
 
-// Converts between our structs and the structs of the API, which have the names of dlpack.h.
+// Converts between the structs of dlpack_abi.h and the structs of the API, which have the names of
+// dlpack.h.
 template <class To, class From>
 To* same_layout(From* managed) {
     return static_cast<To*>(static_cast<void*>(managed));

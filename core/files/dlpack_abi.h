@@ -1,6 +1,6 @@
-// The binary interface of DLPack 1.1 (https://dmlc.github.io/dlpack) in Axle's namespace, so that a
-// program can also include the original dlpack.h. Programs without dlpack.h can cast a
-// DLManagedTensorVersioned* from core/files/dlpack.h to a ManagedTensorVersioned*.
+// The binary interface of DLPack 1.1 (https://dmlc.github.io/dlpack). Its structs are in Axle's
+// namespace, so that a program can also include the original dlpack.h. Programs without dlpack.h
+// can cast a DLManagedTensorVersioned* from core/files/dlpack.h to a ManagedTensorVersioned*.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace axle::dlpack {
 
-// A different major version has a different layout.
+// The version of DLPack. A different major version has a different memory layout.
 struct Version {
     std::uint32_t major;
     std::uint32_t minor;
@@ -23,7 +23,7 @@ inline constexpr std::int32_t kCpu = 1;
 
 struct DataType {
     std::uint8_t code;
-    std::uint8_t bits;    // per lane
+    std::uint8_t bits;    // number of bits per lane
     std::uint16_t lanes;  // 1 unless the element is a vector
 };
 enum Code : std::uint8_t {
@@ -31,7 +31,7 @@ enum Code : std::uint8_t {
     kUint = 1,
     kFloat = 2,
     kBfloat = 4,
-    kComplex = 5,  // bits of both parts together
+    kComplex = 5,  // bits is the sum of real and imaginary part
     kBool = 6,
     kFloat8E4m3fn = 10,
     kFloat8E5m2 = 12,
@@ -44,15 +44,15 @@ struct Array {
     std::int32_t ndim;
     DataType dtype;
     std::int64_t* shape;
-    std::int64_t* strides;  // in elements; null: row-major
+    std::int64_t* strides;  // in elements; row-major if null
     std::uint64_t byte_offset;
 };
 
-// The layout before version 1.0.
+// The layout of a tensor before version 1.0.
 struct ManagedTensor {
     Array array;
     void* context;
-    void (*deleter)(ManagedTensor* self);  // may be null, as below
+    void (*deleter)(ManagedTensor* self);  // can be null
 };
 
 struct ManagedTensorVersioned {

@@ -29,7 +29,8 @@ std::string folder_of(const std::string& path) {
     return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
-// Returns a name that differs between processes and calls. O_EXCL detects remaining collisions.
+// Returns a file name that differs between processes and calls. If a file of this name exists,
+// O_EXCL detects it.
 std::string temporary_name() {
     static constinit std::atomic<std::uint64_t> count = 0;
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -37,7 +38,7 @@ std::string temporary_name() {
                count.fetch_add(1), ".tmp");
 }
 
-// Makes a rename in the folder durable. File systems that cannot sync a folder return EINVAL.
+// Makes a rename in the folder durable. Some file systems cannot sync a folder and return EINVAL.
 int sync_folder(const std::string& folder) {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return errno;
@@ -72,7 +73,8 @@ std::string in_quotes(std::string_view name) { return "'" + printable(name) + "'
 
 InputFile::InputFile(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) fail_on(path, "can't open", EINVAL);
-    // Opening a pipe or terminal must not wait, nor make it the controlling terminal.
+    // With these flags, opening a pipe does not wait, and a terminal does not become the
+    // controlling terminal.
     do {
         descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     } while (descriptor_ < 0 && errno == EINTR);
@@ -112,9 +114,9 @@ void InputFile::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) fail_on(path_, "can't read", errno);
         if (n == 0)
-            throw FileError(str(printable(path_), ": ends after ",
-                                offset + static_cast<std::int64_t>(done), " bytes of ",
-                                std::max(size_, offset + std::ssize(bytes))));
+            throw FileError(str(printable(path_), ": can't read: the file ends after ",
+                                offset + static_cast<std::int64_t>(done), " of ",
+                                std::max(size_, offset + std::ssize(bytes)), " bytes"));
         done += static_cast<std::size_t>(n);
     }
 }
@@ -165,7 +167,8 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": write after sync or commit"));
+    if (descriptor_ < 0)
+        throw UsageError(str(printable(path_), ": write() was called after sync() or commit()"));
     while (!bytes.empty()) {
         const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
@@ -175,15 +178,15 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::sync() {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": sync called twice"));
+    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": sync() was called twice"));
     while (::fsync(descriptor_) != 0)
         if (errno != EINTR) fail("can't sync", errno);
-    // Linux also frees the descriptor on EINTR, and synced data stays written.
+    // EINTR is not an error here: Linux also frees the descriptor, and the data are synced already.
     if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("can't close", errno);
 }
 
 void AtomicFile::commit() {
-    if (temporary_.empty()) throw UsageError(str(printable(path_), ": commit called twice"));
+    if (temporary_.empty()) throw UsageError(str(printable(path_), ": commit() was called twice"));
     if (descriptor_ >= 0) sync();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("can't replace", errno);
     temporary_.clear();

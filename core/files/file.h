@@ -1,5 +1,5 @@
-// Files: read whole or memory-mapped, written atomically. Every failure throws FileError with the
-// path and the reason. Paths are in the encoding of std::filesystem::path.
+// Files that are read completely or memory-mapped, and written atomically. Every failure throws
+// FileError with the path and the reason. Paths have the encoding of std::filesystem::path.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace axle {
 
-// Makes external text (a path, a name in a file) safe for a message: control characters and bytes
-// that are not printable ASCII or UTF-8 become \xNN; text over 200 bytes is truncated.
+// Returns external text (a path, a name in a file) in a form that is safe in a message. Control
+// characters, and bytes that are not printable ASCII or UTF-8, become \xNN. Text over 200 bytes is
+// truncated.
 std::string printable(std::string_view text);
-// Returns printable(name) in quotes: 'weight'.
+// Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);
 
-// A regular file, open for reading. Directories, pipes and devices are refused. A moved-from object
-// can only be destroyed or assigned to.
+// A regular file, open for reading. Directories, pipes and devices throw FileError. A moved-from
+// object can only be destroyed or assigned to.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
@@ -27,10 +28,10 @@ class InputFile {
     InputFile& operator=(InputFile&& other) noexcept;
 
     const std::string& path() const { return path_; }
-    // Returns the size in bytes at the time of opening.
+    // Returns the size in bytes when the file was opened.
     std::int64_t size() const { return size_; }
-    // Reads bytes.size() bytes at offset. Throws FileError if the file has become shorter. Several
-    // threads can read at the same time.
+    // Reads bytes.size() bytes at offset. Throws FileError if the file has become shorter. Can be
+    // called from several threads concurrently.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
 
   private:
@@ -40,13 +41,13 @@ class InputFile {
     std::int64_t size_ = 0;
 };
 
-// Returns the contents of the file.
+// Returns the contents of a file.
 std::string read_file(const std::string& path);
 
-// A memory-mapped file; pages are read on first access. Writes to the memory are private to this
-// process and never reach the file. Replacing the file by rename is safe. If another process
-// truncates it, access to the missing part raises SIGBUS, so use read_file for files that others
-// may be writing.
+// A memory-mapped file, whose pages are read on first access. Writes to the memory are private to
+// this process and do not change the file. Replacing the file by rename is safe. If another process
+// truncates the file, access to the missing part raises SIGBUS. Use read_file for files that other
+// processes may be writing.
 class MappedFile {
   public:
     explicit MappedFile(const InputFile& file);
@@ -61,10 +62,10 @@ class MappedFile {
     std::span<std::byte> bytes_;
 };
 
-// A file that appears complete or not at all. It is written to a temporary file in the same folder;
-// commit() forces that to disk and renames it. Without commit(), or after a failure, the temporary
-// file is removed and the old file is unchanged. New files have permissions rw-rw-rw- minus umask.
-// A symbolic link at the path is replaced, not followed.
+// A file that is either written completely or not at all. The data are written to a temporary file
+// in the same folder; commit() writes them to disk and renames the file. Without commit(), or after
+// a failure, the temporary file is removed and the old file is unchanged. New files have
+// permissions rw-rw-rw- minus umask. A symbolic link at the path is replaced, not followed.
 class AtomicFile {
   public:
     explicit AtomicFile(const std::string& path);
@@ -74,9 +75,9 @@ class AtomicFile {
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-    // Ends writing and forces the bytes to disk. The old file is still in place.
+    // Closes the temporary file after writing its data to disk. Does not replace the old file.
     void sync();
-    // Calls sync() if needed, then replaces the old file.
+    // Calls sync() if it was not called, then replaces the old file by the temporary file.
     void commit();
 
   private:
@@ -85,12 +86,13 @@ class AtomicFile {
 
     std::string path_;
     std::string folder_;
-    std::string temporary_;  // empty after it was renamed or removed
+    std::string temporary_;  // empty after the file was renamed or removed
     int descriptor_ = -1;
 };
 
 void write_file_atomically(const std::string& path, std::string_view bytes);
-// Calls writer(file) and commits. If the writer throws, the old file is unchanged.
+// Calls writer(file) on a new AtomicFile and commits it. If the writer throws, the old file is
+// unchanged.
 void write_file_atomically(const std::string& path, const std::function<void(AtomicFile&)>& writer);
 
 // Creates the folder and its missing parents.

@@ -1,4 +1,4 @@
-// The interpreter of pickles. A pickle is a program for a stack machine: opcodes push values,
+// The interpreter of pickles. A pickle is a program for a stack machine. Its opcodes push values,
 // collect the values above a mark into containers, and store values in a memo to push them again.
 #include "core/files/pickle.h"
 
@@ -16,11 +16,12 @@ namespace {
 using Kind = Pickle::Kind;
 using Id = std::uint32_t;
 
-// Values take more memory than their opcodes. Real checkpoints have fewer values than this.
+// The maximum number of values, which need more memory than their opcodes. Real checkpoints have
+// fewer values than this.
 constexpr std::size_t kMaxValues = 4'000'000;
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 
-// The names of Python's pickletools.
+// The opcodes of the pickle format, with the names of Python's pickletools.
 enum Opcode : std::uint8_t {
     kMark = '(',
     kStop = '.',
@@ -71,7 +72,8 @@ class Machine {
     Pickle run() {
         while (step()) {
         }
-        if (stack_.size() != 1 || !marks_.empty()) fail("it does not end with exactly one value");
+        if (stack_.size() != 1 || !marks_.empty())
+            fail("the pickle does not end with exactly one value");
         result_.root = stack_[0];
         return std::move(result_);
     }
@@ -113,7 +115,7 @@ class Machine {
         const auto length = static_cast<int>(number(1));
         if (length > 8) fail("an integer exceeds 64 bits");
         if (length == 0) return 0;
-        const int unused = 64 - 8 * length;  // the highest bit present is the sign
+        const int unused = 64 - 8 * length;  // makes the highest given bit the sign
         return static_cast<std::int64_t>(number(length) << unused) >> unused;
     }
     double big_endian_double() {
@@ -125,7 +127,8 @@ class Machine {
 
     // --- the stack
     void push(Pickle::Value value) {
-        if (result_.values.size() == kMaxValues) fail(str("more than ", kMaxValues, " values"));
+        if (result_.values.size() == kMaxValues)
+            fail(str("the pickle has more than ", kMaxValues, " values"));
         result_.values.push_back(std::move(value));
         stack_.push_back(static_cast<Id>(result_.values.size() - 1));
     }
@@ -136,7 +139,7 @@ class Machine {
     void push_text(std::string_view value) {
         push({.kind = Kind::text, .text = std::string(value)});
     }
-    // Returns the stack index after the last mark.
+    // Returns the stack index of the first value after the last mark.
     std::size_t frame_begin() const { return marks_.empty() ? 0 : marks_.back(); }
     void check_depth(std::size_t count) const {
         if (stack_.size() - frame_begin() < count) fail("too few values on the stack");
@@ -155,7 +158,7 @@ class Machine {
         return taken;
     }
     std::vector<Id> pop_to_mark() {
-        if (marks_.empty()) fail("no mark on the stack");
+        if (marks_.empty()) fail("the stack has no mark");
         std::vector<Id> taken = pop_many(stack_.size() - marks_.back());
         marks_.pop_back();
         return taken;
@@ -170,7 +173,7 @@ class Machine {
     // --- operations
     void add_items(Kind kind, const std::vector<Id>& items) {
         const bool is_dict = kind == Kind::dict;
-        if (is_dict && items.size() % 2 != 0) fail("a key without a value");
+        if (is_dict && items.size() % 2 != 0) fail("a dict has a key without a value");
         auto& into = top(kind, is_dict ? "setting items of a value that is not a dict"
                                        : "appending to a value that is not a list")
                          .items;
@@ -186,16 +189,17 @@ class Machine {
     void push_named_on_stack() {
         const std::vector<Id> parts = pop_many(2);
         const auto &module = result_.values[parts[0]], &name = result_.values[parts[1]];
-        if (module.kind != Kind::text || name.kind != Kind::text) fail("a name is not text");
+        if (module.kind != Kind::text || name.kind != Kind::text)
+            fail("the name of a global is not a string");
         push_name(std::string(module.text), std::string(name.text));
     }
     void reduce() {
         std::vector<Id> call = pop_many(2);
         const auto &function = result_.values[call[0]], &arguments = result_.values[call[1]];
         if (function.kind != Kind::name || arguments.kind != Kind::tuple)
-            fail("a call of a value that is not a name");
+            fail("a value that is not a global name is called");
         if (function.text != kOrderedDict) return push_kind(Kind::call, std::move(call));
-        if (!arguments.items.empty()) fail("an OrderedDict with constructor arguments");
+        if (!arguments.items.empty()) fail("an OrderedDict has constructor arguments");
         push_kind(Kind::dict);
     }
     void drop_state() {
@@ -203,12 +207,12 @@ class Machine {
         check_depth(1);
         if (const Kind kind = result_.values[stack_.back()].kind;
             kind != Kind::dict && kind != Kind::call)
-            fail("state for a value that is not a dict");
+            fail("a value that is not a dict has state");
     }
     void memoize(std::uint64_t index) {
         check_depth(1);
         memo_[index] = stack_.back();
-        if (memo_.size() > kMaxValues) fail(str("more than ", kMaxValues, " values in the memo"));
+        if (memo_.size() > kMaxValues) fail(str("the memo has more than ", kMaxValues, " values"));
     }
     void recall(std::uint64_t index) {
         const auto found = memo_.find(index);
@@ -222,18 +226,18 @@ class Machine {
     std::size_t at_ = 0, opcode_at_ = 0;
     Pickle result_;
     std::vector<Id> stack_;
-    std::vector<std::size_t> marks_;  // heights of the stack
+    std::vector<std::size_t> marks_;  // stack sizes at the marks
     std::unordered_map<std::uint64_t, Id> memo_;
 };
 
-// Executes one opcode. Returns false after the last one.
+// Executes one opcode. Returns false if it was the last one.
 bool Machine::step() {
     opcode_at_ = at_;
     const auto opcode = static_cast<std::uint8_t>(number(1));
     switch (opcode) {
         case kProto:
             if (const auto protocol = number(1); protocol < 2 || protocol > 5)
-                fail(str("its protocol is ", protocol, ", not 2 to 5"));
+                fail(str("the protocol must be from 2 to 5: ", protocol));
             return true;
         case kFrame:
             return static_cast<void>(take(8)), true;
@@ -306,7 +310,7 @@ bool Machine::step() {
             return push_named_on_stack(), true;
         case kReduce:
             return reduce(), true;
-        case kBuild:  // sets attributes of an OrderedDict or of the result of a call
+        case kBuild:  // sets attributes, which are ignored
             return drop_state(), true;
         case kBinPersId:
             return push_kind(Kind::reference, pop_many(1)), true;

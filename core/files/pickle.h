@@ -1,6 +1,6 @@
 // Private to core/files/torch_file.cpp: reads the part of Python's pickle format (protocols 2 to 5)
-// that describes plain values. Nothing is executed or looked up: a call becomes a value that
-// records the name and the arguments, and the caller decides what it means.
+// that describes plain values. The reader does not execute calls or look up names. A call becomes a
+// value with the name and the arguments, which the user of this class interprets.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace axle {
 
-// A pickle is a graph: lists and dicts can be referenced several times. Values refer to each other
-// by index.
+// The contents of a pickle, which are a graph: lists and dicts can be referenced several times.
+// Values refer to each other by index.
 struct Pickle {
     enum class Kind : std::uint8_t {
         none,
@@ -24,10 +24,10 @@ struct Pickle {
         text,
         tuple,
         list,
-        dict,       // items are key, value, key, value, ...
+        dict,       // items are keys and values in turn
         name,       // text is "module.name"
         call,       // items are the name and the argument tuple
-        reference,  // to data outside the pickle; items are its identifier
+        reference,  // data outside the pickle; items are its identifier
     };
     struct Value {
         Kind kind = Kind::none;
@@ -41,9 +41,10 @@ struct Pickle {
     std::uint32_t root = 0;
 };
 
-// Throws FileError with the bare reason if the pickle is truncated, uses another part of the
-// format, or contains a name that is not `allowed`. A collections.OrderedDict is always allowed and
-// becomes a dict. Attributes set on it or on the result of a call are ignored.
+// Returns the contents of a pickle. Throws FileError, with the reason but without a path, if the
+// pickle is truncated, uses another part of the format, or contains a name for which `allowed`
+// returns false. A collections.OrderedDict is always allowed and becomes a dict. Attributes that
+// are set on an OrderedDict or on the result of a call are ignored.
 Pickle read_pickle(std::span<const std::byte> bytes,
                    const std::function<bool(std::string_view name)>& allowed);
 

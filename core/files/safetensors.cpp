@@ -33,17 +33,20 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
         };
         const std::int64_t bytes = checked_bytes(entry.shape, entry.dtype);
         if (bytes < 0) fail(str("too many elements: ", entry.shape));
-        if (entry.begin != end) fail(str("a gap or an overlap, expected begin ", end));
+        if (entry.begin != end)
+            fail(str("a gap before the data or an overlap with other data, expected begin ", end));
         if (entry.end < entry.begin || entry.end - entry.begin != bytes)
             fail(str(entry.shape, " of ", entry.dtype, " needs ", bytes, " bytes"));
-        if (entry.end > data_bytes) fail(str("past the end of the data, ", data_bytes, " bytes"));
+        if (entry.end > data_bytes)
+            fail(str("ends after the ", data_bytes, " bytes of data in the file"));
         end = entry.end;
     }
     if (end != data_bytes)
-        throw FileError(str(path, ": ", data_bytes - end, " bytes at the end belong to no tensor"));
+        throw FileError(
+            str(path, ": ", data_bytes - end, " unexpected bytes after the last tensor"));
 }
 
-// Throws FileError for bytes other than 0 and 1, which are not valid C++ bools.
+// Throws FileError if a boolean has another byte than 0 or 1, because it is not a valid C++ bool.
 void check_booleans(const std::string& path, const Entry& entry, const void* data) {
     if (entry.dtype != DType::boolean) return;
     const auto* bytes = static_cast<const unsigned char*>(data);
@@ -118,8 +121,8 @@ void SafetensorsFile::State::read_header() {
                             kMaxSafetensorsHeader, " bytes; is it a safetensors file?"));
     const std::int64_t data_begin = kLengthBytes + static_cast<std::int64_t>(length);
     if (data_begin > file.size())
-        throw FileError(
-            str(path, ": ends within its header: ", file.size(), " bytes of ", data_begin));
+        throw FileError(str(path, ": the file ends within its header: ", file.size(), " of ",
+                            data_begin, " bytes"));
     std::string header(length, '\0');
     file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
     try {

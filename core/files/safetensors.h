@@ -1,5 +1,5 @@
 // The safetensors format: a JSON header, then the bytes of the tensors without gaps. The reader
-// validates everything: an inconsistent file throws FileError "path: reason" before memory is
+// validates all of it. An inconsistent file throws FileError "path: reason" before memory is
 // allocated for its tensors.
 //
 //     8 bytes   N, little-endian, at most 100,000,000
@@ -7,7 +7,8 @@
 //               "data_offsets": [begin, end]}, ...} and spaces
 //     the rest  every byte belongs to exactly one tensor, little-endian, row-major
 //
-// Offsets count from the end of the header. Elements smaller than a byte (F4, F6) are refused.
+// Offsets are counted from the end of the header. Elements smaller than a byte (F4, F6) are not
+// supported.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +27,30 @@ using Metadata = std::map<std::string, std::string>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // Writes a file atomically (core/files/file.h). Tensors are written by dtype, widest first, then by
-// name, as the reference library does, so the order of `tensors` does not matter and equal tensors
-// give equal files. Strided tensors are written row-major. Throws ValueError for anything a reader
-// would refuse: a duplicate name, names or text that are not UTF-8, a header that is too long.
-// Throws DeviceError for a meta tensor.
+// name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
+// give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
+// reader would reject: a duplicate name, a name or text that is not UTF-8, or a header that is too
+// long. Throws DeviceError for a meta tensor.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
-// Writes tensors into a file that the caller commits.
+// Writes tensors into `file`, which the caller commits.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
-// Writes any other range of (name, tensor), such as the result of load_safetensors.
+// Writes another container of (name, tensor) pairs, such as the result of load_safetensors.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,
                       const Metadata& metadata = {}) {
     save_safetensors(path, NamedTensors(tensors.begin(), tensors.end()), metadata);
 }
 
-// The contents of a file, with all tensors copied into memory.
+// The contents of a safetensors file, with all tensors copied into memory.
 struct Safetensors {
     std::map<std::string, Tensor> tensors;
     Metadata metadata;
 };
 Safetensors load_safetensors(const std::string& path);
 
-// An open file whose header was read and checked. Copies share the file. Several threads can read.
+// An open file whose header was read and checked. Copies of this handle share the file. Several
+// threads can read concurrently.
 class SafetensorsFile {
   public:
     struct Entry {
@@ -65,12 +67,13 @@ class SafetensorsFile {
     const Metadata& metadata() const;
     bool contains(const std::string& name) const;
 
-    // Returns a copy in memory. Throws FileError if no tensor has this name.
+    // Returns a tensor, copied into memory. Throws FileError if the file has no tensor of this
+    // name.
     Tensor tensor(const std::string& name) const;
-    // Returns a copy of the tensor of an entry of this file.
+    // Returns the tensor of an entry of this file, copied into memory.
     Tensor tensor(const Entry& entry) const;
-    // Returns the tensor without a copy, in memory mapped from the file under the conditions of
-    // MappedFile (core/files/file.h). A tensor that is misaligned in the file is copied.
+    // Returns the tensor without a copy, in memory mapped from the file (see MappedFile in
+    // core/files/file.h for its conditions). A tensor that is misaligned in the file is copied.
     Tensor mapped_tensor(const std::string& name) const;
 
   private:

@@ -1,5 +1,5 @@
-// Reads and writes the header's text. The reader is an event parser that accepts exactly the
-// format.
+// Reads and writes the text of a safetensors header. The reader handles the events of a JSON parser
+// and accepts only headers in exactly this format.
 #include "core/files/safetensors_header.h"
 
 #include <utility>
@@ -16,7 +16,7 @@ using Entry = SafetensorsFile::Entry;
 constexpr std::size_t kMaxHeader = kMaxSafetensorsHeader;
 constexpr const char* kMetadataKey = "__metadata__";
 
-// In the order of the reference library. Files are written in reverse order.
+// The names of dtypes, in the order of the reference library. Files are written in reverse order.
 constexpr std::pair<const char*, DType> kDTypes[] = {
     {"BOOL", DType::boolean},    {"U8", DType::u8},           {"I8", DType::i8},
     {"F8_E5M2", DType::f8_e5m2}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E8M0", DType::f8_e8m0},
@@ -26,8 +26,8 @@ constexpr std::pair<const char*, DType> kDTypes[] = {
     {"I64", DType::i64},         {"U64", DType::u64},
 };
 
-// Receives the parser's events. A method that returns false stops the parser; the error is in
-// `reason`.
+// Receives the events of the JSON parser. A method that returns false stops the parser and sets
+// `reason` to the error.
 class HeaderReader {
   public:
     bool null() { return unexpected("null"); }
@@ -75,11 +75,11 @@ class HeaderReader {
     bool set_dtype(const std::string& name);
 
     At at_ = At::start;
-    bool in_metadata_ = false;  // between its key and its object
+    bool in_metadata_ = false;  // inside the value of "__metadata__"
     bool has_metadata_ = false;
     Entry entry_;
-    int fields_seen_ = kNone;  // a bit for each Field
-    Field field_ = kNone;      // the field whose value comes next
+    int fields_seen_ = kNone;  // has one bit for each Field
+    Field field_ = kNone;      // the field of the next value
     int offsets_ = 0;          // number of values read
     std::string text_key_;
 };
@@ -191,7 +191,7 @@ int safetensors_rank(DType dtype) {
 }
 
 SafetensorsHeader read_safetensors_header(const std::string& text) {
-    // The parser would stop at a zero byte and ignore the rest.
+    // The parser would stop at a zero byte and ignore all text after it.
     if (!text.starts_with('{') || text.find('\0') != std::string::npos)
         throw FileError("the header is not JSON text that starts with '{'");
     HeaderReader reader;
@@ -214,7 +214,7 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
         if (name == kMetadataKey)
             throw ValueError(
                 "save_safetensors: the name is reserved by the format: '__metadata__'");
-        // The text is not written with a stream, because the host's locale may group digits.
+        // The text is not written with a stream, because the program's locale may group digits.
         header += json_text(name) + R"(:{"dtype":")";
         header += kDTypes[safetensors_rank(tensor.dtype())].first;
         header += R"(","shape":[)";

@@ -1,4 +1,4 @@
-// Private to core/files/safetensors.cpp: reads and writes the header of the format.
+// Private to core/files/safetensors.cpp: reads and writes the header of a safetensors file.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@ struct SafetensorsHeader {
     Metadata metadata;
 };
 
-// Checks the syntax only: entries can still be inconsistent with each other or the file, and names
-// can repeat. Throws FileError with the bare reason.
+// Parses a header. Checks its syntax only: entries can still be inconsistent with each other or
+// with the file, and names can repeat. Throws FileError with the reason but without a path.
 SafetensorsHeader read_safetensors_header(const std::string& text);
 
 // Returns the header for these tensors in this order, padded to a multiple of 8 bytes. Throws
-// ValueError if read_safetensors_header would refuse it.
+// ValueError if read_safetensors_header would reject it.
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata);
 
-// Returns the position of a dtype in the format's list. Files are sorted by it, largest first.
+// Returns the position of a dtype in the format's list. Tensors are sorted by it, largest first.
 int safetensors_rank(DType dtype);
 
 }  // namespace axle

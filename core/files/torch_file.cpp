@@ -26,7 +26,8 @@ using Value = Pickle::Value;
 
 constexpr std::string_view kSize = "torch.Size";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-// The functions that rebuild tensors from storages with a dtype, and from untyped storages.
+// The names of the functions that create tensors from storages with a dtype, and from untyped
+// storages.
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
@@ -64,7 +65,7 @@ bool is_known(std::string_view name) {
            name == kBytes || dtype_of_storage(name) || dtype_named(name);
 }
 
-// An open file. Its functions throw FileError with the bare reason.
+// An open checkpoint file. Its functions throw FileError with the reason but without a path.
 class TorchFile {
   public:
     TorchFile(const std::shared_ptr<MappedFile>& map, TorchFileOptions options)
@@ -92,8 +93,8 @@ class TorchFile {
         } catch (const FileError& error) {
             refuse(error.what());
         }
-        // A container that is referenced many times is copied each time. Real checkpoints do not
-        // need many copies.
+        // A container that is referenced many times is copied each time. This limits the size of
+        // the copies; real checkpoints need few.
         copy_budget_ = 64 * entry.bytes.size() + kFreeCopyBytes;
         return tree_of(pickle_.root, 0);
     }
@@ -101,7 +102,7 @@ class TorchFile {
   private:
     static constexpr std::byte kPickleStart{0x80};
     static constexpr std::string_view kPickle = "data.pkl";
-    static constexpr std::size_t kFreeCopyBytes = std::size_t{1} << 26;  // bytes
+    static constexpr std::size_t kFreeCopyBytes = std::size_t{1} << 26;  // always allowed
 
     // --- entries
     [[noreturn]] void fail(std::string_view entry, std::string_view reason) const {
@@ -113,7 +114,7 @@ class TorchFile {
         std::optional<std::string> folder;
         for (const auto& [name, entry] : entries_) {
             if (!name.ends_with(kEnd) || name.find('/') != name.size() - kEnd.size()) continue;
-            if (folder) throw FileError("several entries named data.pkl");
+            if (folder) throw FileError("the zip file has several entries named data.pkl");
             folder = name.substr(0, name.size() - kPickle.size());
         }
         if (!folder)
@@ -146,11 +147,11 @@ class TorchFile {
     struct Memory {
         std::shared_ptr<Storage> storage;
         std::int64_t bytes = 0;
-        bool are_booleans_checked = false;  // every byte is known to be 0 or 1
+        bool are_booleans_checked = false;  // bytes were checked to be 0 or 1
     };
     struct StorageRef {
         Memory* memory;
-        std::optional<DType> dtype;  // nullopt for an untyped storage
+        std::optional<DType> dtype;  // nullopt if the storage is untyped
         std::string entry;
     };
 
@@ -161,12 +162,12 @@ class TorchFile {
         return value(of.items[index]);
     }
 
-    // Reads ('storage', type, key, location, size). The location is ignored: tensors are loaded to
-    // the CPU.
+    // Returns the storage described by ('storage', type, key, location, size). The location is
+    // ignored, because tensors are loaded to the CPU.
     StorageRef storage_of(const Value& reference) {
         const Value& fields = item(reference, 0, Kind::tuple);
         if (fields.items.size() != 5 || item(fields, 0, Kind::text).text != "storage")
-            refuse("a reference to something that is not a storage");
+            refuse("a persistent reference is not a storage");
         const std::string& type = item(fields, 1, Kind::name).text;
         StorageRef made{nullptr, dtype_of_storage(type),
                         "data/" + item(fields, 2, Kind::text).text};
@@ -175,7 +176,9 @@ class TorchFile {
         const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
         if (made.memory->bytes % size != 0 ||
             item(fields, 4, Kind::integer).integer != made.memory->bytes / size)
-            fail(made.entry, "has a different size than its storage");
+            fail(made.entry,
+                 str("its size does not match the storage: ", made.memory->bytes, " bytes, ",
+                     item(fields, 4, Kind::integer).integer, " elements of ", size, " bytes"));
         return made;
     }
     Memory& memory_of(const std::string& name) {
@@ -196,7 +199,8 @@ class TorchFile {
         }
         return memory;
     }
-    // Throws FileError for bytes other than 0 and 1, which are not valid C++ bools.
+    // Throws FileError if a boolean has another byte than 0 or 1, because it is not a valid C++
+    // bool.
     void check_booleans(const StorageRef& storage) {
         if (std::exchange(storage.memory->are_booleans_checked, true)) return;
         if (std::ranges::any_of(at(storage.entry).bytes,
@@ -208,15 +212,15 @@ class TorchFile {
     template <class Sizes>
     Sizes sizes_of(const Value& tuple, const char* what) const {
         if (tuple.items.size() > kMaxDims)
-            refuse(str("a tensor with more than ", kMaxDims, " ", what));
+            refuse(str("a tensor has more than ", kMaxDims, " ", what));
         Sizes sizes;
         for (std::size_t i = 0; i < tuple.items.size(); ++i) {
             sizes.push_back(item(tuple, i, Kind::integer).integer);
-            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor with negative ", what));
+            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor has negative ", what));
         }
         return sizes;
     }
-    // Returns the number of elements from the first to the last, or nullopt if it overflows.
+    // Returns the number of elements from the first to the last, or nullopt if it overflows int64.
     static std::optional<std::int64_t> element_span(const Shape& shape, const Strides& strides) {
         std::int64_t end = 1;
         for (int d = 0; d < shape.size(); ++d) {
@@ -227,8 +231,8 @@ class TorchFile {
         }
         return end;
     }
-    // Returns the tensor described by (storage, offset, size, stride, requires_grad, hooks),
-    // followed by the dtype in v3.
+    // Returns the tensor described by (storage, offset, size, stride, requires_grad, hooks). In v3,
+    // the dtype follows.
     Tensor tensor_of(const Value& arguments, bool is_v3) {
         const StorageRef storage = storage_of(item(arguments, 0, Kind::reference));
         const std::int64_t offset = item(arguments, 1, Kind::integer).integer;
@@ -239,7 +243,8 @@ class TorchFile {
         if (!dtype || is_v3 == storage.dtype.has_value())
             refuse("a tensor must have exactly one dtype");
         if (shape.size() != strides.size())
-            refuse("a tensor with different numbers of sizes and strides");
+            refuse(str("a tensor has different numbers of sizes and strides: shape ", shape,
+                       ", strides ", strides));
         const std::int64_t count = numel(shape);
         if (count == 0) return Tensor::empty(shape, {.dtype = *dtype});
         const std::int64_t capacity = storage.memory->bytes / size_of(*dtype);
@@ -264,7 +269,7 @@ class TorchFile {
     Tree call_result(std::uint32_t id, int depth) {
         if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
         const std::string& function = value(value(id).items[0]).text;
-        if (!is_known(function)) return {};  // unknown_as_null
+        if (!is_known(function)) return {};  // options.unknown_as_null is set
         const Value& arguments = value(value(id).items[1]);
         if (function == kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
@@ -305,13 +310,13 @@ class TorchFile {
             case Kind::text:
                 return v.text;
             case Kind::name:
-                if (!is_known(v.text)) return {};  // unknown_as_null
+                if (!is_known(v.text)) return {};  // options.unknown_as_null is set
                 if (!dtype_named(v.text)) refuse(str("unexpected value: ", printable(v.text)));
                 return v.text;
             case Kind::call:
                 return call_result(id, depth + 1);
             case Kind::reference:
-                refuse("a storage without a tensor");
+                refuse("a storage is not part of a tensor");
             case Kind::tuple:
             case Kind::list: {
                 Tree list = Tree::list();
@@ -344,11 +349,11 @@ class TorchFile {
     TorchFileOptions options_;
     std::shared_ptr<MappedFile> map_;
     std::map<std::string, StoredEntry> entries_;
-    std::string folder_;  // "archive/"
+    std::string folder_;  // such as "archive/"
     Pickle pickle_;
     std::size_t copy_budget_ = 0;
     std::map<std::string, Memory> memories_;
-    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by the id of their call
+    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by the id of the call that creates them
 };
 
 }  // namespace
@@ -359,7 +364,7 @@ Tree load_torch_file(const std::string& path, TorchFileOptions options) {
         return TorchFile(map, options).read();
     } catch (const FileError& error) {
         throw FileError(str(printable(path), ": ", error.what()));
-    } catch (const ShapeError& error) {  // numel overflows int64
+    } catch (const ShapeError& error) {  // thrown if numel overflows int64
         throw FileError(str(printable(path), ": ", error.what()));
     }
 }

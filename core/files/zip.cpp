@@ -1,5 +1,5 @@
-// Reads zip files through the directory at their end. The local header before an entry can lack
-// sizes; it is used only to find where the bytes begin.
+// Reads zip files through the directory at their end. The local header before an entry may have no
+// sizes; it is used only to find the first byte of the data.
 #include "core/files/zip.h"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ constexpr std::uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50
 constexpr std::uint32_t kLocator64Signature = 0x07064b50;
 constexpr std::uint64_t kEntryBytes = 46, kLocalBytes = 30, kEndBytes = 22, kEnd64Bytes = 56;
 constexpr std::uint64_t kLocator64Bytes = 20, kLongestComment = 0xffff;
-constexpr std::uint32_t kStoredInZip64 = 0xffffffff;  // the number is in the zip64 field
+constexpr std::uint32_t kStoredInZip64 = 0xffffffff;  // the zip64 field contains the number
 
 [[noreturn]] void fail(const std::string& reason) { throw FileError(reason); }
 [[noreturn]] void fail(std::string_view entry, const char* reason) {
     fail(str("entry ", in_quotes(entry), ": ", reason));
 }
 
-// A range of the file's bytes; numbers are little-endian.
+// A range of the file's bytes. Its functions read little-endian numbers.
 class Bytes {
   public:
     explicit Bytes(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -78,18 +78,19 @@ Directory find_directory(const Bytes& file) {
     const bool is_64 =
         end >= kLocator64Bytes && file.u32(end - kLocator64Bytes) == kLocator64Signature;
     if (!is_64) {
-        if (file.u16(end + 4) != 0 || file.u16(end + 6) != 0) fail("one part of a split zip file");
+        if (file.u16(end + 4) != 0 || file.u16(end + 6) != 0)
+            fail("split zip files are not supported");
         return {file.u16(end + 10), file.u32(end + 12), file.u32(end + 16)};
     }
     const Bytes end64 = file.part(file.u64(end - kLocator64Bytes + 8), kEnd64Bytes);
     if (end64.u32(0) != kEnd64Signature)
         fail("not a complete zip file: its zip64 directory end is missing");
-    if (end64.u32(16) != 0 || end64.u32(20) != 0) fail("one part of a split zip file");
+    if (end64.u32(16) != 0 || end64.u32(20) != 0) fail("split zip files are not supported");
     return {end64.u64(32), end64.u64(40), end64.u64(48)};
 }
 
-// Numbers of an entry that do not fit 32 bits are stored in an extra field after its name, in this
-// order.
+// Reads the numbers of an entry that do not fit in 32 bits. They are stored in an extra field after
+// the name, in the order of the parameters.
 void read_64(const Bytes& extra, std::uint64_t& size, std::uint64_t& stored,
              std::uint64_t& offset) {
     for (std::uint64_t at = 0; at + 4 <= extra.size();) {

@@ -1,6 +1,7 @@
-// The caching host allocator. Size classes are powers of two divided into four, so that at most a
-// fifth of a block is unused. Each class has a list of freed blocks; one mutex guards all. A
-// training step frees what it allocates, so after the first step every request is a pop and a push.
+// The caching host allocator. Each range between two powers of two is divided into four size
+// classes, so that at most a fifth of a block is unused. Each class has a list of freed blocks; one
+// mutex guards all lists. A training step frees what it allocates, so after the first step each
+// allocation removes a block from a list and each release adds one.
 #include "core/memory/memory.h"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr int kClasses = 4 * 64;
 
-// Returns the class of a size, and the size of the class in `rounded`. Classes are 64, 128, 192,
-// 256, then four per octave.
+// Returns the index of the size class for a size, and sets `rounded` to the size of the class. The
+// classes are 64, 128, 192 and 256 bytes, then four per power of two.
 int class_of(std::size_t size, std::size_t& rounded) {
     if (size <= 4 * kAlignment) {
         rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
@@ -70,19 +71,20 @@ void to_system(void* block, std::size_t, void*) noexcept { std::free(block); }
 
 struct Cache {
     std::mutex mutex;
-    std::vector<void*> freed[kClasses];  // blocks of the current allocator
+    std::vector<void*> freed[kClasses];  // freed blocks of the current allocator
     std::size_t size[kClasses] = {};     // set when a class is first used
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 
-    // Allocators in the order of their first use; 0 is the system. Only blocks of other allocators
-    // are in `owners`, so that a process without a custom allocator has no overhead.
+    // The allocators in the order of their first use; allocator 0 is the system. `owners` contains
+    // only blocks of other allocators, so that a process without a custom allocator has no
+    // overhead.
     std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
     std::size_t current_allocator = 0;
     std::unordered_map<void*, std::size_t> owners;
 };
 
-// Returns the cache, which is never destroyed because tensors can outlive it.
+// Returns the cache. It is never destroyed because tensors can outlive static objects.
 Cache& cache() {
     static auto* const instance = new Cache;
     return *instance;
@@ -94,7 +96,7 @@ std::size_t owner_of(const Cache& c, void* block) {
     return found == c.owners.end() ? 0 : found->second;
 }
 
-// Returns the block to the allocator it came from.
+// Returns the block to the allocator that allocated it.
 void return_block(Cache& c, void* block, std::size_t size) noexcept {
     AXLE_UNPOISON(block, size);
     const std::size_t owner = owner_of(c, block);
@@ -111,7 +113,7 @@ void flush(Cache& c) noexcept {
     }
 }
 
-// Returns null if there is no memory or the limit is reached.
+// Allocates a new block. Returns null if there is no memory or the limit is reached.
 void* take_new(Cache& c, std::size_t size) {
     if (static_cast<std::int64_t>(size) > c.limit - c.stats.reserved) return nullptr;
     const HostAllocator allocator = c.allocators[c.current_allocator];

@@ -5,7 +5,7 @@
 namespace axle {
 namespace {
 
-// Returns the result dtype of true division and powers, which is f32 for integers.
+// Returns the result dtype of true division and powers: f32 for integers, t for floating dtypes.
 DType floating(DType t) { return is_floating(t) ? t : f32; }
 
 template <class F>
@@ -15,7 +15,7 @@ Tensor arithmetic(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, common, common);
 }
 
-// Converts x to the dtype promoted with the number b.
+// Converts x to the dtype that results from promotion with the number b.
 Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b)); }
 
 }  // namespace
@@ -97,7 +97,7 @@ Tensor pow(const Tensor& a, Scalar exponent) {
                  autocast_to_f32(to(a, floating(a.dtype()))));
 }
 
-// The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db, with 0^b ln(0) taken as 0 for b > 0.
+// The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db. For b > 0, 0^b ln(0) is replaced by 0.
 Tensor pow(const Tensor& input, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
     check_device("pow", {&input, &exponents});
@@ -126,8 +126,8 @@ Tensor pow(const Tensor& input, const Tensor& exponents) {
 
 namespace {
 
-// Returns maximum or minimum. The larger (smaller) operand gets the gradient; in a tie both get
-// half.
+// Returns the maximum or minimum of a and b. The operand that is selected gets the gradient; if
+// both are equal, each gets half of it.
 template <class F>
 Tensor extremum(const char* op, F f, const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope(op);

@@ -34,7 +34,7 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
         fail("the number of heads of q must be a multiple of the number of heads of k");
 }
 
-// Returns the mask expanded to the shape of the scores, or undefined.
+// Returns the mask expanded to the shape of the scores, or an undefined tensor if there is no mask.
 Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     if (!mask.defined()) return {};
     check_device(kAttention, {&q, &mask});
@@ -52,19 +52,21 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
 
 ConstView view_or_null(const Tensor& x) { return x.defined() ? x.view() : ConstView(); }
 
-// Returns an empty [B, H, T, D] stored as [B, T, H, D], so that merging the heads needs no copy.
+// Returns an uninitialized tensor [B, H, T, D] that is stored as [B, T, H, D], so that merging the
+// heads needs no copy.
 Tensor empty_heads_inner(const Shape& shape, const Tensor& like) {
     return Tensor::empty({shape[0], shape[2], shape[1], shape[3]},
                          {.dtype = like.dtype(), .device = like.device()})
         .transpose(1, 2);
 }
 
-// Returns an empty gradient of x, with the layout of x if x is contiguous or has inner heads.
+// Returns an uninitialized tensor for the gradient of x. It is contiguous if x is, otherwise stored
+// as [B, T, H, D].
 Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
-// Rotates x. direction is 1, or -1 for the gradient, which is rotated back.
+// Returns x rotated by the rotary embedding. direction is 1, or -1 to rotate a gradient back.
 Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) {
     Tensor y = empty_like(x);
     launch(x.device(),

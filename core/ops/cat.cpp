@@ -1,4 +1,5 @@
-// Splitting and concatenation. The views of one split share a node; the gradient of cat is narrow.
+// Splitting and concatenation. All views of one split share a node. The gradient of cat is computed
+// with narrow.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,8 +14,8 @@ namespace axle {
 
 namespace {
 
-// Returns consecutive views along d that share one node, so that their gradients are combined by
-// one cat.
+// Returns consecutive views of x along d. They share one node, so that a single cat combines their
+// gradients.
 std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::int64_t>& sizes) {
     std::vector<Tensor> parts;
     std::vector<Tensor*> outputs;
@@ -85,7 +86,7 @@ std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim
 
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("cat");
-    if (tensors.empty()) throw ValueError("cat: no tensors");
+    if (tensors.empty()) throw ValueError("cat: the list of tensors is empty");
     const Tensor& first = tensors[0];
     DType dtype = first.dtype();
     for (const Tensor& t : tensors) {
@@ -130,7 +131,7 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("stack");
-    if (tensors.empty()) throw ValueError("stack: no tensors");
+    if (tensors.empty()) throw ValueError("stack: the list of tensors is empty");
     std::vector<Tensor> rows;
     for (const Tensor& t : tensors) {
         if (t.shape() != tensors[0].shape())

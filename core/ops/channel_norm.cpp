@@ -18,8 +18,8 @@ void check_input(const char* op, const Tensor& x) {
     if (x.dim() < 2) throw ShapeError(str(op, ": x must be [N, C, ...]: x ", x.shape()));
 }
 
-// Checks that a per-channel vector is undefined, or [C] on x's device with a floating dtype that is
-// f64 if and only if x's is.
+// Throws unless v, a weight or another per-channel vector, is undefined, or is [C] on x's device
+// with a floating dtype. The dtype must be f64 if and only if x's dtype is f64.
 void check_channels(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
@@ -32,7 +32,7 @@ void check_channels(const char* op, const char* name, const Tensor& v, const Ten
                              ", ", x.dtype()));
 }
 
-// Returns the options of the statistics and of the parameters' gradients.
+// Returns the dtype and device of the statistics and of the parameters' gradients.
 TensorOptions statistics_of(const Tensor& x) {
     return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
@@ -53,7 +53,7 @@ Dims all_but_channels(const Tensor& x) {
 }
 
 // Returns the gradients of x, weight and bias in the dtype of the statistics. They are composed of
-// ops, so that they can be differentiated. h is the normalized x; g_to_x converts the gradient of h
+// ops, so that they can be differentiated. h is the normalized x. g_to_x converts the gradient of h
 // to the gradient of x. The formulas are in kernels/ops/channel_norm.h.
 template <class F>
 Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight, Needs needs,
@@ -67,13 +67,15 @@ Grads composed_gradients(const Tensor& dy, const Tensor& h, const Tensor& weight
     return result;
 }
 
-// Returns the gradient of x if h = (x - mean) * rstd with x's own statistics over `dims`.
+// Returns the gradient of x, given the gradient g of h = (x - mean) * rstd, where mean and rstd are
+// the statistics of x over `dims`.
 Tensor input_gradient(const Tensor& g, const Tensor& h, const Tensor& rstd, const Dims& dims) {
     return mul(rstd, sub(sub(g, mean(g, dims, true)), mul(h, mean(mul(g, h), dims, true))));
 }
 
-// Returns the gradients of batch_norm. mean and rstd are from the forward pass. If they are x's own
-// statistics, they are recomputed to be differentiated.
+// Returns the gradients of batch_norm. given_mean and given_rstd are the values of the forward
+// pass. If own is true, they are x's own statistics and are recomputed, so that they can be
+// differentiated.
 Grads batch_norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
                            const Tensor& given_mean, const Tensor& given_rstd, bool own, double eps,
                            Needs needs) {
@@ -104,7 +106,7 @@ Grads group_norm_gradients(const Tensor& dy_given, const Tensor& x_given, std::i
     });
 }
 
-// Allocates the requested gradients, which a kernel fills.
+// The requested gradients, which are allocated here and filled by a kernel.
 struct RequestedGrads {
     Tensor dx, dweight, dbias;
 
@@ -116,7 +118,7 @@ struct RequestedGrads {
     Grads grads() const { return {dx, dweight, dbias}; }
 };
 
-// Clears the requests for gradients of undefined parameters.
+// Returns `needs` without the gradients of undefined parameters.
 Needs drop_undefined(Needs needs, bool has_weight, bool has_bias) {
     needs.bits &= 1U | (has_weight ? 2U : 0U) | (has_bias ? 4U : 0U);
     return needs;
@@ -162,7 +164,7 @@ Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var, cons
     } else {
         const NoGrad no_grad;
         const DType dtype = statistics_of(x).dtype;
-        mean = clone(to(running_mean, dtype));  // training can change it before backward
+        mean = clone(to(running_mean, dtype));  // training can change running_mean before backward
         rstd = rsqrt(add(to(running_var, dtype), eps));
         launch(x.device(), [&](auto& on) {
             kernels::batch_norm_apply(on, x.view(), std::as_const(mean).view(),
@@ -194,8 +196,8 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
     const profiler::OpScope scope("group_norm");
     check_input("group_norm", x_given);
     if (groups < 1 || x_given.size(1) % groups != 0)
-        throw ShapeError(str("group_norm: groups must divide the channels: ", groups, " groups, x ",
-                             x_given.shape()));
+        throw ShapeError(str("group_norm: channels must be a multiple of groups: ", groups,
+                             " groups, x ", x_given.shape()));
     const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given),
                  bias = autocast_to_f32(bias_given);
     check_channels("group_norm", "weight", weight, x);

@@ -1,5 +1,5 @@
-// Non-reentrant checkpointing: the forward pass replaces every saved tensor by its number. When
-// backward unpacks the first number, f runs again and the tensors that it saves then are kept.
+// Non-reentrant checkpointing. The forward pass replaces every saved tensor by a number. When the
+// backward pass unpacks the first number, f runs again, and the tensors that it saves are kept.
 #include <functional>
 
 #include "core/autograd/autocast.h"
@@ -17,7 +17,7 @@ struct Frame {
     std::vector<Tensor> inputs;
     GeneratorState random;
     std::optional<DType> autocast;
-    std::size_t count = 0;  // tensors saved in the forward pass
+    std::size_t count = 0;  // number of tensors saved in the forward pass
     std::vector<Tensor> kept;
 
     void recompute() {
@@ -45,7 +45,7 @@ struct Frame {
         if (kept.size() != count)
             throw UsageError(str("checkpoint: the function saved ", count,
                                  " tensors in the first run and ", kept.size(),
-                                 " in the second; it must be pure"));
+                                 " in the second; it must do the same in both runs"));
     }
 
     Tensor take(std::size_t number) {

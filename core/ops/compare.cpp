@@ -11,8 +11,8 @@ Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, promote(a, b), boolean);
 }
 
-// Compares with a number, converted to a 0-d tensor, which broadcasts and does not raise the dtype
-// within its category.
+// Compares a with a number. The number becomes a 0-d tensor, which broadcasts and does not change
+// the dtype within its category.
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
     const profiler::OpScope scope(op);

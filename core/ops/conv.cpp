@@ -1,5 +1,5 @@
-// Convolution is linear in its input and in its weight, and so are its gradients. The three linear
-// maps are each other's gradients, so derivatives of any order work.
+// Convolution. It is linear in its input and in its weight, and so are its gradients. Each of these
+// three linear maps is a gradient of another one, so derivatives of any order work.
 #include "kernels/ops/conv.h"
 
 #include <algorithm>
@@ -27,7 +27,8 @@ Tensor bias_gradient(const Tensor& dy) { return sum(dy, {0, 2, 3}); }
 
 Size2 image_size(const Tensor& x) { return {x.size(2), x.size(3)}; }
 
-// Convolves to output size `size`. Each factor is saved only if the other one needs a gradient.
+// Returns the convolution of x, with output size `size`. x is saved only if weight needs a
+// gradient, and weight only if x does.
 Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                const ConvGeometry& geometry, Size2 size) {
     Tensor y = empty({x.size(0), weight.size(0), size.h, size.w}, {x.dtype(), x.device()});
@@ -86,7 +87,7 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
                   });
 }
 
-// --- argument checks of both ops
+// --- argument checks of conv2d and conv_transpose2d
 
 void check_range(const char* op, const char* name, Size2 value, std::int64_t min_value) {
     constexpr std::int64_t kMax = INT32_MAX;
@@ -95,7 +96,8 @@ void check_range(const char* op, const char* name, Size2 value, std::int64_t min
                              ": ", value));
 }
 
-// Checks `x` and `weight` for either direction.
+// Throws unless x, weight and bias are valid operands of conv2d, or of conv_transpose2d if
+// is_transposed.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const ConvGeometry& geometry, bool is_transposed) {
     check_floating(op, x);
@@ -137,8 +139,8 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
     return axis.dilation * (kernel - 1) + 1;
 }
 
-// Limits the padded sizes, which kernels multiply by channels and images to get sizes of scratch
-// memory.
+// Throws if the padded sizes are too large. Kernels multiply them by the numbers of channels and
+// images to compute the sizes of scratch memory.
 void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
     constexpr std::int64_t kMax = std::int64_t{1} << 40;
     if (padded.h <= kMax / padded.w) return;
@@ -148,14 +150,14 @@ void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeome
                          Size2(geometry.h.dilation, geometry.w.dilation)));
 }
 
-// Sets the stride to 1 along dimensions with a single window, where it has no effect and stride 1
-// is the cheapest.
+// Sets the stride to 1 along dimensions with a single window. There the stride has no effect, and
+// stride 1 is the fastest.
 void drop_strides(ConvGeometry& geometry, Size2 windows) {
     if (windows.h == 1) geometry.h.stride = 1;
     if (windows.w == 1) geometry.w.stride = 1;
 }
 
-// Calls f with x as a batch; the result has as many dimensions as x.
+// Calls f with x as a batch. Removes the batch dimension from the result if x has none.
 template <class F>
 Tensor on_batch(const Tensor& x, F&& f) {
     return x.dim() == 4 ? f(x) : squeeze(f(unsqueeze(x, 0)), 0);

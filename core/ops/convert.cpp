@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-// Returns a contiguous copy in the given dtype.
+// Returns a contiguous copy of x in the given dtype.
 Tensor copied(const Tensor& x, DType dtype) {
     if (dtype != x.dtype()) {
         check_compute("to", x);

@@ -1,6 +1,6 @@
-// Two linear layers with an activation between them. As one op, backward saves a pass over the
-// hidden layer: the product with weight2 is multiplied by the activation's derivative while it is
-// written.
+// Two linear layers with an activation between them. Because they are one op, the backward pass
+// reads and writes the hidden layer once less: the product with weight2 is multiplied by the
+// activation's derivative while it is written.
 #include <array>
 #include <tuple>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "feed_forward";
 
-// Returns (dy weight2) * activation'(at).
+// Returns (dy weight2) * activation'(at), the gradient of the hidden layer.
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
     if (grad_enabled()) return activation_backward(kOp, activation, matmul(dy, weight2), at);
@@ -75,8 +75,8 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
                       };
                       Tensor h = hidden, at = saves_input(activation) ? pre.get() : h;
                       const Tensor in = x, w1 = weight1, w2 = weight2;
-                      // A second derivative needs the history of the hidden layer, so it is
-                      // computed again.
+                      // The hidden layer is computed again, because a second derivative needs its
+                      // history.
                       if (needs_input_grads && grad_enabled()) {
                           const Tensor b1 = bias1;
                           h = linear(in, w1, b1, activation);

@@ -25,7 +25,8 @@ void check_matrix(const char* op, const Float8Tensor& x) {
 
 const float* factor_of(const Float8Tensor& x) { return x.scale.data<float>(); }
 
-// Computes the product in f32, which represents sums of products of 8-bit floats accurately enough.
+// Returns the product computed in f32, which is accurate enough for sums of products of 8-bit
+// floats.
 Tensor emulated(const Float8Tensor& a, const Float8Tensor& b, DType dtype) {
     const AutocastGuard no_autocast(std::nullopt);
     const Tensor sums = matmul(float8_values(a.values), transpose(float8_values(b.values), 0, 1));
@@ -50,7 +51,8 @@ Float8Tensor to_float8(const Tensor& x_in, DType dtype, const Tensor& scale,
     const profiler::OpScope scope(kOp);
     const NoGrad no_grad;
     check_floating(kOp, x_in);
-    if (!is_float8(dtype)) throw DTypeError(str(kOp, ": not an 8-bit float: ", dtype));
+    if (!is_float8(dtype))
+        throw DTypeError(str(kOp, ": the dtype must be an 8-bit float: ", dtype));
     check_device(kOp, {&x_in, &scale, largest.defined() ? &largest : &scale});
     const Tensor x = contiguous(x_in);
     Tensor y = empty(x.shape(), {.dtype = dtype, .device = x.device()});
@@ -98,7 +100,7 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
         throw ShapeError(
             str(kOp, ": inner dimensions differ: ", a.values.shape(), " and ", b.values.shape()));
     if (options.emulate || !has_float8(a.values.device())) return emulated(a, b, options.dtype);
-    // cuBLASLt has no f16 output for fp8 products.
+    // cuBLASLt does not support f16 results of fp8 products.
     const DType out = options.dtype == f16 ? f32 : options.dtype;
     Tensor c =
         empty({a.values.size(0), b.values.size(0)}, {.dtype = out, .device = a.values.device()});

@@ -15,8 +15,8 @@
 namespace axle {
 namespace {
 
-// Throws IndexError unless all indices are in [0, size): immediately on a CPU, asynchronously on a
-// GPU.
+// Throws IndexError unless all indices are in [0, size). On a CPU it throws immediately; on a GPU
+// the error is reported asynchronously.
 void check_range(const char* op, const Tensor& index, std::int64_t size) {
     kernels::BadIndex bad;
     launch(index.device(), [&]<class On>(On& on) {
@@ -35,16 +35,16 @@ void check_range(const char* op, const Tensor& index, std::int64_t size) {
                          " for a dimension of size ", size));
 }
 
-// Checks that the index of gather or scatter has the dimensions of x and is not larger, except
-// along `dim` (-1 if there is no exception).
+// Throws unless the index of gather or scatter has as many dimensions as x and is not larger than x
+// in any dimension except `dim` (-1 for no exception).
 void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
     bool fits = index.dim() == x.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
     if (fits) return;
     const std::string free = dim < 0 ? "" : str(" outside dimension ", dim);
-    throw ShapeError(str(op, ": the index is larger", free,
-                         " or has a different number of dimensions: index ", index.shape(),
-                         ", tensor ", x.shape()));
+    throw ShapeError(
+        str(op, ": the index must have as many dimensions as the tensor and must not be larger",
+            free, ": index ", index.shape(), ", tensor ", x.shape()));
 }
 
 Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
@@ -57,8 +57,8 @@ Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape) {
     return expand(reshape(index, aligned), shape);
 }
 
-// Returns zeros of `shape` with dy added at index: the gradient of reading from index. Indices must
-// be valid. f16 and bf16 are accumulated and returned in f32.
+// Returns zeros of `shape` to which dy is added at index, which is the gradient of reading at
+// index. Indices must be valid. f16 and bf16 are accumulated and returned in f32.
 Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const Tensor& dy) {
     const Tensor src = is_half(dy.dtype()) ? to(dy, f32) : dy;
     Tensor y = zeros(shape, {.dtype = src.dtype(), .device = src.device()});
@@ -70,7 +70,7 @@ Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const 
                   });
 }
 
-// Returns the gradient of embedding, [rows, width], which can be differentiated itself.
+// Returns the gradient of embedding, [rows, width]. It can be differentiated itself.
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
@@ -137,7 +137,7 @@ Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
     check_device("scatter_add", {&input, &index, &added});
     check_index_dtype("scatter_add", index);
     check_compute("scatter_add", input);
-    // Under autocast, one of the two can have half the width of the other.
+    // Under autocast, x and src can have different floating dtypes.
     const bool differ = autocast_dtype() && input.dtype() != added.dtype();
     const Tensor x = differ ? autocast_to_f32(input) : input,
                  src = differ ? autocast_to_f32(added) : added;
@@ -191,7 +191,8 @@ Tensor one_hot(const Tensor& ids, std::int64_t classes) {
     const profiler::OpScope scope("one_hot");
     check_device("one_hot", {&ids});
     check_index_dtype("one_hot", ids);
-    if (classes < 1) throw ValueError(str("one_hot: needs at least one class: ", classes));
+    if (classes < 1)
+        throw ValueError(str("one_hot: the number of classes must be positive: ", classes));
     check_range("one_hot", ids, classes);
     Shape shape = ids.shape();
     shape.push_back(classes);
@@ -225,7 +226,7 @@ Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x,
 
 namespace {
 
-// Runs a kernel that selects k elements of x along d; returns values and indices.
+// Runs a kernel that selects k elements of x along d. Returns the values and their indices.
 template <class Kernel>
 std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, std::int64_t k,
                                        Kernel kernel) {

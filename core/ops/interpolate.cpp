@@ -1,5 +1,5 @@
-// Resizing. Nearest and bilinear interpolation are linear maps: the gradient is the transposed map,
-// and its gradient is the map itself.
+// Resizing. Nearest and bilinear interpolation are linear maps. The gradient is the transposed map,
+// and the gradient of the transposed map is the interpolation again.
 #include "kernels/ops/interpolate.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ Tensor resized(const Tensor& x, const kernels::Resize& resize, const Shape& shap
     });
 }
 
-// Applies the transposed map to dy. Half-precision gradients are accumulated and returned in f32.
+// Returns the transposed map of dy. Half-precision gradients are accumulated and returned in f32.
 Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& shape) {
     Tensor dx = empty(shape, {.dtype = dy.dtype() == f64 ? f64 : f32, .device = dy.device()});
     launch(dy.device(),
@@ -36,13 +36,13 @@ Tensor transposed(const Tensor& dy, const kernels::Resize& resize, const Shape& 
 
 Size2 new_size(const Tensor& x, const InterpolateOptions& options) {
     if (options.size.has_value() == options.scale_factor.has_value())
-        throw ValueError(str("interpolate: give either size or scale_factor: ",
-                             options.size ? "both" : "neither", " given"));
+        throw ValueError(str("interpolate: exactly one of size and scale_factor must be set: ",
+                             options.size ? "both are" : "neither is", " set"));
     if (options.size) return *options.size;
     const auto [h, w] = *options.scale_factor;
     const double height = std::floor(static_cast<double>(x.size(-2)) * h);
     const double width = std::floor(static_cast<double>(x.size(-1)) * w);
-    constexpr double kLimit = 0x1p62;  // larger sizes overflow the element count anyway
+    constexpr double kLimit = 0x1p62;  // larger sizes would overflow the element count
     if (!(h > 0 && w > 0 && height < kLimit && width < kLimit))
         throw ValueError(
             str("interpolate: scale_factor must be positive and finite: [", h, ", ", w, "]"));
@@ -55,8 +55,8 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     const profiler::OpScope scope("interpolate");
     check_device("interpolate", {&x});
     check_floating("interpolate", x);
-    // As in PyTorch, three dimensions would mean [N, C, L], not [C, H, W] as in the other image
-    // ops.
+    // As in PyTorch, an input with three dimensions is not accepted. It would mean [N, C, L] here,
+    // but [C, H, W] in the other image ops.
     bool planes = x.dim() == 4;
     for (int d = 1; planes && d < x.dim(); ++d) planes = x.shape()[d] > 0;
     if (!planes)
@@ -64,7 +64,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
             str("interpolate: x must be [N, C, H, W], and only N can be 0: x ", x.shape()));
     const bool bilinear = options.mode == Interpolation::bilinear;
     if (options.align_corners && !bilinear)
-        throw ValueError("interpolate: align_corners needs mode bilinear");
+        throw ValueError("interpolate: align_corners needs mode bilinear: mode is nearest");
     const Size2 size = new_size(x, options);
     constexpr std::int64_t kMax = INT32_MAX;
     if (size.h < 1 || size.w < 1 || size.h > kMax || size.w > kMax)

@@ -1,4 +1,4 @@
-// Linear layers: product, bias and activation in one pass.
+// Linear layers, with product, bias and activation in one pass.
 #include "core/ops/linear.h"
 
 #include <tuple>
@@ -11,16 +11,16 @@ namespace {
 constexpr const char* kOp = "linear";
 
 Tensor bias_gradient(const Tensor& dz, DType dtype) {
-    if (grad_enabled()) return dz;  // the engine sums it, differentiably
+    if (grad_enabled()) return dz;  // the engine computes the sum with differentiable ops
     Tensor db = empty({dz.size(-1)}, {.dtype = dtype, .device = dz.device()});
     const Tensor rows = flatten_rows(dz);
     launch(dz.device(), [&](auto& on) { kernels::column_sum(on, rows.view(), db.view()); });
     return db;
 }
 
-// Returns dz^T x in the memory layout of the weight, so that the leaf of a weight stored as [in,
-// out] can take it over without a copy, and directly in the leaf's dtype without intermediate
-// rounding. If db is defined, it receives the sum over the rows of dz in the same pass.
+// Returns dz^T x in the memory layout of the weight, so that a weight stored as [in, out] can use
+// it as its grad without a copy. The result has the given dtype without intermediate rounding. If
+// db is defined, it receives the sum over the rows of dz in the same pass.
 Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, DType dtype,
                        Tensor db) {
     const bool stored_transposed = weight.strides()[0] == 1 && weight.size(1) > 1;
@@ -115,12 +115,12 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                              (bias.defined() && bias.requires_grad()));
     if (recorded && saves_input(activation)) pre = empty(shape, options);
     write_linear(x, weight, bias, activation, pre, y);
-    // A second derivative needs the history of the activation's input, so it is computed again.
+    // The input of the activation is computed again, because a second derivative needs its history.
     const bool keeps_x = weight.requires_grad() || saves_input(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
-    // Gradients are returned for the original operands, before autocast.
+    // The gradients are for the original operands, from before autocast.
     return record(kOp, y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
                    kept = saved(kept), activation, dw_dtype,

@@ -1,4 +1,4 @@
-// Private to core: helpers of the ops that compute x weight^T.
+// Private to core: helpers of the ops that compute x weight^T (linear layers).
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace axle {
 
-// Returns [..., width] viewed as [rows, width].
+// Returns x [..., width] viewed as [rows, width].
 inline Tensor flatten_rows(const Tensor& x) {
     if (x.dim() == 2) return x;
     std::int64_t rows = 1;
@@ -17,27 +17,27 @@ inline Tensor flatten_rows(const Tensor& x) {
     return reshape(x, {rows, x.shape().back()});
 }
 
-// Throws unless x is [..., in], weight [out, in] and bias [out] or undefined, all of one floating
-// dtype.
+// Throws unless x is [..., in], weight is [out, in], bias is [out] or undefined, and all have one
+// floating dtype.
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
-// Computes y = activation(x weight^T + bias) without recording. If `pre` is defined, it receives
-// the input of the activation.
+// Writes activation(x weight^T + bias) to y without recording. If `pre` is defined, it receives the
+// input of the activation.
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y);
 
-// Returns whether the activation's derivative is computed from its input rather than its output.
+// Returns whether the activation's derivative is computed from its input (true) or its output.
 bool saves_input(Activation activation);
-// Returns the gradient of the activation's input, given the gradient of its output. `kept` is the
-// activation's input or output, see saves_input().
+// Returns the gradient of the activation's input, given the gradient dy of its output. `kept` is
+// the activation's input if saves_input(activation), else its output.
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
                            const Tensor& kept);
 
-// Returns the dtype in which the engine accumulates the operand's gradient; wider than the operand
-// if it was cast.
+// Returns the dtype in which the engine accumulates the operand's gradient. It is wider than the
+// operand's dtype if the operand was cast.
 DType gradient_dtype(const Tensor& operand);
-// Returns the gradients of weight and bias in the given dtypes, from dz at x weight^T + bias. A
-// gradient without a dtype is undefined.
+// Returns the gradients of weight and bias in the given dtypes, where dz is the gradient of x
+// weight^T + bias. If a dtype is nullopt, that gradient is not computed and is undefined.
 std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
                                               const Tensor& weight, std::optional<DType> dw_dtype,
                                               std::optional<DType> db_dtype);

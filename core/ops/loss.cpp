@@ -13,8 +13,8 @@
 namespace axle {
 namespace {
 
-// Return the dtype that a loss is computed in, and the dtype of its result, which is f32 instead of
-// f16 and bf16 under autocast.
+// Return the dtype in which a loss is computed, and the dtype of its result. Under autocast, the
+// result is f32 for f16 and bf16.
 DType wide_dtype(DType t) { return t == f64 ? f64 : f32; }
 DType result_dtype(DType t) { return autocast_dtype() ? wide_dtype(t) : t; }
 
@@ -23,8 +23,8 @@ void check_smoothing(const char* op, double smoothing) {
         throw ValueError(str(op, ": label_smoothing must be in [0, 1]: ", smoothing));
 }
 
-// Throws IndexError unless every target is a class or ignored: immediately on a CPU, asynchronously
-// on a GPU.
+// Throws IndexError unless every target is a class or ignore_index. On a CPU it throws immediately;
+// on a GPU the error is reported asynchronously.
 void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
                    std::int64_t ignore_index) {
     std::int64_t row = -1;
@@ -36,16 +36,17 @@ void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
     });
     if (row < 0) return;
     const std::int64_t target = targets[row].item_int();
-    throw IndexError(str(op, ": a target is not a class: ", target, " in row ", row, ", with ",
-                         classes, " classes"));
+    throw IndexError(str(op, ": target out of range: ", target, " in row ", row, ", with ", classes,
+                         " classes"));
 }
 
-// Returns the number of targets that are not ignored, 0-d.
+// Returns the number of targets that are not ignored, as a 0-d tensor.
 Tensor valid_targets(const Tensor& targets, std::int64_t ignore_index, DType dtype) {
     return to(sum(ne(targets, Scalar(ignore_index))), dtype);
 }
 
-// Returns the gradient of the losses, composed of differentiable ops; dloss is [N].
+// Returns the gradient of the losses with respect to the logits, composed of differentiable ops.
+// dloss is [N].
 Tensor composed_gradient(const Tensor& logits, const Tensor& targets, const Tensor& dloss,
                          const CrossEntropyOptions& options) {
     const Tensor ignored = eq(targets, Scalar(options.ignore_index));
@@ -69,21 +70,22 @@ Tensor cross_entropy_gradient(const Tensor& logits, const Tensor& targets, const
     return dlogits;
 }
 
-// The results of linear_cross_entropy's single pass over the rows.
+// The results of linear_cross_entropy's only pass over the rows.
 struct LinearLoss {
-    Tensor losses;       // [N]
-    Tensor dx, dweight;  // gradients of the summed losses, if requested
+    Tensor losses;       // one loss per row, [N]
+    Tensor dx, dweight;  // gradients of the sum of the losses, if requested
 };
 
-// Returns the rows of logits per chunk: about 4 MiB, but enough that reading and packing the weight
-// and accumulating its gradient cost little compared to the products.
+// Returns the number of rows per chunk. The logits of a chunk have about 4 MiB, but at least
+// kMinRows rows, so that reading and packing the weight and accumulating its gradient cost little
+// compared to the products.
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
     constexpr std::int64_t kBytes = std::int64_t{4} << 20, kMinRows = 256;
     return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));
 }
 
-// Computes the losses chunk by chunk. dlogits overwrite the logits unless the logits are wider than
-// x and weight.
+// Computes the losses chunk by chunk. The gradient of the logits overwrites the logits, unless the
+// dtype of the logits is wider than the dtype of x and weight.
 LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& targets,
                          const CrossEntropyOptions& options, bool wants_dx, bool wants_dweight) {
     const std::int64_t n = x.size(0), classes = weight.size(0);
@@ -200,16 +202,16 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         }
         y = to(y, result);
     }
-    // dx and dweight are gradients of the sum, so that 16-bit gradients do not underflow before
-    // loss scaling. Gradients are returned for the original operands, before autocast.
+    // dx and dweight are gradients of the sum of the losses, so that 16-bit gradients do not
+    // underflow before loss scaling. They are for the original operands, from before autocast.
     return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
                       if (grad_enabled()) refuse_double_backward(kOp);
                       const Tensor by = divisor;
                       Tensor factor = dy[0];
-                      // Avoids 0 / 0 if there is no valid target, because the gradient of the sum
-                      // is then 0 too.
+                      // The divisor is at least 1, which avoids 0 / 0 if there is no valid target.
+                      // In this case the gradient of the sum is 0 too.
                       if (by.defined())
                           factor = div(to(factor, by.dtype()), clamp(by, 1.0, std::nullopt));
                       return {needs[0] ? mul(dx, factor) : Tensor(),

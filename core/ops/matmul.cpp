@@ -1,5 +1,5 @@
-// Matrix products. A batch times a single matrix is computed as one product with more rows, in
-// forward and in the gradient of the matrix.
+// Matrix products. A batch of matrices times a single matrix is computed as one product with more
+// rows, in the forward pass and in the gradient of the single matrix.
 #include "kernels/ops/matmul.h"
 
 #include "core/autograd/autocast.h"
@@ -9,7 +9,8 @@
 namespace axle {
 namespace {
 
-// Returns the view of x [..., r, c] with the product's batch dimensions; stride 0 where x repeats.
+// Returns the view of x [..., r, c] with the batch dimensions of the product. Where x is repeated,
+// its stride is 0.
 ConstView with_batch(const Tensor& x, const Shape& batch) {
     const ConstView v = x.view();
     ConstView result;
@@ -41,7 +42,8 @@ Shape common_batch(const Tensor& a, const Tensor& b) {
     }
 }
 
-// Returns a b. Both have at least two dimensions, the same dtype and matching inner dimensions.
+// Returns the product a b. a and b have at least two dimensions, the same dtype and matching inner
+// dimensions.
 Tensor product(const Tensor& a, const Tensor& b) {
     const Shape batch = common_batch(a, b);
     Shape shape = batch;
@@ -51,7 +53,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
     launch(a.device(), [&](auto& on) {
         kernels::matmul(on, with_batch(a, batch), with_batch(b, batch), c.view());
     });
-    // Each factor is saved only if the other one needs a gradient.
+    // a is saved only if b needs a gradient, and b only if a does.
     return record(
         "matmul", c, {a, b},
         [a = saved(b.requires_grad() ? a : Tensor()), b = saved(a.requires_grad() ? b : Tensor())](

@@ -10,8 +10,8 @@
 namespace axle {
 namespace {
 
-// Checks that a weight or bias is undefined, or [width] on x's device with a floating dtype that is
-// f64 if and only if x's is.
+// Throws unless v, a weight or bias, is undefined, or is [width] on x's device with a floating
+// dtype. The dtype must be f64 if and only if x's dtype is f64.
 void check_vector(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
@@ -30,7 +30,7 @@ void check_input(const char* op, const Tensor& x) {
     if (x.dim() == 0) throw ShapeError(str(op, ": x must have at least 1 dimension: ", x.shape()));
 }
 
-// Returns the dtype that rows are computed in.
+// Returns the dtype in which rows are computed: f64 for f64, else f32.
 DType row_dtype(const Tensor& x) { return x.dtype() == f64 ? f64 : f32; }
 
 Tensor row_statistic(const Tensor& x) {
@@ -41,8 +41,8 @@ Tensor row_statistic(const Tensor& x) {
 ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
 View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 
-// Returns the gradients of x, weight and bias, composed of ops so that they can be differentiated.
-// The formula is in kernels/ops/norm.h.
+// Returns the gradients of x, weight and bias. They are composed of ops, so that they can be
+// differentiated. The formula is in kernels/ops/norm.h.
 Grads norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,
                      double eps, bool centered, Needs needs) {
     const Tensor x = to(x_given, row_dtype(x_given)), dy = to(dy_given, x.dtype());

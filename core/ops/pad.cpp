@@ -1,5 +1,6 @@
-// Padding and flipping. A constant border is filled around a copy; its gradient is the opposite
-// padding. The other modes concatenate views of x and get their gradients from those ops.
+// Padding and flipping. In constant mode, x is copied into a filled tensor, and the gradient is the
+// opposite padding. In all other modes, views of x are concatenated, and the gradients are computed
+// by the rules of these ops.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace axle {
 namespace {
 
-// The padding of one dimension.
+// The padding before and after one dimension.
 struct Sides {
     int dim;
     std::int64_t before, after;
@@ -22,8 +23,9 @@ struct Sides {
 
 std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     if (padding.size() % 2 != 0 || padding.size() / 2 > x.dim())
-        throw ShapeError(str("pad: the padding must be pairs for the last dimensions: padding ",
-                             padding, ", x ", x.shape()));
+        throw ShapeError(
+            str("pad: the padding must contain two numbers for each padded dimension: padding ",
+                padding, ", x ", x.shape()));
     constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
     for (const std::int64_t n : padding)
         if (n > kMax || n < -kMax)
@@ -85,7 +87,7 @@ void check_room(PadMode mode, const Dims& padding, std::int64_t limit, const Ten
                          x.shape()));
 }
 
-// Pads one dimension in a mode that repeats x. `body` is the cropped `source`.
+// Pads one dimension in a mode that repeats elements of x. `body` is `source` after cropping.
 Tensor pad_dim(const Tensor& source, const Tensor& body, const Sides& sides, PadMode mode) {
     const auto& [d, before, after] = sides;
     const std::int64_t size = source.shape()[d];
@@ -112,7 +114,8 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     const profiler::OpScope scope("pad");
     check_device("pad", {&x});
     if (mode == PadMode::constant) return constant_pad(x, padding, value);
-    if (value.value != 0) throw ValueError(str("pad: value needs mode constant: ", value.value));
+    if (value.value != 0)
+        throw ValueError(str("pad: a value other than 0 needs mode constant: value ", value.value));
     Tensor y = x;
     bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {

@@ -10,7 +10,7 @@
 
 namespace axle {
 
-// Returns f(a, b), computed in the dtype `common` and broadcast. The result has dtype `result`.
+// Returns f(a, b), broadcast and computed in the dtype `common`. The result has the dtype `result`.
 template <class F>
 Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DType common,
                       DType result) {
@@ -26,7 +26,8 @@ Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DTy
     return y;
 }
 
-// Returns dx = dy f'(v). Can be differentiated once more if the formula has a second derivative.
+// Returns dx = dy f'(v). The result can be differentiated once if the formula has a second
+// derivative.
 template <class F>
 Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
     Tensor dx = empty_like(v);
@@ -49,7 +50,7 @@ Tensor slope(const char* op, F f, const Tensor& dy, const Tensor& v) {
                   });
 }
 
-// Returns f(x) with its gradient rule.
+// Returns f(x) and records its gradient rule.
 template <class F>
 Tensor unary(const char* op, F f, const Tensor& x) {
     const profiler::OpScope scope(op);

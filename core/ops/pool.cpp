@@ -1,5 +1,6 @@
-// Pooling. The gradient of a mean is a linear map whose gradient is the mean itself. The gradient
-// of a maximum scatters to the recorded positions, and its gradient gathers from them.
+// Pooling. The gradient of a mean is a linear map, and the gradient of that map is the mean again.
+// The gradient of a maximum scatters to the recorded positions, and the gradient of this scatter
+// gathers from them.
 #include "kernels/ops/pool.h"
 
 #include <cstdint>
@@ -38,7 +39,8 @@ void check_padding(const char* op, Size2 padding, Size2 kernel) {
                              padding, ", kernel ", kernel));
 }
 
-// Returns the number of windows on an axis; ceil_mode adds one that starts inside.
+// Returns the number of windows on an axis. ceil_mode adds an incomplete window that starts inside
+// the input.
 std::int64_t windows(const kernels::PoolAxis& axis, std::int64_t in, bool ceil_mode) {
     const std::int64_t extent = axis.dilation * (axis.kernel - 1) + 1;
     const std::int64_t free_space = in + 2 * axis.padding - extent;
@@ -64,10 +66,10 @@ Shape with_planes(Shape shape, Size2 size) {
     return shape;
 }
 
-// Returns the dtype of a gradient. Half precision is accumulated and returned in f32.
+// Returns the dtype of a gradient, which is f32 for half precision.
 DType sum_dtype(const Tensor& dy) { return dy.dtype() == f64 ? f64 : f32; }
 
-// Returns zeros of `shape` with dy added at the positions of each plane.
+// Returns zeros of `shape` to which dy is added at the given positions of each plane.
 Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indices,
                     const Shape& shape) {
     const Tensor dy = to(dy_given, sum_dtype(dy_given));
@@ -84,8 +86,8 @@ Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indice
     });
 }
 
-// Returns the maxima and their indices, which are undefined if neither the caller nor a gradient
-// needs them.
+// Returns the maxima and their indices. The indices are undefined unless wants_indices is true or a
+// gradient needs them.
 std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernels::Pool& pool,
                                    Size2 size, bool wants_indices) {
     const Shape shape = with_planes(x.shape(), size);

@@ -15,8 +15,8 @@
 namespace axle {
 namespace {
 
-// Calls fill(tensor, its random numbers) on x, or on a contiguous copy if x is strided. Draws
-// nothing on meta.
+// Calls fill(tensor, random) with x, or with a contiguous copy of x if x is strided. `random` is
+// the Philox state for its elements. On meta, no random numbers are drawn.
 template <class Fill>
 void fill_random(Tensor& x, Fill&& fill) {
     if (x.device().is_meta()) return;
@@ -30,7 +30,7 @@ void fill_random(Tensor& x, Fill&& fill) {
     x.impl()->storage->bump_version();
 }
 
-// Returns a new tensor after fill(tensor).
+// Returns a new tensor after calling fill(tensor).
 template <class Fill>
 Tensor filled(const Shape& shape, TensorOptions options, Fill&& fill) {
     const bool requires_grad = std::exchange(options.requires_grad, false);
@@ -49,8 +49,8 @@ Tensor apply_dropout(const Tensor& x, double p, kernels::Philox random) {
     });
 }
 
-// Throws ValueError unless enough weights of each row can be drawn: immediately on a CPU,
-// asynchronously on a GPU.
+// Throws ValueError unless each row has enough weights that can be drawn. On a CPU it throws
+// immediately; on a GPU the error is reported asynchronously.
 void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
     launch(weights.device(), [&]<class On>(On& on) {
         if constexpr (std::is_same_v<On, kernels::Cpu>) {
@@ -147,11 +147,14 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights);
     if (weights.dim() == 0) throw ShapeError("multinomial: needs weights [..., n]: []");
-    if (samples < 1) throw ValueError(str("multinomial: needs at least one sample: ", samples));
+    if (samples < 1)
+        throw ValueError(str("multinomial: the number of samples must be positive: ", samples));
     const std::int64_t n = weights.size(-1);
     if (!replacement && samples > n)
-        throw ValueError(str("multinomial: more samples than weights without replacement: ",
-                             samples, " of ", weights.shape()));
+        throw ValueError(
+            str("multinomial: without replacement, the number of samples must not exceed the "
+                "number of weights: ",
+                samples, " samples, weights ", weights.shape()));
     if (device.is_cuda() && !replacement && n > kernels::kMaxSortedElements)
         throw ValueError(str("multinomial: a GPU supports at most ", kernels::kMaxSortedElements,
                              " weights without replacement: ", weights.shape()));

@@ -13,11 +13,11 @@
 namespace axle {
 namespace {
 
-// The shapes of a reduction: `kept` has size 1 in the reduced dimensions; `result` is the same, or
-// lacks them without keepdim.
+// The shapes of a reduction. `kept` has size 1 in the reduced dimensions. `result` equals `kept`
+// with keepdim, and otherwise does not contain the reduced dimensions.
 struct Reduced {
     Shape kept, result;
-    std::int64_t n = 1;  // elements per result
+    std::int64_t n = 1;  // number of elements per result
 };
 
 Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim) {
@@ -43,7 +43,7 @@ Tensor empty_result(const Tensor& x, const Reduced& r, DType dtype) {
     return empty(r.result, {dtype, x.device()});
 }
 
-// Returns a view of the same elements with a shape that differs only in sizes of 1.
+// Returns a view of y with the shape `kept`, which differs from y's shape only in sizes of 1.
 View view_as(Tensor& y, const Shape& kept) {
     View v = y.view();
     const Strides strides = contiguous_strides(kept);
@@ -52,7 +52,7 @@ View view_as(Tensor& y, const Shape& kept) {
     return v;
 }
 
-// Expands a result or its gradient to the shape of x.
+// Expands a result, or the gradient of a result, to the shape of x.
 Tensor expand_to_input(const Tensor& dy, const Shape& kept, const Shape& x) {
     return expand(reshape(dy, kept), x);
 }
@@ -62,7 +62,7 @@ void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
         throw ValueError(str(op, ": the reduced dimensions are empty: ", x.shape()));
 }
 
-// Computes a maximum or minimum. Equal elements share the gradient.
+// Returns the maximum or minimum over dims. Equal elements share the gradient.
 template <class Kernel>
 Tensor extreme(const char* op, const Tensor& x, const Dims& dims, bool keepdim, Kernel kernel) {
     const profiler::OpScope scope(op);
@@ -165,8 +165,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
     for (int d = 0; possible && d < kept.size(); ++d)
         possible = kept[d] == 1 || kept[d] == x.shape()[d];
     if (!possible)
-        throw ShapeError(
-            str("sum_to: does not broadcast to the operand: ", shape, " to ", x.shape()));
+        throw ShapeError(str("sum_to: the shape cannot be broadcast to the operand: shape ", shape,
+                             ", operand ", x.shape()));
     Tensor y = empty(shape, {is_floating(x.dtype()) ? x.dtype() : i64, x.device()});
     launch(x.device(), [&](auto& on) { kernels::sum(on, x.view(), view_as(y, kept)); });
     return record("sum_to", y, {x}, [to = x.shape()](const Grads& dy, Needs) -> Grads {

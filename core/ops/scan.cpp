@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-// Reverses the last dimension of a view.
+// Returns the view with its last dimension reversed.
 template <class V>
 V reversed(V x) {
     if (x.numel() == 0) return x;
@@ -46,8 +46,8 @@ Tensor cumprod_gradient(const Tensor& dy, const Tensor& x, const Tensor& y, int 
     return dx;
 }
 
-// Returns x as cumsum and cumprod compute it: integers as i64, and no half precision under
-// autocast.
+// Returns x in the dtype in which cumsum and cumprod compute: i64 for integers, and f32 for half
+// precision under autocast.
 Tensor scanned_dtype(const char* op, const Tensor& x) {
     check_device(op, {&x});
     check_compute(op, x);

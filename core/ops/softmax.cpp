@@ -10,7 +10,8 @@
 namespace axle {
 namespace {
 
-// Moves dimension dim of a view to the end and makes a 0-d view 1-d, as the kernels require.
+// Returns the view with dimension dim moved to the end. A 0-d view becomes 1-d, as the kernels
+// require.
 template <class AnyView>
 AnyView dim_last(AnyView v, int dim) {
     if (v.ndim == 0) {

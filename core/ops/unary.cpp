@@ -7,10 +7,11 @@
 namespace axle {
 namespace {
 
-// Converts integers to f32, as in PyTorch.
+// Returns x, converted to f32 if it has integers, as in PyTorch.
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
 
-// Also converts half precision to f32 under autocast, for functions that grow or shrink fast.
+// Returns x, converted to f32 if it has integers, or half precision under autocast. Used for
+// functions that grow or shrink fast.
 Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
 
 }  // namespace
@@ -42,7 +43,7 @@ Tensor gelu(const Tensor& x, Gelu form) {
 }
 
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {
-    if (!low && !high) throw ValueError("clamp: needs at least one bound");
+    if (!low && !high) throw ValueError("clamp: at least one of low and high must be given");
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const kernels::formula::Clamp f{low.value_or(-kInfinity), high.value_or(kInfinity)};
     return unary("clamp", f, x);

@@ -1,5 +1,5 @@
-// Views share the storage of their input. The gradient of a view is the inverse view of dy, or
-// zeros with dy written into the viewed part.
+// Views, which share the storage of their input. The gradient of a view is the inverse view of dy,
+// or a tensor of zeros in which dy is written into the viewed part.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-// Returns a tensor that shares x's storage.
+// Returns a tensor with the given shape, strides and offset that shares x's storage.
 Tensor make_view(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset) {
     auto impl = std::make_shared<Impl>();
     impl->storage = x.impl()->storage;
@@ -22,7 +22,8 @@ Tensor make_view(const Tensor& x, const Shape& shape, const Strides& strides, st
     return Tensor(std::move(impl));
 }
 
-// Replaces the one -1 of a shape; throws ShapeError if the element counts differ.
+// Returns the shape with a size of -1 replaced by the missing size. Throws ShapeError if the
+// element counts differ.
 Shape resolve(const char* op, const Tensor& x, Shape shape) {
     int unknown = -1;
     std::int64_t known = 1;
@@ -32,22 +33,23 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
             continue;
         }
         if (shape[d] < 0)
-            throw ShapeError(str(op, ": invalid size in ", shape, " for ", x.shape()));
+            throw ShapeError(str(op, ": sizes must not be negative, except for one -1: ", shape,
+                                 " for a tensor ", x.shape()));
         known *= shape[d];
     }
     if (unknown >= 0 && known != 0 && x.numel() % known == 0) shape[unknown] = x.numel() / known;
     if ((unknown >= 0 && shape[unknown] < 0) || numel(shape) != x.numel())
         throw ShapeError(
-            str(op, ": ", x.shape(), " has a different number of elements than ", shape));
+            str(op, ": the numbers of elements differ: tensor ", x.shape(), ", new shape ", shape));
     return shape;
 }
 
-// Computes the strides that view x as `shape` without a copy; returns false if there are none. Runs
-// of dimensions of x without gaps between them can be divided differently.
+// Computes the strides that view x as `shape` without a copy. Returns false if there are none.
+// Adjacent dimensions of x without a gap between them can be divided differently.
 bool strides_for(const Tensor& x, const Shape& shape, Strides& strides) {
     strides = contiguous_strides(shape);
     if (x.numel() == 0 || x.is_contiguous()) return true;
-    // Dimensions of size 1 do not matter.
+    // Dimensions of size 1 are skipped.
     Dims from, step;
     for (int i = 0; i < x.dim(); ++i) {
         if (x.shape()[i] == 1) continue;
@@ -56,7 +58,8 @@ bool strides_for(const Tensor& x, const Shape& shape, Strides& strides) {
     }
     int d = shape.size() - 1;
     for (int last = from.size() - 1; last >= 0;) {
-        // [first, last] is one run with the stride of its last dimension.
+        // Dimensions first to last have no gaps between them; they are one run with the stride of
+        // the last.
         int first = last;
         std::int64_t count = from[last];
         while (first > 0 && step[first - 1] == from[first] * step[first]) count *= from[--first];
@@ -79,7 +82,7 @@ Tensor reshape_view(const char* op, const Tensor& x, const Shape& shape, const S
     });
 }
 
-// Returns zeros of `shape` with g written into part(zeros).
+// Returns a tensor of zeros with `shape` in which g is written into part(zeros).
 template <class F>
 Tensor embed(const Tensor& g, const Shape& shape, F&& part) {
     Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
@@ -88,7 +91,8 @@ Tensor embed(const Tensor& g, const Shape& shape, F&& part) {
     return y;
 }
 
-// y = part(x) selects elements; its gradient embeds dy in zeros, whose gradient selects again.
+// Records y = part(x), which selects elements of x. The gradient writes dy into zeros, and the
+// gradient of this selects elements again.
 template <class F>
 Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
     return record(op, y, {x}, [op, part, shape = x.shape()](const Grads& dy, Needs) -> Grads {
@@ -125,7 +129,8 @@ Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
     const int first = wrap_dim("flatten", from, x.dim());
     const int last = wrap_dim("flatten", to, x.dim());
     if (first > last)
-        throw ValueError(str("flatten: from ", from, " comes after to ", to, " in ", x.shape()));
+        throw ValueError(str("flatten: start dimension ", from, " is after end dimension ", to,
+                             ": x is ", x.shape()));
     Shape shape;
     std::int64_t merged = 1;
     for (int d = 0; d < std::max(x.dim(), 1); ++d) {
@@ -144,15 +149,16 @@ Tensor permute(const Tensor& x, const Dims& order) {
     const profiler::OpScope scope("permute");
     check_device("permute", {&x});
     if (order.size() != x.dim())
-        throw ShapeError(
-            str("permute: ", order, " is not an order of the dimensions of ", x.shape()));
+        throw ShapeError(str("permute: the order must contain every dimension once: order ", order,
+                             ", x ", x.shape()));
     Shape shape = x.shape();
     Strides strides = x.strides();
     Dims inverse = order;
     unsigned seen = 0;
     for (int d = 0; d < order.size(); ++d) {
         const int from = wrap_dim("permute", order[d], x.dim());
-        if (seen & (1u << from)) throw ValueError(str("permute: duplicate dimension: ", order));
+        if (seen & (1u << from))
+            throw ValueError(str("permute: duplicate dimension: order ", order));
         seen |= 1u << from;
         shape[d] = x.shape()[from];
         strides[d] = x.strides()[from];

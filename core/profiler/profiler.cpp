@@ -1,6 +1,6 @@
-// The profiler's recording. Each thread appends to its own queue of chunks, which only collect()
-// reads, so neither waits for the other. Self times need no second pass: the open scopes of a
-// thread form a list, and a closing scope adds its time to the enclosing one.
+// The recording of the profiler. Each thread appends to its own queue of chunks, which only
+// collect() reads, so no thread waits for another. Self times need no second pass: the open scopes
+// of a thread form a list, and a closing scope adds its time to the enclosing scope.
 #include "core/profiler/profiler.h"
 
 #include <array>
@@ -24,13 +24,13 @@ std::int64_t now() {
         .count();
 }
 
-// A scope, or a sample of the allocator if the name is null.
+// A record of a scope, or of an allocator sample if the name is null.
 struct Record {
     const char* name = nullptr;
     Category category = Category::op;
     std::uint32_t recording = 0;
     std::int64_t start = 0, end = 0, self = 0;
-    std::int64_t bytes = 0, self_bytes = 0;  // in samples: current and reserved bytes
+    std::int64_t bytes = 0, self_bytes = 0;  // in samples, the current and the reserved bytes
     std::unique_ptr<std::vector<Shape>> shapes;
 };
 
@@ -44,7 +44,8 @@ class Queue {
     Queue(const Queue&) = delete;
     Queue& operator=(const Queue&) = delete;
 
-    // Drops the record if there is no memory, because profiling must not end the program.
+    // Adds a record, or discards it if there is no memory, because profiling must not end the
+    // program.
     void push(Record record) noexcept {
         std::size_t size = tail_->size.load(std::memory_order_relaxed);
         if (size == kRecords) {
@@ -58,7 +59,7 @@ class Queue {
         tail_->size.store(size + 1, std::memory_order_release);
     }
 
-    // Calls take(record) for every record pushed so far.
+    // Removes all records that were pushed so far and calls take(record) for each of them.
     template <class Take>
     void drain(Take&& take) {
         for (;;) {
@@ -79,23 +80,23 @@ class Queue {
         std::atomic<Chunk*> next = nullptr;
     };
 
-    Chunk* head_;           // used by the reader
-    std::size_t read_ = 0;  // records taken from head_
-    Chunk* tail_;           // used by the writer
+    Chunk* head_;           // used by the reader only
+    std::size_t read_ = 0;  // number of records of head_ that were read
+    Chunk* tail_;           // used by the writer only
 };
 
 struct ThreadLog {
     int number = 0;
     std::atomic<const char*> name = nullptr;
     Queue queue;
-    // The members below are used only by the thread itself.
+    // The members below are used only by the thread that owns the log.
     Scope* innermost = nullptr;
-    std::int64_t allocated = 0;  // bytes since its first scope
+    std::int64_t allocated = 0;  // bytes allocated since the thread's first scope
 };
 
 struct Registry {
     std::mutex mutex;
-    // A log owned only by the registry belongs to a thread that has exited.
+    // If only the registry owns a log, its thread has exited.
     std::vector<std::shared_ptr<ThreadLog>> logs;
     std::set<std::string, std::less<>> names;
     int threads = 0;
@@ -103,18 +104,18 @@ struct Registry {
     std::int64_t start = 0;
 };
 
-// Returns the registry, which is never destroyed because threads can outlive main.
+// Returns the registry. It is never destroyed because threads can outlive main.
 Registry& registry() {
     static auto* const instance = new Registry;
     return *instance;
 }
 
-// Options of the running recording; written before `recording`.
+// The options of the active recording. They are written before `recording` is set.
 std::atomic<bool> records_shapes = false;
 std::atomic<bool> profiles_memory = false;
 
-// Plain pointers, so that destructors of other thread-local objects can still open scopes; these
-// are not recorded.
+// These variables have no destructors, so that destructors of other thread-local objects can still
+// open scopes. Such scopes are not recorded.
 thread_local ThreadLog* current_log = nullptr;
 thread_local bool thread_is_ending = false;
 thread_local const char* thread_name = nullptr;
@@ -139,7 +140,7 @@ ThreadLog* make_log() {
     return current_log = holder.log.get();
 }
 
-// Returns null if there is no memory or the thread is exiting.
+// Returns this thread's log, or null if there is no memory or the thread is exiting.
 ThreadLog* this_log() noexcept {
     if (current_log != nullptr || thread_is_ending) return current_log;
     try {
@@ -172,8 +173,8 @@ void add_to(Trace& trace, Record&& record, int thread) {
          .operands = record.shapes ? std::move(*record.shapes) : std::vector<Shape>()});
 }
 
-// Moves the records of recording `of` to the trace and drops the records of earlier recordings. The
-// registry's mutex must be held.
+// Moves the records of recording number `of` to the trace, and discards the records of earlier
+// recordings. The caller must hold the registry's mutex.
 void drain(Registry& r, std::uint32_t of, Trace& trace) {
     for (const std::shared_ptr<ThreadLog>& log : r.logs) {
         bool any = false;  // true if the thread has a scope in this recording
@@ -202,10 +203,10 @@ void start(Options options) {
     records_shapes = options.record_shapes;
     profiles_memory = options.profile_memory;
     r.start = now();
-    // 0 means that no recording is running.
+    // The number 0 means that no recording is active, so it is skipped.
     if (++r.recordings == 0) ++r.recordings;
     recording.store(r.recordings);
-    // Without a log, record_memory would lock the mutex to create one.
+    // This thread must have a log, because record_memory would lock the mutex again to create one.
     if (options.profile_memory && log != nullptr) record_memory(0, memory.current, memory.reserved);
 }
 
@@ -265,7 +266,7 @@ void Scope::close() noexcept {
     std::unique_ptr<std::vector<Shape>> shapes(shapes_);
     ThreadLog* const log = current_log;
     if (log == nullptr) return;
-    // Scopes that are not on the stack can close in any order.
+    // Scopes that are not on the stack can be closed in any order.
     Scope** link = &log->innermost;
     while (*link != this) link = &(*link)->parent_;
     *link = parent_;
@@ -289,7 +290,7 @@ void Scope::close() noexcept {
 void Communication::begin(std::string_view name) noexcept {
     try {
         name_ = intern_name(name);
-    } catch (...) {  // no memory: the event is dropped
+    } catch (...) {  // no memory, so the event is discarded
         return;
     }
     recording_ = recording.load(std::memory_order_acquire);
@@ -318,7 +319,7 @@ void record_operands(const char* op, std::initializer_list<const Tensor*> tensor
         shapes->reserve(tensors.size());
         for (const Tensor* t : tensors) shapes->push_back(t->shape());
         scope->shapes_ = shapes.release();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: drop the shapes
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory, so the shapes are discarded
     }
 }
 

@@ -7,12 +7,13 @@
 //     std::cout << profiler::table(profiler::key_averages(trace), {.row_limit = 20});
 //     profiler::export_chrome_trace(trace, "trace.json");
 //
-// Ops, backward rules, optimizer steps, batches and checkpoints open scopes themselves. Without a
-// recording a scope costs one relaxed load and a branch. During a recording it reads the clock
-// twice and appends to a buffer of its thread, without a lock; memory is allocated once every few
-// hundred scopes.
+// Ops, backward rules, optimizer steps, batches and checkpoints open scopes themselves. When
+// nothing is recorded, a scope costs one relaxed load and a branch. During a recording, a scope
+// reads the clock twice and appends to a buffer of its thread, without a lock; memory is allocated
+// once every few hundred scopes.
 //
-// A scope measures wall time on its thread. For a CPU op that includes the threads of the pool.
+// A scope measures wall time on its thread. The time of a CPU op includes the work of the thread
+// pool.
 #pragma once
 
 #include <atomic>
@@ -33,34 +34,34 @@ class Tensor;
 namespace profiler {
 
 struct Options {
-    bool record_shapes = false;   // record the shapes of each op's operands
-    bool profile_memory = false;  // samples the allocator at every allocation and release
+    bool record_shapes = false;   // records the shapes of each op's operands
+    bool profile_memory = false;  // records a memory sample at every allocation and release
 };
 
-// Starts the recording of the process. Throws UsageError if one is running.
+// Starts the recording of the process. Throws UsageError if a recording is active.
 void start(Options options = {});
-// Ends the recording. Throws UsageError if none is running. Open scopes are dropped. The second
-// form appends to a trace that collect() has filled.
+// Ends the recording and returns its trace. Throws UsageError if no recording is active. Open
+// scopes are discarded. The second form appends to a trace that collect() has filled.
 Trace stop();
 void stop(Trace& trace);
-// Moves the events recorded so far to the end of `trace`; the recording continues.
+// Moves the events recorded so far to the end of `trace`, and continues the recording.
 void collect(Trace& trace);
 
 // Sets the name of this thread in traces. The name must be a string literal, because the pointer is
-// kept. The default is "thread 1", "thread 2", ..., and "main" for the thread that calls start()
-// first.
+// stored. The default is "thread 1", "thread 2", ...; for the first thread that calls start(), it
+// is "main".
 void name_this_thread(const char* name) noexcept;
 
-// The number of the running recording, or 0 if there is none. Read it through enabled().
+// The number of the active recording, or 0 if there is none. Use enabled() to read it.
 inline constinit std::atomic<std::uint32_t> recording = 0;
 inline bool enabled() { return recording.load(std::memory_order_relaxed) != 0; }
 
 // Records the time from construction to destruction. Use it on one thread only.
 class Scope {
   public:
-    // Opens the scope and keeps the name's pointer, so the name must be a literal or text that
-    // lives as long as the program. Backward scopes are shown as "name backward", optimizers as
-    // "name.step".
+    // Opens the scope. The name's pointer is stored, so the name must be a literal or text that
+    // exists until the program ends. Traces show backward scopes as "name backward" and optimizers
+    // as "name.step".
     Scope(const char* name, Category category) {
         if (enabled()) [[unlikely]]
             open(name, category);
@@ -78,18 +79,18 @@ class Scope {
     void open(const char* name, Category category) noexcept;
     void close() noexcept;
 
-    std::uint32_t recording_ = 0;  // 0: not opened; the members below are not set
+    std::uint32_t recording_ = 0;  // 0 if not opened; then the members below are not set
     Category category_;
     const char* name_;
     Scope* parent_;
-    std::int64_t start_;  // ns
-    std::int64_t inner_;  // ns in directly nested scopes
+    std::int64_t start_;  // in ns
+    std::int64_t inner_;  // time in directly nested scopes, in ns
     std::int64_t bytes_before_, inner_bytes_;
-    std::vector<Shape>* shapes_;  // owned
+    std::vector<Shape>* shapes_;  // owned by the scope
 };
 
-// The scope of an op. It is opened by the op's first statement, after early returns for trivial
-// cases.
+// The scope of an op. It is opened by the first statement of the op that is not an early return for
+// a trivial case.
 class OpScope : public Scope {
   public:
     explicit OpScope(const char* op)
@@ -102,11 +103,11 @@ class OpScope : public Scope {
     const char* outer_;
 };
 
-// Returns a copy that is never freed. Equal text gives the same pointer.
+// Returns a copy of the text that is never freed. Equal texts give the same pointer.
 const char* intern_name(std::string_view name);
 
-// A communication that runs concurrently with the scopes of its thread, from construction to
-// destruction on that thread. Communications can end in any order.
+// A communication that runs concurrently with the scopes of its thread. It is recorded from
+// construction to destruction, which must be on one thread. Communications can end in any order.
 class Communication {
   public:
     explicit Communication(std::string_view name) {
@@ -124,9 +125,9 @@ class Communication {
     void begin(std::string_view name) noexcept;
     void end() noexcept;
 
-    std::uint32_t recording_ = 0;  // 0: not begun; the members below are not set
+    std::uint32_t recording_ = 0;  // 0 if not begun; then the members below are not set
     const char* name_;
-    std::int64_t start_;  // ns
+    std::int64_t start_;  // in ns
 };
 
 // A scope for a part of the user's program. The name can be any text.
@@ -139,9 +140,11 @@ class RecordFunction {
     Scope scope_;
 };
 
-// Records the operands of the innermost scope if it belongs to `op` and shapes are recorded.
+// Records the shapes of an op's operands, if shapes are recorded and `op` has opened the innermost
+// scope.
 void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
-// Records a memory sample after `allocated` bytes were allocated (0 for a release).
+// Records a memory sample after an allocation of `allocated` bytes, or after a release if it is 0.
+// current and reserved are in bytes.
 void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler

@@ -47,16 +47,16 @@ std::string fixed(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
-// Returns the row's name. Like PyTorch, merges the steps of a loop into one row.
+// Returns the name of the event's row. As in PyTorch, the steps of a loop are merged into one row.
 std::string key_of(const Event& event) {
     return event.name.starts_with("ProfilerStep#") ? "ProfilerStep*" : event.name;
 }
 
-// Returns the indices of the events, sorted such that a scope comes before the scopes nested in it.
+// Returns the indices of the events, sorted so that each scope is before the scopes nested in it.
 std::vector<std::size_t> sort_outermost_first(const std::vector<Event>& events) {
     std::vector<std::size_t> order(events.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    // If two scopes have equal times, the one that ended later is the outer one.
+    // If two scopes have equal times, the scope that was recorded later is the outer one.
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
         const Event &x = events[a], &y = events[b];
         return std::tuple(x.thread, x.start, -x.end, -static_cast<std::int64_t>(a)) <
@@ -164,7 +164,7 @@ std::string percent(std::int64_t part, std::int64_t whole) {
 
 using Line = std::vector<std::string>;
 
-// Pads columns to their widest cell; names are aligned left, numbers right.
+// Pads all cells to the widest cell of their column. Names are aligned left, numbers right.
 std::string align_columns(const std::vector<Line>& lines, const std::vector<bool>& left) {
     std::vector<std::size_t> width(left.size(), 0);
     for (const Line& line : lines)
@@ -222,7 +222,7 @@ std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Writes the file in pieces, because a trace can be long.
+// Writes a trace to a file in pieces, because it can be long.
 class TraceWriter {
   public:
     TraceWriter(AtomicFile& file, const Trace& trace, int process)
@@ -245,7 +245,7 @@ class TraceWriter {
     }
 
   private:
-    // Returns the microseconds since the start of the trace, exact to the nanosecond.
+    // Returns the time since the start of the trace in microseconds, exact to the nanosecond.
     std::string time(std::int64_t ns) const { return micros(ns - trace_.start); }
     static std::string micros(std::int64_t ns) {
         const std::int64_t size = ns < 0 ? -ns : ns;
@@ -279,7 +279,7 @@ class TraceWriter {
                 args, "}}"));
     }
 
-    // Adds the begin or the end of an asynchronous event.
+    // Adds the beginning or the end of an asynchronous event.
     void add_async_end(const char* phase, const Event& event, std::int64_t at) {
         add(str(R"({"ph":")", phase, R"(","name":)", quoted(event.name), R"(,"cat":")",
                 category_name(event.category), R"(","id":)", asynchronous_, R"(,"pid":)", process_,

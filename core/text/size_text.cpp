@@ -13,9 +13,9 @@ namespace axle {
 namespace {
 
 struct Unit {
-    std::string_view name;  // in upper case
+    std::string_view name;  // the unit's name in upper case
     double bytes;
-    bool has_bits;  // a lower-case b means bits
+    bool has_bits;  // if true, a lower-case b means bits
 };
 constexpr Unit kAccelerateUnits[] = {{"GIB", 1 << 30, false}, {"MIB", 1 << 20, false},
                                      {"KIB", 1 << 10, false}, {"GB", 1e9, true},
@@ -60,8 +60,8 @@ std::optional<std::int64_t> bytes_in(std::string_view text, std::span<const Unit
     return std::nullopt;
 }
 
-// Formats a number with two decimals. Rounds halves to even by the exact digits of the number, as
-// Python's round().
+// Formats a number with two decimals. Ties of the exact value are rounded to even, as in Python's
+// round().
 std::string two_digits(double value) {
     std::string text = format_number(value, std::chars_format::fixed, 2);
     return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;

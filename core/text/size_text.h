@@ -7,19 +7,20 @@
 
 namespace axle {
 
-// Returns "1023 bytes", "1.0 KB", "413.18 MB": units of 1024 and two decimals, as Accelerate does.
-// Below 1 KB only non-integer numbers have decimals.
+// Formats a size as Accelerate does: "1023 bytes", "1.0 KB", "413.18 MB". Units are powers of 1024,
+// with up to two decimals. Below 1 KB only non-integer numbers have decimals.
 std::string convert_bytes(std::int64_t bytes);
 std::string convert_bytes(double bytes);
 
-// Parses sizes as Accelerate does: "100MB" is 100 * 10^6, "512KiB" is 512 * 2^10; a lower-case b,
-// as in "8Gb", means bits. Throws ValueError for other text, a missing unit or a negative size.
+// Returns the size in bytes of a text such as "100MB" (100 * 10^6) or "512KiB" (512 * 2^10), with
+// the rules of Accelerate. A lower-case b, as in "8Gb", means bits. Throws ValueError for any other
+// text, a missing unit or a negative size.
 std::int64_t convert_file_size_to_int(std::string_view size);
-// Returns size, which is already in bytes.
+// Returns `size` unchanged, because it is already in bytes.
 std::int64_t convert_file_size_to_int(std::int64_t size);
 
-// Parses sizes of shards as Hugging Face's Hub does: TB, GB, MB or KB in any case, powers of ten,
-// always bytes.
+// Parses a shard size and returns it in bytes, as Hugging Face's Hub does. The units are TB, GB, MB
+// and KB in upper or lower case; they are powers of ten and always mean bytes.
 std::int64_t parse_size_to_int(std::string_view size);
 
 }  // namespace axle

@@ -61,7 +61,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
     std::string best;
     std::size_t min_distance = std::max<std::size_t>(2, (name.size() + 2) / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // The length difference is a lower bound of the distance, so very long names cost nothing.
+        // The difference of the lengths is a lower bound of the distance, so very long names cost
+        // no time.
         const std::size_t longer = std::max(name.size(), candidate.size());
         if (longer - std::min(name.size(), candidate.size()) >= min_distance) continue;
         const std::size_t distance = edit_distance(name, candidate);

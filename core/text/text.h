@@ -1,4 +1,4 @@
-// Text utilities: closest match, UTF-8, number formatting.
+// Text utilities: search for the closest match, UTF-8, number formatting.
 #pragma once
 
 #include <charconv>
@@ -10,17 +10,19 @@
 namespace axle {
 
 // Returns the candidate with the smallest edit distance to `name`, or "" if more than a third of
-// the letters differ.
+// the letters must change.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
-// Returns the length of the UTF-8 sequence of a printable non-ASCII character at the start of text
-// (not empty), or 0. Overlong forms, surrogates and C1 controls are rejected.
+// Returns the length in bytes of the printable non-ASCII UTF-8 character at the start of text, or 0
+// if there is none. text must not be empty. Overlong forms, surrogates and C1 controls are
+// rejected.
 std::size_t utf8_length(std::string_view text);
 
-// Returns text with each invalid UTF-8 byte replaced by U+FFFD.
+// Returns the text with each invalid UTF-8 byte replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
-// Formats like printf("%.*f") and its variants in the C locale, regardless of the program's locale.
+// Formats a number as printf("%.*f") and its variants do in the C locale. The program's locale has
+// no influence.
 std::string format_number(double value, std::chars_format format, int precision);
 
 }  // namespace axle

@@ -21,7 +21,8 @@ namespace {
 using tree::check_depth;
 using tree::check_keys;
 
-// Returns the shortest text that round-trips, with a mark that distinguishes it from an integer.
+// Returns the shortest text from which the same number can be parsed. A decimal point or an
+// exponent distinguishes it from an integer.
 std::string number_text(double value) {
     std::array<char, 32> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
@@ -30,7 +31,8 @@ std::string number_text(double value) {
     return text;
 }
 
-// Writes JSON. With `for_display`, also writes tensors and other values that JSON does not support.
+// Writes a Tree as JSON. If `for_display` is true, also writes tensors and other values that JSON
+// does not support.
 class Writer {
   public:
     Writer(int indent, bool for_display) : indent_(indent), for_display_(for_display) {}
@@ -127,8 +129,9 @@ class Writer {
     bool for_display_;
 };
 
-// Receives the events of the JSON parser. Neither the parser nor this class recurses: open lists
-// and maps are in a vector, and each moves into its parent when it closes.
+// Receives the events of the JSON parser. Neither the parser nor this class uses recursion: a
+// vector contains the open lists and maps, and each of them moves into its parent when it is
+// closed.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
     Tree root;
@@ -141,7 +144,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
             throw ValueError(str("from_json: an integer exceeds 64 bits: ", value));
         return add(static_cast<std::int64_t>(value));
     }
-    // `digits` uses the decimal point of the program's locale, so it is not parsed again.
+    // `digits` contains the decimal point of the program's locale, so `value` is used instead.
     bool number_float(number_float_t value, const string_t& digits) override {
         if (digits.find_first_not_of("-0123456789") == std::string::npos)
             throw ValueError(str("from_json: an integer exceeds 64 bits: ", printable(digits)));
@@ -163,7 +166,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     bool parse_error(std::size_t, const std::string&,
                      const nlohmann::detail::exception& error) override {
         const std::string_view what = error.what();
-        const std::size_t prefix = what.find("] ");  // "[json.exception.parse_error.101] "
+        const std::size_t prefix = what.find("] ");  // after "[json.exception.parse_error.101"
         throw ValueError("from_json: " + printable(prefix == std::string_view::npos
                                                        ? what
                                                        : what.substr(prefix + 2)));
@@ -203,7 +206,7 @@ std::string to_json(const Tree& tree, int indent) {
 }
 
 Tree from_json(std::string_view text) {
-    // The parser would stop at a zero byte and ignore the rest.
+    // The parser would stop at a zero byte and ignore all text after it.
     if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
         throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
     Reader reader;

@@ -1,4 +1,5 @@
-// Converts values of user types to Trees and back, so that functions on Trees accept them too:
+// Converts values of user types to Trees and back, so that functions on Trees also accept user
+// types:
 //
 //     struct Batch {
 //         Tensor ids;
@@ -8,9 +9,10 @@
 //     };
 //     Batch half = slice_tensors(batch, 0, 4);
 //
-// Structured types: tensors, Trees, numbers and strings; vectors, arrays, maps with string keys,
-// pairs, tuples and optionals of structured types; structs with a visit() that visits their
-// members. A struct becomes a map, a pair or tuple a list, and an empty optional null.
+// Structured types are tensors, Trees, numbers and strings; vectors, arrays, maps with string keys,
+// pairs, tuples and optionals of structured types; and structs with a visit() that visits their
+// members. A struct becomes a map, a pair or tuple becomes a list, and an empty optional becomes
+// null.
 #pragma once
 
 #include <array>
@@ -33,8 +35,8 @@
 
 namespace axle {
 
-// Converts a T to a Tree, to(value), and back, from(like, tree). `like` is the original value; it
-// provides what a tree cannot store. Can be specialized for user types.
+// Converts a T to a Tree with to(value), and back with from(like, tree). `like` is the original
+// value, which provides what a tree cannot store. Can be specialized for user types.
 template <class T>
 struct Structure;
 
@@ -44,7 +46,7 @@ concept Structured = requires(const T& value, const Tree& tree) {
     { Structure<T>::from(value, tree) } -> std::same_as<T>;
 };
 
-// All structured types except Tree, which has non-template overloads.
+// A structured type other than Tree, for which there are non-template overloads.
 template <class T>
 concept StructuredType = Structured<T> && !std::same_as<T, Tree>;
 
@@ -52,12 +54,12 @@ template <Structured T>
 Tree to_tree(const T& value) {
     return Structure<T>::to(value);
 }
-// Throws ValueError if the tree does not have the structure of `like`.
+// Converts a tree to a T. Throws ValueError if the tree does not have the structure of `like`.
 template <Structured T>
 T from_tree(const T& like, const Tree& tree) {
     return Structure<T>::from(like, tree);
 }
-// Returns f(tree of value), converted back to T.
+// Converts the value to a tree, calls f(tree), and returns the result converted back to a T.
 template <Structured T, class F>
 T apply_as_tree(const T& value, F&& f) {
     return from_tree(value, f(to_tree(value)));
@@ -191,7 +193,8 @@ struct Structure<std::vector<T>> {
         for (const auto& value : values) structure::push_back<T>(list, value);
         return list;
     }
-    // The tree can have more or fewer elements than `like`; extra ones use its last element.
+    // The tree can have more or fewer elements than `like`. For additional elements, the last
+    // element of `like` is used.
     static std::vector<T> from(const std::vector<T>& like, const Tree& tree) {
         std::vector<T> values;
         values.reserve(tree.elements().size());
@@ -242,15 +245,15 @@ struct Structure<std::unordered_map<std::string, T>> {
     static Map from(const Map& like, const Tree& tree) { return structure::map_from(like, tree); }
 };
 
-// Converts structs with `template <class F> void visit(F&& f) { f("name", name); ... }`. A const
-// visit() is not needed.
+// Converts structs with `template <class F> void visit(F&& f) { f("name", name); ... }`. visit()
+// does not need to be const.
 template <class T>
     requires std::copy_constructible<T> &&
              requires(T& value, structure::Visitor visitor) { value.visit(visitor); }
 struct Structure<T> {
     static Tree to(const T& value) {
         Tree map = Tree::map();
-        // visit() itself changes nothing, so the cast is safe.
+        // The cast is safe, because visit() itself changes nothing.
         const_cast<T&>(value).visit([&]<class M>(std::string_view name, M& member) {
             map.set(name, to_tree<std::remove_const_t<M>>(member));
         });
@@ -280,7 +283,7 @@ template <StructuredType T>
 T concatenate(const std::vector<T>& values, std::int64_t dim = 0) {
     std::vector<Tree> trees;
     for (const T& value : values) trees.push_back(to_tree(value));
-    const Tree all = concatenate(trees, dim);  // throws if `trees` is empty
+    const Tree all = concatenate(trees, dim);  // throws ValueError if `trees` is empty
     return from_tree(values[0], all);
 }
 template <StructuredType T>

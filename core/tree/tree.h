@@ -1,10 +1,10 @@
-// Tree: the nested value used for batches, state dicts, metrics and collectives.
+// Tree: a nested value, used for batches, state dicts, metrics and collectives.
 //
 //     Tree batch{{"input_ids", ids}, {"labels", labels}};
 //     const Tensor& ids = batch["input_ids"];
 //     Tree state{{"epoch", 3}, {"betas", Tree::list({0.9, 0.999})}, {"nested", {{"ok", true}}}};
 //
-// Braces always create a map; use Tree::list for lists.
+// Braces always create a map. Use Tree::list to create a list.
 #pragma once
 
 #include <concepts>
@@ -24,12 +24,13 @@
 
 namespace axle {
 
-// The maximum depth of a Tree. Functions that walk a Tree throw ValueError beyond it, so that no
-// file or remote process can exhaust the stack. A single tensor has depth 0.
+// The maximum depth of a Tree; a single tensor has depth 0. Functions on deeper Trees throw
+// ValueError, so that no file or remote process can exhaust the stack.
 inline constexpr int kMaxTreeDepth = 64;
 
-// A null, tensor, integer, number, boolean, string, list or map. Maps keep insertion order. A value
-// type: copying copies lists, maps and tensor handles (not tensor data). Concurrent reads are safe.
+// A null, tensor, integer, number, boolean, string, list or map. Maps keep the insertion order.
+// Trees are values: copying a Tree copies its lists, maps and tensor handles, but not tensor data.
+// Concurrent reads are safe.
 class Tree {
   public:
     enum class Kind : std::uint8_t { null, tensor, integer, number, flag, string, list, map };
@@ -37,22 +38,23 @@ class Tree {
     using List = std::vector<Tree>;
     using Map = std::vector<Entry>;
 
-    // The constructors are implicit, to allow `batch.set("lr", 0.1)` and the braces above.
+    // The constructors are implicit, so that `batch.set("lr", 0.1)` and the braces above work.
     Tree();
     ~Tree();
     Tree(const Tree& other);
     Tree(Tree&& other) noexcept;
     Tree& operator=(const Tree& other);
     Tree& operator=(Tree&& other) noexcept;
-    Tree(std::initializer_list<Entry> entries);  // a map; throws ValueError for duplicate keys
-    Tree(Tensor tensor);                         // NOLINT: null if undefined
-    Tree(std::string text);                      // NOLINT
-    Tree(std::string_view text);                 // NOLINT
-    Tree(const char* text);                      // NOLINT
+    Tree(std::initializer_list<Entry>
+             entries);            // creates a map; throws ValueError for duplicate keys
+    Tree(Tensor tensor);          // NOLINT: null if undefined
+    Tree(std::string text);       // NOLINT
+    Tree(std::string_view text);  // NOLINT
+    Tree(const char* text);       // NOLINT
     template <class T>
         requires std::is_arithmetic_v<T>
     Tree(T value);  // NOLINT
-    // This is a template, so that braces are never taken for a list.
+    // This constructor is a template, so that braces never create a list.
     template <std::same_as<List> L>
     Tree(L elements);  // NOLINT
 
@@ -70,18 +72,18 @@ class Tree {
     bool is_list() const { return kind() == Kind::list; }
     bool is_map() const { return kind() == Kind::map; }
 
-    // Return the value. Throw ValueError with the actual kind if the kind differs.
+    // Return the value. Throw ValueError, with the actual kind, if the Tree is of another kind.
     const Tensor& tensor() const;
     Tensor& tensor();
     std::int64_t integer() const;
-    // Returns a number. Also accepts integers and the strings that to_json() writes for NaN and
-    // infinities.
+    // Returns a number. Integers, and the strings that to_json() writes for NaN and infinities, are
+    // converted.
     double number() const;
     bool boolean() const;
     const std::string& string() const;
     operator const Tensor&() const { return tensor(); }  // NOLINT
 
-    // --- lists and maps; ValueError for other kinds
+    // --- lists and maps; these functions throw ValueError for other kinds
     std::size_t size() const;
     bool empty() const { return size() == 0; }
     const List& elements() const;
@@ -90,8 +92,8 @@ class Tree {
     const Map& entries() const;
     Map& entries();
 
-    // Returns the value of a key. Throws IndexError, which lists the existing keys, if it is
-    // missing.
+    // Returns the value of a key. If the key is missing, throws IndexError, which lists the
+    // existing keys.
     const Tree& operator[](std::string_view key) const;
     Tree& operator[](std::string_view key);
     // Returns an element of a list. Throws IndexError if the index is out of range.
@@ -99,12 +101,12 @@ class Tree {
     Tree& operator[](std::integral auto index) {
         return const_cast<Tree&>(std::as_const(*this).at(checked_integer(index)));
     }
-    // Returns nullptr if the key is missing.
+    // Returns a pointer to the value of a key, or nullptr if the key is missing.
     const Tree* find(std::string_view key) const;
     bool contains(std::string_view key) const { return find(key) != nullptr; }
-    // Adds an entry or replaces its value. A null Tree becomes a map first.
+    // Adds an entry, or replaces its value if the key exists. A null Tree first becomes a map.
     Tree& set(std::string_view key, Tree value);
-    // Appends an element. A null Tree becomes a list first.
+    // Adds an element to the end of a list. A null Tree first becomes a list.
     void push_back(Tree element);
 
   private:
@@ -117,7 +119,7 @@ class Tree {
     [[noreturn]] void throw_wrong_kind(const char* expected) const;
     const Tree& at(std::int64_t index) const;
 
-    // Alternatives are in the order of Kind.
+    // The value, with the alternatives in the order of Kind.
     std::variant<std::monostate, Tensor, std::int64_t, double, bool, std::string, List, Map> value_;
 };
 
@@ -146,16 +148,16 @@ Tree map_tensors(const Tree& tree, const std::function<Tree(const Tensor&)>& f);
 // Calls f for every tensor, in tree order.
 void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>& f);
 
-// Returns JSON text, indented by `indent` spaces, or on one line if indent is negative. Numbers
-// round-trip exactly: they are written with the shortest sufficient digits, and NaN and infinities
-// as the strings "NaN", "Infinity" and "-Infinity". Throws ValueError for a tensor or text that is
-// not UTF-8.
+// Returns JSON text, indented by `indent` spaces, or on one line if indent is negative. Numbers are
+// written with the shortest digits from which the same number can be parsed. NaN and infinities
+// become the strings "NaN", "Infinity" and "-Infinity". Throws ValueError for a tensor or for text
+// that is not UTF-8.
 std::string to_json(const Tree& tree, int indent = 2);
-// Parses JSON. Throws ValueError with line and column for invalid JSON, and for duplicate keys and
-// integers over 64 bits.
+// Parses JSON. Throws ValueError, with line and column, for invalid JSON. Duplicate keys and
+// integers over 64 bits also throw ValueError.
 Tree from_json(std::string_view text);
 
-// Prints a summary with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}.
+// Prints a summary, with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}.
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
 }  // namespace axle

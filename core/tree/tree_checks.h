@@ -1,4 +1,4 @@
-// Private to core: checks and constants that the sources of Tree share.
+// Private to core: checks and constants that are shared by the sources of Tree.
 #pragma once
 
 #include "core/tree/tree.h"
@@ -6,7 +6,7 @@
 
 namespace axle::tree {
 
-// The strings that JSON files contain for numbers that JSON does not support.
+// The strings that represent NaN and infinities, which JSON does not support, in JSON files.
 inline constexpr const char* kNan = "NaN";
 inline constexpr const char* kInfinity = "Infinity";
 inline constexpr const char* kMinusInfinity = "-Infinity";
@@ -16,8 +16,8 @@ inline void check_depth(const char* op, int depth) {
     if (depth > kMaxTreeDepth)
         throw ValueError(str(op, ": the tree is nested deeper than ", kMaxTreeDepth, " levels"));
 }
-// Throws ValueError for duplicate keys. Takes n log n time, so that a file with a million keys is
-// not an attack.
+// Throws ValueError if a key occurs twice. The time is O(n log n), so that a malicious file with a
+// million keys cannot block the program.
 void check_keys(const char* op, const Tree::Map& entries);
 
 }  // namespace axle::tree

@@ -15,7 +15,7 @@ constexpr const char* kRoot = "batch";
 
 void check_depth(const char* op, int depth) {
     if (depth > kMaxTreeDepth)
-        throw ValueError(str(op, ": nested deeper than ", kMaxTreeDepth, " levels"));
+        throw ValueError(str(op, ": the tree is nested deeper than ", kMaxTreeDepth, " levels"));
 }
 
 Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::string& path,
@@ -45,7 +45,7 @@ Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::
     throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()), ", not a tensor"));
 }
 
-// Replaces every tensor by f(tensor, path); other leaves are kept.
+// Returns the tree with every tensor replaced by f(tensor, path). All other leaves are kept.
 template <class F>
 Tree map_tensors_at(const char* op, const Tree& tree, F&& f) {
     return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) -> Tree {
@@ -54,7 +54,7 @@ Tree map_tensors_at(const char* op, const Tree& tree, F&& f) {
     });
 }
 
-// Returns the element `index` of each tree.
+// Returns the element with this index from each of the lists.
 std::vector<const Tree*> members(const std::vector<const Tree*>& trees, std::size_t index) {
     std::vector<const Tree*> all;
     for (const Tree* tree : trees) all.push_back(&tree->elements()[index]);
@@ -127,7 +127,7 @@ Tree concatenate_at(const std::vector<const Tree*>& trees, std::int64_t dim,
     return first;
 }
 
-// Returns the first leaf that is not null, and its path.
+// Returns the first leaf that is not null, and adds its position to path.
 const Tree& first_leaf(const char* op, const Tree& tree, std::string& path, int depth = 0) {
     check_depth(op, depth);
     if (tree.is_list()) {
@@ -167,7 +167,7 @@ Tree send_at(const Tree& tree, Device device, bool non_blocking,
     return result;
 }
 
-// Converts values in row-major order to nested lists.
+// Converts the values of a tensor, in row-major order, to nested lists.
 template <class T>
 Tree nested(std::span<const T> values, std::span<const std::int64_t> shape) {
     if (shape.empty()) return values[0];
@@ -224,7 +224,7 @@ Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tr
         if (test(leaf)) return f(leaf);
         if (error_on_other_type)
             throw ValueError(str(op, ": ", path, " is ", name_of(leaf.kind()),
-                                 ", which does not pass the test"));
+                                 ", for which the test returns false"));
         return leaf;
     });
 }
@@ -310,8 +310,8 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
         if (!leaf.is_tensor()) throw_not_tensor(op, leaf, path);
         const Tensor& t = leaf.tensor();
         if (dim < -t.dim() || dim >= t.dim() || t.size(dim) != batch_size)
-            throw ShapeError(str(op, ": ", path, " has no ", batch_size, " rows: ", t.shape(),
-                                 ", dimension ", dim));
+            throw ShapeError(str(op, ": ", path, " must have ", batch_size, " rows in dimension ",
+                                 dim, ": ", t.shape()));
         if (missing == 0) return t;
         Shape shape = t.shape();
         const Tensor last = t.narrow(dim, batch_size - 1, 1);

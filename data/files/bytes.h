@@ -1,4 +1,4 @@
-// Private to data: helpers of the readers of binary files.
+// Private to data: helpers for reading binary files.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace axle::data {
 
-// Throws FileError `name: byte 12: what`. The name is made printable.
+// Throws FileError "name: byte <offset>: what". Replaces unprintable characters in the name.
 [[noreturn]] void throw_at_byte(const std::string& name, std::int64_t offset,
                                 const std::string& what);
 
-// Reverses the bytes of each element (big to little endian and back). `width` is 1, 2, 4 or 8; the
-// span must be a whole number of elements.
+// Reverses the bytes of each element, to convert between big and little endian. `width` is the size
+// of an element in bytes: 1, 2, 4 or 8. The size of the span must be a multiple of it.
 void swap_bytes(std::span<std::byte> elements, std::int64_t width);
 
 // Returns the elements of a contiguous CPU tensor as bytes.

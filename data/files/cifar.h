@@ -9,17 +9,18 @@
 
 namespace axle::data {
 
-// Returns samples {"image": u8 [3, 32, 32], "label": i64} from data_batch_1.bin to
-// data_batch_5.bin, or test_batch.bin, in the folder. Keeps all images in memory (154 MB). Throws
-// FileError with the offset if a file is missing, empty or not a whole number of records, or a
-// label is out of range. The files must not be truncated while they are read (MappedFile).
+// Returns samples {"image": u8 [3, 32, 32], "label": i64} of CIFAR-10. Reads data_batch_1.bin to
+// data_batch_5.bin in the folder, or test_batch.bin if `train` is false. Keeps all images in memory
+// (154 MB). Throws FileError with the byte offset if a file is missing or empty, its size is not a
+// multiple of the record size, or a label is out of range. The files must not be truncated while
+// they are read (MappedFile).
 TensorDataset cifar10(const std::string& folder, bool train = true);
 // Returns the samples of CIFAR-100 from train.bin or test.bin, like cifar10(). "label" is the fine
-// label and "coarse_label" (i64) the coarse one.
+// label and "coarse_label" (i64) is the coarse label.
 TensorDataset cifar100(const std::string& folder, bool train = true);
 
-// Parse one file in memory and return all records as a batch. `name` is used as the path in
-// messages.
+// Parse the contents of one file and return all records as a batch. Error messages use `name` as
+// the path.
 Tree parse_cifar10(std::span<const std::byte> bytes, const std::string& name);
 Tree parse_cifar100(std::span<const std::byte> bytes, const std::string& name);
 

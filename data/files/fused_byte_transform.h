@@ -12,18 +12,18 @@
 
 namespace axle::data {
 
-// The position of a window's first pixel. Windows can extend past the image.
+// The position of the first pixel of a crop window, which can be outside the image.
 struct Corner {
     std::int64_t top, left;
 };
 
-// The sequence [RandomCrop] [RandomHorizontalFlip] ToFloat [Normalize] as one pass, with the same
-// random numbers and rounding as the separate transforms. Images that are not u8 or that a
-// transform would refuse are passed through the separate transforms.
+// RandomCrop, RandomHorizontalFlip, ToFloat and Normalize as one pass; all but ToFloat are
+// optional. Uses the same random numbers and rounding as the separate transforms. Runs the separate
+// transforms for images that are not u8 or for which a transform throws.
 class FusedByteTransform {
   public:
-    // Returns the longest fusable sequence at the start of `transforms`, or nullopt if there is
-    // none.
+    // Returns the longest sequence at the start of `transforms` that can be fused, or nullopt if
+    // there is none.
     static std::optional<FusedByteTransform> of(std::span<const Transform> transforms);
     std::size_t length() const { return steps_.size(); }
 
@@ -35,7 +35,8 @@ class FusedByteTransform {
   private:
     // Returns whether a batch of these images can be fused.
     bool can_fuse(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
-    // row(i) returns the index of the image that becomes image i of the batch.
+    // Transforms a batch. row(i) must return the index of the image that becomes image i of the
+    // batch.
     template <class Row>
     Tensor apply_fused(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random,
                        Row row) const;

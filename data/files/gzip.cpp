@@ -11,7 +11,7 @@
 namespace axle::data {
 namespace {
 
-constexpr std::size_t kMaxChunk = 1u << 30;  // zlib counts in 32 bits
+constexpr std::size_t kMaxChunk = 1u << 30;  // zlib counts the bytes of a chunk in 32 bits
 constexpr int kGzipOnly = 16 + MAX_WBITS;
 
 }  // namespace
@@ -55,7 +55,7 @@ void GzipReader::inflate_some() {
             return;
         case Z_STREAM_END:
             return end_member();
-        case Z_BUF_ERROR:  // no input is left, but the output has room
+        case Z_BUF_ERROR:  // no input is left, but the output buffer is not full
             throw_here("the gzip data are truncated");
         case Z_MEM_ERROR:
             throw std::bad_alloc();
@@ -65,7 +65,7 @@ void GzipReader::inflate_some() {
     }
 }
 
-// Continues with the next member if one follows. Members are concatenated without gaps.
+// Starts to read the next member if there is one. Members follow each other without gaps.
 void GzipReader::end_member() {
     // next_in and rest_ are contiguous: zlib has received the first part of these bytes.
     const std::span<const std::byte> next(reinterpret_cast<const std::byte*>(stream_->next_in),

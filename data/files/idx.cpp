@@ -39,11 +39,11 @@ class ByteSource {
         position_ += static_cast<std::int64_t>(n);
         return n;
     }
-    // Fills `out`. If the data end early, throws FileError naming `what`.
+    // Fills `out`. Throws FileError with the text `what` if the data end before `out` is full.
     void fill(std::span<std::byte> out, const char* what) {
         const std::int64_t start = position_;
         if (read(out) != out.size())
-            throw_at(position_, str("truncated in ", what, ": got ", position_ - start, " of ",
+            throw_at(position_, str(what, " is truncated: got ", position_ - start, " of ",
                                     out.size(), " bytes"));
     }
     [[noreturn]] void throw_at(std::int64_t offset, const std::string& what) const {
@@ -88,17 +88,18 @@ Shape read_sizes(ByteSource& source, int rank) {
     for (int d = 0; d < rank; ++d) {
         std::uint32_t size = 0;
         const auto bytes = std::as_writable_bytes(std::span(&size, 1));
-        source.fill(bytes, "the sizes");
+        source.fill(bytes, "the list of sizes");
         swap_bytes(bytes, sizeof size);
         shape.push_back(size);
     }
     return shape;
 }
 
-// Checks that the data can contain the given sizes, before memory is allocated for them.
+// Throws FileError if the data are too short for the given shape or exceed the limit of the
+// options. Called before memory is allocated.
 void check_size(const ByteSource& source, const Shape& shape, DType dtype, IdxOptions options) {
     const std::int64_t bytes = checked_bytes(shape, dtype);
-    constexpr std::int64_t kSizesOffset = 4;  // in the file
+    constexpr std::int64_t kSizesOffset = 4;  // the offset of the sizes in the file
     if (bytes < 0)
         source.throw_at(kSizesOffset, str("the number of bytes overflows int64: ", shape));
     if (bytes > source.max_remaining())
@@ -131,7 +132,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxO
     check_size(source, shape, *dtype, options);
 
     Tensor elements = empty(shape, {.dtype = *dtype});
-    source.fill(bytes_of(elements), "the elements");
+    source.fill(bytes_of(elements), "the list of elements");
     const std::int64_t end = source.position();
     if (std::byte extra[1]; source.read(extra) != 0)
         source.throw_at(end, str("unexpected bytes after the last element of ", shape));

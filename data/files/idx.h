@@ -1,4 +1,4 @@
-// Reads MNIST's idx format: a magic number, the sizes, and the elements in big endian.
+// Reads the idx format of MNIST: a magic number, the sizes, and the elements in big endian.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,19 @@
 namespace axle::data {
 
 struct IdxOptions {
-    // Maximum size of the decompressed elements: one megabyte of gzip can expand to a gigabyte.
-    // Does not limit uncompressed files.
+    // The maximum number of bytes after decompression, because a megabyte of gzip data can expand
+    // to a gigabyte. Uncompressed files are not limited.
     std::int64_t max_inflated = std::int64_t{1} << 32;
 };
 
-// Reads an idx file, plain or gzip (detected by content): u8, i8, i16, i32, f32 or f64, up to 8
-// dimensions. Throws FileError with offset and reason if the file is truncated, has trailing bytes
-// or wrong sizes, or fails gzip's checksum. Offsets refer to the decompressed data unless the
-// compression itself is corrupt. The file must not be truncated while it is read (MappedFile).
+// Reads an idx file, which can be compressed with gzip, and returns a tensor of dtype u8, i8, i16,
+// i32, f32 or f64 with up to 8 dimensions. Throws FileError with byte offset and reason if the file
+// is truncated, has trailing bytes, invalid sizes or a wrong gzip checksum. The offset refers to
+// the decompressed data, except for errors of the compression. The file must not be truncated while
+// it is read (MappedFile).
 Tensor read_idx(const std::string& path, IdxOptions options = {});
 
-// Parses the contents of an idx file. `name` is used as the path in messages.
+// Parses the contents of an idx file. Error messages use `name` as the path.
 Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name,
                  IdxOptions options = {});
 

@@ -22,21 +22,22 @@ Dims reversed(const Dims& dims) {
     return result;
 }
 
-// Converts an array in Fortran order to C order. `transposed` contains the file's elements, read as
-// the transposed array.
+// Converts an array in Fortran order to C order. `transposed` is the transposed array, whose
+// elements in C order are the elements of the file.
 Tensor in_row_order(const Tensor& transposed) {
     Dims order;
     for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);
     return contiguous(permute(transposed, order));
 }
 
-// Throws FileError for values other than 0 and 1, which have undefined behaviour when read as bool.
+// Throws FileError if a byte is neither 0 nor 1. Reading such a byte as a bool is undefined
+// behaviour.
 void check_booleans(std::span<const std::byte> data, std::size_t start, const std::string& name) {
     const auto bad =
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });
     if (bad != data.end())
         throw_at_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
-                      "a bool must be 0 or 1");
+                      "a boolean element must be 0 or 1");
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
     if (needed > std::ssize(data))
         throw_at_byte(
             name, std::ssize(bytes),
-            str("truncated in the elements: ", header.shape, " of ", header.dtype, " needs ",
+            str("the elements are truncated: ", header.shape, " of ", header.dtype, " needs ",
                 needed, " bytes, but only ", data.size(), " follow the header"));
     if (needed < std::ssize(data))
         throw_at_byte(name, start + needed,
@@ -64,7 +65,7 @@ Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
     Tensor elements =
         empty(header.fortran_order ? reversed(shape) : shape, {.dtype = header.dtype});
     if (needed != 0) std::memcpy(elements.raw_data(), data.data(), data.size());
-    const bool complex = header.dtype == DType::c64;  // two floats per element
+    const bool complex = header.dtype == DType::c64;  // an element consists of two floats
     if (header.big_endian) swap_bytes(bytes_of(elements), complex ? 4 : size_of(header.dtype));
     return header.fortran_order ? in_row_order(elements) : elements;
 }

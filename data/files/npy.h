@@ -10,17 +10,17 @@
 namespace axle::data {
 
 // Returns the array as a contiguous tensor. Supports format versions 1 to 3, little and big endian,
-// C and Fortran order; bool, integers, float16 to float64, complex64; up to 8 dimensions. Throws
-// FileError with offset and reason if the file is truncated, has trailing bytes, or has a header
-// that NumPy would not write. Unsupported dtypes, including pickled objects, are refused by name.
-// The file must not be truncated while it is read (MappedFile).
+// C and Fortran order, and up to 8 dimensions. Supported dtypes are bool, integers, float16 to
+// float64 and complex64. Throws FileError with byte offset and reason if the dtype is not supported
+// (such as pickled objects), the file is truncated or has trailing bytes, or NumPy would not write
+// such a header. The file must not be truncated while it is read (MappedFile).
 Tensor load_npy(const std::string& path);
 
-// Parses the contents of an .npy file. `name` is used as the path in messages.
+// Parses the contents of an .npy file. Error messages use `name` as the path.
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name);
 
-// Writes the file atomically, with the same bytes as numpy.save of a C-ordered array. Throws
-// DTypeError for dtypes that NumPy lacks (bfloat16, float8).
+// Writes the file atomically. The bytes are the same as those that numpy.save writes for a
+// C-ordered array. Throws DTypeError for bfloat16 and float8, which NumPy does not support.
 void save_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace axle::data

@@ -23,7 +23,8 @@ constexpr std::pair<std::string_view, DType> kDTypes[] = {
     {"c8", DType::c64},
 };
 
-// Parses the header's dict literal. Accepts what NumPy writes: three keys, each once.
+// Parses the dict literal of the header. It must contain the three keys that NumPy writes, each of
+// them once.
 class DictParser {
   public:
     DictParser(std::string_view text, std::size_t start, const std::string& name)
@@ -104,7 +105,8 @@ void DictParser::parse_entry() {
     }
 }
 
-// Escapes are not decoded: no valid key or dtype contains one.
+// Parses a quoted string. Escape sequences are not decoded, because valid keys and dtypes contain
+// none.
 std::string_view DictParser::parse_quoted() {
     skip_spaces();
     const char quote = peek();
@@ -121,7 +123,7 @@ void DictParser::parse_descr() {
     if (peek() == '[') throw_here("structured dtypes are not supported");
     const std::size_t start = at_;
     const std::string_view text = parse_quoted();
-    at_ = start;  // so that errors name this offset
+    at_ = start;  // error messages must contain this offset
     const char order = text.empty() ? '\0' : text[0];
     for (const auto& [code, dtype] : kDTypes) {
         if (text.empty() || text.substr(1) != code) continue;
@@ -177,7 +179,7 @@ NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& n
     const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(bytes[i]); };
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const auto throw_truncated = [&] {
-        throw_at_byte(name, std::ssize(bytes), "truncated in the header");
+        throw_at_byte(name, std::ssize(bytes), "the header is truncated");
     };
     if (kMagic.starts_with(text)) throw_truncated();
     if (!text.starts_with(kMagic))
@@ -205,8 +207,8 @@ NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& n
 std::string write_npy_header(DType dtype, const Shape& shape) {
     const std::optional<std::string_view> code = code_of(dtype);
     if (!code)
-        throw DTypeError(
-            str("save_npy: NumPy has no dtype ", dtype, "; convert the tensor with .to(f32)"));
+        throw DTypeError(str("save_npy: NumPy does not support the dtype ", dtype,
+                             "; convert the tensor with .to(f32)"));
     std::string dict = "{'descr': '";
     dict += size_of(dtype) == 1 ? '|' : '<';
     dict += *code;
@@ -215,7 +217,8 @@ std::string write_npy_header(DType dtype, const Shape& shape) {
         dict += (d == 0 ? "" : " ") + std::to_string(shape[d]) + ",";
     if (shape.size() > 1) dict.pop_back();
     dict += "), }";
-    // NumPy reserves space so that the first size can grow to 21 digits in place.
+    // Like NumPy, reserves spaces so that the first size can grow to 21 digits without moving the
+    // elements.
     if (!shape.empty()) dict.append(21 - std::to_string(shape[0]).size(), ' ');
     constexpr std::size_t kAlignment = 64, kStart = kLengthOffset + 2;
     const std::size_t unpadded = kStart + dict.size() + 1;

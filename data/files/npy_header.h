@@ -17,11 +17,12 @@ struct NpyHeader {
     std::size_t bytes = 0;  // offset of the elements
 };
 
-// Reads the header from the first bytes of a file. Throws FileError with the offset.
+// Reads the header from the first bytes of a file. Throws FileError with the byte offset if it is
+// invalid.
 NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& name);
 
 // Returns the header of a C-ordered, little-endian array. Throws DTypeError for dtypes that NumPy
-// lacks.
+// does not support.
 std::string write_npy_header(DType dtype, const Shape& shape);
 
 }  // namespace axle::data

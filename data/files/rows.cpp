@@ -9,7 +9,7 @@
 namespace axle::data {
 namespace {
 
-// Copies rows of a size known at compile time. The rows are scattered, so they are prefetched.
+// Copies rows of N bytes. Prefetches them, because their positions in memory are scattered.
 template <std::size_t N>
 void copy_short_rows(const std::byte* from, std::byte* to, std::span<const std::int64_t> indices) {
     constexpr std::size_t kPrefetchDistance = 16;
@@ -45,7 +45,7 @@ void copy_rows(const std::byte* from, std::byte* to, std::size_t bytes,
 
 }  // namespace
 
-// Copies whole rows as bytes. index_select() would copy single elements.
+// Copies complete rows as bytes, while index_select() would copy single elements.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     const auto count = static_cast<std::int64_t>(indices.size());
     if (!t.device().is_cpu() || !t.is_contiguous() || t.requires_grad()) {

@@ -16,8 +16,8 @@ namespace {
         str("decode: token ", id, " is out of range for a vocabulary of ", vocab_size));
 }
 
-// Returns the character at byte `at`. Throws ValueError if it is not valid UTF-8 by RFC 3629: no
-// overlong forms, surrogates or code points above U+10FFFF.
+// Returns the character at byte `at`. Throws ValueError if it is not valid UTF-8 (RFC 3629), for
+// example if it is an overlong form, a surrogate or a code point above U+10FFFF.
 std::string_view character_at(std::string_view text, std::size_t at) {
     const auto byte = [&](std::size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -25,7 +25,7 @@ std::string_view character_at(std::string_view text, std::size_t at) {
     const unsigned first = byte(0);
     if (first < 0x80) return text.substr(at, 1);
     const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    unsigned low = 0x80, high = 0xBF;  // range of the second byte
+    unsigned low = 0x80, high = 0xBF;  // the valid range of the second byte
     if (first == 0xE0) low = 0xA0;
     if (first == 0xED) high = 0x9F;
     if (first == 0xF0) low = 0x90;

@@ -1,4 +1,4 @@
-// Text files and tokenizers.
+// Reads text files, and converts text to tokens and back.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@ namespace axle::data {
 // Returns the contents of a file. Throws FileError if it is missing or empty.
 std::string read_text(const std::string& path);
 
-// Converts text to token ids and back.
+// Base class of tokenizers, which convert text to token ids and back.
 class Tokenizer {
   public:
     virtual ~Tokenizer() = default;
-    // Ids are in [0, vocab_size()).
+    // Returns the number of tokens. Their ids are 0 to vocab_size() - 1.
     virtual std::int64_t vocab_size() const = 0;
-    // Throws ValueError if the vocabulary does not cover the text.
+    // Returns the ids of a text. Throws ValueError if a part of it is not in the vocabulary.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
-    // Throws IndexError for an id outside the vocabulary.
+    // Returns the text of token ids. Throws IndexError if an id is not in the vocabulary.
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
 
-// A tokenizer whose tokens are bytes. The id is the byte's value. Accepts any text.
+// A tokenizer whose tokens are bytes. The id of a token is the value of the byte. Accepts any text.
 class ByteTokenizer : public Tokenizer {
   public:
     std::int64_t vocab_size() const override { return 256; }
@@ -34,14 +34,14 @@ class ByteTokenizer : public Tokenizer {
     std::string decode(std::span<const std::int64_t> ids) const override;
 };
 
-// A tokenizer whose tokens are characters (Unicode code points). Text must be UTF-8; invalid text
-// throws ValueError with the byte's offset.
+// A tokenizer whose tokens are characters (Unicode code points). Text must be UTF-8; otherwise
+// functions throw ValueError with the offset of the invalid byte.
 class CharTokenizer : public Tokenizer {
   public:
-    // Builds the vocabulary from the characters of a text, sorted.
+    // Creates a tokenizer whose vocabulary is the sorted set of the characters in a text.
     static CharTokenizer from_text(std::string_view text);
-    // Reads the result of to_json(): {"type": "char", "vocab": "\n !,"}; ids are positions in
-    // "vocab".
+    // Creates a tokenizer from the result of to_json(), for example {"type": "char", "vocab": "\n
+    // !,"}. The id of a character is its position in "vocab".
     static CharTokenizer from_json(std::string_view json);
     std::string to_json() const;
 
@@ -51,12 +51,13 @@ class CharTokenizer : public Tokenizer {
 
   private:
     explicit CharTokenizer(std::vector<std::string> chars);
-    // Returns -1 if the character is not in the vocabulary.
+    // Returns the id of a character, or -1 if it is not in the vocabulary.
     std::int64_t id_of(std::string_view character) const;
 
-    std::vector<std::string> chars_;                             // UTF-8 by id
-    std::array<std::int64_t, 128> ascii_ids_;                    // the fast path
-    std::unordered_map<std::uint32_t, std::int64_t> other_ids_;  // by code point
+    std::vector<std::string> chars_;           // the characters in UTF-8, by id
+    std::array<std::int64_t, 128> ascii_ids_;  // ids of ASCII characters, for fast access
+    // The ids of all other characters, by code point.
+    std::unordered_map<std::uint32_t, std::int64_t> other_ids_;
 };
 
 }  // namespace axle::data

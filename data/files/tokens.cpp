@@ -45,7 +45,7 @@ std::int64_t max_of(const T* tokens, std::int64_t n) {
 
 // Returns how often each token occurs, in the order of the ids.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
-    constexpr std::int64_t kMaxTable = 1 << 20;  // larger vocabularies use a map
+    constexpr std::int64_t kMaxTable = 1 << 20;  // larger vocabularies are counted in a map
     std::vector<std::int64_t> counts;
     const std::int64_t largest = tokens.max();
     if (largest < kMaxTable) {

@@ -11,25 +11,25 @@
 namespace axle::data {
 
 struct TokenFileOptions {
-    // Bytes per token, 2 or 4. 0 derives it from the name: 4 for *.u32 and *.u32.bin, else 2.
+    // Bytes per token: 2, 4, or 0, which selects 4 for file names *.u32 and *.u32.bin, otherwise 2.
     int bytes = 0;
-    // If set, every token of the file is checked against it.
+    // If not 0, open() throws FileError unless all ids are below this number.
     std::int64_t vocab_size = 0;
 };
 
-// An immutable token sequence. Copies share it. Ids are stored in 2 bytes if all fit, else in 4.
-// Can be read from several threads.
+// An immutable token sequence. Copies of the object share the memory. An id is stored in 2 bytes if
+// all ids fit, otherwise in 4 bytes. Several threads can read it.
 class Tokens {
   public:
     // Throws ValueError for ids that are negative or need more than 32 bits.
     explicit Tokens(std::span<const std::int64_t> ids);
     // Maps a file of raw little-endian integers without a header, such as nanoGPT's train.bin. Only
-    // accessed pages are read. Throws FileError if the file is missing, empty or not a whole number
-    // of tokens, or has an id >= vocab_size. The file must not be truncated while it is mapped
-    // (MappedFile).
+    // accessed pages are read. Throws FileError if the file is missing or empty, its size is not a
+    // multiple of the token size, or an id is >= vocab_size. The file must not be truncated while
+    // it is mapped (MappedFile).
     static Tokens open(const std::string& path, TokenFileOptions options = {});
-    // Writes such a file atomically. `bytes` is as in TokenFileOptions. Throws ValueError if an id
-    // does not fit.
+    // Writes a file that open() can read, atomically. `bytes` is as in TokenFileOptions. Throws
+    // ValueError if an id does not fit into that number of bytes.
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }
@@ -37,9 +37,9 @@ class Tokens {
         return bytes_ == 2 ? std::int64_t{as<std::uint16_t>()[i]}
                            : std::int64_t{as<std::uint32_t>()[i]};
     }
-    // Copies tokens [start, start + out.size()).
+    // Copies the tokens at positions [start, start + out.size()) to `out`.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
-    // Hints that these tokens will be copied soon.
+    // Starts to load the tokens at positions [start, start + n) into the cache.
     void prefetch(std::int64_t start, std::int64_t n) const;
     // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;
@@ -57,13 +57,13 @@ class Tokens {
     int bytes_ = 2;
 };
 
-// Returns the entropy of the token frequencies in nats: the loss of the best model that ignores
-// context, and thus an upper bound for a useful model. Returns 0 if there are no tokens.
+// Returns the entropy of the token frequencies in nats. It is the loss of the best model that
+// ignores the context; a useful model has a lower loss. Returns 0 if there are no tokens.
 double unigram_entropy(const Tokens& tokens);
 
-// A dataset of samples {"input_ids": [block], "labels": [block]}, i64; labels are the input shifted
-// by one token. Sample i starts at i * block: consecutive blocks, for evaluation. The remainder at
-// the end is dropped.
+// A dataset of consecutive blocks of tokens, for evaluation. A sample is {"input_ids": [block],
+// "labels": [block]} in i64; the labels are the input ids shifted by one token. Sample i starts at
+// token i * block. The incomplete block at the end is dropped.
 class BlockDataset : public Dataset {
   public:
     // Throws ValueError if there are fewer than block + 1 tokens.
@@ -82,8 +82,8 @@ class BlockDataset : public Dataset {
     std::int64_t block_;
 };
 
-// A dataset of blocks at uniformly random positions (nanoGPT's get_batch). The position of sample i
-// is a pure function of seed and i. Set size to the number of samples that the run uses (steps
+// A dataset of blocks at uniformly random positions, as in get_batch of nanoGPT. The position of
+// sample i depends only on the seed and i. Set `size` to the number of samples of the run (steps
 // times batch size) and read them in order; no shuffling is needed.
 class RandomBlockDataset : public BlockDataset {
   public:

@@ -10,8 +10,8 @@
 namespace axle::data {
 namespace {
 
-// One member of all samples. Its name in messages is for example "image.mask", "boxes[0]" or, at
-// the root, "".
+// The values of one member in all samples. Its name in error messages is for example "image.mask"
+// or "boxes[0]"; the name of a complete sample is "".
 using Column = std::vector<const Tree*>;
 
 std::string prefix(const std::string& name) { return name.empty() ? "" : name + ": "; }
@@ -26,7 +26,7 @@ bool is_plain(const Tensor& t) {
     return t.device().is_cpu() && t.is_contiguous() && !t.requires_grad();
 }
 
-// Copies the bytes directly where possible, because samples are usually many and small.
+// Stacks the tensors of a column. Copies bytes if possible, which is fast for many small samples.
 Tensor stack_column(const Column& column, const std::string& name) {
     const Tensor& first = column[0]->tensor();
     bool all_plain = true;
@@ -132,7 +132,7 @@ Tree collate_column(const Column& column, const std::string& name, int depth) {
             throw_error(name,
                         str("different kinds: ", *column[0], " and ", *column[i], sample_pair(i)));
     }
-    throw_error(name, "nothing to collate");
+    throw_error(name, "the batch has no samples");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Collating: combines samples into a batch.
+// collate(), which combines samples into a batch.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@ namespace axle::data {
 
 using Collate = std::function<Tree(std::span<const Tree> samples)>;
 
-// Combines samples as PyTorch's default_collate does. Tensors are stacked; numbers become a tensor
-// (f64; i64 if all are integers; bool if all are booleans); strings become a list; maps and lists
-// are collated member by member. All samples must have the same structure: different tensor shapes
-// throw ShapeError, other differences ValueError, with the key and the samples' positions in the
-// batch.
+// Combines samples into a batch as default_collate of PyTorch does. Tensors are stacked. Numbers
+// become a tensor, which is bool if all are booleans, i64 if all are integers, otherwise f64.
+// Strings become a list. Maps and lists are collated member by member. Throws ShapeError if tensor
+// shapes differ, and ValueError for all other differences in structure; the message contains the
+// key and the positions of the two samples in the batch.
 Tree collate(std::span<const Tree> samples);
 
 }  // namespace axle::data

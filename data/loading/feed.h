@@ -1,4 +1,5 @@
-// Feeds: the sources of a pass's batches. Used by code that prepares loaders, not by loops.
+// Feed and Dispatch, which produce the batches of a pass. Only code that prepares loaders uses
+// them.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,12 @@ struct Batch {
     // The last `repeated` samples were already visited in this pass; they only fill the batch.
     std::int64_t repeated = 0;
     bool last = false;  // the last batch of the pass
-    // Number of new samples in this step across all processes, or -1 if unknown.
+    // The number of new samples in this step over all processes, or -1 if it is unknown.
     std::int64_t real_samples = -1;
 };
 
-// The batches of one pass. Destroying it leaves the pass. Used on the loop's thread.
+// The source of the batches of one pass. The destructor ends the pass. Used on the thread of the
+// loop.
 class Feed {
   public:
     virtual ~Feed() = default;
@@ -33,7 +35,7 @@ class Feed {
 class Dispatch {
   public:
     virtual ~Dispatch() = default;
-    // Starts a pass of the loader's epoch, without its first `steps` steps.
+    // Starts a pass over the current epoch of the loader and skips its first `steps` steps.
     virtual std::unique_ptr<Feed> start(DataLoader& loader, std::int64_t steps) = 0;
 };
 

@@ -56,7 +56,7 @@ class ChainStream : public Stream {
     std::unique_ptr<Stream> stream_;
 };
 
-// A stream of one process's samples. In each round, every process gets `part` samples.
+// A stream of the samples of one process. In each round, every process gets `part` samples.
 class ShardStream : public RoundStream {
   public:
     ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,
@@ -79,7 +79,8 @@ class ShardStream : public RoundStream {
 
     std::int64_t read_round(std::vector<Tree>& round) override {
         const std::int64_t end = begin_ + part_;
-        std::int64_t seen = 0;  // samples of all processes that exist
+        std::int64_t seen =
+            0;  // number of samples that the skipped rounds contain, for all processes
         if (first_.empty()) {
             seen = read_samples(*all_, whole_, first_);
             round.assign(first_.begin() + std::min(begin_, seen),
@@ -100,11 +101,11 @@ class ShardStream : public RoundStream {
     }
 
     std::unique_ptr<Stream> all_;
-    std::int64_t part_;   // this process's samples in a round
-    std::int64_t begin_;  // samples before them in the round
-    std::int64_t whole_;  // samples of all processes in a round
+    std::int64_t part_;   // number of samples of a process in a round
+    std::int64_t begin_;  // position of the samples of this process in the round
+    std::int64_t whole_;  // number of samples of all processes in a round
     bool drop_last_;
-    std::vector<Tree> first_;  // the first round of all processes
+    std::vector<Tree> first_;  // the samples of all processes in the first round
 };
 
 }  // namespace
@@ -124,7 +125,7 @@ std::shared_ptr<const IterableDataset> IterableDataset::shard(std::int64_t num_s
 ShardedDataset::ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards)
     : shards_(std::move(shards)) {
     for (const auto& shard : shards_)
-        if (!shard) throw UsageError("ShardedDataset: a dataset is null");
+        if (!shard) throw UsageError("ShardedDataset: the datasets must not be null");
 }
 
 std::unique_ptr<Stream> ShardedDataset::stream(std::int64_t epoch) const {

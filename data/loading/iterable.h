@@ -1,4 +1,4 @@
-// Iterable datasets: samples in sequence, without access by index.
+// Iterable datasets: datasets whose samples are read in sequence and cannot be accessed by index.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace axle::data {
 
-// The samples of one pass. Not thread-safe.
+// An iterator over the samples of one pass. Not thread-safe.
 class Stream {
   public:
     virtual ~Stream() = default;
-    // Returns the next sample, or nullopt at the end and in every later call.
+    // Returns the next sample, or nullopt if there are no more samples.
     virtual std::optional<Tree> next() = 0;
-    // Skips n samples and returns how many existed. Override it if samples can be skipped without
-    // reading them.
+    // Skips n samples, or all that remain, and returns the number of skipped samples. Override it
+    // if samples can be skipped without reading them.
     virtual std::int64_t skip(std::int64_t n);
     // Returns whether the latest sample was already visited in this pass and only fills a batch.
     virtual bool repeated() const { return false; }
@@ -31,24 +31,25 @@ class Stream {
 class IterableDataset {
   public:
     virtual ~IterableDataset() = default;
-    // Returns the samples of an epoch, a pure function of the epoch; this makes resuming exact. The
-    // stream may refer to this dataset and does not outlive it.
+    // Returns a stream of the samples of an epoch. The samples must depend only on the epoch, so
+    // that runs can be resumed exactly. The stream may refer to this dataset and is destroyed
+    // before it.
     virtual std::unique_ptr<Stream> stream(std::int64_t epoch) const = 0;
-    // Returns the number of samples in a pass, if known.
+    // Returns the number of samples in a pass, or nullopt if it is unknown.
     virtual std::optional<std::int64_t> size() const { return std::nullopt; }
-    // Returns nullptr if the order is not random.
+    // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
-    // Returns the number of parts that can be read independently, such as files. If there is at
-    // least one per process, each process reads its own shards instead of the whole dataset.
+    // Returns the number of shards: parts that can be read independently, such as files. If there
+    // are at least as many shards as processes, each process reads only its own shards.
     virtual std::int64_t num_shards() const { return 1; }
-    // Returns the part of reader `index` of num_shards readers; num_shards must not exceed
-    // num_shards(). Together the readers get each sample once. Reads nothing yet.
+    // Returns the part of the dataset for reader `index` of `num_shards` readers, which together
+    // read each sample once. `num_shards` must not exceed num_shards(). Does not read samples.
     virtual std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                          std::int64_t index) const;
 };
 
-// A dataset defined by a function that starts an epoch and returns a function that returns the next
-// sample:
+// A dataset defined by a function. It is called with the epoch and returns a function that returns
+// the next sample, or nullopt at the end:
 //     data::from_generator([](std::int64_t epoch) {
 //         return [lines = open(epoch)]() mutable { return lines.next(); };
 //     });
@@ -71,13 +72,14 @@ inline GeneratorDataset from_generator(
     return GeneratorDataset(std::move(start), size);
 }
 
-// Concatenates datasets, each of which is a shard: reader i of n gets the datasets i, i + n, ...
+// A concatenation of datasets, each of which is a shard. Reader i of n gets the datasets i, i + n,
+// i + 2 n and so on:
 //     data::from_shards({lines_of("a.txt"), lines_of("b.txt")})
 class ShardedDataset : public IterableDataset {
   public:
     explicit ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards);
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
-    // Returns nullopt unless the sizes of all shards are known.
+    // Returns the sum of the sizes, or nullopt if the size of a dataset is unknown.
     std::optional<std::int64_t> size() const override;
     std::int64_t num_shards() const override { return static_cast<std::int64_t>(shards_.size()); }
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
@@ -91,14 +93,15 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
     return ShardedDataset(std::move(shards));
 }
 
-// accelerate.data_loader.IterableDatasetShard: the samples of one process. Samples are taken in
-// groups of batch_size (with split_batches) or batch_size * num_processes, and each process gets
-// its part of every group. An incomplete last group is filled with samples of the first group, or
-// dropped with drop_last. Every process reads all samples; it stores its part and the first group.
+// The samples of one process, as accelerate.data_loader.IterableDatasetShard. The samples are
+// divided into groups of batch_size samples with split_batches, otherwise of batch_size *
+// num_processes. Each process gets its part of every group. An incomplete last group is dropped
+// with drop_last, otherwise filled with samples of the first group. Every process reads all
+// samples, and stores its part and the first group.
 class IterableDatasetShard : public IterableDataset {
   public:
-    // Throws ValueError as check_shard() does. Ignores even_batches, because shards always have
-    // equal sizes.
+    // Throws ValueError if options are invalid (check_shard()). Ignores even_batches, because all
+    // processes get equally many samples.
     IterableDatasetShard(std::shared_ptr<const IterableDataset> whole, std::int64_t batch_size,
                          bool drop_last, ShardOptions options);
     // `whole` must outlive the shard.
@@ -110,7 +113,7 @@ class IterableDatasetShard : public IterableDataset {
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 
   private:
-    std::int64_t part() const;  // samples of one process
+    std::int64_t part() const;  // number of samples of one process in a group
 
     std::shared_ptr<const IterableDataset> whole_;
     std::int64_t batch_size_;

@@ -22,12 +22,15 @@ void check_options(const LoaderOptions& options) {
         throw ValueError(
             str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
     if (options.sampler && options.shuffle)
-        throw ValueError("DataLoader: sampler and shuffle exclude each other");
+        throw ValueError(
+            "DataLoader: shuffle cannot be combined with a sampler: shuffle the sampler's indices "
+            "instead");
     const bool grouped =
         options.batch_size != 1 || options.shuffle || options.sampler || options.drop_last;
     if (options.batch_sampler && grouped)
         throw ValueError(
-            "DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last");
+            "DataLoader: batch_sampler cannot be combined with batch_size, shuffle, sampler or "
+            "drop_last");
 }
 
 std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
@@ -116,7 +119,7 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOpt
     iterable_ = std::move(dataset);
 }
 
-DataLoader::~DataLoader() = default;
+DataLoader::~DataLoader() { set_hooks(nullptr); }
 
 // --- properties
 
@@ -193,7 +196,7 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
     running_ = true;
-    Iterator first(this);  // from now on, an exception ends the pass
+    Iterator first(this);  // if an exception is thrown below, the destructor ends the pass
     if (hooks_ != nullptr) hooks_->begin(*this);
     notify_on_failure([&] { has_steps_ = steps().value_or(0) > 0; });
     position_ = reachable_position();
@@ -248,7 +251,7 @@ bool DataLoader::advance() {
         return false;
     }
     const profiler::Scope scope("DataLoader.next", profiler::Category::data);
-    current_ = Batch();  // frees its memory for reuse by the next batch
+    current_ = Batch();  // frees the memory, so that the next batch can use it
     std::optional<Batch> next;
     notify_on_failure([&] { next = feed_->next(); });
     if (!next) {

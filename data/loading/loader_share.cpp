@@ -1,4 +1,5 @@
-// The DataLoader functions that choose the batches of a process, and save and load the position.
+// Functions of DataLoader that select the batches of a process, and that save and load the
+// position.
 #include "data/loading/loader.h"
 #include "data/loading/own_shards.h"
 #include "kernels/error.h"
@@ -50,7 +51,8 @@ bool DataLoader::fits_parts(std::int64_t parts) const {
            parts % processes() == 0 && total_batch_size() % parts == 0;
 }
 
-// A resumed pass keeps the setting with which it was started.
+// Returns whether all processes must have the same number of steps. A resumed pass keeps the
+// setting with which it began.
 bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
     return parts != processes() || !shard_ || shard_->even_batches;
 }
@@ -104,27 +106,28 @@ void DataLoader::load_state_dict(const Tree& state) {
                     ", this loader has ", *samples);
     if (position < 0 || saved_by < 1)
         throw_error("invalid position ", position, " with ", saved_by, " processes");
-    if (total == 0 && saved_by != processes()) {  // positions count batches of varying sizes
+    if (total == 0 &&
+        saved_by != processes()) {  // the position is a number of batches with varying sizes
         if (finished) position = 0;
         if (position > whole_->size() / saved_by)
-            throw_error("position ", position, " with ", saved_by,
-                        " processes is after the end of a pass of ", whole_->size(), " batches");
+            throw_error("position ", position, " with ", saved_by, " processes exceeds a pass of ",
+                        whole_->size(), " batches");
         const std::int64_t batches = position * saved_by;
         if (batches % processes() != 0)
-            throw_error("batches of varying size: ", processes(), " processes cannot resume after ",
-                        batches, " batches");
+            throw_error(
+                "the position must be a multiple of the number of processes if batch sizes vary: ",
+                batches, " batches, ", processes(), " processes");
         position = batches / processes();
     }
     const Tree* saved_parts = state.find("parts");
     const std::int64_t parts = saved_parts == nullptr ? 1 : saved_parts->integer();
     const bool fits = parts > 0 && fits_parts(parts);
     if (!fits && !finished && position != 0)
-        throw_error(processes(), " processes cannot resume in the middle of a pass that ", saved_by,
-                    " processes read from their own shards in ", parts, " parts");
+        throw_error("cannot resume within a pass over ", parts, " shards that ", saved_by,
+                    " processes began: this loader has ", processes(), " processes");
     const auto max_steps = fits ? steps(parts) : std::nullopt;
     if (max_steps && position > *max_steps)
-        throw_error("position ", position, " is after the end of a pass of ", *max_steps,
-                    " batches");
+        throw_error("position ", position, " exceeds a pass of ", *max_steps, " batches");
     finished = finished || (max_steps && position == *max_steps && position > 0);
     const Tree* seed = state.find("seed");
     if (const auto random = generator(); random && seed != nullptr)

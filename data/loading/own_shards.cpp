@@ -21,7 +21,7 @@ std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std
     }
 }
 
-// Reads the parts step by step. A round is a step.
+// Reads the samples of the parts. A round contains the samples of one step.
 class StepStream : public RoundStream {
   public:
     StepStream(std::vector<std::unique_ptr<Stream>> streams, const Parts& parts)
@@ -61,7 +61,7 @@ class StepStream : public RoundStream {
     std::vector<std::unique_ptr<Stream>> streams_;
     Parts parts_;
     std::int64_t step_rows_;
-    std::vector<Tree> first_;  // samples of the first step, not repeated
+    std::vector<Tree> first_;  // the samples of the first step, without repetitions
 };
 
 }  // namespace

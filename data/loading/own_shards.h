@@ -1,8 +1,8 @@
 // Private to data/loading/loader.cpp: passes in which each process reads its own shards.
 //
-// A pass is divided into parts, one for each process that began it. Each part contributes the same
-// number of rows to every step, as long as it has any. A process reads one part, or several
-// consecutive parts if the pass is resumed with fewer processes.
+// A pass is divided into as many parts as it had processes at its beginning. Each part contributes
+// the same number of rows to every step until it has no more rows. A process reads one part, or
+// several consecutive parts if the pass is resumed with fewer processes.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@
 namespace axle::data {
 
 struct Parts {
-    std::int64_t count = 1;              // parts in the whole pass
-    std::int64_t first = 0, number = 1;  // the parts that are read here
-    std::int64_t rows = 1;               // per part and step
+    std::int64_t count = 1;   // number of parts of the pass
+    std::int64_t first = 0;   // the first part that this process reads
+    std::int64_t number = 1;  // number of parts that this process reads
+    std::int64_t rows = 1;    // number of rows of a part in a step
     bool drop_last = false;
-    // Fills steps with the first rows if parts run out; with drop_last, uses only steps that are
-    // complete in all parts. If false, one part is read here and used unchanged.
+    // If true, a step in which parts have too few rows is filled with the first rows of the pass,
+    // or dropped if drop_last is true. If false, the process reads a single part without changes.
     bool even = true;
 };
 
-// Returns the number of steps of the parts read here, or nullopt if a size is unknown.
+// Returns the number of steps of the parts that this process reads, or nullopt if a size is
+// unknown.
 std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& parts);
 
-// The samples of the parts, step by step; new samples come before repeated ones.
+// A dataset of the samples of the parts, step by step. In each step, repeated samples come last.
 class OwnShards : public IterableDataset {
   public:
     OwnShards(const IterableDataset& whole, const Parts& parts);

@@ -78,7 +78,7 @@ void Prefetcher::work() {
         if (drawn || slot.error) {
             const std::int64_t number = drawn_++;
             if (draft.last || slot.error) drawn_all_ = true;
-            wake_workers_.notify_one();  // another worker can draw in the meantime
+            wake_workers_.notify_one();  // another worker can draw while this one makes the batch
             if (drawn) make(lock, std::move(draft), slot);
             slot.ready = true;
             slot_of(number) = std::move(slot);

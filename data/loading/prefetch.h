@@ -1,5 +1,4 @@
-// Private to data/loading/loader.cpp: worker threads that produce the batches of a pass ahead of
-// the loop.
+// Private to data/loading/loader.cpp: worker threads that produce the batches of a pass in advance.
 #pragma once
 
 #include <condition_variable>
@@ -20,41 +19,41 @@ namespace axle::data {
 // The input from which one batch is made.
 struct BatchDraft {
     std::int64_t number = 0;         // position of the batch in the pass
-    std::vector<Tree> samples = {};  // only for iterable datasets
+    std::vector<Tree> samples = {};  // the samples; only used for iterable datasets
     std::int64_t repeated = 0;       // the last `repeated` samples only fill the batch
     bool last = false;
 };
 
-// Produces the batches of a pass in two steps: drafts are drawn one at a time, and batches are made
-// from them concurrently.
+// Produces the batches of a pass in two steps. Drafts are drawn by one thread at a time; batches
+// are made from drafts by several threads concurrently.
 class BatchSource {
   public:
     virtual ~BatchSource() = default;
-    // Called by one thread at a time. Returns false after the last draft.
+    // Draws the next draft. Returns false after the last one. Called by one thread at a time.
     virtual bool draw(BatchDraft& draft) = 0;
     virtual Batch make(BatchDraft draft) const = 0;
 };
 
-// A pool of worker threads. Threads are started by the first pass and kept until destruction. All
-// functions must be called by one thread, the loop's.
+// A pool of worker threads. The first pass starts the threads, and the destructor ends them. Only
+// the thread of the loop may call the functions.
 //
-// Each worker draws the next draft, makes the batch and stores it in a slot of a ring, which bounds
-// the number of batches in memory. next() takes the slots in order, so the result does not
-// depend on the number or speed of the workers.
+// Each worker repeatedly draws a draft, makes the batch and stores it in a slot of a ring buffer,
+// which limits the number of batches in memory. next() reads the slots in order, so the sequence of
+// batches does not depend on the number or speed of the workers.
 class Prefetcher {
   public:
-    // At most `capacity` batches are ready or in progress.
+    // `capacity` is the maximum number of batches that are ready or being made.
     Prefetcher(int workers, std::size_t capacity);
     ~Prefetcher();
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // stop() must have been called after the previous start.
+    // Starts a pass. stop() must have been called after the previous pass.
     void start(std::shared_ptr<BatchSource> source);
-    // Returns the next batch, or nullopt after the last one. Rethrows what drawing or making it
-    // threw.
+    // Returns the next batch, or nullopt after the last one. Rethrows the exception if drawing or
+    // making the batch has thrown one.
     std::optional<Batch> next();
-    // Ends the pass. When it returns, no worker accesses the source.
+    // Ends the pass. After it has returned, no worker accesses the source.
     void stop() noexcept;
 
   private:
@@ -66,7 +65,8 @@ class Prefetcher {
 
     void start_threads();
     void work();
-    // Both functions are called and return with the lock held, and release it in between.
+    // The caller of draw() and make() must hold the lock. Both functions release it while they call
+    // the source, and hold it again when they return.
     bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
     void make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot);
     Slot& slot_of(std::int64_t batch) {
@@ -84,11 +84,11 @@ class Prefetcher {
     std::condition_variable wake_workers_, wake_loop_;
     std::shared_ptr<BatchSource> source_;
     std::vector<Slot> ring_;
-    std::int64_t taken_ = 0;  // number of batches that the loop got since start()
+    std::int64_t taken_ = 0;  // number of batches that next() has returned since start()
     std::int64_t drawn_ = 0;
     bool drawn_all_ = false;
-    bool drawing_ = false;  // a worker is in draw()
-    int busy_ = 0;          // workers that use the source
+    bool drawing_ = false;  // whether a worker is in draw()
+    int busy_ = 0;          // number of workers that use the source
     bool quit_ = false;
 };
 

@@ -19,7 +19,7 @@ std::int64_t RoundStream::skip(std::int64_t n) {
     return skipped;
 }
 
-// Reads the next round. Returns false at the end.
+// Reads the next round. Returns false at the end of the stream.
 bool RoundStream::read() {
     round_.clear();
     yielded_ = real_ = 0;
@@ -27,7 +27,7 @@ bool RoundStream::read() {
     return !round_.empty();
 }
 
-// Skips at most n samples of the current round.
+// Skips n samples of the current round, or all that remain, and returns their number.
 std::int64_t RoundStream::skip_buffered(std::int64_t n) {
     const std::int64_t passed = std::min(n, std::ssize(round_) - yielded_);
     yielded_ += passed;

@@ -1,4 +1,4 @@
-// Private to data/loading/: the base class of streams that read their samples in rounds.
+// Private to data/loading/: the base class of streams that read their samples in rounds (groups).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace axle::data {
 
-// Yields the samples of one round after another, and keeps one round in memory. Derived classes
-// define what a round contains.
+// A stream that reads one round of samples at a time and returns them one by one. Derived classes
+// define the samples of a round.
 class RoundStream : public Stream {
   public:
     std::optional<Tree> next() override;
@@ -22,12 +22,15 @@ class RoundStream : public Stream {
     // `size` is the number of samples in a round, except for an incomplete last round.
     explicit RoundStream(std::int64_t size) : size_(size) {}
 
-    // Reads the next round into `round`, which is empty. Adds no samples at the end. Returns the
-    // number of samples before the repeated ones.
+    // Appends the samples of the next round to `round`, which is empty; appends nothing at the end
+    // of the stream. Returns the number of samples that are not repeated; repeated samples come
+    // last.
     virtual std::int64_t read_round(std::vector<Tree>& round) = 0;
-    // Skips at most `rounds` rounds and returns the number of samples in them.
+    // Skips `rounds` rounds, or all that remain, and returns the number of samples in the skipped
+    // rounds.
     virtual std::int64_t skip_rounds(std::int64_t rounds) = 0;
-    // Returns whether the next round cannot be skipped, because its samples may be repeated later.
+    // Returns whether the next round must be read even if it is skipped, because its samples may be
+    // repeated later.
     virtual bool must_read() const = 0;
 
   private:
@@ -40,7 +43,7 @@ class RoundStream : public Stream {
     std::int64_t yielded_ = 0;  // number of samples in round_ that were returned or skipped
 };
 
-// Appends the next n samples of `from` to `to`. Returns how many existed.
+// Appends the next n samples of `from`, or all that remain, to `to`. Returns their number.
 std::int64_t read_samples(Stream& from, std::int64_t n, std::vector<Tree>& to);
 
 }  // namespace axle::data

@@ -13,7 +13,8 @@ using Indices = std::vector<std::int64_t>;
 
 std::int64_t length(const Indices& indices) { return static_cast<std::int64_t>(indices.size()); }
 
-// Appends `count` samples of the endless repetition of `all`, from position `first` on.
+// Appends `count` elements of `all`, starting at position `first`. After the last element,
+// continues with the first one.
 void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i)
         to.push_back(all[static_cast<std::size_t>((first + i) % length(all))]);
@@ -26,7 +27,9 @@ void check_shard(const char* who, const ShardOptions& options, std::int64_t batc
     if (processes < 1 || index < 0 || index >= processes)
         throw ValueError(str(who, ": invalid process index ", index, " of ", processes));
     if (!split) return;
-    if (batch_size < 1) throw ValueError(str(who, ": split_batches needs a fixed batch size"));
+    if (batch_size < 1)
+        throw ValueError(
+            str(who, ": split_batches needs a fixed batch size, but the batch sampler has none"));
     if (batch_size % processes != 0)
         throw ValueError(
             str(who,
@@ -86,7 +89,7 @@ BatchOrder BatchSamplerShard::round_robin_order(std::int64_t epoch) const {
             drop_last = whole_->drop_last(), options = options_](std::int64_t number) {
         const std::int64_t batch_index = number * options.num_processes + options.process_index;
         if (drop_last || !options.even_batches) return at(batch_index);
-        if (full == 0) {  // samples cannot be counted, so whole batches are repeated
+        if (full == 0) {  // the batch size varies, so complete batches are repeated
             if (batch_index < batches) return at(batch_index);
             BatchIndices repeated_batch = at((batch_index - batches) % batches);
             repeated_batch.repeated = length(repeated_batch.samples);
@@ -94,8 +97,8 @@ BatchOrder BatchSamplerShard::round_robin_order(std::int64_t epoch) const {
         }
         BatchIndices batch = batch_index < batches ? at(batch_index) : BatchIndices();
         if (length(batch.samples) == full) return batch;
-        // Takes the samples that are missing from the short batch and from the batches after it, in
-        // the order of the processes.
+        // Fills the short batch, and then the missing batches of the following processes, with
+        // samples from the beginning of the pass.
         const std::int64_t last = length(at(batches - 1).samples);
         const std::int64_t missing_before =
             batch_index < batches ? 0 : (batch_index - batches) * full + (full - last);

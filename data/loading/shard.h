@@ -1,4 +1,4 @@
-// The share of one process of a batch sampler's batches.
+// BatchSamplerShard: the batches of a batch sampler for one process.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@ namespace axle::data {
 
 struct ShardOptions {
     std::int64_t num_processes = 1, process_index = 0;
-    // Splits each batch of the sampler between the processes. If false, each process takes every
-    // num_processes-th batch.
+    // If true, each batch of the sampler is split between the processes. If false, each process
+    // gets every num_processes-th batch.
     bool split_batches = false;
-    // Gives all processes the same number of full batches: missing samples are taken from the
-    // beginning of the pass. A sampler without a fixed batch size is filled with whole batches.
+    // If true, all processes get the same number of full batches; samples from the beginning of the
+    // pass are repeated to fill them. If the batch size varies, complete batches are repeated.
     bool even_batches = true;
 };
 
-// Throws ValueError, starting with `who`, if the process index is out of range, or if split_batches
-// is set and the batch size varies (0) or is not divisible by the number of processes.
+// Throws ValueError if the process index is out of range. With split_batches, also throws it unless
+// the batch size is a multiple of the number of processes; a batch size of 0 means that it varies.
+// Messages begin with `who`.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// Equivalent to accelerate.data_loader.BatchSamplerShard. If the sampler has drop_last, a last
-// round that is incomplete for any process is dropped for all.
+// The batches of one process, as accelerate.data_loader.BatchSamplerShard. If the sampler has
+// drop_last, the last round is dropped for all processes if it is incomplete for one of them.
 class BatchSamplerShard : public BatchSampler {
   public:
-    // Throws ValueError as check_shard() does.
+    // Throws ValueError if options are invalid (check_shard()).
     BatchSamplerShard(std::shared_ptr<const BatchSampler> whole, ShardOptions options);
 
     // Returns the number of batches of this process.
@@ -36,7 +37,7 @@ class BatchSamplerShard : public BatchSampler {
     // Returns the batch size of this process.
     std::int64_t batch_size() const override;
     bool drop_last() const override { return whole_->drop_last(); }
-    // Returns the number of samples of all processes.
+    // Returns the number of samples of all processes, or nullopt if unknown.
     std::optional<std::int64_t> num_samples() const override { return whole_->num_samples(); }
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 

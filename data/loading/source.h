@@ -15,17 +15,17 @@
 
 namespace axle::data {
 
-// Collates samples and pins batches.
+// Makes batches from samples, and copies batches to page-locked memory.
 struct BatchMaker {
     Collate collate_fn;
     bool pin_memory = false;
 
-    // Returns the batch of the samples, which are moved from.
+    // Returns the batch of the samples. The samples are moved and must not be used afterwards.
     Tree batch_of(std::vector<Tree>& samples) const;
     Tree pinned(Tree batch) const;
 };
 
-// A source of the batches [first, end) of an order. `dataset` must outlive the pass.
+// A source of the batches first to end - 1 of a batch order. `dataset` must outlive the pass.
 class OrderedSource : public BatchSource {
   public:
     OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,
@@ -40,7 +40,8 @@ class OrderedSource : public BatchSource {
     std::int64_t next_, end_;
 };
 
-// A source that groups a stream into batches of batch_size, without the first `first` batches.
+// A source that groups a stream into batches of batch_size samples and skips the first `first`
+// batches.
 class StreamSource : public BatchSource {
   public:
     StreamSource(std::shared_ptr<const IterableDataset> dataset, std::int64_t epoch,
@@ -51,7 +52,7 @@ class StreamSource : public BatchSource {
 
   private:
     void open();
-    BatchDraft read();  // returns no samples at the end
+    BatchDraft read();  // the result has no samples at the end of the stream
     void look_ahead() noexcept;
 
     std::shared_ptr<const IterableDataset> dataset_;
@@ -60,9 +61,9 @@ class StreamSource : public BatchSource {
     bool drop_last_;
     BatchMaker batch_maker_;
     std::int64_t next_;
-    // The next draft, read ahead to find out which batch is the last.
+    // The next draft. It is read in advance, because the last batch must be marked as such.
     BatchDraft ahead_;
-    std::exception_ptr error_;  // thrown while reading ahead; reported after the batch before it
+    std::exception_ptr error_;  // thrown while ahead_ was read; rethrown after the previous batch
 };
 
 }  // namespace axle::data

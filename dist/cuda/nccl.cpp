@@ -1,4 +1,4 @@
-// The NCCL engine: communicators with a stream each, and a watchdog thread.
+// The NCCL engine: each communicator has its own stream, and one thread polls for errors.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchInterval{100};
-constexpr int kPriority = -1;  // communication takes precedence, because other ranks wait for it
+constexpr int kPriority = -1;  // a higher priority than computation, because other ranks wait
 
 ncclDataType_t type_of(DType t) {
     switch (t) {
@@ -47,7 +47,7 @@ ncclDataType_t type_of(DType t) {
         case DType::u32:
             return ncclUint32;
         case DType::u8:
-        case DType::boolean:  // stored as 0 and 1, so max is any and min is all
+        case DType::boolean:  // values are 0 and 1, so max is any and min is all
             return ncclUint8;
         default:
             throw DTypeError(str("NCCL: the dtype is not supported: ", t));
@@ -76,7 +76,7 @@ std::size_t bytes_of(const Tensor& x) {
 
 bool holds_something(const Tensor& x) { return x.defined() && x.numel() > 0; }
 
-// The engine's error, shared with pending works that outlive the engine.
+// The error of the engine. Shared with pending works, which can outlive the engine.
 class EngineError {
   public:
     void fail(const std::string& text) {
@@ -254,7 +254,7 @@ class NcclEngine final : public DeviceEngine {
         return std::vector<std::int64_t>(static_cast<std::size_t>(size_), part.numel());
     }
 
-    // Calls call(rank, part, bytes) for the non-empty parts of x. Returns the first error.
+    // Calls call(rank, part, bytes) for each part of x that is not empty. Returns the first error.
     template <class Call>
     static ncclResult_t each_part(const Tensor& x, std::span<const std::int64_t> counts,
                                   Call call) {
@@ -306,7 +306,7 @@ class NcclEngine final : public DeviceEngine {
     }
 
     // Returns the channel for messages from one rank to another. Each direction has its own
-    // channel, so that two ranks that both send first do not wait for each other.
+    // channel; otherwise two ranks that send to each other at the same time would wait forever.
     Channel& channel(int from, int to) {
         Channel* found = nullptr;
         bool made = false;
@@ -340,7 +340,7 @@ class NcclEngine final : public DeviceEngine {
             try {
                 if (!control_.failure())
                     control_.report(str("rank ", control_.rank(), ": ", error));
-            } catch (const Error&) {  // reported already
+            } catch (const Error&) {  // the error was reported already
             }
             abort();
             return;

@@ -112,7 +112,7 @@ NcclComm::~NcclComm() {
         check(nccl()->finalize(comm_), "ncclCommFinalize", comm_);
         wait_until_settled(kFinalizeTimeout);
         nccl()->destroy(std::exchange(comm_, nullptr));
-    } catch (const std::exception&) {  // the pending work is abandoned
+    } catch (const std::exception&) {  // the pending work has not finished
         abort();
     }
 }

@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// NCCL identifies GPUs by their bus id: parts of one GPU (MIG) count as the same.
+// Describes the GPU of this process. NCCL identifies a GPU by its bus id, so MIG partitions of one
+// GPU are treated as the same GPU.
 DeviceDescription describe_device(int device) {
     DeviceDescription device_description;
     device_description.machine = machine_id();

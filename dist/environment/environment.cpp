@@ -38,7 +38,7 @@ class Reader {
         return value;
     }
 
-    // Returns a number that is required because the variable `beside` is set.
+    // Returns the value of a variable that must be set because the variable `beside` is set.
     std::int64_t needed(const char* name, const char* beside, std::int64_t low,
                         std::int64_t high) const {
         const auto value = number(name, low, high);
@@ -69,8 +69,8 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// Without a local rank, all processes are assumed to be on this machine if the master is local, and
-// otherwise only one.
+// Reads the local rank. If it is not set, assumes that all processes are on this machine if
+// MASTER_ADDR is a local address, and otherwise that each machine has one process.
 void read_local_rank(const Reader& reader, const Names& names, Environment& e) {
     if (!reader.has(names.local_rank) && !reader.has(names.local_size)) {
         const auto master = reader.find("MASTER_ADDR");
@@ -88,7 +88,8 @@ void read_ranks(const Reader& reader, const Names& names, Environment& e) {
     e.world_size = as_int(reader.needed(names.size, names.rank, 1, kMaxProcesses));
     e.rank = as_int(reader.needed(names.rank, names.size, 0, e.world_size - 1));
     read_local_rank(reader, names, e);
-    e.node_rank = e.rank / e.local_world_size;  // assumes the same number on all machines
+    // Assumes the same number of processes on all machines.
+    e.node_rank = e.rank / e.local_world_size;
 }
 
 void read_by_hand(const Reader& reader, Environment& e) {
@@ -106,8 +107,8 @@ void read_by_hand(const Reader& reader, Environment& e) {
         e.restart_count = as_int(reader.number(name, 0, kMaxCount).value_or(e.restart_count));
 }
 
-// Returns the number of tasks on machine `node`. "2(x3),1" means two on each of three machines and
-// one on the fourth.
+// Returns the number of tasks on machine `node`, counting from 0. The text "2(x3),1" means two
+// tasks on each of three machines and one task on the fourth.
 std::optional<int> tasks_of_node(std::string_view text, std::int64_t node) {
     while (!text.empty()) {
         int tasks = 0, machines = 1;
@@ -135,15 +136,16 @@ std::optional<std::string> first_of(const Reader& reader,
     return {};
 }
 
-// Returns whether srun has started this process. Batch scripts and interactive shells are steps
-// too, and have the highest step numbers.
+// Returns whether srun has started this process. Batch scripts and interactive shells are SLURM
+// steps too, but their step numbers are at least kInteractive.
 bool is_step_of_srun(const Reader& reader) {
     constexpr std::int64_t kInteractive = 4294967290;
     const auto step = reader.number("SLURM_STEP_ID", 0, UINT32_MAX);
     return step && *step < kInteractive;
 }
 
-// Reads SLURM's variables. Variables of the job step take precedence over variables of the job.
+// Reads the variables of SLURM. Variables of the job step take precedence over variables of the
+// job.
 void read_slurm(const Reader& reader, Environment& e) {
     e.launcher = "slurm";
     const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";

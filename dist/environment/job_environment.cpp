@@ -71,7 +71,7 @@ std::map<std::string, std::string> environment_of(const JobNode& place, int loca
         {"MASTER_PORT", std::to_string(place.master_port)},
         {"AXLE_JOB_TOKEN", place.token},
         {"TORCHELASTIC_RUN_ID", "axle"},
-        // Rank 0 serves the store, not the launcher.
+        // The store runs on rank 0, not in the launcher.
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
     };
     const std::string threads = threads_for(place);
@@ -111,9 +111,8 @@ ReservedPort::ReservedPort(int port) {
         constexpr int kYes = 1;
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof kYes);
     };
-    // SO_REUSEADDR is set only after the first bind: two sockets that both set it before they bind
-    // could bind the same port. The second bind succeeds if only closed connections (TIME_WAIT)
-    // prevented the first.
+    // The first bind runs without SO_REUSEADDR, with which two sockets could bind the same port. If
+    // it fails because of closed connections (TIME_WAIT) only, the second bind succeeds.
     bool bound = bind();
     let_others_listen();
     bound = bound || bind();

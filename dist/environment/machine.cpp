@@ -30,7 +30,7 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-// Returns the NUMA node of a CPU, to which the CPU's folder has a link.
+// Returns the NUMA node of a CPU. The CPU's folder in /sys has a link to the node.
 int node_of(const std::string& folder) {
     constexpr int kMaxNodes = 1024;
     std::error_code ignored;
@@ -43,7 +43,7 @@ int node_of(const std::string& folder) {
 
 }  // namespace
 
-// Groups CPUs by their siblings, because all threads of a core list the same siblings.
+// Groups CPUs by their list of siblings, which is the same for all threads of a core.
 std::vector<std::vector<int>> physical_cores() {
     struct Core {
         int node;
@@ -57,7 +57,8 @@ std::vector<std::vector<int>> physical_cores() {
         if (!std::getline(file, siblings)) siblings = str("cpu ", cpu);
         cores.try_emplace(siblings, Core{node_of(folder), {}}).first->second.cpus.push_back(cpu);
     }
-    std::map<std::pair<int, int>, std::vector<int>> ordered;  // by node and first CPU
+    // The CPUs of each core, by NUMA node and first CPU.
+    std::map<std::pair<int, int>, std::vector<int>> ordered;
     for (auto& [siblings, core] : cores) ordered[{core.node, core.cpus[0]}] = std::move(core.cpus);
     std::vector<std::vector<int>> all;
     all.reserve(ordered.size());

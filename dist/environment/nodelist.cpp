@@ -34,8 +34,8 @@ class Nodelist {
         throw ValueError(str("expand_nodelist: ", what, ": ", in_quotes(list_)));
     }
 
-    // Returns the index of the comma after the item that begins at `begin`, or the size. Commas in
-    // brackets belong to the item.
+    // Returns the index of the comma after the item that begins at `begin`, or the text's size if
+    // there is none. Commas in brackets do not end an item.
     std::size_t end_of_item(std::string_view text, std::size_t begin) const {
         bool inside = false;
         for (std::size_t i = begin; i < text.size(); ++i) {
@@ -48,7 +48,7 @@ class Nodelist {
         return text.size();
     }
 
-    // Adds the hosts of `before` (expanded already) followed by `rest` (not expanded).
+    // Adds all hosts whose names are `before` followed by an expansion of `rest`.
     void add(const std::string& before, std::string_view rest) {
         const std::size_t open = rest.find('[');
         std::string name = before + std::string(rest.substr(0, open));
@@ -68,8 +68,8 @@ class Nodelist {
         }
     }
 
-    // Adds the hosts of a range, which is "7" or "01-03". Numbers are padded to the width of the
-    // first.
+    // Adds the hosts of a range such as "7" or "01-03". Numbers are padded with zeros to the width
+    // of the first number.
     void add_range(const std::string& before, std::string_view range, std::string_view rest) {
         const std::size_t dash = range.find('-');
         const std::string_view first = range.substr(0, dash);

@@ -35,7 +35,7 @@ struct GlooMesh {
     std::shared_ptr<transport::Context> context;
     std::mutex mutex;
     bool aborted = false;
-    std::set<GlooMessage*> messages;  // in progress
+    std::set<GlooMessage*> messages;  // messages in progress
 };
 
 namespace {
@@ -46,7 +46,7 @@ void say(GlooError* error, const char* text) noexcept {
     error->text[length] = '\0';
 }
 
-// Returns f(), or `failed` after an exception, whose text it writes to the error.
+// Returns f(). If f throws, writes the text of the exception to `error` and returns `failed`.
 template <class F, class R = std::invoke_result_t<F>>
 R guarded(GlooError* error, R failed, F&& f) noexcept {
     try {
@@ -59,9 +59,9 @@ R guarded(GlooError* error, R failed, F&& f) noexcept {
     return failed;
 }
 
-// Gives Gloo's thread a scheduling policy without wakeup preemption (it inherits the policy of this
-// thread). Otherwise it would preempt a thread that holds the lock of a pair, in the call that
-// wakes it, and then poll that lock for the rest of its time slice.
+// Creates Gloo's thread with the scheduling policy SCHED_BATCH, which it inherits from this thread.
+// With the default policy, it could preempt a thread that has locked a pair of connections and has
+// just woken it, and would then poll this lock for the rest of its time slice.
 std::shared_ptr<transport::Device> make_device(const char* address) {
     int policy = 0;
     sched_param parameters{};
@@ -80,7 +80,8 @@ GlooMesh* open(int rank, int size, const char* address, std::int64_t connect_ms,
         const auto device = make_device(address);
         auto mesh = std::make_unique<GlooMesh>();
         mesh->context = device->createContext(rank, size);
-        // A pair waits for its connection for five times its timeout.
+        // Gloo waits for a connection for five times the timeout, so the timeout is divided by
+        // five.
         mesh->context->setTimeout(milliseconds(std::max<std::int64_t>(1, connect_ms / 5)));
         for (int peer = 0; peer < size; ++peer)
             if (peer != rank) mesh->context->createPair(peer);
@@ -157,9 +158,9 @@ bool wait(GlooMessage* message, std::int64_t timeout_ms, GlooError* error) {
     });
 }
 
-// When a wait fails, Gloo notifies all pairs of the context; each closes its connection and wakes
-// its waiting threads. Gloo does not notify messages that have been transferred in part, so they
-// are woken here.
+// Aborts all messages. When a wait fails, Gloo closes the connections of all pairs of the context
+// and wakes the threads that wait for them. It does not wake threads that wait for messages which
+// have been transferred in part, so this function wakes them.
 void abort(GlooMesh* mesh) {
     {
         const std::lock_guard lock(mesh->mutex);

@@ -20,21 +20,22 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// Up to this total size received from the other ranks, every rank receives all inputs and reduces
-// them itself: one step instead of two.
+// The number of bytes from the other ranks up to which every rank receives all inputs and reduces
+// them itself, in one step instead of two.
 constexpr Bytes kMaxReducedByAll = 128 << 10;
-// Size of the parts of a larger reduction that are in flight to each rank: while one part is
-// reduced, the next is transferred.
+// The size in bytes of the parts into which a larger reduction is divided for each rank. While one
+// part is reduced, the next part is transferred.
 constexpr Bytes kPart = 512 << 10;
-// A larger broadcast is scattered over the ranks, which then exchange their parts, so that the root
-// sends it only once.
+// The size in bytes up to which the root sends a broadcast to each rank. A larger broadcast is
+// scattered over the ranks, which then exchange their parts, so that the root sends the data only
+// once.
 constexpr Bytes kBroadcastWhole = 64 << 10;
 
 // Slots of internal messages, and the first slot for user messages.
 enum Slot : std::uint64_t { kData = 1, kResult = 2, kUser = std::uint64_t{1} << 32 };
 
-// A set of messages in flight. All must end before their memory is reused; after an exception, the
-// destructors of the messages ensure this.
+// A set of messages in progress. All messages must end before their memory is reused; after an
+// exception, the destructors of the messages ensure this.
 class MessageSet {
   public:
     explicit MessageSet(Transport& transport) : transport_(transport) {}
@@ -80,8 +81,8 @@ class Collectives final : public HostEngine {
     void abort() noexcept override { transport_->abort(); }
 
   private:
-    // Calls f with each other rank, starting with the next one, so that not all ranks start with
-    // the same peer.
+    // Calls f with each of the other ranks, starting with rank + 1, so that each rank starts with a
+    // different peer.
     template <class F>
     void for_other_ranks(F&& f) const {
         for (int i = 1; i < size_; ++i) f((rank_ + i) % size_);
@@ -95,10 +96,11 @@ class Collectives final : public HostEngine {
     std::unique_ptr<Transport> transport_;
     const int rank_, size_;
     kernels::Cpu cpu_;
-    std::array<std::vector<std::byte>, 3> staging_;  // reused as scratch memory
+    std::array<std::vector<std::byte>, 3> staging_;  // scratch memory that is kept between calls
 };
 
-// Returns the boundaries of `parts` nearly equal parts: part i is [begins[i], begins[i + 1]).
+// Divides `whole` elements into parts whose sizes differ by at most 1. Returns their boundaries:
+// part i is [begins[i], begins[i + 1]).
 std::vector<std::int64_t> even_parts(std::int64_t whole, int parts) {
     std::vector<std::int64_t> begins;
     const std::int64_t least = whole / parts, rest = whole % parts;
@@ -123,8 +125,8 @@ std::byte* Collectives::staging(std::size_t which, Bytes bytes) {
     return memory.data();
 }
 
-// Reduces this rank's data with `staged`, which holds the data of the other ranks, consecutive in
-// rank order.
+// Reduces this rank's data, `own`, and the data of the other ranks, which is consecutive in
+// `staged` in rank order. Writes the result to `out`.
 void Collectives::reduce_staged(std::byte* out, const std::byte* own, const std::byte* staged,
                                 std::int64_t numel, DType dtype, ReduceOp op) {
     std::vector<const void*> runs;
@@ -160,9 +162,10 @@ void Collectives::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype
     reduce_staged(data, data, staged, numel, dtype, op);
 }
 
-// Each segment is divided among the ranks: a rank receives its part from all ranks and sends the
-// sum back. Three segments are in flight, in different steps. A rank receives a result into the
-// memory from which it sent that part: the result cannot arrive before the part has.
+// Reduces segments of the data. In each segment, a rank receives one part from all ranks and sends
+// the reduction back. Three segments are processed at the same time, in different steps. A result
+// can be received into the memory of the part that was sent, because it can't arrive before this
+// part has been received.
 void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype);
     const std::int64_t segment = kPart / width * size_;

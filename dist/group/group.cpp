@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the destructor of a group waits for running collectives.
+// The time that the destructor of a group waits for running collectives.
 constexpr milliseconds kDrainTimeout{5000};
 
 constexpr Queues::Key kCollectives{-1, -1, false};
@@ -70,14 +70,15 @@ ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vect
       rank(rank_),
       backend(global_ranks.size() > 1 ? "gloo" : "none") {}
 
-// Running collectives may never complete, for example if an exception ends only this process.
+// Waits for running collectives only for a limited time, because they may never complete, for
+// example if an exception ends only this process.
 ProcessGroup::Impl::~Impl() {
     if (job == nullptr || alone()) return;
     if (!queues_.drained(std::min(kDrainTimeout, job->timeout()))) {
         try {
             job->control().report(str("rank ", job->control().rank(),
                                       " left a process group with running collectives"));
-        } catch (const Error&) {  // the other ranks have received another failure
+        } catch (const Error&) {  // the job has failed already
         }
     }
     queues_.stop();
@@ -100,8 +101,8 @@ HostEngine& ProcessGroup::Impl::engine() {
     return *engine_;
 }
 
-// Runs `run` and returns its error, or null. If an engine fails, looks up the cause of the failure
-// and reports it, so that no rank waits for this one.
+// Calls `run` and returns its error, or null. If an engine fails, finds the cause of the failure
+// and reports it, so that the other ranks do not wait for this rank.
 std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
                                                const std::function<void()>& run) {
     Control& control = job->control();
@@ -116,7 +117,7 @@ std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
         error = std::current_exception();
         try {
             if (!control.failure()) control.report(str("rank ", control.rank(), ": ", e.what()));
-        } catch (const Error&) {  // reported already
+        } catch (const Error&) {  // the error was reported already
         }
     }
     return error;

@@ -1,4 +1,4 @@
-// ProcessGroup::Impl: collectives on GPU tensors with a GPU engine.
+// Implements ProcessGroup::Impl for collectives on GPU tensors with a GPU engine.
 #include <utility>
 
 #include "core/graph.h"
@@ -53,8 +53,9 @@ DeviceEngine& ProcessGroup::Impl::device_engine() {
     return *device_engine_;
 }
 
-// The agreement is checked in the background, unless the engine requires it first. If the calls
-// turn out to differ, the resulting failure aborts the collective.
+// Queues a collective on the GPU. The agreement is checked by a background thread, unless the
+// engine requires it before the call. If the calls of the ranks differ, the failure aborts the
+// collective.
 Work ProcessGroup::Impl::start_on_gpu(
     CollectiveCall call, const std::function<DeviceEngine::Started(DeviceEngine&)>& queue,
     std::function<void()> finish) {

@@ -23,7 +23,7 @@ void check_from(const OperationCall& call, int from, int size) {
     check_rank(call.op, "from", from, size);
 }
 
-// Returns the shape of a row, or nullopt for 0-d tensors.
+// Returns the shape without its first dimension, or nullopt for a scalar.
 std::optional<Shape> row_shape(const Shape& shape) {
     if (shape.size() == 0) return std::nullopt;
     return without_first_dimension(shape);
@@ -31,7 +31,7 @@ std::optional<Shape> row_shape(const Shape& shape) {
 
 // --- objects
 
-// Combines the objects of all ranks at one place.
+// Combines the objects that the ranks have at the same place in their trees.
 Tree combine_objects(const std::vector<const Tree*>& objects, const std::string& place) {
     const Tree& first = *objects[0];
     const auto container = [](const Tree& t) { return t.is_list() || t.is_map(); };
@@ -194,7 +194,7 @@ Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction, double s
     if (reduction == Reduction::none) return tree;
     std::vector<Tree> results;
     std::vector<std::vector<Tensor>>
-        runs;  // grouped by dtype and device, in the same order on all ranks
+        runs;  // columns by dtype and device, in the same order on all ranks
     const auto add = [&](const Tensor& t, const std::string& place) {
         check_reduction(t.dtype(), place, reduction, scale);
         const Tensor copy = t.detach().clone();

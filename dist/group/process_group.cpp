@@ -52,7 +52,7 @@ void check_backend(const std::string& backend) {
 #endif
 }
 
-// Returns the GPU of this process: the one with its local rank, modulo the visible GPUs.
+// Returns the index of this process's GPU: the local rank modulo the number of visible GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
     if (backend == "gloo") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());
@@ -153,7 +153,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host, uses all_reduce: the root's link would carry as much data with a true reduce.
+// On the host, all_reduce is used, because the root would receive the same amount of data in a
+// reduction to the root.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

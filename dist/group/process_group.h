@@ -135,15 +135,15 @@ class ProcessGroup {
     // reason. The next collective, or the reason "", cancels this.
     void set_missing_reason(const std::string& why);
 
-    // --- values that a Tree can hold, of any size on each rank; tensors arrive on the CPU
+    // --- collectives on Trees, which may differ between ranks; received tensors are on the CPU
     std::vector<Tree> all_gather_object(const Tree& object);
-    std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty list on other ranks
+    std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty on the other ranks
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
-    // group. Returns null on ranks that are not members. All ranks of this group must call it with
-    // the same `ranks`.
+    // --- subgroups
+    // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
+    // Returns null on ranks that are not members. All ranks must pass the same `ranks`.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
     // Splits the group. Ranks with the same color form a new group, in the order of their ranks in
     // this group.

@@ -1,4 +1,4 @@
-// Collectives that move tensors without reducing them, with equal or different sizes on the ranks.
+// Implements the collectives that move tensors without reducing them.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,7 +40,7 @@ Tensor whole_on_host(const Shape& shape, DType dtype) {
     return Tensor::empty(shape, {.dtype = dtype});
 }
 
-// Returns consecutive parts of `all` with these numbers of rows, on `device`.
+// Splits `all` into consecutive parts on `device`; part i has rows[i] rows.
 std::vector<Tensor> split_rows(const Tensor& all, const std::vector<std::int64_t>& rows,
                                Device device) {
     std::vector<Tensor> parts;

@@ -1,4 +1,4 @@
-// ProcessGroup: point-to-point messages, collectives on objects, and subgroups.
+// Implements ProcessGroup's messages, collectives on Trees, and subgroups.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -18,8 +18,7 @@
 namespace axle::dist {
 namespace {
 
-// The message that is sent before a tensor's elements, so that the receiver can check dtype and
-// shape first.
+// The message before a tensor's elements, with which the receiver checks the dtype and the shape.
 struct Header {
     std::int64_t dtype = 0, ndim = 0;
     std::array<std::int64_t, kMaxDims> shape = {};
@@ -47,7 +46,7 @@ void check_peer(const char* op, const char* what, int peer, int tag, const Proce
     if (tag < 0) throw ValueError(str(op, ": a tag must not be negative: ", tag));
 }
 
-// Each user message consists of two engine messages: header and data.
+// Tags of the two engine messages, header and data, of a message with the user's tag.
 std::uint64_t header_tag(int tag) { return 2 * static_cast<std::uint64_t>(tag); }
 std::uint64_t data_tag(int tag) { return header_tag(tag) + 1; }
 
@@ -58,7 +57,7 @@ Tree tree_in(const std::string& all, std::int64_t begin, std::int64_t length) {
                                                    static_cast<std::size_t>(length)));
 }
 
-// Returns the byte counts of all ranks and a buffer for their sum.
+// Returns the numbers of bytes of all ranks, and a buffer of their total size.
 std::pair<std::vector<std::int64_t>, std::string> buffer_for(const Counts& counts) {
     std::vector<std::int64_t> lengths;
     std::int64_t sum = 0;
@@ -79,7 +78,7 @@ std::vector<Tree> trees_in(const std::string& all, const std::vector<std::int64_
     return trees;
 }
 
-constexpr const char* kGroups = "dist/groups";  // key of the counter of group ids
+constexpr const char* kGroups = "dist/groups";  // the key of the counter for group ids
 
 }  // namespace
 

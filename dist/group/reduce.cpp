@@ -14,7 +14,7 @@ namespace {
 
 namespace formula = kernels::formula;
 
-// Elements per block, chosen so that the intermediate results of the tree stay in the cache.
+// The number of elements per block; the intermediate results of a block's tree fit into the cache.
 constexpr std::int64_t kBlock = 16384;
 
 template <class V, class Pointer>
@@ -42,7 +42,7 @@ void combine(kernels::Cpu& on, ReduceOp op, ConstView a, ConstView b, View y) {
     }
 }
 
-// Reduces the block [begin, begin + numel) of all inputs.
+// Reduces the elements [begin, begin + numel) of all inputs.
 class Tree {
   public:
     Tree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)
@@ -75,7 +75,7 @@ class Tree {
     }
 
     // Sets y to the combination of inputs [begin, end). y may be one of the inputs only in the last
-    // step, when no other step reads it.
+    // step, because later steps would read the changed input.
     void combine_range(int begin, int end, View y) {
         const int runs = end - begin;
         if (runs == 1) return kernels::copy(on_, source(begin), y);

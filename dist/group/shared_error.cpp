@@ -90,7 +90,7 @@ std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
     std::vector<Tree> all;
     try {
         all = group.all_gather_object(own);
-    } catch (const CommError&) {  // possibly caused by the same failure
+    } catch (const CommError&) {  // the cause may be the error that is described here
         if (error) std::rethrow_exception(error);
         throw;
     }

@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// Returns text such as "rank 0 [2], rank 1 [3]".
+// Returns text such as "rank 0 [2], rank 1 [3]", where of(0) is "[2]".
 template <class F>
 std::string by_rank(std::size_t size, F&& of) {
     std::string text;
@@ -66,7 +66,8 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
         leaves_ = leaves_of(op_, tree);
         order.resize(leaves_.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
-        // Maps may have their keys in another order on other ranks.
+        // Leaves are sorted, because maps on different ranks may have their keys in a different
+        // order.
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return leaves_[a].place < leaves_[b].place;
         });
@@ -90,7 +91,8 @@ TreeAgreement::TreeAgreement(ProcessGroup& group, const OperationCall& call, con
     }
 }
 
-// The places are sorted, so the first difference is a leaf that one rank lacks.
+// Throws ValueError unless all ranks have leaves at the same places. Places are sorted, so the
+// first difference is a leaf that is missing on a rank.
 void TreeAgreement::check_places(const std::vector<Row>& descriptions) const {
     const Row& first = descriptions[0];
     for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {

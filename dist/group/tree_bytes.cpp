@@ -19,7 +19,7 @@ namespace {
 //     string    length, bytes
 //     list      length, trees
 //     map       length, key (as a string) and tree of each entry
-// Lengths, sizes, integers and numbers take 8 bytes, all other fields take one byte.
+// Lengths, sizes, integers and numbers have 8 bytes; all other fields have one byte.
 static_assert(std::endian::native == std::endian::little);
 constexpr auto kLastKind = static_cast<unsigned char>(Tree::Kind::map);
 constexpr auto kLastDType = static_cast<unsigned char>(DType::c64);
@@ -142,8 +142,8 @@ class Reader {
         if (byte > last) fail(what);
         return byte;
     }
-    // Throws if the count exceeds the remaining bytes, because every element takes at least one
-    // byte.
+    // Reads the number of elements. Throws CommError if it exceeds the number of remaining bytes,
+    // because every element has at least one byte.
     std::uint64_t take_count() {
         const auto count = take_number<std::uint64_t>();
         if (count > rest_.size()) fail("the data are truncated");

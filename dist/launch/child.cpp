@@ -23,9 +23,10 @@
 namespace axle::dist {
 namespace {
 
-constexpr int kReadsAtOnce = 64;  // limits the work for a child that writes continuously
+constexpr int kReadsAtOnce = 64;  // reads per call, limited in case a child writes continuously
 
-// This code runs between fork and exec, where it must not allocate memory or take locks.
+// The following functions run between fork and exec, where they must not allocate memory or lock a
+// mutex.
 
 void close_from_to(unsigned first, unsigned last) {
     if (first <= last) ::syscall(SYS_close_range, first, last, 0u);
@@ -39,8 +40,8 @@ void close_all_above_stderr_but(int a, int b) {
     close_from_to(high + 1, UINT_MAX);
 }
 
-// A background process group that reads from a terminal is stopped, so children get /dev/null
-// instead. If stdin is not a terminal, the first child reads it.
+// Sets stdin of a child to /dev/null, because a background process group that reads from a terminal
+// is stopped. If stdin is not a terminal, the child with local rank 0 keeps it.
 void choose_stdin(int local_rank) {
     if (local_rank == 0 && ::isatty(STDIN_FILENO) == 0) return;
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -61,8 +62,8 @@ struct ChildSide {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
-    // Added by the child, because the parent could be killed before it can do so, while processes
-    // that the child has started already run.
+    // The child adds itself to the guard. If the parent did this, it could be killed before, when
+    // the child has already started further processes.
     side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);
@@ -94,7 +95,7 @@ Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank
         throw Error(str("launch: cannot start a process for rank ", rank_, ": ",
                         std::generic_category().message(errno)));
     if (pid_ == 0) run_as_child(side);
-    ::setpgid(pid_, pid_);  // parent and child both do it, so that neither has to wait
+    ::setpgid(pid_, pid_);  // the child calls setpgid too, so neither process must wait
     const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0u));
     if (pidfd >= 0) pidfd_ = adopt_fd(pidfd, "pidfd");
 }
@@ -108,7 +109,7 @@ bool Child::has_just_ended() {
     if (ended_) return false;
     siginfo_t info = {};
     const int failed = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-    if (failed != 0 && errno == ECHILD) {  // another thread has reaped it
+    if (failed != 0 && errno == ECHILD) {  // another thread has reaped the child
         ended_ = reaped_ = true;
         exit_code_ = EXIT_FAILURE;
         return true;
@@ -164,8 +165,8 @@ std::string Child::reason() const {
     return text;
 }
 
-// The process group is the third field after the name, which is in parentheses and may contain any
-// character.
+// Reads /proc/<pid>/stat, in which the process group is the third field after the name. The name is
+// in parentheses and may contain any character.
 std::set<pid_t> living_groups() {
     std::set<pid_t> groups;
     std::error_code error;

@@ -18,47 +18,50 @@
 
 namespace axle::dist {
 
-// Runs in the child process and returns its exit code; `reason` is a descriptor to which it can
-// write why it fails. After a fork in a multi-threaded process it must not allocate memory before
-// exec.
+// A function that runs in the child process and returns its exit code. It can write the text of an
+// error to the descriptor `reason`. After a fork in a multi-threaded process it must not allocate
+// memory before exec.
 using ChildWork = std::function<int(int reason)>;
 
 struct ChildPlan {
     int rank = 0, local_rank = 0;
-    // Returns the child's work; `channel` is the number of the child's end of the launcher channel.
+    // Returns the function that runs in the child. `channel` is the descriptor of the child's end
+    // of the launcher channel.
     std::function<ChildWork(int channel)> prepare;
-    bool becomes_another_program = true;  // the work ends in exec
+    bool becomes_another_program = true;  // whether the function calls exec
 };
 
-// A child process, which leads a process group of its own.
+// A child process, which is the leader of its own process group.
 class Child {
   public:
     using Clock = std::chrono::steady_clock;
 
     struct Surroundings {
         sigset_t mask;
-        OwnedFd out, err;        // the child's stdout and stderr; empty to inherit this process's
+        OwnedFd out, err;        // the child's stdout and stderr; if empty, they are inherited
         std::vector<int> close;  // descriptors to close in the child
         // Kills the child's process group if this process is killed.
         const ChildProcessGuard& guard;
     };
-    // Throws Error if the system has no more processes or descriptors.
+    // Starts the child. Throws Error if the system can't create a process or a descriptor.
     Child(const ChildPlan& plan, Surroundings surroundings);
 
     int rank() const { return rank_; }
     pid_t pid() const { return pid_; }
-    // Becomes readable when the child ends; -1 if the system does not support pidfds.
+    // Returns a descriptor that becomes readable when the child ends, or -1 if the system does not
+    // support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
     void append_fds(std::vector<int>& fds) const;
 
-    // Returns true once, after the child has ended. Its pid stays reserved until reap().
+    // Returns whether the child has ended since the last call; later calls return false. The
+    // child's pid is not reused before reap().
     bool has_just_ended();
     bool is_alive() const { return !ended_; }
     bool is_reaped() const { return reaped_; }
     bool failed() const { return ended_ && (signal_ != 0 || exit_code_ != 0); }
-    int signal() const { return signal_; }        // the signal that ended it, or 0
-    int exit_code() const { return exit_code_; }  // 0 if a signal ended it
+    int signal() const { return signal_; }        // the signal that ended the child, or 0
+    int exit_code() const { return exit_code_; }  // 0 if a signal ended the child
 
     // Sends a signal to the child's process group.
     void signal_group(int signal) const;
@@ -67,7 +70,7 @@ class Child {
     void send_line(const std::string& line) const;
     void receive_lines();
     const std::optional<ReportedFailure>& reported_failure() const { return reported_failure_; }
-    // Returns the error text that the child has written.
+    // Returns the error text that the child has written to `reason`.
     std::string reason() const;
 
     Clock::time_point kill_at = Clock::time_point::max();
@@ -83,8 +86,8 @@ class Child {
     int signal_ = 0, exit_code_ = 0;
 };
 
-// Returns the process groups with at least one process that is not a zombie, from /proc; empty
-// without /proc.
+// Reads /proc and returns the process groups with at least one process that is not a zombie.
+// Returns an empty set if /proc does not exist.
 std::set<pid_t> living_groups();
 
 }  // namespace axle::dist

@@ -69,7 +69,7 @@ std::array<OwnedFd, 2> ChildOutput::open(int rank, int local_rank) {
 
 void ChildOutput::add_poll_entries(std::vector<pollfd>& waited) const {
     if (!pieces_.empty()) waited.push_back({pieces_.front().fd, POLLOUT, 0});
-    if (queued_ > kMaxQueued) return;  // reading pauses until the queue is written
+    if (queued_ > kMaxQueued) return;  // no more is read until the queue is written
     for (const Stream& stream : streams_)
         if (stream.pipe) waited.push_back({stream.pipe.get(), POLLIN, 0});
 }
@@ -95,7 +95,7 @@ void ChildOutput::append_fds(std::vector<int>& fds) const {
             if (*fd) fds.push_back(fd->get());
 }
 
-// Returns whether more data may be available immediately.
+// Reads available data from a stream. Returns whether more data may be available.
 bool ChildOutput::read_some(Stream& stream) {
     if (!stream.pipe) return false;
     std::string text(kLongestLine, '\0');
@@ -134,7 +134,8 @@ void ChildOutput::show_line(Stream& stream, std::string line) {
     pieces_.push_back({stream.shown_on, std::move(line)});
 }
 
-// A pipe that poll() reports as writable accepts PIPE_BUF bytes without blocking.
+// Writes the queued pieces. Each write has at most PIPE_BUF bytes, because a pipe that poll()
+// reports as writable accepts this many bytes without blocking.
 void ChildOutput::write_pieces(bool wait) {
     while (!pieces_.empty()) {
         Piece& piece = pieces_.front();
@@ -151,7 +152,7 @@ void ChildOutput::write_pieces(bool wait) {
             }
             continue;
         }
-        // The output is dropped if the stream is closed.
+        // If the stream is closed, the output is dropped.
         piece.written += written < 0 ? left : static_cast<std::size_t>(written);
         if (piece.written < piece.text.size()) continue;
         queued_ -= piece.text.size();

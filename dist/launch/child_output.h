@@ -1,4 +1,4 @@
-// Private to dist: copies what children print to log files and to this process's own streams.
+// Private to dist: copies the output of children to log files and to the streams of this process.
 #pragma once
 
 #include <array>
@@ -13,23 +13,23 @@
 
 namespace axle::dist {
 
-// Copies the output of children. Lines that it shows are never interleaved and are prefixed with
-// "[rank 1] ".
+// Copies the output of children. Lines on this process's streams are not interleaved and have a
+// prefix such as "[rank 1] ".
 class ChildOutput {
   public:
-    // `folder` is the log folder of this launch, or "" for no logs; `tee` is as in
-    // SuperviseOptions.
+    // `folder` is the log folder of this launch, or "" for no log files; SuperviseOptions documents
+    // `tee`.
     ChildOutput(std::string folder, int tee) : folder_(std::move(folder)), tee_(tee) {}
 
-    // Returns the child's stdout and stderr, which are empty if it inherits this process's. Throws
-    // FileError if a log cannot be created.
+    // Returns descriptors for the child's stdout and stderr, which are empty if the child inherits
+    // the streams of this process. Throws FileError if a log file can't be created.
     std::array<OwnedFd, 2> open(int rank, int local_rank);
 
-    // add_poll_entries() adds the descriptors to poll; forward_output() copies the available
-    // output. Neither blocks.
+    // add_poll_entries() appends the descriptors to poll, and forward_output() copies the available
+    // output. These functions do not block.
     void add_poll_entries(std::vector<pollfd>& waited) const;
     void forward_output();
-    // Copies the remaining output; blocks until it is written.
+    // Copies the remaining output and waits until it is written.
     void finish();
     // Appends the descriptors that children must not inherit.
     void append_fds(std::vector<int>& fds) const;
@@ -54,7 +54,8 @@ class ChildOutput {
     std::string folder_;
     int tee_;
     std::vector<Stream> streams_;
-    // One queue for stdout and stderr, so that lines stay whole if both are the same file.
+    // The queue of output for stdout and stderr. It is shared, so that lines are not interleaved if
+    // stdout and stderr are the same file.
     std::deque<Piece> pieces_;
     std::size_t queued_ = 0;
 };

@@ -9,11 +9,11 @@
 
 namespace axle::dist {
 
-// PR_SET_PDEATHSIG ends a child when its launcher dies, but not the processes that the child
-// started. The guard process kills the child's whole process group.
+// A helper process that kills the process groups of children if the launcher dies. PR_SET_PDEATHSIG
+// would end only the children, not the processes that they have started.
 class ChildProcessGuard {
   public:
-    // Supports at most `most` process groups at a time.
+    // Starts the helper process. At most `most` process groups can be registered at a time.
     explicit ChildProcessGuard(std::size_t most);
     ~ChildProcessGuard();
     ChildProcessGuard(const ChildProcessGuard&) = delete;
@@ -21,9 +21,10 @@ class ChildProcessGuard {
 
     // Async-signal-safe, so that a child can add its own group before it runs a program.
     void add(pid_t group) const;
-    // Must be called before the number of the process group can be reused.
+    // Removes a process group. Must be called before the child is reaped, because its process group
+    // id can be reused afterwards.
     void remove(pid_t group) const;
-    // Returns the descriptor that children must not inherit.
+    // Returns the descriptor of the pipe to the helper process, which children must not inherit.
     int fd() const { return pipe_.get(); }
 
   private:

@@ -1,4 +1,4 @@
-// Private to dist: intercepts the signals that terminate a launcher, while a job runs.
+// Private to dist: intercepts signals that would terminate a launcher while a job runs.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace axle::dist {
 
-// Blocks SIGPIPE, and SIGINT, SIGTERM, SIGHUP and SIGQUIT unless the process ignores them, in this
-// thread. Signal dispositions do not change. The destructor restores the signal mask.
+// A scope in which this thread blocks SIGPIPE, and those of SIGINT, SIGTERM, SIGHUP and SIGQUIT
+// that the process does not ignore. Signal handlers are not changed. The destructor restores the
+// signal mask.
 class InterceptedSignals {
   public:
     InterceptedSignals();
@@ -20,9 +21,9 @@ class InterceptedSignals {
 
     // Returns a descriptor that is readable while a signal is pending.
     int fd() const { return fd_.get(); }
-    // Returns and consumes the pending signals.
+    // Removes the pending signals and returns them.
     std::vector<int> take();
-    // Returns the thread's previous signal mask, for use in children.
+    // Returns the thread's previous signal mask, which children restore.
     const sigset_t& mask_before() const { return before_; }
 
   private:

@@ -98,7 +98,7 @@ int JobLaunch::milliseconds_to_wait() const {
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
-// Forwards the launcher's signals, because they are meant for the whole job.
+// Forwards signals that the launcher has received to all processes of the job.
 void JobLaunch::forward_signals() {
     for (const int signal : signals_.take()) {
         was_stopped_ = true;
@@ -123,8 +123,8 @@ void JobLaunch::collect_ended() {
     if (!failed.empty()) record_failures(failed);
 }
 
-// Records failures and their likely cause. If several processes ended since the last check, a
-// process that was killed by a signal is the likely cause.
+// Records failures and the process that failed first. If several processes have ended since the
+// last check, a process that was killed by a signal is assumed to be the first.
 void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
     if (!first_failed_) {
         first_failed_ =
@@ -158,7 +158,7 @@ void JobLaunch::kill_overdue() {
     }
 }
 
-// Ends the processes that ended children have left in their process groups.
+// Kills processes that still run in the process group of a child that has ended.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;
@@ -176,7 +176,7 @@ void JobLaunch::kill_leftovers() {
     }
 }
 
-// Sends SIGCONT too, because a stopped process does not handle SIGTERM.
+// Sends SIGTERM to a child, and SIGCONT, because a stopped process does not handle SIGTERM.
 void JobLaunch::terminate(Child& child) {
     child.signal_group(SIGTERM);
     child.signal_group(SIGCONT);
@@ -184,7 +184,8 @@ void JobLaunch::terminate(Child& child) {
     child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
 }
 
-// Other processes may have reported the collective in which the failed process was.
+// Returns the result of this launch. The collective in which the failed process was may have been
+// reported by other processes.
 JobLaunchResult JobLaunch::result() {
     JobLaunchResult result;
     result.was_stopped = was_stopped_;

@@ -1,4 +1,4 @@
-// Private to dist: one start of all of a job's processes on this machine, until the last one ends.
+// Private to dist: JobLaunch, one start of all processes of a job on this machine.
 #pragma once
 
 #include <chrono>
@@ -24,13 +24,14 @@ struct JobLaunchOptions {
 
 struct JobLaunchResult {
     bool failed = false;
-    JobFailure failure;        // describes the first process that failed
-    std::size_t place = 0;     // index of its plan
-    std::string reason;        // the error text that it wrote
-    bool was_stopped = false;  // a signal to this process stopped the job
+    JobFailure failure;        // the first process that failed
+    std::size_t place = 0;     // index of the failed process's plan
+    std::string reason;        // error text that the failed process has written
+    bool was_stopped = false;  // whether a signal to this process stopped the job
 };
 
-// Starts the processes and supervises them. The destructor kills the remaining ones.
+// Starts the processes of a job and supervises them until all have ended. The destructor kills
+// processes that still run.
 class JobLaunch {
   public:
     JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans);

@@ -55,7 +55,7 @@ std::string token_of(const LaunchOptions& options) {
     if (token == nullptr || *token == '\0')
         throw UsageError(
             "launch: a job on several machines needs a shared secret: set AXLE_JOB_TOKEN to the "
-            "same value on each");
+            "same value on each machine");
     return token;
 }
 
@@ -88,8 +88,8 @@ int run_in_child(const std::function<void()>& f, int rank, int reason) {
         failure = "an exception not derived from std::exception";
     }
     if (failure) {
-        failure->resize(
-            std::min(failure->size(), kMaxLauncherLine / 2));  // fits into a pipe's buffer
+        // The text must fit into a pipe's buffer.
+        failure->resize(std::min(failure->size(), kMaxLauncherLine / 2));
         std::cerr << str("[rank ", rank, "] ", *failure, '\n');
         write_reason(reason, *failure);
     }

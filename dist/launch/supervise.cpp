@@ -24,7 +24,8 @@ namespace {
 
 constexpr int kCannotExecute = 126, kNotFound = 127;  // as in a shell
 
-// Searches PATH like execvp, but does not run non-executables through a shell.
+// Searches PATH as execvp does. Files that are not executable are skipped, and never run with a
+// shell.
 std::string path_of(const std::string& program) {
     const auto is_program = [](const std::string& path) {
         std::error_code ignored;
@@ -54,7 +55,8 @@ int number_in(const JobVariables& environment, const char* name, std::size_t oth
                                       : std::atoi(found->second.c_str());
 }
 
-// Returns this process's environment, with `added` variables replaced or appended.
+// Returns lines NAME=value with the environment of this process and the variables `added`, which
+// take precedence.
 std::vector<std::string> lines_of(const JobVariables& added) {
     std::vector<std::string> lines;
     for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -85,7 +87,7 @@ struct Program {
         all.push_back(nullptr);
         return all;
     }
-    // Returns only on failure, after writing errno to `reason`.
+    // Executes the program. Returns only on failure, after writing errno to `reason`.
     int execute(int reason) const {
         if (pinned) ::sched_setaffinity(0, sizeof cpus, &cpus);
         ::execve(path.c_str(), argv.data(), envp.data());
@@ -130,7 +132,7 @@ JobVariables environment_of_restart(const SuperviseOptions& options, int restart
     return environment;
 }
 
-// Logs the errno that execute() has written.
+// Logs why a program could not be executed: the errno that execute() has written.
 void explain(const JobLaunchResult& result, const std::string& program) {
     int error = 0;
     if (result.reason.size() != sizeof error) return;

@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// Tensors of one kind can share a buffer.
+// The dtype and device of a tensor. Tensors of the same kind can share a buffer.
 struct Kind {
     DType dtype;
     Device device;
@@ -21,7 +21,8 @@ std::size_t bytes_of(const Tensor& t, DType dtype) {
     return static_cast<std::size_t>(t.numel()) * size_of(dtype);
 }
 
-// A group of tensors that is still growing; `last` is the position of its last member in the order.
+// A group of tensors to which more tensors can be added. `last` is the position of its last tensor
+// in the order.
 struct Run {
     Kind kind;
     bool is_first = true;
@@ -29,7 +30,8 @@ struct Run {
     std::size_t bytes = 0, last = 0;
 };
 
-// Divides an order into groups of one kind each, sorted by the position of their last members.
+// Divides an order of tensors into groups, each of one kind. Groups are sorted by the position of
+// their last tensor.
 template <class KindOf, class BytesOf>
 std::vector<std::vector<std::size_t>> cut(const std::vector<std::size_t>& order, KindOf kind_of,
                                           BytesOf size, std::size_t first_limit,
@@ -63,8 +65,7 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
     return result;
 }
 
-// Returns detached tensors grouped into messages. There are no messages if the group has one
-// process.
+// Returns the detached tensors of each message. Returns no messages if the group has one process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;

@@ -8,30 +8,31 @@
 
 namespace axle::dist {
 
-// Returns the dtype in which gradients of this parameter are accumulated.
+// Returns the dtype in which the gradients of this parameter are accumulated.
 DType gradient_dtype(const Tensor& parameter);
 
-// Returns parameter indices by bucket, in the order of reduction. A bucket holds gradients of one
-// dtype and device. It ends with the parameter that reaches its size: `first_bytes` for the first
-// bucket of each dtype and device, `bytes` for the other buckets.
+// Returns the parameter indices of each bucket, in the order of reduction. A bucket has gradients
+// of one dtype and device. Parameters are added to a bucket in `order` until it has `bytes` bytes;
+// the first bucket of each dtype and device has `first_bytes` bytes.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& parameters,
                                                    const std::vector<std::size_t>& order,
                                                    std::size_t first_bytes, std::size_t bytes);
 
-// Creates the planned buckets, filled with zeros.
+// Creates the buckets of a plan, filled with zeros.
 std::vector<GradientBucket> make_buckets(const std::vector<Tensor>& parameters,
                                          const std::vector<std::vector<std::size_t>>& plan);
 
 // Returns a bucket with the same parameters and index, filled with zeros.
 GradientBucket make_zero_bucket(const GradientBucket& bucket);
 
-// Returns consecutive views of a flat tensor, in the shapes of `shapes`.
+// Returns consecutive views of a 1-d tensor with the shapes of the tensors `shapes`.
 std::vector<Tensor> views_in(const Tensor& flat, const std::vector<Tensor>& shapes);
 
-// Returns whether a and b are the same elements in memory.
+// Returns whether a and b have the same elements in the same memory.
 bool is_alias(const Tensor& a, const Tensor& b);
 
-// Broadcast the root's values or average over all ranks, with many tensors in one message.
+// Broadcast the root's values, or average the tensors over all ranks. Several tensors are sent in
+// one message.
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 

@@ -1,4 +1,4 @@
-// Hooks that reduce a bucket in one operation.
+// Implements the hooks that reduce a bucket with one all_reduce.
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "dist/parallel/data_parallel.h"

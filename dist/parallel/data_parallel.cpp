@@ -30,7 +30,7 @@ std::string describe(const std::string& name, const Tensor& t) {
     return str(name, " ", t.dtype(), " ", t.shape(), t.requires_grad() ? "" : " frozen");
 }
 
-// Returns one line for each tensor of the model.
+// Returns a list of lines with the name, dtype and shape of each tensor of the model.
 Tree describe(const nn::Module& model) {
     Tree lines = Tree::list();
     for (const nn::StateDict& state : {model.named_parameters(), model.named_buffers()})
@@ -38,7 +38,7 @@ Tree describe(const nn::Module& model) {
     return lines;
 }
 
-// Returns how the first differing tensor differs, or "".
+// Returns a text about the first line that differs, or "" if all lines are equal.
 std::string find_difference(const Tree& lines, const Tree& expected) {
     const auto line = [](const Tree& of, std::size_t i) {
         return i < of.size() ? of.elements()[i].string() : std::string("no further tensor");
@@ -49,7 +49,7 @@ std::string find_difference(const Tree& lines, const Tree& expected) {
     return {};
 }
 
-// Throws on every rank if a rank's model differs from rank 0's.
+// Throws CommError on every rank if the model of a rank differs from the model of rank 0.
 void check_same_model(const nn::Module& model, ProcessGroup& group) {
     if (group.size() == 1) return;
     const Tree lines = describe(model);
@@ -65,13 +65,13 @@ void check_same_model(const nn::Module& model, ProcessGroup& group) {
 
 DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_,
                          DataParallelOptions options)
-    : model(model_),
+    : model(&model_),
       group(std::move(group_)),
-      parameters(model.parameters()),
-      buffers(tensors_of(model.named_buffers())),
+      parameters(model->parameters()),
+      buffers(tensors_of(model->named_buffers())),
       broadcasts_buffers(options.broadcast_buffers && !buffers.empty()),
-      reducer(trained(model), group, std::move(options)) {
-    check_same_model(model, *group);
+      reducer(trained(*model), group, std::move(options)) {
+    check_same_model(*model, *group);
     take_model_of(0);
 }
 
@@ -105,10 +105,12 @@ Tensor DataParallel::sum(const Tensor& number) {
     return total;
 }
 
+void DataParallel::set_model(nn::Module& moved) { impl_->model = &moved; }
+
 void DataParallel::before_forward() {
     Impl& impl = *impl_;
-    if (!impl.broadcasts_buffers || !impl.model.is_training()) return;
-    // Buffers computed without sync are local, so they are not broadcast.
+    if (!impl.broadcasts_buffers || !impl.model->is_training()) return;
+    // Buffers that a forward without sync has computed are not broadcast.
     const bool reduces = syncs() && !impl.reducer.is_local;
     if (!std::exchange(impl.buffers_are_due, reduces)) return;
     int root = 0;

@@ -12,14 +12,14 @@ namespace axle::dist {
 struct DataParallel::Impl {
     Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_, DataParallelOptions options);
 
-    // Takes part in one before_forward() of the other ranks, on a rank without data.
+    // Called on a rank without data to take part in one before_forward() of the other ranks.
     void shadow_forward(int root);
-    // Takes part in one sum() of the other ranks, on a rank without data.
+    // Called on a rank without data to take part in one sum() of the other ranks.
     void shadow_sum();
-    // Broadcasts one rank's parameters and buffers.
+    // Broadcasts the parameters and buffers of the root.
     void take_model_of(int root);
 
-    nn::Module& model;
+    nn::Module* model;
     std::shared_ptr<ProcessGroup> group;
     std::vector<Tensor> parameters, buffers;
     bool broadcasts_buffers;

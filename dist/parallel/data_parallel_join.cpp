@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// Encodes the next step of a rank and the index of the model.
+// A number that encodes the next step of a rank and the index of the model.
 using Code = std::int64_t;
 constexpr Code kOutOfData = 0;
 constexpr Code kSteps = 5;
@@ -21,7 +21,7 @@ Code code_of(std::size_t model, Step step) {
 std::size_t model_of(Code code) { return static_cast<std::size_t>(code / kSteps); }
 Step step_of(Code code) { return static_cast<Step>(code % kSteps); }
 
-// Returns the codes of all ranks; `own` is this rank's.
+// Sends the code of this rank, `own`, and returns the codes of all ranks.
 std::vector<Code> exchange(ProcessGroup& group, Code own) {
     Tensor codes = zeros({group.size()}, {i64});
     auto* const code = codes.data<std::int64_t>();
@@ -37,7 +37,7 @@ std::string text_of(Code code) {
     return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
 }
 
-// Returns the next step of the ranks with data, or kOutOfData if there are none.
+// Returns the code of the ranks with data, or kOutOfData if no rank has data.
 Code common(const std::vector<Code>& codes) {
     Code next = kOutOfData;
     for (const Code code : codes) {
@@ -57,8 +57,8 @@ Code common(const std::vector<Code>& codes) {
 void check_all_have_data(const std::vector<Code>& codes) {
     const auto out = std::find(codes.begin(), codes.end(), kOutOfData);
     if (out != codes.end())
-        throw UsageError(
-            str("join: rank ", out - codes.begin(), " has no more batches, but other ranks have"));
+        throw UsageError(str("join: rank ", out - codes.begin(),
+                             " has no more batches, but other ranks still have some"));
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ struct Join::Impl {
     Options options;
     int exceptions = std::uncaught_exceptions();
 
-    // Exchanges the next step and returns the steps of all ranks.
+    // Sends this rank's next step and returns the next steps of all ranks.
     std::vector<Step> announce(std::size_t model, Step step) const {
         const std::vector<Code> codes = exchange(group, code_of(model, step));
         common(codes);
@@ -105,7 +105,7 @@ struct Join::Impl {
         for (DataParallel::Impl* model : models) model->take_model_of(last);
     }
 
-    // Returns the highest rank among the last ranks with data.
+    // Returns the highest of the ranks that pass is_last = true.
     int highest_of(bool is_last) const {
         const Tensor rank = tensor({is_last ? group.rank() : -1.0}, {1}, {i64});
         group.all_reduce(rank, ReduceOp::max);
@@ -141,7 +141,8 @@ void Join::finish() {
         model->reducer.announce = nullptr;
         model->reducer.divides_by_all = true;
     }
-    // If this rank failed, the other ranks get their own errors.
+    // If an exception is being thrown, this rank does not take part; the other ranks throw their
+    // own errors.
     if (std::uncaught_exceptions() == impl->exceptions) impl->shadow_others();
 }
 

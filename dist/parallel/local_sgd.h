@@ -18,25 +18,25 @@
 
 namespace axle::dist {
 
-// Trains like Accelerate's LocalSGD: while it exists, gradients are not reduced. The optimizer's
-// state is never averaged.
+// A scope of local SGD, as Accelerate's LocalSGD: gradients are not reduced, and parameters are
+// averaged at intervals. The optimizer's state is not averaged.
 class [[nodiscard]] LocalSgd {
   public:
-    // Turns off the reduction of `replicas`; the other constructor is for a model without
-    // DataParallel. Throws ValueError if local_sgd_steps is less than 1.
+    // Begins the scope and turns off the reductions of `replicas`. The second constructor is for a
+    // model without DataParallel. Throws ValueError if local_sgd_steps is less than 1.
     LocalSgd(DataParallel& replicas, std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
     LocalSgd(std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
-    // Calls finish(), unless an exception is being thrown.
+    // Calls finish() unless an exception is unwinding the stack.
     ~LocalSgd() noexcept(false);
     LocalSgd(const LocalSgd&) = delete;
     LocalSgd& operator=(const LocalSgd&) = delete;
 
-    // Must be called after each optimizer step. Every local_sgd_steps-th call averages the
-    // parameters.
+    // Counts a step. Must be called after each optimizer step; every local_sgd_steps-th call
+    // averages the parameters.
     void step();
-    // Averages the parameters once more. Later calls do nothing.
+    // Averages the parameters and ends the scope. Later calls do nothing.
     void finish();
 
   private:
@@ -50,7 +50,7 @@ class [[nodiscard]] LocalSgd {
     std::int64_t every_, steps_ = 0;
     bool enabled_;
     int exceptions_;
-    DataParallel* replicas_ = nullptr;  // its reduction is turned off
+    DataParallel* replicas_ = nullptr;  // the replicas whose reductions are turned off
 };
 
 }  // namespace axle::dist

@@ -1,6 +1,7 @@
-// PowerSGD: a gradient M [n, m] is communicated as P [n, r] and Q [m, r] with M ~ P Q^T. Each
-// reduction does one power iteration step: P = mean(M) Q, orthonormalized; Q = mean(M)^T P. The
-// approximation error of a rank is added to its next gradient (error feedback).
+// Implements PowerSGD. Instead of a gradient M [n, m], ranks send P [n, r] and Q [m, r] with the
+// rank r approximation M ~ P Q^T. Each reduction computes one step of the power iteration: P =
+// mean(M) Q, orthonormalized, and Q = mean(M)^T P. The approximation error of a rank is added to
+// its next gradient (error feedback).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +17,8 @@
 namespace axle::dist {
 namespace {
 
-// Normally distributed numbers that depend only on the seed, and so are equal on all ranks.
+// A generator of normally distributed numbers that depend only on the seed, so they are equal on
+// all ranks.
 class Normal {
   public:
     explicit Normal(std::uint64_t seed) : state_(seed) {}
@@ -40,8 +42,8 @@ class Normal {
 
 Tensor norm_of(const Tensor& column) { return sqrt(sum(mul(column, column))); }
 
-// Removes from column i its components along the earlier columns. Projects twice, because the first
-// projection leaves rounding errors.
+// Returns column i without its components along the earlier columns. They are subtracted twice,
+// because rounding errors remain after the first subtraction.
 Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
     if (i == 0) return column;
     const Tensor earlier = narrow(matrix, 1, 0, i);
@@ -50,8 +52,8 @@ Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
     return column;
 }
 
-// Makes the columns orthonormal. A column that depends linearly on earlier ones is replaced by the
-// same column of `otherwise`, or by zeros if that depends on them too.
+// Makes the columns orthonormal. A column that is linearly dependent on earlier columns is replaced
+// by the same column of `otherwise`, or by zeros if this column is dependent too.
 void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
     const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
     for (std::int64_t i = 0; i < matrix.size(1); ++i) {
@@ -74,11 +76,11 @@ struct Factors {
     Tensor p, q;
 };
 
-// The state that a bucket keeps between reductions.
+// The state of a bucket between reductions.
 struct Memory {
     std::vector<Tensor> parameters = {};  // the bucket's parameters
     Tensor error = {};
-    Tensor q = {}, random = {};  // flat; `random` is the initial q
+    Tensor q = {}, random = {};  // 1-d; `random` is the initial value of q
 };
 
 class PowerSgd : public CommHook {
@@ -105,11 +107,11 @@ class PowerSgd : public CommHook {
   private:
     // The state of one reduction of one bucket.
     struct Reduction {
-        Tensor buffer;  // the bucket's
+        Tensor buffer;  // the buffer of the bucket
         Tensor input;   // the buffer plus the error, or a square matrix that contains it
         std::vector<Tensor> whole;
         std::vector<Factors> factors;
-        Tensor rest, p, q;  // flat
+        Tensor rest, p, q;  // 1-d: uncompressed gradients, and all P and all Q
         Pending mean_of_rest = {}, mean_of_p = {};
     };
 
@@ -164,7 +166,8 @@ class PowerSgd : public CommHook {
             f.matrix.detach().copy_(matmul(f.p, transpose(f.q, 0, 1)));
     }
 
-    // Error feedback: input minus reconstruction (zero for gradients sent uncompressed).
+    // Sets the error feedback to the input minus the reconstruction, which is zero for gradients
+    // that are sent uncompressed.
     static void update_error(const Reduction& r, Memory& memory) {
         memory.error = sub(memory.error, r.input);
         for (const Tensor& t : r.whole) {
@@ -185,7 +188,7 @@ class PowerSgd : public CommHook {
         return memory;
     }
 
-    // Selects the gradients worth compressing and allocates their factors.
+    // Selects the gradients that compression makes smaller, and allocates their P and Q.
     Reduction cut(const GradientBucket& bucket) const {
         Reduction r;
         r.buffer = bucket.buffer;
@@ -219,8 +222,7 @@ class PowerSgd : public CommHook {
         return r;
     }
 
-    // Initializes Q with the Q of the previous reduction, or with random numbers, and
-    // orthonormalizes it.
+    // Sets Q to the Q of the previous reduction, or to random numbers, and orthonormalizes it.
     void begin_q(Reduction& r, Memory& memory, std::size_t index) const {
         if (r.factors.empty()) return;
         const bool is_warm = memory.q.defined();
@@ -258,7 +260,7 @@ class PowerSgd : public CommHook {
     PowerSgdOptions options_;
     bool batched_;
     std::int64_t iteration_ = 0;
-    std::vector<std::unique_ptr<Memory>> memories_;  // by bucket
+    std::vector<std::unique_ptr<Memory>> memories_;  // one per bucket
 };
 
 }  // namespace

@@ -68,9 +68,8 @@ void Reducer::install(const std::vector<std::size_t>& order) {
     trees_.assign(buckets_.size(), {});
 }
 
-// Rebuilds the buckets in the recorded order of rank 0. Called between accumulation windows,
-// because accumulated gradients in buckets are discarded. If rank 0 had no data, it keeps the
-// current order.
+// Rebuilds the buckets in the order that rank 0 has recorded, or in the current order if rank 0 had
+// no data. Called between windows, because accumulated gradients in buckets are discarded.
 void Reducer::rebuild_if_due() {
     if (!rebuild_is_due_) return;
     rebuild_is_due_ = false;
@@ -98,7 +97,7 @@ void Reducer::on_begin(const std::vector<Tensor>& leaves) {
             reached.push_back(found->second);
     const int depth = autograd::backward_depth();
     if (pass_.depth > 0 && depth > pass_.depth) return begin_inner(reached);
-    cancel();  // ends a pass that threw an exception
+    cancel();  // ends an earlier pass that has thrown an exception
     if (!reached.empty()) begin(reached, depth);
 }
 
@@ -128,7 +127,7 @@ void Reducer::begin(const std::vector<std::size_t>& reached, int depth) {
         if (is_final_at_begin(parameters_[i])) make_ready(i);
 }
 
-// Returns whether this gradient cannot change any more in this pass.
+// Returns whether this pass will not change the gradient.
 bool Reducer::is_final_at_begin(const Parameter& p) const {
     if (options_.static_graph) return graph_is_known_ && p.expected == 0;
     if (p.reached) return false;
@@ -164,7 +163,7 @@ void Reducer::on_final(std::size_t index) {
         if (p.finals == p.expected) make_ready(index);
         return;
     }
-    // A gradient written by a nested pass may be continued by the next one, so it isn't ready yet.
+    // Another nested pass may add to the gradient, so it is not ready in a nested pass.
     if (autograd::backward_depth() == pass_.depth) make_ready(index);
 }
 
@@ -221,7 +220,7 @@ void Reducer::end() {
     for (Parameter& p : parameters_) p.touched = false;
 }
 
-// Makes the remaining gradients ready; throws if they should have been reached.
+// Makes the remaining gradients ready. Throws UsageError if the pass had to compute them.
 void Reducer::close_parameters() {
     std::vector<std::size_t> missing;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -242,12 +241,12 @@ void Reducer::close_parameters() {
         if (!parameters_[i].ready) make_ready(i);
 }
 
-// Returns whether ranks must exchange which parameters had a gradient.
+// Returns whether the ranks must exchange the set of parameters with a gradient.
 bool Reducer::must_exchange_used() const {
     return options_.static_graph ? static_used_.empty() : options_.find_unused_parameters;
 }
 
-// Sets used[i] if parameter i was used on any rank.
+// Sets used[i] to whether parameter i was used on any rank.
 void Reducer::exchange_used(std::vector<bool>& used) {
     Tensor flags = zeros({static_cast<std::int64_t>(used.size())}, {u8});
     auto* const flag = flags.data<std::uint8_t>();
@@ -302,8 +301,8 @@ void Reducer::record_order() {
 
 // --- deterministic mode: micro-batches are summed in the same tree as ranks
 
-// Detaches the accumulated gradients, so that autograd computes the gradients of this micro-batch
-// alone.
+// Detaches the accumulated gradients, so that autograd does not add the gradients of this
+// micro-batch to them.
 void Reducer::detach_gradients() {
     const bool is_open = trees_.front().count() > 0;
     const auto is_gone = [](const Parameter& p) {
@@ -374,11 +373,11 @@ void Reducer::reset() {
     for (Parameter& p : parameters_) p.reached = p.ready = false, p.finals = 0;
 }
 
-// Waits for the started reductions, because they use the buckets' memory.
+// Waits for reductions in progress, because they use the memory of the buckets.
 void Reducer::cancel() noexcept {
     for (; !reductions_.empty(); reductions_.pop_front()) try {
             reductions_.front().pending.finish();
-        } catch (const std::exception&) {  // the next call on the group throws it too
+        } catch (const std::exception&) {  // the next call of the group throws the error too
         }
     pass_ = {};
     hook_state_->inside = std::thread::id();

@@ -17,15 +17,16 @@
 
 namespace axle::dist {
 
-// The next step of a rank, while some ranks may be out of data; `none` means that the rank has no
-// more data.
+// The next step of a rank while ranks may have different numbers of batches; `none` means that the
+// rank has no more data.
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
-// Exchanges the next step with all ranks and returns the steps by rank. Throws if they differ.
+// A function that exchanges the next step with all ranks and returns the steps, indexed by rank.
+// Throws if the steps differ.
 using Announce = std::function<std::vector<Step>(Step)>;
 
-// Reduces the gradients of one model. Only one thread at a time may run a backward pass over its
-// parameters; passes of other threads only look up leaves in the shared index.
+// Reduces the gradients of one model. Only one thread at a time may run a backward pass that
+// reaches the model's parameters. Passes of other threads only look up leaves in HookState.
 class Reducer {
   public:
     Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> group,
@@ -34,45 +35,48 @@ class Reducer {
     Reducer(const Reducer&) = delete;
     Reducer& operator=(const Reducer&) = delete;
 
-    // Settings of passes that start from now on.
+    // Settings of later backward passes.
     bool syncs = true;
-    bool is_local = false;  // never reduces, regardless of the mode
-    // Set while ranks may have different numbers of batches.
+    bool is_local = false;  // if true, no pass reduces gradients
+    // A function that is set while ranks may have different numbers of batches.
     Announce announce;
     bool divides_by_all = true;
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
-    // Takes part in one pass of the other ranks with zeros, on a rank without data.
+    // Called on a rank without data to take part in one pass of the other ranks with zeros.
     void shadow(Step step);
 
   private:
     struct Parameter {
         std::string name;
         Tensor tensor;
-        std::size_t bucket = 0, place = 0;  // index in the bucket
-        bool touched = false;               // got a gradient since the last reduction
-        // State of the current pass:
+        std::size_t bucket = 0, place = 0;  // index of the bucket, and index in it
+        bool touched = false;               // whether it got a gradient since the last reduction
+        // State of the current pass: a gradient was computed, and the final gradient is in its
+        // bucket.
         bool reached = false, ready = false;
         int finals = 0;
-        int expected = 0;        // value of finals at the end of a pass, in a static graph
+        int expected = 0;        // value of `finals` after a pass over a static graph
         std::uint64_t when = 0;  // logical time at which its gradient became final
-        // Deterministic mode: the gradient before the accumulation window, and the one visible
-        // until the window ends.
+        // In deterministic mode, the gradient before the current window, and the gradient that the
+        // program sees until the window ends.
         Tensor before_window = {}, visible = {};
     };
-    // Finds the parameter of a leaf by its address, for passes of any thread.
+    // The state shared with hooks, which are called for backward passes of all threads. `index` has
+    // the parameter's index by the address of a leaf.
     struct HookState {
         std::unordered_map<const axle::Impl*, std::size_t> index;
-        std::atomic<std::thread::id> inside{};  // the thread whose pass is running
+        std::atomic<std::thread::id> inside{};  // the thread that runs a backward pass
         Reducer* reducer;
     };
     struct Pass {
-        int depth = 0;          // 0 if no pass is running
+        int depth = 0;          // nesting depth of the pass; 0: no pass is running
         bool reduces = false;   // reduces gradients over the ranks
         bool delivers = false;  // writes the parameters' gradients
-        bool in_tree = false;   // sums micro-batches in an order independent of the number of ranks
-        bool records = false;   // records which parameters a static graph reaches
-        double scale = 1;       // factor of the mean, if ranks without data don't count
+        // Sums micro-batches in an order that does not depend on the number of ranks.
+        bool in_tree = false;
+        bool records = false;  // records the parameters that a static graph reaches
+        double scale = 1;      // factor of the mean if ranks without data are not counted
     };
     struct PendingReduction {
         explicit PendingReduction(const std::string& name) : event(name) {}
@@ -115,7 +119,7 @@ class Reducer {
     std::vector<Tensor> tensors_;  // the tensors of parameters_
 
     std::vector<GradientBucket> buckets_;
-    std::vector<std::size_t> waiting_;  // gradients that each bucket still needs
+    std::vector<std::size_t> waiting_;  // number of gradients that each bucket still needs
     std::size_t started_ = 0;
     std::deque<PendingReduction> reductions_;
     Pass pass_;
@@ -124,10 +128,10 @@ class Reducer {
     bool rebuild_is_due_ = false;
     std::vector<std::size_t> order_;  // the order in which gradients became final
     std::uint64_t clock_ = 0;
-    bool graph_is_known_ = false;    // this rank has recorded its parameters of a static graph
-    std::vector<bool> static_used_;  // the static graph's parameters that any rank reaches
+    bool graph_is_known_ = false;    // whether the parameters of a static graph are recorded
+    std::vector<bool> static_used_;  // parameters that the static graph of any rank reaches
 
-    std::vector<TreeAccumulator> trees_;  // by bucket, while an accumulation window is open
+    std::vector<TreeAccumulator> trees_;  // one per bucket within a window
 
     std::shared_ptr<HookState> hook_state_;
     std::vector<autograd::HookHandle> hooks_;

@@ -16,7 +16,7 @@ Dims all_but_channels(const Tensor& x) {
     return dims;
 }
 
-// Reshapes [C] to [1, C, 1, ...], to broadcast over x.
+// Reshapes a tensor [C] to [1, C, 1, ...], so that it broadcasts over x.
 Tensor along_channels(const Tensor& v, const Tensor& x) {
     Dims sizes;
     for (int d = 0; d < x.dim(); ++d) sizes.push_back(d == 1 ? v.size(0) : 1);
@@ -25,15 +25,15 @@ Tensor along_channels(const Tensor& v, const Tensor& x) {
 
 DType statistics_dtype(const Tensor& x) { return x.dtype() == f64 ? f64 : f32; }
 
-// Statistics of each channel over all ranks.
+// The statistics of each channel over all ranks.
 struct Statistics {
     double count = 0;
-    Tensor mean, var;  // var is biased
+    Tensor mean, var;  // [C]; var is the biased variance
 };
 
-// Combines each rank's count, mean and sum of squared deviations (Chan, Golub, LeVeque, "Updating
-// formulae and a pairwise algorithm for computing sample variances", 1979). Uses f64 for exact
-// counts and small errors if the means are far apart.
+// Combines the count, mean and sum of squared deviations of each rank (Chan, Golub, LeVeque,
+// "Updating formulae and a pairwise algorithm for computing sample variances", 1979). f64 makes
+// counts exact, and errors small if the means of the ranks differ much.
 Statistics statistics_of(const Tensor& x_given, ProcessGroup& group) {
     const Tensor x = to(x_given, statistics_dtype(x_given));
     const std::int64_t channels = x.size(1);

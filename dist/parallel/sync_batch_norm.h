@@ -1,4 +1,4 @@
-// Batch normalization with the statistics of all processes' batches, as torch.nn.SyncBatchNorm.
+// Batch normalization with statistics over the batches of all processes, as torch.nn.SyncBatchNorm.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,12 @@
 
 namespace axle::dist {
 
-// Makes every nn::BatchNorm in the module use the statistics over the batches of all ranks in
-// training mode, both for normalization and for its running statistics. Batch sizes may differ
-// between ranks. Returns the number of converted layers.
+// Converts all nn::BatchNorm layers in the module. In training mode, converted layers normalize
+// with statistics over the batches of all ranks, and update their running statistics with them.
+// Batch sizes may differ between ranks. Returns the number of converted layers.
 //
-// Every rank must run the same layers in the same order, relative to the other collectives of the
-// group. Use a separate group (group->new_group) so that the layers do not wait for gradient
-// reductions.
+// All ranks must run the same layers and other collectives of the group in the same order. Use a
+// separate group (group->new_group), so that the layers do not wait for reductions of gradients.
 int convert_sync_batchnorm(nn::Module& module, const std::shared_ptr<ProcessGroup>& group);
 
 }  // namespace axle::dist

@@ -1,4 +1,4 @@
-// Private to dist: the current activity of a process, and the texts of messages about processes.
+// Private to dist: the current activity of a process, and texts about processes for error messages.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,11 @@
 
 namespace axle::dist {
 
-// Returns "all_reduce #12" or "all_reduce #12 of group 3".
+// Returns text such as "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
-// The current activity of a process: a note, or else the last collective that it called.
+// The current activity of a process: a text set by note(), or else the last collective that it
+// called.
 class Activity {
   public:
     void announce_call(const CollectiveCall& call) {
@@ -26,7 +27,7 @@ class Activity {
     }
     void note(std::string_view text);
 
-    std::string text() const;  // "" if it has done nothing yet
+    std::string text() const;  // "" before the first activity
     // Return the name and the sequence number of the last collective that was called, or "" and 0
     // before the first one.
     std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
@@ -44,10 +45,10 @@ struct Process {
     std::int64_t pid = 0;
     std::string host;
 
-    std::string text() const;  // "rank 1 (pid 4242, host b7)"
+    std::string text() const;  // text such as "rank 1 (pid 4242, host b7)"
 };
 
-// Returns "signal 9 (Killed)" or "exited with code 3".
+// Returns text such as "signal 9 (Killed)" or "exited with code 3".
 std::string cause_text(const ChildEnd& end);
 // Returns text such as "rank 1 (...) died: signal 9 (Killed) during all_reduce #12".
 std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
@@ -56,7 +57,7 @@ std::string death_text(const Process& process, const std::optional<ChildEnd>& en
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const std::string& activity);
 
-// Returns "8 s" or "0.5 s".
+// Returns text such as "8 s" or "0.5 s".
 std::string seconds_text(std::chrono::nanoseconds time);
 
 }  // namespace axle::dist

@@ -30,7 +30,7 @@ bool sends_from_root(Collective op) {
            op == Collective::broadcast_object || op == Collective::scatter_object;
 }
 
-// Returns whether describe() shows numel. A numel of 0 is not shown for ops whose sizes may differ.
+// Returns whether describe() prints numel, which is 0 for ops whose sizes may differ.
 bool has_size(const CollectiveCall& p) {
     return p.numel != 0 || reduces(p.op) || p.op == Collective::broadcast ||
            p.op == Collective::all_gather || p.op == Collective::all_to_all;
@@ -56,7 +56,7 @@ auto matched_fields(const CollectiveCall& p) {
     return std::tuple(p.op, p.dtype, p.numel, p.root, p.reduce_op, p.on_gpu, p.counts.size());
 }
 
-// Returns "collective #12" or "collective #12 of group 3 (ranks 1, 3)".
+// Returns text such as "collective #12" or "collective #12 of group 3 (ranks 1, 3)".
 std::string name_of_round(std::uint32_t id, const std::vector<int>& ranks, std::uint64_t sequence) {
     if (id == 0) return str("collective #", sequence);
     return str("collective #", sequence, " of group ", id, " (", ranks_text(ranks), ')');
@@ -123,8 +123,9 @@ std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCal
     Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
     if (call.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
-        throw CommError(str("control: rank ", rank, " calls collective #", call.sequence,
-                            " of group ", call.group, " after #", group.last[index]));
+        throw CommError(str("control: unexpected call of rank ", rank, ": collective #",
+                            call.sequence, " of group ", call.group, " after #",
+                            group.last[index]));
     }
     group.last[index] = call.sequence;
     unavailable_.erase(rank);

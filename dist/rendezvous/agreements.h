@@ -13,44 +13,45 @@
 
 namespace axle::dist {
 
-// Returns "rank 3" or "ranks 1, 3"; long lists are cut off with "and 97 more".
+// Returns text such as "rank 3" or "ranks 1, 3"; long lists end with text such as "and 97 more".
 std::string ranks_text(const std::vector<int>& ranks);
 
-// Collects the calls of all ranks and matches them. Ranks are global ranks of the job. A CommError
-// thrown here ends the job and becomes its failure text.
+// Collects the collective calls of all ranks and matches them. Ranks are ranks of the job. A
+// CommError that a method throws is reported as the failure of the job.
 class Agreements {
   public:
     explicit Agreements(int world_size);
 
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
-    // Records a rank's call. Returns the reply for all members if this was the last missing call.
+    // Records a rank's call. If all members of the group have made the call, returns the reply for
+    // them, else nullopt.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
     // Records that a rank has left the job, with its reason. Throws CommError if other ranks wait
-    // for it.
+    // for this rank.
     void leave(int rank, const std::string& why = {});
-    // Records that a connected rank will not make further calls, until it makes one. Throws
-    // CommError if other ranks wait for it.
+    // Records that a connected rank is not expected to make another call. If it makes one, the
+    // record is removed. Throws CommError if other ranks wait for this rank.
     void mark_missing(int rank, const std::string& why);
 
     const std::vector<int>& members(std::uint32_t group) const;
-    // Returns the ranks that have not made a call which other ranks have made, or nullopt if the
-    // call is complete.
+    // A call that some ranks have made, and the ranks that have not made it.
     struct Missing {
         CollectiveCall call;
         std::vector<int> ranks;
     };
+    // Returns nullopt if all members have made the call.
     std::optional<Missing> missing(std::uint32_t group, std::uint64_t sequence) const;
 
   private:
     struct Round {
         CollectiveCall first;
-        std::vector<bool> called;  // by rank of the group
+        std::vector<bool> called;  // whether each rank of the group has made the call
         std::size_t count = 0;
         std::vector<std::int64_t> counts;
     };
     struct Group {
         std::vector<int> ranks;
-        std::unordered_map<int, std::size_t> indices;  // rank of the job to rank in the group
+        std::unordered_map<int, std::size_t> indices;  // ranks in the group, by rank of the job
         std::vector<std::uint64_t> last;               // sequence number of each member's last call
         std::map<std::uint64_t, Round> rounds;
     };

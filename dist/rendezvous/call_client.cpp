@@ -12,8 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReplyAfterTimeout{2000};  // wait for the server's reply after a timeout
-constexpr milliseconds kMissingDelay{2000};       // delay before a missing rank is reported
+// Time that a call waits for a reply after its timeout.
+constexpr milliseconds kReplyAfterTimeout{2000};
+constexpr milliseconds kMissingDelay{2000};  // delay before a missing rank is reported
 
 }  // namespace
 

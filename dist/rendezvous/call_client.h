@@ -15,8 +15,8 @@
 
 namespace axle::dist {
 
-// Implements the agreement functions of Control. Thread-safe, except for functions with a Lock
-// parameter, which must be called with the channel's mutex locked.
+// Implements the agreement functions of Control. Thread-safe, but functions with a Lock parameter
+// must be called with the channel's mutex locked.
 class CallClient {
   public:
     using Lock = ControlChannel::Lock;
@@ -30,14 +30,15 @@ class CallClient {
     void note(std::string_view activity);
     void set_missing_reason(const std::string& why);
 
-    // Handle messages of the server.
+    // Handle messages from the server.
     void on_agreement(const Lock& lock, Agreement agreement);
     void on_heartbeat(const Lock&, std::string_view activity) { server_activity_.note(activity); }
 
     // Return the activities of this process and of rank 0.
     const Activity& activity(const Lock&) const { return activity_; }
     const Activity& server_activity(const Lock&) const { return server_activity_; }
-    // Returns the message to send if this rank has been missing long enough; only once.
+    // Returns the message about this rank's missing reason when its delay has passed. Returns
+    // nullopt before that, and after the message was returned once.
     std::optional<MissingRank> take_missing(const Lock& lock, TimePoint now);
 
   private:
@@ -55,8 +56,8 @@ class CallClient {
     std::map<std::uint32_t, Group> groups_;
     std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
     std::uint64_t calls_ = 0;
-    std::string missing_reason_;             // why this rank makes no more calls
-    std::optional<TimePoint> missing_from_;  // when to send it, unless a call is made before
+    std::string missing_reason_;             // the reason why this rank makes no more calls
+    std::optional<TimePoint> missing_from_;  // when the reason is sent; a call cancels it
 };
 
 }  // namespace axle::dist

@@ -20,7 +20,7 @@
 
 namespace axle::dist {
 
-// A member of the job: the connection to the server, and on rank 0 the server itself.
+// The control channel of one process: its connection to the server, and on rank 0 also the server.
 class Client final : public Control {
   public:
     Client(const Environment& environment, const ControlOptions& options);
@@ -64,7 +64,7 @@ class Client final : public Control {
 
     const int rank_, size_;
     LauncherConnection launcher_;
-    std::unique_ptr<Server> server_;  // only on rank 0; outlives the connection to it
+    std::unique_ptr<Server> server_;  // only on rank 0; must outlive the connection
     ControlChannel channel_;
     std::string local_address_, leave_reason_;
     StoreClient store_;

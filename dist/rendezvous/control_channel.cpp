@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFailureDelay{1500};  // wait for the cause of an error to be reported
+constexpr milliseconds kFailureDelay{1500};  // time to wait for a report of the cause of an error
 constexpr milliseconds kLeaveTimeout{500};
 constexpr milliseconds kLongestSend{60000};
 constexpr std::size_t kScratch = 64 << 10;
@@ -41,8 +41,8 @@ void ControlChannel::leave(const std::string& reason) {
     try {
         const TimePoint deadline = Clock::now() + kLeaveTimeout;
         send_all(connected_.socket, encode(Leave{at_most(reason, kMaxText)}), deadline);
-        // Closing a socket with unread bytes resets the connection, and the peer could lose the
-        // Leave message.
+        // A socket that is closed with unread bytes resets the connection, and the peer may not
+        // receive the Leave message. So the remaining bytes are read first.
         ::shutdown(connected_.socket.descriptor(), SHUT_WR);
         while (wait_readable(connected_.socket, deadline) &&
                receive_some(connected_.socket, scratch_) >= 0) {

@@ -20,11 +20,12 @@
 namespace axle::dist {
 
 // The connection that StoreClient, CallClient and FailureMonitor share, with the mutex that
-// protects their state, and the first failure of the job. A thread that waits for a reply reads the
-// connection itself (one at a time) and passes on the replies for other threads. The background
-// thread of FailureMonitor reads only while no call waits. Thus a reply wakes only one thread.
+// protects their state, and the first failure of the job. One of the threads that wait for replies
+// reads the connection, and also handles the replies for other threads. The background thread of
+// FailureMonitor reads only while no thread waits. So a reply wakes only one thread.
 //
-// Functions with a Lock parameter hold the mutex on entry and on return.
+// Functions with a Lock parameter must be called with the mutex locked, and return with the mutex
+// locked.
 class ControlChannel {
   public:
     using Lock = std::unique_lock<std::mutex>;
@@ -33,8 +34,8 @@ class ControlChannel {
     ControlChannel(const ControlChannel&) = delete;
     ControlChannel& operator=(const ControlChannel&) = delete;
 
-    // Passes every received frame to `handler`, which runs with the mutex locked. Starts with the
-    // frames that arrived together with the end of the handshake.
+    // Sets the function that is called with every received frame, with the mutex locked. The first
+    // frames can have arrived together with the end of the handshake.
     void start(std::function<void(const Lock&, const Frame&)> handler);
     // Sends Leave and closes the connection. The background thread must have ended.
     void leave(const std::string& reason);
@@ -46,13 +47,14 @@ class ControlChannel {
     const std::vector<ChildEnd>& child_ends() const { return connected_.ends; }
 
     // --- calls
-    // Throws the failure, if there is one.
+    // Throws CommError if there is a failure.
     void check(const Lock& lock) const;
-    // Waits until ready() or until there is a failure. Returns false if the deadline passes first.
+    // Waits until ready() returns true or there is a failure. Returns false after the deadline.
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
-    // Waits briefly for a failure to be reported.
+    // Waits for a failure, but only for a short time.
     void wait_for_failure(Lock& lock);
-    // Sends a message, without the mutex. Throws the failure if the connection is lost.
+    // Sends a message without locking the mutex. Throws the failure of the job if the connection is
+    // lost.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));
@@ -61,7 +63,7 @@ class ControlChannel {
 
     // --- failures
     const std::optional<Failure>& failure(const Lock&) const { return failure_; }
-    // Returns whether the launcher should get the failure.
+    // Returns whether the failure must be sent to the launcher.
     bool is_for_launcher(const Lock&) const { return for_launcher_; }
     // Records the first failure and wakes all waiting threads.
     void fail(const Lock& lock, Failure failure, bool for_launcher = true);
@@ -69,13 +71,15 @@ class ControlChannel {
     void on_server_left(const Lock& lock);
 
     // --- for the background thread
-    // Sends a heartbeat unless another message is being sent, which serves as one.
+    // Sends a heartbeat unless another thread is sending a message, which replaces the heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
-    // Sends without the mutex; ignores a lost connection, which the next read detects too.
+    // Unlocks the mutex while it sends. Ignores a lost connection, because the next read detects
+    // it.
     void send_unlocked(Lock& lock, std::string_view frame);
-    // Reads the connection unless a call reads it.
+    // Reads the connection unless another thread reads it.
     void receive_if_idle(const Lock& lock);
-    // Returns whether a call reads now, or has read since the last check of this counter.
+    // Returns whether a waiting thread reads the connection, or has read it since the last call
+    // with this counter.
     bool is_read_by_calls(const Lock& lock, std::uint64_t& reads) const;
     bool is_disconnected(const Lock&) const { return disconnected_; }
     TimePoint disconnected_at(const Lock&) const { return disconnected_at_; }
@@ -94,13 +98,13 @@ class ControlChannel {
     const ControlOptions options_;
     const Socket failure_event_;
     std::function<void(const Lock&, const Frame&)> handler_;
-    std::mutex send_mutex_;  // never locked by a thread that waits for mutex_
+    std::mutex send_mutex_;  // must not be locked by a thread that locks mutex_
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<char> scratch_;
-    bool reading_ = false;     // a call polls the socket
-    std::uint64_t reads_ = 0;  // number of calls that polled the socket
+    bool reading_ = false;     // whether a waiting thread polls the socket
+    std::uint64_t reads_ = 0;  // how often waiting threads have polled the socket
     bool disconnected_ = false;
     TimePoint disconnected_at_, last_received_;
     std::optional<Failure> failure_;

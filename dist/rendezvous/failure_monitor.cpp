@@ -15,8 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCauseOfDeath{300};  // time for the launcher to report how rank 0 ended
-// How long the background thread leaves the socket to calls, after a call has read it.
+// Time to wait for the launcher's report of the end of rank 0.
+constexpr milliseconds kCauseOfDeath{300};
+// The time for which the background thread does not read the socket after a call has read it.
 constexpr milliseconds kReadPause{50};
 
 }  // namespace
@@ -56,7 +57,7 @@ std::optional<std::string> FailureMonitor::failure() const {
 void FailureMonitor::report(const std::string& text) {
     try {
         channel_.send(Report{at_most(text, kMaxText)});
-    } catch (const CommError&) {  // this process has a failure already
+    } catch (const CommError&) {  // the job has failed already
     }
     Lock lock(channel_.mutex());
     channel_.wait_for_failure(lock);
@@ -88,7 +89,7 @@ void FailureMonitor::run() noexcept {
     std::uint64_t reads = 0;
     while (!quit_) {
         const TimePoint now = Clock::now();
-        // If this process was suspended, or the machine slept, rank 0 has not failed.
+        // After this process was suspended, missing heartbeats do not mean that rank 0 has failed.
         if (now - awake_by > timeout / 4) channel_.reset_silence_timer(lock, now);
         const auto is_over = [&] {
             return channel_.is_disconnected(lock) || channel_.failure(lock);
@@ -134,14 +135,14 @@ void FailureMonitor::read_launcher(Lock& lock) {
     }
 }
 
-// Returns when to stop waiting for the launcher's report of how rank 0 died.
+// Returns the time at which waiting for the launcher's report of the end of rank 0 stops.
 TimePoint FailureMonitor::cause_deadline(const Lock& lock) const {
     const TimePoint at = channel_.disconnected_at(lock);
     const bool cause_expected = launcher_.is_open() && channel_.server().host == host_name();
     return cause_expected && !ends_.contains(0) ? at + kCauseOfDeath : at;
 }
 
-// Detects a dead or frozen rank 0.
+// Reports a failure if rank 0 has died or is frozen.
 void FailureMonitor::check_server(const Lock& lock, TimePoint now) {
     if (channel_.failure(lock)) return;
     const Process& server = channel_.server();

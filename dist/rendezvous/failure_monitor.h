@@ -26,7 +26,7 @@ class FailureMonitor {
     FailureMonitor(const FailureMonitor&) = delete;
     FailureMonitor& operator=(const FailureMonitor&) = delete;
 
-    // Starts and ends the background thread. stop() must be called before destruction.
+    // Start and stop the background thread. stop() must be called before destruction.
     void start();
     void stop();
 

@@ -12,7 +12,7 @@ namespace axle::dist {
 namespace {
 
 constexpr int kPorts = 16;
-// Ports below Linux's ephemeral ports and above the well-known ports.
+// The range of ports: above the well-known ports, and below the ephemeral ports of Linux.
 constexpr int kFirstPort = 20000, kLastPort = 32767;
 
 void start_sodium() {
@@ -44,7 +44,8 @@ Proof hmac(const Key& key, const Nonces& nonces, std::string_view message) {
     return proof;
 }
 
-// The port separates jobs with the same token, such as torchrun's "none".
+// Returns a text that identifies the job. It contains the port, because jobs can have the same
+// token, such as torchrun's "none".
 std::string job_of(const Environment& e) {
     if (e.token.empty()) return str("master ", e.master_addr, ' ', e.master_port);
     return str("token ", e.master_port, ' ', e.token);

@@ -6,8 +6,8 @@
 //     JoinRequest  with the HMAC of both ->
 //                                        <-   JoinReply  with the HMAC of both, or JoinRefusal
 //
-// The HMACs cover both nonces and the whole message, with a key derived from the job's token. Only
-// the token is secret, and messages after the handshake are not signed.
+// An HMAC is computed from the two nonces and all fields of the message, with a key derived from
+// the job's token. Only the token is secret. Messages after the handshake are not signed.
 #pragma once
 
 #include <string_view>
@@ -22,11 +22,11 @@ using Key = std::array<std::uint8_t, 32>;
 
 // Throws CommError if the system provides no random numbers.
 Nonce make_nonce();
-// Derives the key from the token. Without a token, the key only keeps jobs with different masters
-// apart.
+// Derives the key from the token. Without a token, the key depends only on the address of the
+// master and only distinguishes jobs.
 Key key_of(const Environment& environment);
-// Returns the ports to try for rank 0's server, in order: MASTER_PORT, or derived ones if that is
-// taken.
+// Returns the ports on which rank 0's server tries to listen, in this order: MASTER_PORT, or if the
+// launcher uses it, ports computed from the job's token and address.
 std::vector<int> ports_of(const Environment& environment);
 
 struct Nonces {

@@ -21,15 +21,15 @@ namespace {
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnect{10};
 constexpr std::chrono::seconds kConnectToCandidate{1};
-// Extra time in which the server can report the join timeout itself, with the missing ranks.
+// The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
-// A refusal that makes retrying pointless.
+// An error of the server that retrying can't avoid.
 struct Refused : CommError {
     using CommError::CommError;
 };
 
-// Returns false if the connection has ended.
+// Receives bytes. Returns false if the connection has ended.
 bool receive(Connected& connected) {
     std::array<char, 16 << 10> bytes{};
     const auto count = receive_some(connected.socket, bytes);
@@ -37,7 +37,7 @@ bool receive(Connected& connected) {
     return count >= 0;
 }
 
-// The frame is valid until the next call.
+// Waits for the next frame, which is valid until the next call.
 Frame read_frame(Connected& connected, TimePoint deadline) {
     for (;;) {
         if (const auto frame = connected.in.next(Sender::server)) return *frame;
@@ -175,7 +175,7 @@ class Joiner {
         }
     }
 
-    // Returns whether all ranks have joined. Throws CommError if that has become impossible.
+    // Returns whether all ranks have joined. Throws CommError if the join has failed.
     static bool all_joined(Connected& connected) {
         for (;;) {
             const auto frame = connected.in.next(Sender::server);
@@ -188,7 +188,7 @@ class Joiner {
         }
     }
 
-    // Forwards the child exits that the launcher has reported.
+    // Sends exits of processes that the launcher has reported to the server.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];
@@ -197,7 +197,7 @@ class Joiner {
         }
     }
 
-    // Reads the launcher's reports. If rank 0 has ended, joining is impossible.
+    // Reads the reports of the launcher. Throws CommError if rank 0 has ended.
     void read_launcher() {
         if (!launcher_.is_open()) return;
         for (const ChildEnd& end : launcher_.read()) {

@@ -17,12 +17,12 @@ struct Connected {
     FrameReader in;
     Address address;  // the server's address
     Process server;
-    std::vector<ChildEnd> ends;  // child exits that the launcher has reported so far
+    std::vector<ChildEnd> ends;  // exits of processes that the launcher has reported
 };
 
-// Connects, and waits until all ranks have joined. Retries until the join timeout, because rank 0
-// may start later. `own` is the server's address if this process is rank 0. Throws CommError with
-// the missing ranks, or with the reason for a refusal.
+// Connects to the server and waits until all ranks have joined. Retries until the join timeout,
+// because rank 0 may start later. `own` is the server's address on rank 0, else null. Throws
+// CommError with the missing ranks, or with the reason why the server rejected this rank.
 Connected join_server(const Environment& environment, const ControlOptions& options,
                       LauncherConnection& launcher, const Address* own);
 

@@ -12,7 +12,7 @@
 
 namespace axle::dist {
 
-// A pending Get request of a rank.
+// A Get request of a rank that waits for a key.
 struct Waiter {
     int rank = 0;
     std::uint64_t id = 0;
@@ -20,14 +20,16 @@ struct Waiter {
 
 class KeyStore {
   public:
-    // Sets a key and returns the waiters to answer. Writes an error to the reply if it is refused.
+    // Sets a key and returns the requests that waited for it. If the limits are exceeded, writes an
+    // error to `reply`.
     std::vector<Waiter> set(const std::string& key, std::string value, StoreReply& reply);
-    // Adds to a number, which is stored as decimal digits.
+    // Adds `delta` to a number, which is stored as decimal digits. The result is in `reply`; it has
+    // an error if the value is not a number.
     std::vector<Waiter> add(const std::string& key, std::int64_t delta, StoreReply& reply);
-    // Returns null if the key is not set.
+    // Returns the value of a key, or null if the key is not set.
     const std::string* find(const std::string& key) const;
 
-    // Queues a waiter. Throws CommError if there are too many.
+    // Adds a waiting request. Throws CommError if a rank has too many.
     void wait(const std::string& key, const Waiter& waiter);
     void cancel(const Waiter& waiter);
     void leave(int rank);
@@ -35,7 +37,7 @@ class KeyStore {
   private:
     std::unordered_map<std::string, std::string> values_;
     std::vector<std::pair<std::string, Waiter>>
-        waiting_;           // short: each rank waits for few keys at a time
+        waiting_;           // a short list, because a rank waits for few keys
     std::size_t size_ = 0;  // total bytes of keys and values
 };
 

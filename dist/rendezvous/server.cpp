@@ -16,7 +16,8 @@ namespace axle::dist {
 namespace {
 
 constexpr std::size_t kScratch = 64 << 10;
-// Limit of a client's unsent output, above which nothing more is read from it.
+// The number of bytes of unsent output to a client above which the server does not read from the
+// client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
 constexpr std::chrono::seconds kHandshake{5};
@@ -25,7 +26,8 @@ bool all_loopback(const std::vector<Address>& addresses) {
     return std::ranges::all_of(addresses, [](const Address& a) { return a.is_loopback(); });
 }
 
-// Some systems map their own host name to a loopback address, which other machines cannot reach.
+// Returns the addresses on which the server listens. If the host name of rank 0 is mapped to a
+// loopback address, which other machines can't reach, returns an external address instead.
 std::vector<Address> addresses_of_master(const Environment& e) {
     auto addresses = resolve(e.master_addr, 0);
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
@@ -136,7 +138,7 @@ void Server::handle(int descriptor, std::uint32_t events) {
         return;
     }
     const auto found = connections_.find(descriptor);
-    if (found == connections_.end()) return;  // closed by an earlier event
+    if (found == connections_.end()) return;  // an earlier event has closed it
     Connection& connection = *found->second;
     if ((events & EPOLLOUT) != 0) write(connection);
     if ((events & ~EPOLLOUT) != 0) read(connection);
@@ -149,7 +151,8 @@ void Server::accept_all() {
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_listening(true);
             return;
         }
-        if (connections_.size() >= 4 * members_.size() + 16) continue;  // closes the new connection
+        // Too many: closes the new connection.
+        if (connections_.size() >= 4 * members_.size() + 16) continue;
         const int descriptor = socket.descriptor();
         auto connection = std::make_unique<Connection>();
         connection->socket = std::move(socket);
@@ -160,8 +163,8 @@ void Server::accept_all() {
     }
 }
 
-// Pauses accepting until the next timer. Otherwise a connection that cannot be accepted would wake
-// epoll continuously.
+// Stops accepting connections until the next timer, because a connection that can't be accepted
+// would wake epoll continuously.
 void Server::pause_listening(bool pause) {
     if (paused_ == pause || leaving_) return;
     paused_ = pause;
@@ -194,7 +197,7 @@ void Server::read(Connection& connection) {
 
 void Server::send_frame(Connection& connection, std::string_view frame) {
     if (connection.out.empty()) {
-        // A closed connection is detected by the next read.
+        // If the connection is closed, the next read detects it.
         const auto sent = std::max<std::ptrdiff_t>(send_some(connection.socket, frame), 0);
         frame.remove_prefix(static_cast<std::size_t>(sent));
         if (frame.empty()) return;
@@ -220,7 +223,7 @@ void Server::write(Connection& connection) {
     watch(connection);
 }
 
-// Updates the events that epoll watches.
+// Updates the events for which epoll waits on this connection.
 void Server::watch(Connection& connection) {
     std::uint32_t events = 0;
     if (!connection.out.empty()) events |= EPOLLOUT;
@@ -237,8 +240,8 @@ void Server::watch(Connection& connection) {
 
 void Server::drop(Connection& connection) { connections_.erase(connection.socket.descriptor()); }
 
-// Sends Leave to the remaining members. Their pending input is read first, because closing a socket
-// with unread bytes resets the connection, and the message could be lost.
+// Sends Leave to the remaining members. Their unread input is read first, because a socket that is
+// closed with unread bytes resets the connection, and the member may not receive the message.
 void Server::end() {
     for (Member& member : members_) {
         if (member.connection == nullptr) continue;

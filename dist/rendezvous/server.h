@@ -1,8 +1,8 @@
-// Private to dist: the server of rank 0 for all processes of the job. See control.h.
+// Private to dist: the server of rank 0, to which all processes of the job connect (see control.h).
 //
-// The server uses one thread, which waits only in epoll and never for a client: output that a
-// client does not read yet is buffered, and a client with too much buffered output is not read
-// from.
+// The server uses one thread, which waits only in epoll and never for a single client. Output that
+// a client has not read is buffered. While a client has too much buffered output, its messages are
+// not read.
 #pragma once
 
 #include <array>
@@ -30,9 +30,10 @@ namespace axle::dist {
 
 class Server {
   public:
-    // Listens when it returns. Throws CommError if the port is in use.
+    // Starts the server, which listens when the constructor returns. Throws CommError if the port
+    // is in use.
     Server(const Environment& environment, const ControlOptions& options);
-    // Continues serving until all ranks have left, for at most two seconds (300 ms after a
+    // Stops the server when all ranks have left, after at most two seconds (300 ms after a
     // failure).
     ~Server();
     Server(const Server&) = delete;
@@ -46,12 +47,12 @@ class Server {
         FrameReader in;
         std::string out;  // output that is not sent yet
         std::size_t sent = 0;
-        std::uint32_t events = 0;  // the events that epoll watches
+        std::uint32_t events = 0;  // the events for which epoll waits
         TimePoint last_received;
         TimePoint deadline;  // deadline of the handshake, or of closing
         bool started_handshake = false;
-        bool ignored = false;  // received messages are discarded
-        bool ending = false;   // the connection will be closed when `out` is sent
+        bool ignored = false;  // whether received messages are discarded
+        bool ending = false;   // whether to close the connection after `out` is sent
         Nonces nonces;
         int rank = -1;  // -1 before authentication
     };
@@ -93,7 +94,7 @@ class Server {
     void wake_at(TimePoint time) { next_timer_ = std::min(next_timer_, time); }
 
     // --- server_members.cpp: received messages
-    // Returns false if the connection was closed.
+    // Handle a received message. Return false if the connection was closed.
     bool serve(Connection& connection, const Frame& frame);
     bool serve_unauthenticated(Connection& connection, const Frame& frame);
     void serve_member(Connection& connection, Member& member, const Frame& frame);

@@ -1,4 +1,4 @@
-// Server: received messages.
+// Implements the server's handling of received messages.
 #include <algorithm>
 
 #include "dist/rendezvous/server.h"
@@ -7,7 +7,7 @@
 namespace axle::dist {
 namespace {
 
-// How long to wait for a launcher to report how a process ended after its connection closed.
+// The time to wait for a launcher's report of the end of a process after its connection was closed.
 constexpr std::chrono::milliseconds kCauseOfDeath{300};
 
 }  // namespace
@@ -41,7 +41,7 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (!connection.started_handshake) {
         join_refusal = JoinRefusal{false, "the process uses another version of Axle than rank 0"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
-        // If several ports are tried, the process may belong to another job.
+        // If several ports are tried, the process may be part of another job.
         join_refusal = JoinRefusal{environment_.port_is_taken,
                                    "the token of this process is not the job's (AXLE_JOB_TOKEN)"};
     } else {
@@ -88,7 +88,8 @@ void Server::accept_member(Connection& connection, const JoinRequest& join_reque
     member.has_launcher = join_request.has_launcher;
     member.connection = &connection;
     ++present_;
-    // If one rank gives up, the whole join fails, so that all ranks report the same reason.
+    // The join timeout is the smallest timeout of all ranks, so that all ranks report the same
+    // reason.
     const auto most = std::chrono::milliseconds(options_.join_timeout);
     const auto left = std::chrono::milliseconds(
         std::clamp<std::int64_t>(join_request.join_timeout_ms, 0, most.count()));
@@ -171,7 +172,7 @@ void Server::on_missing_rank(const Member& member, const MissingRank& absent) {
 
 void Server::on_call_timeout(const CallTimeout& timeout_error) {
     const auto missing = agreements_.missing(timeout_error.group, timeout_error.sequence);
-    if (!missing) return;  // the reply is on its way
+    if (!missing) return;  // all members have made the call, and the reply was sent
     std::string text =
         str(name_of_collective(missing->call), ": not called by ", ranks_text(missing->ranks),
             " within ", seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
@@ -194,7 +195,7 @@ void Server::on_child_end(const ChildEndReport& end) {
     report_death(member_of(end.rank));
 }
 
-// Reports the death of a rank, with its cause if known.
+// Reports that a rank has died, with the cause if it is known.
 void Server::report_death(Member& member) {
     const auto rank = static_cast<int>(&member - members_.data());
     const auto& end = ends_[static_cast<std::size_t>(rank)];
@@ -220,7 +221,7 @@ void Server::leave(Connection& connection, const std::string& why) {
     store_.leave(rank);
     connection.ignored = connection.ending = true;
     connection.rank = -1;
-    connection.deadline = now_ + std::chrono::seconds(1);  // to send the remaining output
+    connection.deadline = now_ + std::chrono::seconds(1);  // time to send the remaining output
     if (connection.out.empty()) drop(connection);
     try {
         if (!joined_)
@@ -250,7 +251,7 @@ void Server::on_disconnect(Connection& connection) {
     wake_at(member.dying_until);
 }
 
-// Reports a failure to all members. Only the first failure is reported.
+// Reports a failure to all members. Later failures are ignored.
 void Server::fail(const std::string& text, int rank) {
     if (failed_) return;
     failed_ = true;

@@ -1,4 +1,4 @@
-// Server: timers.
+// Implements the server's timers.
 #include <algorithm>
 
 #include "dist/rendezvous/server.h"
@@ -60,7 +60,7 @@ void Server::check_joined() {
              " processes have joined"));
 }
 
-// Called if this process was suspended, or the machine slept: restarts the clients' silence timers.
+// Restarts the heartbeat timeouts of all clients. Called after this process was suspended.
 void Server::reset_silence_timers() {
     for (const auto& [descriptor, connection] : connections_) connection->last_received = now_;
 }

@@ -21,7 +21,7 @@ class StoreClient {
     std::string get(const std::string& key, std::chrono::milliseconds timeout);
     std::int64_t add(const std::string& key, std::int64_t delta);
 
-    // Handle the server's replies; called with the channel's mutex locked.
+    // Handle replies of the server. Called with the channel's mutex locked.
     void on_reply(StoreReply reply);
     void on_value(Value value);
 
@@ -37,7 +37,8 @@ class StoreClient {
 
     ControlChannel& channel_;
     std::uint64_t next_id_ = 1;
-    std::map<std::uint64_t, std::optional<Reply>> replies_;  // pending requests, by id
+    // Replies by id of the request; nullopt if pending.
+    std::map<std::uint64_t, std::optional<Reply>> replies_;
 };
 
 }  // namespace axle::dist

@@ -81,7 +81,7 @@ class Reader {
 
   private:
     std::string_view take(std::size_t size) {
-        if (size > body_.size()) fail("it is truncated");
+        if (size > body_.size()) fail("the data are truncated");
         const std::string_view taken = body_.substr(0, size);
         body_.remove_prefix(size);
         return taken;
@@ -90,7 +90,7 @@ class Reader {
         Length size = 0;
         (*this)(size);
         if (size > most) fail("a field is too long");
-        if (size > body_.size() / element) fail("it is truncated");
+        if (size > body_.size() / element) fail("the data are truncated");
         return size;
     }
 

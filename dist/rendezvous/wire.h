@@ -1,8 +1,8 @@
-// Private to dist: serialization of the messages between Client and Server.
+// Private to dist: serializes the messages between Client and Server.
 //
-// A frame consists of the length of its body (4 bytes), its kind (1 byte) and the body. Numbers are
-// little endian. A body is the message's fields in order; strings and lists are prefixed with their
-// length. Lengths from the network are checked against the limits below before memory is allocated.
+// A frame is the length of its body (4 bytes), its kind (1 byte) and the body. Numbers are little
+// endian. A body is the fields of the message in order; a string or list is preceded by its length.
+// Lengths from the network are checked against the limits below before memory is allocated.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace axle::dist {
 
 inline constexpr std::size_t kMaxKey = 1024;
 inline constexpr std::size_t kMaxValue = 16 << 20;
-inline constexpr std::size_t kMaxText = 16 << 10;  // limit of failure texts
+inline constexpr std::size_t kMaxText = 16 << 10;  // maximum size of failure texts
 inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
@@ -60,7 +60,8 @@ inline constexpr Kind kLastKind = Kind::failure;
 // Returns the maximum body size of a kind.
 std::size_t max_body(Kind kind);
 
-// Each message passes its fields in wire order to f, which reads or writes them.
+// The messages. Each has a function that passes its fields in wire order to f, which reads or
+// writes them.
 struct JoinStart {
     static constexpr Kind kind = Kind::join_start;
     std::uint32_t protocol = kProtocol;
@@ -73,14 +74,14 @@ struct Challenge {
     Nonce nonce{};
     static void fields(auto& m, auto&& f) { f(m.protocol), f(m.nonce); }
 };
-// Describes the process that requests to join.
+// A request to join, with a description of the process.
 struct JoinRequest {
     static constexpr Kind kind = Kind::join_request;
     std::int32_t rank = 0, world_size = 1, restart_count = 0;
     std::int64_t pid = 0;
     std::string host;
-    bool has_launcher = false;         // reports how processes on its machine end
-    std::int64_t join_timeout_ms = 0;  // remaining time to join
+    bool has_launcher = false;         // whether a launcher reports exits of processes to it
+    std::int64_t join_timeout_ms = 0;  // remaining time of the join timeout
     Proof proof{};
     static void fields(auto& m, auto&& f) {
         f(m.rank), f(m.world_size), f(m.restart_count), f(m.pid), f(m.host, kMaxHost);
@@ -96,7 +97,7 @@ struct JoinReply {
 };
 struct JoinRefusal {
     static constexpr Kind kind = Kind::join_refusal;
-    bool try_again = false;  // a retry may succeed, later or on another port
+    bool try_again = false;  // whether a retry may succeed, later or on another port
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.try_again), f(m.text, kMaxText); }
 };
@@ -140,7 +141,7 @@ struct AnnounceCall {
         f(p.counts, kMaxCounts);
     }
 };
-// Reports that a collective has timed out on this rank.
+// A report that a collective has timed out on this rank.
 struct CallTimeout {
     static constexpr Kind kind = Kind::call_timeout;
     std::uint32_t group = 0;
@@ -148,7 +149,7 @@ struct CallTimeout {
     std::int64_t waited_ms = 0;
     static void fields(auto& m, auto&& f) { f(m.group), f(m.sequence), f(m.waited_ms); }
 };
-// See launcher_channel.h.
+// A report that a process has ended (see launcher_channel.h).
 struct ChildEndReport {
     static constexpr Kind kind = Kind::child_end;
     std::int32_t rank = -1;
@@ -160,20 +161,20 @@ struct Report {
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.text, kMaxText); }
 };
-// Reports that this rank makes no more calls, although it has not left.
+// A report that this rank makes no more calls, although it has not left.
 struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
     std::uint64_t calls =
-        0;  // number of calls made before; the message is void if the rank has made another since
+        0;  // number of calls so far; the server ignores the message if it has received more
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
 struct Leave {
     static constexpr Kind kind = Kind::leave;
-    std::string why;  // reason for ranks that still wait; may be empty
+    std::string why;  // reason for ranks that wait; may be empty
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText); }
 };
-// From the server: the activity of rank 0.
+// A heartbeat of the server, with the activity of rank 0.
 struct Heartbeat {
     static constexpr Kind kind = Kind::heartbeat;
     std::string activity;
@@ -188,7 +189,7 @@ struct StoreReply {
     static constexpr Kind kind = Kind::store_reply;
     std::uint64_t id = 0;
     std::int64_t sum = 0;
-    std::string refused;  // error text, or ""
+    std::string refused;  // error text, or "" on success
     static void fields(auto& m, auto&& f) { f(m.id), f(m.sum), f(m.refused, kMaxText); }
 };
 struct Value {
@@ -202,7 +203,7 @@ struct Agreement {
     std::uint32_t group = 0;
     std::uint64_t sequence = 0;
     std::uint32_t each = 0;            // number of counts per rank
-    std::vector<std::int64_t> counts;  // by rank of the group
+    std::vector<std::int64_t> counts;  // counts of rank 0 of the group, then of rank 1, and so on
     static void fields(auto& m, auto&& f) {
         f(m.group), f(m.sequence), f(m.each), f(m.counts, kMaxRanks * kMaxCounts);
     }
@@ -211,7 +212,7 @@ struct Failure {
     static constexpr Kind kind = Kind::failure;
     std::string text;
     std::int32_t rank = -1;  // the failed rank, or -1
-    std::string op;          // the collective that it was in, or ""
+    std::string op;          // the collective that the failed rank was in, or ""
     std::uint64_t sequence = 0;
     static void fields(auto& m, auto&& f) {
         f(m.text, kMaxText), f(m.rank), f(m.op, kMaxActivity), f(m.sequence);
@@ -220,7 +221,7 @@ struct Failure {
 
 template <class Message>
 std::string encode(const Message& message);
-// Throws CommError if the bytes are not a valid message.
+// Returns the message in the body of a frame. Throws CommError if it is invalid.
 template <class Message>
 Message decode(std::string_view body);
 
@@ -235,16 +236,16 @@ struct Frame {
 class FrameReader {
   public:
     void add(std::string_view bytes);
-    // Returns the next complete frame, valid until the next add(), or nullopt. Throws CommError for
-    // a kind that this sender must not send, or a length above the limit.
+    // Returns the next complete frame, valid until the next add(), or nullopt if there is none.
+    // Throws CommError for a kind that this sender must not send, and for a length above the limit.
     std::optional<Frame> next(Sender sender);
 
   private:
     std::string bytes_;
-    std::size_t begin_ = 0;  // begin of the unread part
+    std::size_t begin_ = 0;  // index of the first unread byte
 };
 
-// Truncates `text` to at most `size` bytes.
+// Returns `text`, truncated to at most `size` bytes.
 std::string at_most(std::string text, std::size_t size);
 
 }  // namespace axle::dist

@@ -1,4 +1,4 @@
-// The Gloo transport: opens the module at run time and makes connections on first use.
+// The Gloo transport, which opens libaxle_gloo.so at run time and connections on first use.
 #include <array>
 #include <atomic>
 #include <cassert>
@@ -32,7 +32,8 @@ using std::chrono::milliseconds;
 
 constexpr const char* kModule = "libaxle_gloo.so";
 
-// Returns the places to search for the module, in order. A bare name is searched by the loader.
+// Returns the paths that are tried for the module, in order. The loader searches for a name without
+// a folder.
 std::vector<std::string> module_locations() {
     std::vector<std::string> locations;
     for (const std::string& folder : kernels::library_folders())
@@ -47,7 +48,7 @@ std::vector<std::string> module_locations() {
     return locations;
 }
 
-// Returns the module at a location, or null if there is none.
+// Opens the module at a path. Returns its functions, or null if there is no module.
 const GlooFunctions* open_module_at(const std::string& location) {
     const auto [library, error] = kernels::open_library(location);
     if (!error.empty()) throw CommError(str("gloo: cannot open the module: ", error));
@@ -78,8 +79,8 @@ Module open_module() {
                         "; set AXLE_LIBRARY_PATH to its folder"));
 }
 
-// Returns the module, which is opened once and never closed. After a failure, the next call
-// retries.
+// Returns the module, which is opened once and never closed. If opening it fails, the next call
+// tries again.
 const Module& opened_module() {
     static const Module module = open_module();
     return module;
@@ -92,8 +93,8 @@ const GlooFunctions& module() { return *opened_module().functions; }
            sigismember(&blocked, SIGPIPE) == 1;
 }
 
-// The largest address in bytes. Each rank stores one address per rank, each preceded by its length
-// in one byte. The address for the rank itself is empty.
+// The maximum size of an address in bytes. Each rank stores one address for each rank, preceded by
+// its length in one byte. The address for the rank itself is empty.
 constexpr std::size_t kLongestAddress = 255;
 
 class Gloo final : public Transport {
@@ -141,9 +142,9 @@ class Gloo final : public Transport {
             module().receive(mesh_, data, static_cast<std::size_t>(bytes), from, slot, &error),
             from, error);
     }
-    // Connects to the ranks in ascending order. While a rank waits for `peer`, it is connected to
-    // all lower ranks; so along a chain of waiting ranks the awaited rank decreases, and there can
-    // be no cycle.
+    // Connects to the other ranks in ascending order, which can't deadlock. If rank a waits for
+    // rank b, and rank b waits for rank c, then c < a, because b connects in ascending order too.
+    // So ranks can't wait for each other in a cycle.
     void connect_all() override {
         if (all_connected_) return;
         for (int peer = 0; peer < size_; ++peer)
@@ -206,7 +207,7 @@ class Gloo final : public Transport {
         return all;
     }
 
-    // Returns this rank's address from the addresses that `peer` published.
+    // Returns the address for this rank from the addresses that `peer` has stored.
     std::string_view own_address(std::string_view published, int peer) const {
         for (int rank = 0; !published.empty(); ++rank) {
             const auto length = static_cast<unsigned char>(published.front());
@@ -218,7 +219,7 @@ class Gloo final : public Transport {
         throw CommError(str("gloo: rank ", peer, " published invalid addresses"));
     }
 
-    // Two ranks connect when they exchange their first message.
+    // Connects to a peer, unless connected. Called before the first message between two ranks.
     void connect(int peer) {
         Peer& to = peers_[static_cast<std::size_t>(peer)];
         if (to.connected) return;

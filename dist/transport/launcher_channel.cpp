@@ -10,13 +10,13 @@
 namespace axle::dist {
 namespace {
 
-// Parses a line; returns nullopt unless it is a JSON object.
+// Parses a line. Returns nullopt if the line is not a JSON object.
 std::optional<Tree> read_map(std::string_view line) {
     if (line.size() > kMaxLauncherLine) return {};
     try {
         Tree tree = from_json(line);
         if (tree.is_map()) return tree;
-    } catch (const Error&) {  // not one of our messages
+    } catch (const Error&) {  // the line is not a message of Axle
     }
     return {};
 }
@@ -60,7 +60,7 @@ std::optional<ChildEnd> read_child_end(std::string_view line) {
 }
 
 std::string to_line(const ReportedFailure& failure) {
-    // The text is truncated so that the line fits even if every character must be escaped.
+    // The text is truncated, so that the line is not too long even if every character is escaped.
     const std::string_view text = std::string_view(failure.text).substr(0, kMaxLauncherLine / 8);
     return to_json(Tree{{"failure", replace_invalid_utf8(text)},
                         {"rank", failure.rank},

@@ -10,13 +10,13 @@ namespace axle::dist {
 
 class LauncherConnection {
   public:
-    // Uses the socket named by AXLE_LAUNCHER_FD, if any. The socket stays open for later instances,
-    // but is not inherited by programs that this process starts.
+    // Uses the socket AXLE_LAUNCHER_FD, if the variable is set. The destructor does not close the
+    // socket. Programs that this process starts do not inherit it.
     LauncherConnection();
 
     bool is_open() const { return descriptor_ >= 0; }
     int descriptor() const { return descriptor_; }
-    // Returns the messages that have arrived. Does not wait.
+    // Returns the messages that have been received. Does not wait.
     std::vector<ChildEnd> read();
     void write(const ReportedFailure& failure) const;
 

@@ -1,4 +1,4 @@
-// Private to dist: a file descriptor with an owner, and functions that create descriptors.
+// Private to dist: an owner of a file descriptor, and functions that create descriptors.
 #pragma once
 
 #include <string>
@@ -29,13 +29,14 @@ class OwnedFd {
     int fd_ = -1;
 };
 
-// All descriptors are close-on-exec and numbered above the standard streams, even if this process
-// has closed those. Throws Error if the system cannot create more.
+// A pair of descriptors. They are close-on-exec, and never have the numbers of the standard
+// streams, even if these are closed. The functions throw Error if the system can't create
+// descriptors.
 struct FdPair {
     OwnedFd first, second;
 };
-FdPair make_pipe();         // first is the non-blocking read end
-FdPair make_socket_pair();  // first is non-blocking
+FdPair make_pipe();         // `first` is the read end, which is non-blocking
+FdPair make_socket_pair();  // `first` is non-blocking
 // Takes ownership of `fd`. If it is -1, throws an error that names `path`.
 OwnedFd adopt_fd(int fd, const std::string& path);
 

@@ -28,7 +28,7 @@ namespace {
 constexpr int kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 [[noreturn]] void fail(const char* what, const Address& address, int code) {
-    throw SocketError(str(what, ' ', address.text()), code);
+    throw SocketError(str("can't ", what, ' ', address.text()), code);
 }
 
 const sockaddr* raw(const Address& address) {
@@ -66,7 +66,7 @@ bool poll_for(const Socket& socket, short events, TimePoint deadline) {
         const int found = ::poll(&entry, 1, milliseconds_until(deadline));
         if (found > 0) return true;
         if (found == 0 && Clock::now() >= deadline) return false;
-        if (found < 0 && errno != EINTR) return true;  // the next call reports the error
+        if (found < 0 && errno != EINTR) return true;  // the next system call reports the error
     }
 }
 
@@ -132,7 +132,8 @@ std::vector<Address> resolve(const std::string& host, int port) {
 }
 
 Address local_address_towards(const Address& there) {
-    const Socket socket = open_socket(there, SOCK_DGRAM);  // sends no packets
+    // connect() of a datagram socket sends no packets.
+    const Socket socket = open_socket(there, SOCK_DGRAM);
     if (::connect(socket.descriptor(), raw(there), there.length) != 0)
         fail("find a route to", there, errno);
     return with_port(own_address(socket), 0);
@@ -144,7 +145,7 @@ std::vector<Address> address_of_chosen_interface() {
     if (!name) name = process_variable(variable = "GLOO_SOCKET_IFNAME");
     if (!name) return {};
     ifaddrs* all = nullptr;
-    if (::getifaddrs(&all) != 0) throw SocketError("list the network interfaces", errno);
+    if (::getifaddrs(&all) != 0) throw SocketError("can't list the network interfaces", errno);
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
     std::vector<Address> found;
     std::string there;
@@ -183,7 +184,7 @@ Socket connect_to(const Address& address, TimePoint deadline) {
         ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
         if (error != 0) fail("connect to", address, error);
     }
-    // If nothing listens at an ephemeral port, the socket can connect to itself.
+    // If the port is an ephemeral port without a listener, the socket may have connected to itself.
     if (own_address(socket).text() == address.text()) fail("connect to", address, ECONNREFUSED);
     return socket;
 }

@@ -1,5 +1,5 @@
 // Private to dist: TCP sockets with deadlines. All descriptors are non-blocking and close-on-exec.
-// Nothing here raises SIGPIPE.
+// No function raises SIGPIPE.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,13 @@ namespace axle::dist {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// A failed system call with its errno, or ETIMEDOUT after a deadline.
+// An error of a system call, with its errno; ETIMEDOUT means that a deadline has passed.
 struct SocketError : CommError {
     SocketError(const std::string& text, int code_);
     int code;
 };
 
-// Owns a descriptor.
+// A socket, which owns its descriptor.
 class Socket {
   public:
     Socket() = default;
@@ -49,14 +49,15 @@ struct Address {
     socklen_t length = 0;
 
     bool is_loopback() const;
-    std::string host() const;  // numeric
-    std::string text() const;  // numeric, with the port
+    std::string host() const;  // the numeric address
+    std::string text() const;  // the numeric address and the port
 };
 
-// Resolves a host name; the preferred address comes first. Throws CommError.
+// Returns the addresses of a host, the preferred one first. Throws CommError if the name can't be
+// resolved.
 std::vector<Address> resolve(const std::string& host, int port);
 Address with_port(Address address, int port);
-// Returns the local address of the route to `there`, without a port.
+// Returns the local address, without a port, that the system uses for connections to `there`.
 Address local_address_towards(const Address& there);
 // Returns the address of the interface named by AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or an
 // empty list if neither is set. Throws ValueError if the interface does not exist.
@@ -64,7 +65,7 @@ std::vector<Address> address_of_chosen_interface();
 
 Socket listen_at(const Address& address);
 Socket connect_to(const Address& address, TimePoint deadline);
-// Returns the next pending connection, or an empty Socket.
+// Returns the next pending connection, or an empty Socket if there is none.
 Socket accept_from(const Socket& listener);
 
 void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline);
@@ -72,13 +73,14 @@ void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline);
 std::ptrdiff_t send_some(const Socket& socket, std::string_view bytes);
 // Returns the number of bytes received, 0 if there are none yet, or -1 if the connection is closed.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<char> into);
-// Waits for data; returns false at the deadline.
+// Waits until there is data to read. Returns false after the deadline.
 bool wait_readable(const Socket& socket, TimePoint deadline);
 
-// Returns the time until the deadline for poll(): rounded up, at most one hour.
+// Returns the milliseconds until the deadline, rounded up and at most one hour, as a timeout for
+// poll().
 int milliseconds_until(TimePoint deadline);
 
-// Creates an event descriptor that wakes polling threads. It stays readable once signalled.
+// Returns an event descriptor that wakes polling threads. After signal_event() it stays readable.
 Socket make_event();
 void signal_event(const Socket& event);
 

@@ -1,5 +1,5 @@
-// Private to dist: Transport, the point-to-point messages between the ranks of a group on which
-// collectives are built.
+// Private to dist: Transport, the interface for messages between two ranks of a group. Collectives
+// on host memory are implemented with it.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@ namespace axle::dist {
 
 class Transport {
   public:
-    // A send or receive in progress. Its memory must stay valid until the Message is destroyed.
+    // A send or receive in progress. The memory of its data must stay valid until the Message is
+    // destroyed.
     class Message {
       public:
         virtual ~Message() = default;
-        // Must be called at most once. Throws CommError if the peer is unreachable, on a timeout,
-        // or after abort().
+        // Waits until the data is sent or received. Must be called at most once. Throws CommError
+        // if the peer can't be reached, on a timeout, or after abort().
         virtual void wait() = 0;
     };
 
@@ -26,14 +27,14 @@ class Transport {
     // Opens the connections to all ranks in an order that cannot deadlock. Must be called before an
     // exchange in which every rank waits for all other ranks.
     virtual void connect_all() = 0;
-    // Start a message, and wait only for its connection. Messages between two ranks with the same
-    // slot arrive in order, and both sides must pass the same size. Thread-safe; the calling
-    // threads block SIGPIPE.
+    // Start a message. They wait for the connection, but not for the data. Messages between two
+    // ranks with the same slot arrive in order, and both ranks must pass the same size.
+    // Thread-safe; calling threads must block SIGPIPE.
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,
                                              std::uint64_t slot) = 0;
-    // Makes all pending and future waits throw CommError. May be called from any thread.
+    // Makes all pending and future waits throw CommError. Thread-safe.
     virtual void abort() noexcept = 0;
 };
 

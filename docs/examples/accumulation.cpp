@@ -1,4 +1,4 @@
-// Gradient accumulation: by a number of steps, by weights, and by hand.
+// Gradient accumulation over a number of steps, with weighted losses, and without accumulate().
 #include <cstdint>
 #include <vector>
 
@@ -40,7 +40,7 @@ bool with_a_plugin() {
     // [plugin]
     axle::Accelerator accelerator({.gradient_accumulation_plugin = {{
                                        .num_steps = 4,
-                                       .sync_each_batch = true,  // average after each micro-batch
+                                       .sync_each_batch = true,  // averages gradients after each micro-batch
                                        .short_window = axle::accel::ShortWindow::actual,
                                    }}});
     // [/plugin]
@@ -60,7 +60,7 @@ int by_hand() {
     for (auto& batch : loader) {
         const auto loss = [&] { return mse_loss(model(batch["x"]), batch["y"]) / steps; };
         if (++micro_batches % steps != 0 && !loader.end_of_dataloader()) {
-            const auto scope = accelerator.no_sync(model);  // do not average yet
+            const auto scope = accelerator.no_sync(model);  // gradients are not averaged yet
             accelerator.backward(loss());
             continue;
         }
@@ -73,7 +73,7 @@ int by_hand() {
     return updates;
 }
 
-// Texts of one to four tokens, with four features per token. The label of padding is -100.
+// Returns texts of one to four tokens, with four features per token. The label of padding is -100.
 axle::data::TensorDataset texts(std::int64_t n) {
     axle::manual_seed(7);
     const Tensor x = axle::randn({n, 4, 4});
@@ -98,7 +98,7 @@ Tensor with_tokens(int steps) {
         const Tensor labels = batch["labels"].tensor().view({-1});  // -100 marks padding
         const Tensor logits = model(batch["x"]).view({-1, 3});
         const Tensor sum = cross_entropy(logits, labels, {.reduction = axle::Reduction::sum});
-        accelerator.backward(sum, ne(labels, -100).sum());  // the sum, and its number of tokens
+        accelerator.backward(sum, ne(labels, -100).sum());  // the sum of losses, and the number of tokens
         optimizer.step();
         optimizer.zero_grad();
     }

@@ -21,7 +21,7 @@ struct Progress : axle::accel::Checkpointable {
 };
 // [/progress]
 
-// Trains until the end of the third pass, from the checkpoint `resume` unless it is empty.
+// Trains until the end of the third pass. Loads the checkpoint `resume` first, unless it is "".
 Tensor train(const axle::data::Dataset& dataset, const std::string& resume) {
     // [save]
     axle::Accelerator accelerator;
@@ -48,7 +48,7 @@ Tensor train(const axle::data::Dataset& dataset, const std::string& resume) {
     return progress.updates == 24 ? linear.weight.detach() : Tensor();
 }
 
-// Checks automatic names: the newest checkpoint is loaded, and two are kept.
+// Checks that with automatic names two checkpoints are kept and the newest one is loaded.
 bool by_number() {
     axle::nn::Linear linear(4, 1);
     // [naming]
@@ -56,7 +56,7 @@ bool by_number() {
                                                       .automatic_checkpoint_naming = true,
                                                       .total_limit = 2}});
     accelerator.prepare(linear);
-    for (int i = 0; i < 3; ++i) accelerator.save_state();  // checkpoints/checkpoint_0, _1, _2
+    for (int i = 0; i < 3; ++i) accelerator.save_state();  // writes checkpoint_0, _1 and _2
     const std::string newest = accelerator.load_state();
     // [/naming]
     namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-// Settings of a program that embeds Axle, and an optimizer state in a file.
+// A program that sets Axle's log sink and allocator, and loads and saves an optimizer's state.
 #include <cstdlib>
 
 #include <axle/axle.h>
@@ -30,7 +30,7 @@ int main() {
 
     // [memory]
     axle::host_memory::set_allocator({my_allocate, my_deallocate, &my_arena});
-    axle::host_memory::set_limit(8ll << 30);  // more throws OutOfMemory
+    axle::host_memory::set_limit(8ll << 30);  // an allocation above the limit throws OutOfMemory
     // [/memory]
 
     axle::nn::Linear model(4, 1);
@@ -40,7 +40,7 @@ int main() {
     optim::save_state("optimizer.safetensors", pytorch);
     // [optimizer]
     optim::AdamW optimizer(model.parameters(), {.lr = 3e-4});
-    optim::load_state("optimizer.safetensors", optimizer);  // written by PyTorch or by Axle
+    optim::load_state("optimizer.safetensors", optimizer);  // a file of PyTorch or Axle
     optim::save_state("optimizer.safetensors", optimizer);  // PyTorch can load it
     // [/optimizer]
     return messages == 1 && my_arena.blocks > 0 ? 0 : 1;

@@ -1,4 +1,4 @@
-// Sharded loaders, and a run that resumes on fewer processes.
+// Shards loaders over processes, and resumes a run on fewer processes.
 #include <axle/axle.h>
 
 using axle::Tensor;
@@ -36,10 +36,10 @@ void run(std::int64_t batch_size, bool resumes) {
         check(accelerator.gather(batch)["x"].tensor().min().item() == 32 * step++);
     };
     // [resume]
-    if (resumes) accelerator.load_state("run/step_300");  // on 2 processes with batch_size = 16
+    if (resumes) accelerator.load_state("run/step_300");  // on 2 processes, batch_size = 16
     for (auto& batch : loader) {
         train(batch);
-        if (loader.position() == 300) accelerator.save_state("run/step_300");  // on 4, with 8
+        if (loader.position() == 300) accelerator.save_state("run/step_300");  // on 4 processes, batch_size = 8
     }
     // [/resume]
     check(step == 320);
@@ -53,7 +53,7 @@ void mesh_of_four() {
         std::make_shared<axle::dist::DeviceMesh>(group, Dimensions{{"dp_replicate", 2}, {"tp", 2}});
     axle::Accelerator accelerator({
         .process_group = group,
-        .device_mesh = mesh,  // pairs along "tp" get the same batches
+        .device_mesh = mesh,  // two processes along "tp" get the same batches
     });
     // [/mesh]
     const auto dataset = numbers(8);

@@ -1,4 +1,4 @@
-// Autocast to bf16, fp16 with a loss scaler, and a part that computes in f32.
+// Trains in bf16 with a part in f32, and in fp16 with a loss scaler.
 #include <axle/axle.h>
 
 using axle::Tensor;
@@ -47,8 +47,8 @@ int fp16() {
     auto [model, optimizer, loader] = accelerator.prepare(linear, adamw, batches);
     for (auto& batch : loader) {
         accelerator.backward(mse_loss(model(batch["x"]), batch["y"]));
-        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // unscales gradients first
-        optimizer.step();                                      // skipped if gradients overflow
+        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // divides gradients by the loss scale first
+        optimizer.step();                                      // does nothing if gradients are not finite
         if (accelerator.optimizer_step_was_skipped()) ++skipped;
         optimizer.zero_grad();
     }

@@ -1,4 +1,4 @@
-// Runs a function in two processes: an evaluation, and collectives.
+// Runs an evaluation and collectives in two processes.
 #include <cstdlib>
 
 #include <axle/axle.h>
@@ -38,7 +38,7 @@ void communicate() {
     // [group]
     auto group = axle::dist::ProcessGroup::create();
     group->all_reduce(gradient, axle::dist::ReduceOp::mean);
-    auto work = group->all_reduce_async(bucket);  // continues while it runs
+    auto work = group->all_reduce_async(bucket);  // returns before the reduction ends
     work.wait();
     // [/group]
     if (bucket.sum().item() != 8 * group->size()) std::exit(1);

@@ -30,7 +30,7 @@ int main() {
     axle::optim::AdamW adamw(net.parameters(), {.lr = 1e-2});
     axle::data::DataLoader train_loader(train_set, {.batch_size = 32, .shuffle = true});
     axle::data::DataLoader test_loader(test_set, {.batch_size = 32});
-    // Arguments: optimizer, warmup steps, total steps.
+    // The arguments are the optimizer, the number of warmup steps and the total number of steps.
     auto cosine = axle::optim::get_cosine_schedule_with_warmup(adamw, 10, 20 * train_loader.len());
     auto [model, optimizer, loader, evaluation, scheduler] =
         accelerator.prepare(net, adamw, train_loader, test_loader, cosine);

@@ -1,4 +1,4 @@
-// The training loop of the README on a few batches, and the same loop with a compiled step.
+// The training loop of the README with a few batches, and the same loop with a compiled step.
 #include <axle/axle.h>
 
 int main() {

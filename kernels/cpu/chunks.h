@@ -1,4 +1,4 @@
-// Partitioning of work for kernels over tables of tensors.
+// Splits the work of kernels over tables of tensors into chunks.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace axle::kernels {
 
-// Elements per task: small enough to balance the load, large enough to hide the cost of a task.
+// The number of elements per task: small enough to balance the load, large enough to hide the cost
+// of starting a task.
 inline constexpr std::int64_t kChunk = 32768;
 
 // Returns the number of elements in all rows of a table.
@@ -23,8 +24,8 @@ std::int64_t chunk_count(std::span<const Row> rows) {
     return (total(rows) + kChunk - 1) / kChunk;
 }
 
-// Splits the concatenated table into chunks and calls body(chunk, row, offset, n) for every part of
-// a row in a chunk. Chunks run in parallel; the parts of a chunk are processed in order.
+// Splits the concatenated table into chunks and calls body(chunk, row, offset, n) for the part of
+// each row in a chunk. Chunks run in parallel; the parts of one chunk are processed in order.
 template <class Row, class Body>
 void for_each_stretch(std::span<const Row> rows, Body&& body) {
     const std::int64_t elements = total(rows);

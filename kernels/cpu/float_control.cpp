@@ -44,7 +44,8 @@ NoTraps::NoTraps() : before_(float_control()) {
         set_float_control(quiet);
 }
 
-// Setting a status flag does not trap, so only the control bits are restored.
+// Restores the control bits. They are the only bits to restore, because setting a status flag does
+// not trap.
 NoTraps::~NoTraps() {
     if (without_traps(before_) != before_) set_float_control(before_);
 }

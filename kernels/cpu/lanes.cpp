@@ -1,5 +1,5 @@
-// Contiguous 16-bit floats are converted with SIMD. All other conversions are plain loops, one per
-// pair of types, limited by strided reads.
+// Conversion between storage and lanes. Contiguous 16-bit floats are converted with SIMD. All other
+// conversions are plain loops, one per pair of types, whose speed is limited by strided reads.
 #include "kernels/cpu/lanes.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,8 +19,8 @@ void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-// Rounds with integer arithmetic: adds 0x7fff plus the lowest remaining bit, then drops the lower
-// half. NaN keeps its upper half, with the quiet bit set.
+// Rounds with integer arithmetic: adds 0x7fff plus the lowest remaining bit, then discards the
+// lower half. NaN keeps its upper half, with the quiet bit set.
 void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
     const hn::Repartition<std::uint32_t, FloatTag> d32;
     const hn::Rebind<std::uint16_t, FloatTag> d16;
@@ -41,8 +41,8 @@ void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
 void widen_f16(const Half* x, float* y, std::int64_t n) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     std::int64_t i = 0;
-    // With one lane the loop is skipped: it would not be faster, and Highway's scalar target
-    // converts infinities incorrectly.
+    // If packs have one lane, this loop is skipped: it would not be faster, and Highway's scalar
+    // target converts infinities incorrectly.
     for (; Pack::kLanes > 1 && i + Pack::kLanes <= n; i += Pack::kLanes) {
         const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(x + i));
         hn::StoreU(hn::PromoteTo(FloatTag(), half), FloatTag(), y + i);
@@ -73,8 +73,8 @@ To convert(From x) {
     } else if constexpr (std::is_same_v<From, BFloat16> || std::is_same_v<From, Half>) {
         return convert<To>(static_cast<float>(x));
     } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-        // Converts via i64, so that negative numbers wrap around in u8. Values outside of i64 give
-        // an unspecified but defined result.
+        // The value is converted through i64, so that negative numbers wrap around in u8. Values
+        // outside of i64 become the minimum of i64 before they are converted.
         if (!(x >= From(-0x1p63) && x < From(0x1p63))) return static_cast<To>(INT64_MIN);
         return static_cast<To>(static_cast<std::int64_t>(x));
     } else {

@@ -1,4 +1,4 @@
-// Iteration over the rows of several views of one shape, that is, over all dimensions but the last.
+// Iteration over the rows of several views of one shape. A row is the last dimension.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace axle::kernels {
 
-// The rows of kViews views, numbered in row-major order. Adjacent dimensions are merged where the
-// strides of all views allow it.
+// The rows of kViews views, numbered in row-major order. Adjacent dimensions are merged if the
+// strides of all views permit it.
 template <int kViews>
 class Rows {
   public:
@@ -29,8 +29,8 @@ class Rows {
     }
 
     std::int64_t count() const { return count_; }
-    // Return the length and the step of runs. Rows [k * run(), (k + 1) * run()) of a view start
-    // step(view) elements apart.
+    // A run is a sequence of rows with a fixed distance. run() returns its number of rows. In a
+    // view, rows k * run() to (k + 1) * run() - 1 start step(view) elements apart.
     std::int64_t run() const { return shape_[ndim_ - 1]; }
     std::int64_t step(int view) const { return stride_[view][ndim_ - 1]; }
     // Returns the offset of the row's start in each view, in elements.

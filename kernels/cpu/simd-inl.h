@@ -1,7 +1,7 @@
 // A pack of floats with the operators and functions that formulas use, for the current SIMD target.
 //
-// Included once per target by Highway's foreach_target.h (see kernels/cpu/targets.h); the toggle
-// below is its include guard.
+// Highway's foreach_target.h (see kernels/cpu/targets.h) includes this file once per target; the
+// toggle below is its include guard.
 #if defined(AXLE_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_SIMD_INL_H_
 #undef AXLE_KERNELS_CPU_SIMD_INL_H_
@@ -37,7 +37,7 @@ struct Pack {
     HWY_INLINE explicit Pack(int x) : Pack(static_cast<float>(x)) {}
 
     static HWY_INLINE Pack load(const float* p) { return hn::LoadU(FloatTag(), p); }
-    // Loads the first n < kLanes elements; the other lanes are zero.
+    // Loads the first n < kLanes elements. All other lanes are zero.
     static HWY_INLINE Pack load(const float* p, std::int64_t n) {
         const FloatTag d;
         return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
@@ -53,7 +53,7 @@ struct Pack {
     friend HWY_INLINE Pack operator*(Pack a, Pack b) { return hn::Mul(a.v, b.v); }
     friend HWY_INLINE Pack operator/(Pack a, Pack b) { return hn::Div(a.v, b.v); }
 
-    // A mask has one bool per lane.
+    // A mask, with one bool per lane.
     using Mask = hn::Mask<FloatTag>;
     friend HWY_INLINE Mask operator==(Pack a, Pack b) { return hn::Eq(a.v, b.v); }
     friend HWY_INLINE Mask operator!=(Pack a, Pack b) { return hn::Ne(a.v, b.v); }
@@ -67,12 +67,12 @@ struct Pack {
     friend HWY_INLINE Mask is_nan(Pack a) { return hn::IsNaN(a.v); }
 };
 
-// Loads a pack, or only its first `left` elements unless kWhole.
+// Loads a pack, or only its first `left` elements unless kWhole is true.
 template <bool kWhole>
 HWY_INLINE Pack load_part(const float* p, std::int64_t left) {
     return kWhole ? Pack::load(p) : Pack::load(p, left);
 }
-// Stores a pack, or only its first `left` elements unless kWhole.
+// Stores a pack, or only its first `left` elements unless kWhole is true.
 template <bool kWhole>
 HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
     if (kWhole)
@@ -81,7 +81,9 @@ HWY_INLINE void store_part(Pack v, float* p, std::int64_t left) {
         v.store(p, left);
 }
 
-HWY_INLINE Pack fma(Pack a, Pack b, Pack c) { return hn::MulAdd(a.v, b.v, c.v); }  // a * b + c
+HWY_INLINE Pack fma(Pack a, Pack b, Pack c) {
+    return hn::MulAdd(a.v, b.v, c.v);
+}  // computes a * b + c
 HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }
 HWY_INLINE Pack sqrt(Pack a) { return hn::Sqrt(a.v); }
@@ -91,7 +93,7 @@ HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magni
 HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
 HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
 
-// Returns x 2^n for integer n in [-252, 254], computed in two exact steps so that results can be
+// Returns x 2^n for integer n in [-252, 254]. It is computed in two steps so that results can be
 // subnormal.
 HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     const IntTag di;
@@ -104,8 +106,8 @@ HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
     return hn::Mul(hn::Mul(x.v, first), second);
 }
 
-// Returns e^x within 1.1 ulp, by x = n ln 2 + r with ln 2 split into two parts, then the minimax
-// polynomial of Cephes' expf in r on [-ln2/2, ln2/2].
+// Returns e^x within 1.1 ulp. x = n ln 2 + r, with ln 2 split into two parts; e^r is the minimax
+// polynomial of Cephes' expf on [-ln2/2, ln2/2].
 HWY_INLINE Pack exp(Pack x) {
     const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
     const Pack n = round(clamped * Pack(1.44269504088896341f));
@@ -122,14 +124,14 @@ HWY_INLINE Pack exp(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// Returns ln x within 1 ulp, by x = 2^e m with m in [sqrt(1/2), sqrt(2)); ln m = 2 atanh(s), s =
-// (m-1)/(m+1).
+// Returns ln x within 1 ulp. x = 2^e m with m in [sqrt(1/2), sqrt(2)), and ln m = 2 atanh(s) with s
+// = (m - 1) / (m + 1).
 HWY_INLINE Pack log(Pack x) {
     const IntTag di;
     const auto tiny = hn::Lt(x.v, hn::Set(FloatTag(), 0x1p-126f));
     const Pack scaled = hn::IfThenElse(tiny, hn::Mul(x.v, hn::Set(FloatTag(), 0x1p23f)), x.v);
     const auto bits = hn::BitCast(di, scaled.v);
-    const auto shifted = hn::Sub(bits, hn::Set(di, 0x3f3504f3));  // sqrt(1/2)
+    const auto shifted = hn::Sub(bits, hn::Set(di, 0x3f3504f3));  // the bits of sqrt(1/2)
     Pack e = hn::ConvertTo(FloatTag(), hn::ShiftRight<23>(shifted));
     e = e - select(tiny, Pack(23.0f), Pack(0.0f));
     const Pack m = hn::BitCast(
@@ -142,7 +144,7 @@ HWY_INLINE Pack log(Pack x) {
     p = fma(p, z, Pack(0.40000972152f));
     p = fma(p, z, Pack(0.66666662693f));
     const Pack half_square = Pack(0.5f) * f * f;
-    // The formula is ln m = f - (half_square - s (half_square + z p)), which preserves the bits of
+    // This computes ln m = f - (half_square - s (half_square + z p)), which preserves the bits of
     // f.
     const Pack tail = s * fma(p, z, half_square);
     const Pack low = fma(e, Pack(1.42860682030941723e-6f), tail);
@@ -153,8 +155,8 @@ HWY_INLINE Pack log(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// Returns tanh x within 2 ulp, by an odd minimax polynomial below 0.625, 1 - 2 / (e^2|x| + 1)
-// above.
+// Returns tanh x within 2 ulp: an odd minimax polynomial if |x| is below 0.625, and 1 - 2 /
+// (e^(2|x|) + 1) above.
 HWY_INLINE Pack tanh(Pack x) {
     const Pack a = abs(x);
     const Pack z = x * x;
@@ -168,11 +170,11 @@ HWY_INLINE Pack tanh(Pack x) {
     return select(a < Pack(0.625f), small, copy_sign(large, x));
 }
 
-// Returns erf x within 1.5 ulp, by polynomials in x^2 and in |x|.
+// Returns erf x within 1.5 ulp, computed with polynomials in x^2 and in |x|.
 HWY_INLINE Pack erf(Pack x) {
     const Pack a = abs(x);
     const Pack z = x * x;
-    // For |x| >= 0.921875, erf = 1 - exp(q(|x|)).
+    // If |x| >= 0.921875, erf |x| = 1 - exp(q(|x|)).
     Pack q = Pack(-1.72853470e-5f);
     q = fma(q, a, Pack(3.83197126e-4f));
     q = fma(q, a, Pack(-3.88396438e-3f));
@@ -193,8 +195,8 @@ HWY_INLINE Pack erf(Pack x) {
     return select(is_nan(x), x, y);
 }
 
-// Returns x^y, computed lane by lane with the C library. It is used so rarely that accuracy matters
-// more than speed.
+// Returns x^y, computed lane by lane with the C library. It is used rarely, so accuracy is more
+// important than speed.
 HWY_INLINE Pack pow(Pack x, Pack y) {
     float base[Pack::kLanes], exponent[Pack::kLanes];
     x.store(base);

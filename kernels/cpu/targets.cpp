@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
 
-// Returns an index into kNames.
+// Returns the index into kNames of the best target for this CPU.
 int best_target() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_cpu_init();

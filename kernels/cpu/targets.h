@@ -25,26 +25,27 @@
 // Only Highway's headers are used; AXLE_DISPATCH replaces its library.
 #pragma once
 
-// The baseline is portable code; x86 CPUs without AVX2 use it.
+// The baseline is portable code, which is also used on x86 CPUs without AVX2.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #define HWY_IS_DEBUG_BUILD 0
 #include <hwy/detect_targets.h>
 
 namespace axle::kernels {
 
-// Returns the index into dispatch tables: 0 baseline, 1 AVX2 (with FMA, F16C), 2 AVX-512 (F, BW,
-// CD, DQ, VL). The environment variable AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16 can lower
-// it, but not raise it beyond what the CPU supports.
+// Returns the index into dispatch tables: 0 for the baseline, 1 for AVX2 (with FMA, F16C), 2 for
+// AVX-512 (F, BW, CD, DQ, VL). The environment variable
+// AXLE_CPU_TARGET=baseline|avx2|avx512|avx512_bf16 can select a lower target than the CPU supports,
+// but not a higher one.
 int cpu_target();
-// Returns whether the CPU also has AVX512_BF16 (bf16 products with f32 sums).
+// Returns whether the selected target includes AVX512_BF16 (bf16 products with f32 sums).
 bool multiplies_bf16();
-// Returns "baseline", "avx2", "avx512" or "avx512_bf16".
+// Returns the name of the target: "baseline", "avx2", "avx512" or "avx512_bf16".
 const char* cpu_target_name();
 
 }  // namespace axle::kernels
 
-// Defines the table of versions of NAME, a non-overloaded, non-template function in
-// axle::kernels::HWY_NAMESPACE. AXLE_CALL(NAME)(arguments) calls the version for this CPU.
+// Defines the table of all versions of NAME, which must be a non-overloaded, non-template function
+// in axle::kernels::HWY_NAMESPACE. AXLE_CALL(NAME)(arguments) calls the version for this CPU.
 #if (HWY_TARGETS & HWY_AVX2) && (HWY_TARGETS & HWY_AVX3)
 #define AXLE_DISPATCH(NAME)                                                  \
     static constexpr decltype(&HWY_STATIC_DISPATCH(NAME)) NAME##_table[] = { \

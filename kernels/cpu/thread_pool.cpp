@@ -28,8 +28,8 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// A worker polls for this many pauses (about 20 us) before it sleeps, because ops follow each other
-// closely in a training step, and waking a thread takes longer than most ops.
+// The number of pauses (about 20 us in total) for which a worker polls before it sleeps. In a
+// training step, the next op usually follows soon, and waking a thread takes longer than most ops.
 constexpr int kSpins = 600;
 
 void pause() {
@@ -49,7 +49,8 @@ int usable_cpus() {
 
 int checked(const char* who, int n) {
     if (n < 1 || n > kMaxThreads)
-        throw ValueError(str(who, ": the number of threads must be 1 to ", kMaxThreads, ": ", n));
+        throw ValueError(
+            str(who, ": the number of threads must be from 1 to ", kMaxThreads, ": ", n));
     return n;
 }
 
@@ -60,26 +61,26 @@ int threads_from_environment() {
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, n);
     if (error != std::errc() || stop != end)
-        throw ValueError(str("AXLE_NUM_THREADS: not a whole number: '", text, "'"));
+        throw ValueError(str("AXLE_NUM_THREADS: must be an integer: '", text, "'"));
     return checked("AXLE_NUM_THREADS", n);
 }
 
-thread_local bool inside_task = false;  // also set by InlineScope
+thread_local bool inside_task = false;  // true in a task or an InlineScope
 
-// Runs one parallel section at a time. The caller and the workers take task numbers from a ticket.
-// Its upper half is the number of the section. A worker that wakes up late finds the ticket of
-// another section, or a closed one, and takes no task. A section therefore ends when its tasks have
-// ended, without waiting for sleeping workers.
+// Runs one parallel section at a time. The caller and the workers get task numbers from a shared
+// ticket, whose upper half is the number of the section. A worker that wakes up late reads the
+// ticket of another section, or a closed ticket, and runs no task of its own section. A section
+// therefore ends when its tasks have ended, without waiting for sleeping workers.
 class Pool {
   public:
-    // Creates fewer workers if the system cannot create more threads.
+    // Creates threads - 1 workers, or fewer if the system cannot create more threads.
     explicit Pool(int threads) {
         workers_.reserve(static_cast<std::size_t>(threads));
         try {
             while (this->threads() < threads)
                 workers_.push_back(start_thread("axle worker", [this] { work(); }));
         } catch (const std::system_error&) {
-            return;  // threads() returns the actual number
+            return;  // threads() returns the number that was created
         }
     }
     ~Pool() {
@@ -89,7 +90,7 @@ class Pool {
     }
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Runs a parallel section. tasks must be below kClosed.
+    // Runs a parallel section. `tasks` must be below kClosed.
     void run(std::int64_t tasks, Body body, void* context) {
         body_.store(body, std::memory_order_relaxed);
         context_.store(context, std::memory_order_relaxed);
@@ -132,8 +133,8 @@ class Pool {
         inside_task = false;
     }
 
-    // Runs one task with the caller's floating-point settings, so that results do not depend on
-    // which thread runs it. After an exception, the remaining tasks are skipped.
+    // Runs one task with the caller's floating-point settings, so that results do not depend on the
+    // thread that runs it. After an exception, the remaining tasks are skipped.
     void perform(std::int64_t task) {
         if (failed_.load(std::memory_order_relaxed)) return;
         const std::uint64_t control = float_control_.load(std::memory_order_relaxed);
@@ -197,8 +198,7 @@ struct Shared {
     std::atomic<int> threads = 0;
 };
 
-// Returns the shared state, which is never destroyed because a thread that ends late can still use
-// it.
+// Returns the shared state. It is never destroyed, because threads that end late can still use it.
 Shared& shared() {
     static auto* const instance = new Shared;
     return *instance;
@@ -230,8 +230,8 @@ void set_num_threads(int n) {
     s.threads = n;
     ensure_pool(s);
     if (s.threads != n)
-        throw Error(str("set_num_threads: the system can create only ", s.threads.load(), " of ", n,
-                        " threads; using these"));
+        throw Error(str("set_num_threads: only ", s.threads.load(), " of ", n,
+                        " threads could be created; continuing with them"));
 }
 
 bool has_workers() {

@@ -1,11 +1,11 @@
 // Private to kernels: basic building blocks of CUDA kernels.
 //
 // Device code is C++ that is compiled by nvcc for a GPU and by a host compiler for the simulated
-// GPU in tests/simulator/. To make both possible, __syncthreads, warp shuffles and atomics are
-// called by their CUDA names or through functions in this file; kernels are launched with start()
-// (kernels/cuda/start.cuh); shared memory is declared with __shared__ or obtained from
-// dynamic_shared(); and every function that wraps a GPU instruction has an equivalent
-// implementation in plain C++.
+// GPU in tests/simulator/. To make both possible, all device code follows these rules.
+// __syncthreads, warp shuffles and atomics are called by their CUDA names or through functions in
+// this file. Kernels are launched with start() (kernels/cuda/start.cuh). Shared memory is declared
+// with __shared__ or obtained from dynamic_shared(). Every function that wraps a GPU instruction
+// has an equivalent implementation in plain C++.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 // --- numbers
 
-// The type that arithmetic on T is done in.
+// The type in which arithmetic on T is computed.
 template <class T>
 struct ComputeOf {
     using Type = T;
@@ -39,8 +39,8 @@ struct ComputeOf<BFloat16> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Converts as copy() does: through float for the 16-bit types, towards zero to integers, and x != 0
-// to booleans.
+// Converts as the kernel copy() does: through float for the 16-bit types, truncated towards zero
+// for integers, and as x != 0 for booleans.
 template <class To, class From>
 AXLE_HOST_DEVICE constexpr To convert(From x) {
     if constexpr (std::is_same_v<To, From>)
@@ -55,7 +55,7 @@ AXLE_HOST_DEVICE constexpr To convert(From x) {
 
 // --- memory, 16 bytes at a time
 
-// Number of elements in one 16-byte access.
+// The number of elements of T in one 16-byte access.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
@@ -88,7 +88,8 @@ struct Word<1> {
     using Type = unsigned char;
 };
 
-// Loads or stores a pack with one access. p is aligned to the pack's size (1 to 16 bytes).
+// load_pack and store_pack access a pack with one instruction. p must be aligned to the pack's size
+// (1 to 16 bytes).
 template <class T, int N = kPack<T>>
 __device__ inline Pack<T, N> load_pack(const T* p) {
     using Bits = typename Word<sizeof(Pack<T, N>)>::Type;
@@ -105,14 +106,14 @@ __device__ inline void store_pack(T* p, const Pack<T, N>& pack) {
     *reinterpret_cast<Bits*>(p) = bits;
 }
 
-// Returns whether packs of T can be loaded at p, and from consecutive rows of `row` elements (0:
-// there is only one row).
+// Returns whether packs of T can be loaded at p and in consecutive rows of `row` elements. row = 0
+// means a single row.
 template <class T>
 bool packs(const void* p, std::int64_t row = 0) {
     return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && row % kPack<T> == 0;
 }
 
-// --- warps and blocks; must be called by all threads of the warp or block together
+// --- warps and blocks; all threads of the warp or block must call these functions together
 
 struct SumOf {
     template <class T>
@@ -127,8 +128,8 @@ struct MaxOf {
     }
 };
 
-// Returns to every lane the combination of all 32 lanes (or of each group of `width` lanes, a power
-// of two), in a fixed order.
+// Combines the values of all 32 lanes (or of each group of `width` lanes, a power of two) in a
+// fixed order and returns the result to every lane.
 template <class T, class Op>
 __device__ inline T warp_combine(T x, Op op, int width = kWarp) {
     for (int offset = width / 2; offset > 0; offset /= 2)
@@ -144,8 +145,9 @@ __device__ inline T warp_max(T x, int width = kWarp) {
     return warp_combine(x, MaxOf{}, width);
 }
 
-// Returns to every thread the combination of all threads of a block of kThreads (a multiple of 32).
-// `identity` is the neutral element of op. Can be called again immediately.
+// Combines the values of all threads of a block of kThreads (a multiple of 32) and returns the
+// result to every thread. `identity` is the neutral element of op. Consecutive calls need no
+// synchronization.
 template <int kThreads, class T, class Op>
 __device__ inline T block_combine(T x, Op op, T identity) {
     static_assert(kThreads % kWarp == 0 && kThreads <= 1024);
@@ -155,7 +157,7 @@ __device__ inline T block_combine(T x, Op op, T identity) {
     __shared__ T parts[kWarps];
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    __syncthreads();  // the parts of the previous call have been read
+    __syncthreads();  // wait until the parts of the previous call have been read
     if (lane == 0) parts[warp] = x;
     __syncthreads();
     return warp_combine(lane < kWarps ? parts[lane] : identity, op);
@@ -169,7 +171,7 @@ __device__ inline T block_max(T x) {
     return block_combine<kThreads>(x, MaxOf{}, std::numeric_limits<T>::lowest());
 }
 
-// Returns the dynamic shared memory of the launch, aligned to 16 bytes.
+// Returns the dynamic shared memory of the launch, which is aligned to 16 bytes.
 __device__ inline void* dynamic_shared() {
 #if defined(__CUDACC__)
     extern __shared__ __align__(16) unsigned char axle_dynamic_shared[];
@@ -181,7 +183,7 @@ __device__ inline void* dynamic_shared() {
 
 // --- grids
 
-// Return the index of this thread in a one-dimensional grid, and the number of threads.
+// Return the index of this thread in a one-dimensional grid, and the number of threads in it.
 __device__ inline std::int64_t thread_in_grid() {
     return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

@@ -7,7 +7,7 @@
 
 namespace axle::kernels {
 
-// The argument through which a kernel reports an error.
+// The kernel argument that reports an error to the host.
 struct ErrorReporter {
     ErrorReporter(Cuda& on, DeviceErrorRecord::Kind kind_)
         : slot(*on.error_slot()), op(current_op), kind(kind_) {}

@@ -5,8 +5,8 @@
 
 namespace axle::kernels {
 
-// `record` is in host memory that is mapped for the GPU. `taken` is in GPU memory; it is 1 once a
-// thread has decided to write the record.
+// The memory for one error. `record` is in host memory that is mapped for the GPU. `taken` is in
+// GPU memory; it becomes 1 when a thread starts to write the record.
 struct Cuda::ErrorSlot {
     unsigned* taken = nullptr;
     DeviceErrorRecord* record = nullptr;

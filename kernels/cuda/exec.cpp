@@ -16,7 +16,7 @@
 namespace axle::kernels {
 
 void throw_cuda_error(cudaError_t error, const char* what, std::source_location at) {
-    cudaGetLastError();  // clears the error, unless it is sticky
+    cudaGetLastError();  // clears the error if it is not permanent
     throw CudaError(str(current_op, ": ", what, " failed: ", cudaGetErrorName(error), ": ",
                         cudaGetErrorString(error), ", at ", at.file_name(), ":", at.line()));
 }
@@ -31,8 +31,9 @@ void* from_driver(Cuda& on, std::size_t size) {
 
 void to_driver(Cuda& on, void* block, std::size_t) noexcept { cudaFreeAsync(block, on.stream()); }
 
-// Returns whether code for an architecture runs on a GPU. Code for an architecture without a suffix
-// also runs on later GPUs of the same generation; with a suffix it runs on that architecture only.
+// Returns whether code that was compiled for an architecture runs on a GPU. Code for an
+// architecture without a suffix also runs on later GPUs of the same generation; code for an
+// architecture with a suffix runs on that architecture only.
 bool runs_on(std::string_view arch, int major, int minor) {
     const bool exact = !arch.empty() && !(arch.back() >= '0' && arch.back() <= '9');
     if (exact) arch.remove_suffix(1);
@@ -41,8 +42,8 @@ bool runs_on(std::string_view arch, int major, int minor) {
     return number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor);
 }
 
-// Throws DeviceError if the kernels, which are machine code for the architectures of the build, do
-// not run on the device.
+// Throws DeviceError if the kernels do not run on the device. They are machine code for the
+// architectures that were selected for the build.
 void check_architecture(int device) {
     int major = 0, minor = 0;
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
@@ -55,9 +56,9 @@ void check_architecture(int device) {
         if (runs_on(rest.substr(0, end), major, minor)) return;
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
-    throw DeviceError(str("cuda:", device, ": this build has no code for compute capability ",
-                          major, ".", minor, ", only for ", AXLE_CUDA_ARCHS,
-                          "; configure with -DAXLE_CUDA_ARCHS=", major, minor));
+    throw DeviceError(str(
+        "cuda:", device, ": this build of Axle does not support compute capability ", major, ".",
+        minor, ", only ", AXLE_CUDA_ARCHS, "; configure with -DAXLE_CUDA_ARCHS=", major, minor));
 }
 
 }  // namespace
@@ -68,9 +69,10 @@ Cuda::Cuda(int device, CUstream_st* stream, Memory memory)
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess || device < 0 || device >= count)
-        throw DeviceError(str("cuda: no device ", device, ": ",
-                              found != cudaSuccess ? cudaGetErrorString(found)
-                                                   : str("this machine has ", count).c_str()));
+        throw DeviceError(str("cuda:", device, ": the device does not exist: ",
+                              found != cudaSuccess
+                                  ? cudaGetErrorString(found)
+                                  : str("this machine has ", count, " GPUs").c_str()));
     check_architecture(device);
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
@@ -93,7 +95,7 @@ Cuda::ErrorSlot* Cuda::error_slot() {
                "cudaHostAlloc");
     box->record = new (record) DeviceErrorRecord;
     check_cuda(cudaMalloc(reinterpret_cast<void**>(&box->taken), sizeof(unsigned)), "cudaMalloc");
-    // This is queued on the legacy stream, which is not synchronized with other streams.
+    // cudaMemset is queued on the legacy stream, which is not synchronized with the other streams.
     check_cuda(cudaMemset(box->taken, 0, sizeof(unsigned)), "cudaMemset");
     check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     error_slot_ = box.release();

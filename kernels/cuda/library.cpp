@@ -21,7 +21,8 @@ std::string environment(const char* name) {
     return text == nullptr ? "" : text;
 }
 
-// Returns the matching paths, sorted so that the latest version of Python or CUDA comes first.
+// Returns the paths that match a pattern, sorted so that the latest version of Python or CUDA is
+// first.
 std::vector<std::string> matching(const std::string& pattern) {
     std::vector<std::string> paths;
     glob_t found = {};
@@ -52,7 +53,7 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// The warnings that have not been taken yet. They are never destroyed.
+// The warnings that take_library_warning() has not returned yet. This object is never destroyed.
 struct PendingWarnings {
     std::mutex mutex;
     std::string text;
@@ -87,8 +88,8 @@ void Library::search(const char* stem) {
     const std::vector<std::string> listed = library_folders(), usual = usual_patterns();
     std::vector<std::string> folders = listed;
     for (const std::string& folder : listed)
-        // The search ends if AXLE_LIBRARY_PATH contains the library, or a file of its name that
-        // cannot be opened.
+        // A folder of AXLE_LIBRARY_PATH ends the search if it contains the library, or a file of
+        // this name that cannot be opened.
         if (open(folder + "/" + name_) || !error_.empty()) return;
     if (open(name_)) return;
     for (const std::string& pattern : usual)
@@ -96,7 +97,7 @@ void Library::search(const char* stem) {
             if (open(folder + "/" + name_)) return;
             folders.push_back(folder);
         }
-    if (!error_.empty()) return;  // it exists but cannot be opened
+    if (!error_.empty()) return;  // the file exists but cannot be opened
 
     for (const std::string& folder : folders)
         for (const std::string& other : matching(folder + "/" + stem + ".so.*")) {

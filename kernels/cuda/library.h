@@ -1,37 +1,39 @@
-// Private to the library: NVIDIA's libraries, opened when they are first needed. A program that
-// links Axle starts without them, and they are not searched for before a GPU kernel needs them.
+// Private to the library: NVIDIA's libraries, which are searched for and opened when a GPU kernel
+// first needs them. Programs that link Axle start without them.
 #pragma once
 
 #include <string>
 
 namespace axle::kernels {
 
-// Adds a text to the result of the next take_library_warning().
+// Adds a text to the result of the next call of take_library_warning().
 void add_library_warning(const std::string& text);
 
-// A shared library. It is searched for in the folders of AXLE_LIBRARY_PATH (separated by colons),
-// then in the loader's path, then in Python's packages (nvidia/*/lib), then in /usr/local/cuda*. It
-// is never closed. Thread-safe.
+// A shared library that is opened at run time and never closed. Its file is searched for in the
+// folders of AXLE_LIBRARY_PATH (separated by colons), then in the loader's path, then in Python's
+// packages (nvidia/*/lib), then in /usr/local/cuda*. Thread-safe.
 class Library {
   public:
-    // Example: "cuBLASLt", "libcublasLt", 13 opens libcublasLt.so.13.
+    // Opens a library: ("cuBLASLt", "libcublasLt", 13) opens libcublasLt.so.13. If it is not found,
+    // adds a library warning.
     Library(const char* title, const char* stem, int major);
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
 
     bool found() const { return handle_ != nullptr; }
-    // Returns why the library was not found, in a sentence that lists the places searched, or an
-    // empty string.
+    // Returns the reason why the library was not found, with the folders that were searched, or an
+    // empty string if it was found.
     const std::string& error() const { return error_; }
-    // Returns the file that was opened.
+    // Returns the path of the file that was opened.
     const std::string& path() const { return path_; }
 
-    // Sets a pointer to the function of that name. Throws CudaError if there is none.
+    // Sets `function` to the library's function of that name. Throws CudaError if the library does
+    // not have it.
     template <class F>
     void bind(const char* name, F*& function) const {
         function = reinterpret_cast<F*>(symbol(name));
     }
-    // Throws DeviceError with error() unless the library was found.
+    // Throws DeviceError with the text of error() if the library was not found.
     void require() const;
 
   private:

@@ -1,12 +1,12 @@
-// Private to the library: CUDA calls during a stream capture that are not part of it.
+// Private to the library: CUDA calls that are made during a stream capture but are not captured.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace axle::kernels {
 
-// Allows calls that a capture would refuse on this thread, for the lifetime of the object. They
-// must not affect the captured stream.
+// Permits calls on this thread that are normally forbidden during a capture, for the lifetime of
+// the object. These calls must not affect the captured stream.
 class RelaxedCaptureScope {
   public:
     RelaxedCaptureScope() { cudaThreadExchangeStreamCaptureMode(&mode_); }

@@ -1,8 +1,8 @@
 // Private to kernels: rows of a tensor, and teams of threads that process them.
 //
-// A team is a power of two of lanes of one warp, or a whole block. It holds a row in registers:
-// pack number p * team + rank of the row is pack p of that thread. The assignment of elements to
-// threads depends on the row's length only, not on its strides, and so do the bits of a sum.
+// A team is a power of two of lanes of one warp, or a full block. It holds a row in registers: pack
+// p of thread `rank` is pack p * team + rank of the row. The assignment of elements to threads
+// depends only on the row's length, not on its strides; so a sum has the same bits for all strides.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 
 namespace axle::kernels {
 
-// Calls __shfl_xor_sync for any type that consists of 32-bit words.
+// Exchanges values between lanes as __shfl_xor_sync does, for any type that consists of 32-bit
+// words.
 template <class T>
 __device__ inline T shuffle_xor(const T& x, int offset) {
     constexpr int kWords = static_cast<int>(sizeof(T) / sizeof(unsigned));
@@ -35,15 +36,16 @@ struct PairOf {
     __device__ PairOf operator+(const PairOf& other) const { return {a + other.a, b + other.b}; }
 };
 
-// The threads that process a row. The size is a power of two; if it is above 32, it is the size of
-// the block.
+// The threads that process a row. The size is a power of two. A team of more than 32 threads is a
+// full block.
 struct Team {
     int size, rank;
 
     __device__ explicit Team(int size_)
         : size(size_), rank(static_cast<int>(threadIdx.x) & (size_ - 1)) {}
-    // Returns to every thread the combination of all threads, in a fixed order. op(a, b) and op(b,
-    // a) must have the same bits. Must be called by all threads of the block together.
+    // Combines the values of all threads of the team in a fixed order and returns the result to
+    // each thread. op(a, b) and op(b, a) must have the same bits. All threads of the block must
+    // call it together.
     template <class T, class Op>
     __device__ T combine(T x, Op op) const {
         for (int offset = (size < kWarp ? size : kWarp) / 2; offset > 0; offset /= 2)
@@ -51,7 +53,7 @@ struct Team {
         if (size <= kWarp) return x;
         __shared__ T parts[kWarp];
         const int lane = rank % kWarp, warps = size / kWarp;
-        __syncthreads();  // the parts of the previous call have been read
+        __syncthreads();  // wait until the parts of the previous call have been read
         if (lane == 0) parts[rank / kWarp] = x;
         __syncthreads();
         x = parts[lane & (warps - 1)];
@@ -64,14 +66,15 @@ struct Team {
     }
 };
 
-// Returns the size of a team that processes `units`, at most `each` of them per thread.
+// Returns the size of a team that processes `units` with at most `each` units per thread, or `most`
+// if that is smaller.
 inline int team_for(std::int64_t units, int each, int most) {
     const std::int64_t wanted = std::max<std::int64_t>(1, (units + each - 1) / each);
     if (wanted >= most) return most;
     return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
 }
 
-// The layout of teams in blocks, and of blocks in a grid with one team per row.
+// The layout of a grid with one team per row: how teams are grouped into blocks.
 struct TeamLayout {
     int team, threads;
 
@@ -81,8 +84,8 @@ struct TeamLayout {
     std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }
 };
 
-// The rows of several views of one shape, that is, all dimensions but the last, numbered in
-// row-major order.
+// The rows of several views of one shape. A row is the last dimension; rows are numbered in
+// row-major order of all other dimensions.
 template <int kViews>
 struct DeviceRows {
     int ndim = 0;
@@ -126,8 +129,8 @@ struct DeviceRows {
     }
 };
 
-// Loads elements [i, i + kN) of a row of n, with `fill` for those that do not exist. A dense row
-// consists of whole, aligned packs.
+// Loads elements [i, i + kN) of a row of n elements. Elements beyond the end get the value `fill`.
+// A dense row consists of full, aligned packs.
 template <class T>
 __device__ inline Pack<T> load_part(const T* row, std::int64_t stride, bool dense, std::int64_t i,
                                     std::int64_t n, T fill) {
@@ -165,7 +168,7 @@ __device__ inline void load_row(Pack<T> (&packs)[kPacks], const T* row, std::int
         packs[p] = load_part(row, stride, false, (p * team.size + team.rank) * kPack<T>, n, fill);
 }
 
-// Loads one element of any floating dtype.
+// Returns one element of any floating dtype, converted to C.
 template <class C>
 __device__ inline C load_as(const void* data, DType dtype, std::int64_t i) {
     switch (dtype) {

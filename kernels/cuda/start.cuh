@@ -1,4 +1,4 @@
-// Private to kernels: launching a kernel.
+// Private to kernels: the function that launches a kernel.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,14 @@
 
 namespace axle::kernels {
 
-// The number of blocks in up to three dimensions. No dimension is 0.
+// The number of blocks in up to three dimensions. Each dimension is at least 1.
 struct Grid {
     std::int64_t x = 1, y = 1, z = 1;
 };
 
-// Returns the number of blocks for n independent elements, `each` of them per thread and step. They
-// fill the GPU a few times over. For kernels that step by threads_in_grid().
+// Returns a grid for n independent elements, with `each` elements per thread and step. It has
+// enough blocks to fill the GPU several times. The kernel must iterate in steps of
+// threads_in_grid().
 inline Grid grid_for(const Cuda& on, std::int64_t n, int threads, int each = 1) {
     const std::int64_t per_block = std::int64_t{threads} * each;
     const std::int64_t most = std::int64_t{32} * on.multiprocessors();
@@ -25,8 +26,8 @@ inline Grid grid_for(const Cuda& on, std::int64_t n, int threads, int each = 1) 
 }
 
 // The parameters of a launch. start() queues kernel<<<grid, threads, shared>>>(arguments...) on the
-// context's stream. `shared` bytes of dynamic shared memory can exceed 48 KiB. Throws CudaError
-// with the caller's source line if the launch fails.
+// context's stream. `shared` is the number of bytes of dynamic shared memory and can exceed 48 KiB.
+// Throws CudaError with the caller's source line if the launch fails.
 struct Launch {
     Grid grid;
     int threads;

@@ -7,8 +7,8 @@
 
 namespace axle::kernels {
 
-// Calls f<T>() for the floating dtypes and, if kIntegers, the integers; booleans are the bytes 0
-// and 1.
+// Calls f<T>() with the type of a floating dtype or, if kIntegers is true, of an integer dtype.
+// Booleans are visited as bytes 0 and 1.
 template <bool kIntegers, class F>
 void visit_lanes(DType t, F&& f) {
     if constexpr (kIntegers) {
@@ -19,7 +19,7 @@ void visit_lanes(DType t, F&& f) {
     visit_float(t, std::forward<F>(f));
 }
 
-// Calls f<T>() with an unsigned integer of the dtype's size, for copying elements of any dtype.
+// Calls f<T>() with an unsigned integer of the dtype's size, to copy elements of any dtype.
 // Elements of 16 bytes are copied as two integers.
 template <class F>
 void visit_bits(DType t, F&& f) {
@@ -35,7 +35,7 @@ void visit_bits(DType t, F&& f) {
     }
 }
 
-// Returns a row-major view of x's shape on other memory.
+// Returns a row-major view of `data` with x's shape and the given dtype.
 template <class V>
 View dense_like(const V& x, void* data, DType dtype) {
     View y;
@@ -48,7 +48,7 @@ View dense_like(const V& x, void* data, DType dtype) {
     return y;
 }
 
-// Returns x if it is row-major, else a copy in scratch memory.
+// Returns x if it is row-major or has no data, else a row-major copy in scratch memory.
 inline ConstView as_contiguous(Cuda& on, DeviceScratch& scratch, ConstView x) {
     if (x.contiguous() || x.data == nullptr) return x;
     const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(x.dtype)), x.dtype);
@@ -56,7 +56,7 @@ inline ConstView as_contiguous(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return y;
 }
 
-// Returns x if it has the dtype, else a copy in scratch memory.
+// Returns x if it has the dtype or no data, else a converted copy in scratch memory.
 inline ConstView as_dtype(Cuda& on, DeviceScratch& scratch, ConstView x, DType dtype) {
     if (x.dtype == dtype || x.data == nullptr) return x;
     const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(dtype)), dtype);

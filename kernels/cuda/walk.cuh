@@ -12,9 +12,9 @@
 
 namespace axle::kernels {
 
-// Division of numbers below 2^31 by a divisor known at run time only, implemented as multiplication
-// by the round-up method of Granlund and Montgomery, "Division by invariant integers using
-// multiplication" (PLDI 1994).
+// Division of numbers below 2^31 by a divisor that is known only at run time. It is implemented as
+// a multiplication by the round-up method of Granlund and Montgomery, "Division by invariant
+// integers using multiplication" (PLDI 1994).
 struct Divider {
     std::uint32_t divisor = 1, factor = 1, shift = 0;
 
@@ -30,8 +30,8 @@ struct Divider {
     }
 };
 
-// A Walk of fewer than 2^31 elements, passed to kernels by value. Elements are numbered in 32 bits
-// with the innermost dimension fastest, in the memory order of the first operand; offsets are
+// A Walk of fewer than 2^31 elements, passed to kernels by value. Elements have 32-bit numbers; the
+// innermost dimension changes fastest, in the memory order of the first operand. Offsets are
 // 64-bit.
 template <int kOperands>
 struct DeviceWalk {
@@ -62,7 +62,7 @@ struct DeviceWalk {
 
 namespace slabs {
 
-// Calls f for parts of a walk. Splits dimensions from the outside until each part has at most
+// Calls f for parts of a walk. Splits the dimensions, outermost first, until each part has at most
 // `most` elements.
 template <int kOperands, class F>
 void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::int64_t most, F& f) {
@@ -91,8 +91,8 @@ void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::in
 
 }  // namespace slabs
 
-// Calls f(DeviceWalk) for consecutive parts of the walk. There is a single part unless there are
-// 2^31 elements, and no part for an empty walk.
+// Calls f(DeviceWalk) for consecutive parts of the walk. A walk with fewer than 2^31 elements has a
+// single part, and an empty walk has no part.
 template <int kOperands, class F>
 void for_each_slab(const Walk<kOperands>& walk, F&& f,
                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
@@ -101,7 +101,7 @@ void for_each_slab(const Walk<kOperands>& walk, F&& f,
 
 // Returns whether every operand can be walked in packs of n adjacent elements that start at
 // multiples of n, or has one element for each pack (an innermost stride of 0). Only a
-// one-dimensional walk can have a remainder.
+// one-dimensional walk can have a remainder after the last pack.
 template <int kOperands>
 bool steps_by_packs(const Walk<kOperands>& walk, int n) {
     const int last = walk.ndim() - 1;
@@ -126,7 +126,7 @@ DeviceWalk<kOperands> in_packs(DeviceWalk<kOperands> walk, int n) {
     return walk;
 }
 
-// The value of `most` for for_each_slab if slabs are walked in packs.
+// The value of the argument `most` of for_each_slab if slabs are walked in packs.
 inline constexpr std::int64_t kMaxInPacks = std::int64_t{1} << 30;
 
 }  // namespace axle::kernels

@@ -1,8 +1,8 @@
-// The formulas of the activations that products can apply (kernels/activation.h); see
-// unary_formulas.inl for how this file is included.
+// The formulas of the activations that matrix products can apply (kernels/activation.h).
+// unary_formulas.inl explains how this file is included.
 
-// Calls visit with the formula of an activation and returns its result. activation must not be
-// none.
+// Calls visit with the formula of an activation and returns the result of visit. activation must
+// not be Activation::none.
 template <class Visit>
 AXLE_HOST_DEVICE decltype(auto) visit_activation(Activation activation, Visit&& visit) {
     switch (activation) {

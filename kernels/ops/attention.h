@@ -1,5 +1,5 @@
-// Scaled dot product attention, out = softmax(scale q k^T + mask) v, with memory linear in the
-// sequence length.
+// Scaled dot product attention, out = softmax(scale q k^T + mask) v. The memory it needs is linear
+// in the sequence length.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace axle::kernels {
 
-// The random generator that decided which weights dropout removes.
+// The random generator that decides which weights dropout removes.
 enum class DropoutGenerator : std::uint8_t {
     own,     // AttentionParams::random (always on the CPU)
     library  // cuDNN's generator, seeded from AttentionParams::random
@@ -19,30 +19,34 @@ enum class DropoutGenerator : std::uint8_t {
 struct AttentionParams {
     double scale = 1;
     bool causal = false;
-    // If causal, query i attends to keys j <= i + causal_offset.
+    // If causal is true, query i attends to keys j <= i + causal_offset.
     std::int64_t causal_offset = 0;
-    // The probability p of dropping a weight. Weight (b, h, i, j) is kept and multiplied by 1 / (1
-    // - p) if the uniform number ((b H + h) Tq + i) Tk + j of `random` is >= p.
+    // The probability p of dropping a weight. Weight (b, h, i, j) is kept, and multiplied by 1 / (1
+    // - p), if the uniform number ((b H + h) Tq + i) Tk + j of `random` is >= p.
     double dropout_p = 0;
     Philox random = {};
-    // Used by attention_backward only: the return value of attention().
+    // The generator that attention() returned. Used by attention_backward only.
     DropoutGenerator generator = DropoutGenerator::own;
 };
 
-// Computes attention. q and out are [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is a multiple
-// of G: query head h uses key and value head h / (H / G). All have the same floating dtype, and any
-// strides. mask is [B, H, Tq, Tk] (broadcast by stride 0), boolean (true: attend) or floating
-// (added to the scores); its data is null if there is no mask. lse [B, H, Tq], f64 for f64 and f32
-// otherwise, receives the log-sum-exp of each row of scores. If a query can attend to no key, its
-// lse is -infinity and its row of out is zero. Outputs must not alias inputs. Returns which
-// generator dropped weights; `own` if dropout_p is 0 or `on` is deterministic.
+// Computes attention.
+//
+// q and out are [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is a multiple of G. Query head h
+// uses key and value head h / (H / G). These tensors have one floating dtype and any strides. mask
+// is [B, H, Tq, Tk] (stride 0 broadcasts), either boolean (true: attend) or floating (added to the
+// scores); its data is null if there is no mask. lse [B, H, Tq], f64 for f64 and f32 otherwise,
+// receives the log-sum-exp of each row of scores. If a query can attend to no key, its lse is
+// -infinity and its row of out is zero. Outputs must not overlap inputs.
+//
+// Returns the generator that dropped weights, which is `own` if dropout_p is 0 or `on` is
+// deterministic.
 DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                            const AttentionParams& params, View out, View lse);
 DropoutGenerator attention(Cuda& on, ConstView q, ConstView k, ConstView v, ConstView mask,
                            const AttentionParams& params, View out, View lse);
 
-// Computes the gradients dq, dk and dv from dout. out and lse are the results of the forward call,
-// and params must be the same. Gradients whose view has null data are not computed.
+// Computes the gradients dq, dk and dv from dout. out and lse are the results of attention(), and
+// params must be the same as in that call. A gradient whose view has null data is not computed.
 void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, ConstView v,
                         ConstView mask, ConstView out, ConstView lse, const AttentionParams& params,
                         View dq, View dk, View dv);

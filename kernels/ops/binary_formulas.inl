@@ -1,5 +1,5 @@
-// The binary elementwise formulas and comparisons of Axle; see unary_formulas.inl for how this file
-// is included.
+// The binary elementwise formulas and comparisons of Axle. unary_formulas.inl explains how this
+// file is included.
 
 // All binary formulas, for code that is compiled once per formula.
 // clang-format off
@@ -62,7 +62,7 @@ struct Minimum {
     }
 };
 
-// Comparisons: value() returns a bool, or a mask for packs.
+// In comparisons, value() returns a bool for scalars and a mask for packs.
 
 struct Equal {
     template <class T>

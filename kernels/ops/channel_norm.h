@@ -1,11 +1,11 @@
 // Batch norm and group norm of x [N, C, ...], and their backward passes.
 //
 // x and dy have any strides (they are copied first unless they are row-major); y and dx are
-// contiguous. weight and bias are [C], or views without data if they are absent. The dtypes can be
-// any mix of f32, f16 and bf16 (computed in f32), or all f64. Statistics and the gradients of
-// weight and bias are contiguous, in f32 (f64 for f64). Gradients whose view has no data are not
-// computed. Variances divide by the number of elements; sums over many elements are accumulated in
-// f64.
+// contiguous. weight and bias are [C], or views without data if they are absent. The dtypes are
+// either any mix of f32, f16 and bf16, computed in f32, or all f64. Statistics and the gradients of
+// weight and bias are contiguous f32 (f64 for f64). A gradient whose view has no data is not
+// computed. A variance is divided by the number of elements. Sums over many elements are
+// accumulated in f64.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace axle::kernels {
 
-// Computes y = (x - mean) rstd weight + bias, where mean and rstd = 1 / sqrt(variance + eps) are
-// the statistics of each channel; they are written to mean and rstd [C]. running_mean and
-// running_var are [C], f64 for an f64 x and a mix of the other dtypes otherwise, or without data.
-// They are updated to running + momentum (new - running), where the new variance divides by the
-// number of elements minus one. x must not be empty.
+// Computes y = (x - mean) rstd weight + bias. mean and rstd = 1 / sqrt(variance + eps) are computed
+// from each channel of the batch and written to mean and rstd [C]. running_mean and running_var are
+// [C] or without data; they are f64 if x is f64, and any mix of the other dtypes otherwise. They
+// become running + momentum (new - running), where the new variance is divided by the number of
+// elements minus one. x must not be empty.
 void batch_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd, View running_mean, View running_var, double momentum);
 void batch_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
@@ -30,9 +30,9 @@ void batch_norm_apply(Cpu& on, ConstView x, ConstView mean, ConstView rstd, Cons
 void batch_norm_apply(Cuda& on, ConstView x, ConstView mean, ConstView rstd, ConstView weight,
                       ConstView bias, View y);
 
-// Computes gradients. With h = (x - mean) rstd and g = dy weight, dweight = sum(dy h) and dbias =
-// sum(dy) over each channel. If batch_statistics (mean and rstd were computed from x), dx = rstd (g
-// - mean(g) - h mean(g h)), otherwise dx = rstd g.
+// Computes the gradients dx, dweight and dbias. With h = (x - mean) rstd and g = dy weight, dweight
+// = sum(dy h) and dbias = sum(dy) over each channel. If batch_statistics is true (mean and rstd
+// were computed from x), dx = rstd (g - mean(g) - h mean(g h)). Otherwise dx = rstd g.
 void batch_norm_backward(Cpu& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,
                          ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias);
 void batch_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, ConstView mean,

@@ -1,4 +1,4 @@
-// 2-d convolution as used in machine learning, which is a cross-correlation, so the kernel is not
+// 2-d convolution as used in machine learning. It is a cross-correlation: the kernel is not
 // flipped.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace axle::kernels {
 // The parameters along one image dimension.
 struct ConvAxis {
     std::int64_t stride = 1;
-    std::int64_t padding = 0;  // zeros added on both sides
+    std::int64_t padding = 0;  // number of zeros added on each side
     std::int64_t dilation = 1;
 };
 struct ConvGeometry {
@@ -20,24 +20,24 @@ struct ConvGeometry {
     std::int64_t groups = 1;
 };
 
-// The three passes of convolution are forward, gradient of the input, and gradient of the weight. x
+// The three passes of a convolution: forward, gradient of the input, and gradient of the weight. x
 // is [N, C, H, W], the weight w is [O, C / groups, KH, KW], and y is [N, O, R, Q] with R = floor((H
-// + 2 padding - dilation (KH - 1) - 1) / stride) + 1, and Q likewise. With p = padding, s = stride,
-// d = dilation and c over the input channels of o's group:
+// + 2 padding - dilation (KH - 1) - 1) / stride) + 1, and Q computed in the same way. With p =
+// padding, s = stride, d = dilation, and c over the input channels of o's group:
 //
 //     y[n, o, r, q] = bias[o] + sum over c, i, j of w[o, c, i, j] x[n, c, r s - p + i d, ...]
 //
 // All sizes except N are positive. All operands have one dtype: f64, f32, f16 or bf16; 16-bit types
 // are summed in f32 and rounded once. Any strides are supported; contiguous images and weights are
 // fastest. The result must not overlap an operand. The order of summation depends on the shapes
-// only. bias [C or O] is absent if its view has no data.
+// only. bias, with one element per channel of the result, is absent if its view has no data.
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 void conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 
 // Computes dx = bias (one per channel of x) + the transposed convolution of dy [N, O, R, Q].
-// Elements of x that no window covers get the bias.
+// Elements of x outside all windows become the bias.
 void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
                        const ConvGeometry& geometry, View dx);
 void conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,

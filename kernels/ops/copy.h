@@ -1,4 +1,4 @@
-// Kernels that copy, convert and fill.
+// Kernels that copy, convert and fill tensors.
 #pragma once
 
 #include "kernels/exec.h"
@@ -6,19 +6,20 @@
 
 namespace axle::kernels {
 
-// Computes y = x, converted to y's dtype. Supports all pairs of compute dtypes, and equal storage
-// dtypes. x has y's shape and any strides. Floating to integer truncates towards zero; the
-// conversion to boolean is x != 0. x and y must not overlap unless they are the same view.
+// Computes y = x, converted to y's dtype. Supports all pairs of compute dtypes, and storage dtypes
+// if both are equal. x has y's shape and any strides. Floating to integer truncates towards zero;
+// the conversion to boolean is x != 0. x and y must not overlap unless they are the same view.
 void copy(Cpu& on, ConstView x, View y);
 void copy(Cuda& on, ConstView x, View y);
 
-// Computes y = value, converted like copy().
+// Sets all elements of y to `value`, converted as copy() does.
 void fill(Cpu& on, double value, View y);
 void fill(Cuda& on, double value, View y);
 void fill(Cpu& on, std::int64_t value, View y);
 void fill(Cuda& on, std::int64_t value, View y);
 
-// Computes y[i] = start + i * step for a 1-d y, computed in f64 (integers exactly in i64).
+// Sets y[i] = start + i * step. y is 1-d. The values are computed in f64 (for integers, exactly in
+// i64).
 void arange(Cpu& on, double start, double step, View y);
 void arange(Cuda& on, double start, double step, View y);
 

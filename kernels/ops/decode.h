@@ -1,5 +1,5 @@
-// Converts stored samples to model inputs: image bytes to floats, token ids to 64 bits. Runs on the
-// calling thread.
+// Kernels that convert stored samples to model inputs: image bytes to floats, token ids to 64 bits.
+// They run on the calling thread.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ class ByteScale {
     ByteScale(float mean, float std);
     float operator[](std::uint8_t byte) const { return values_[byte]; }
 
-    // An equivalent formula with fewer operations. `exact` is true if it gives the same result for
-    // all 256 bytes with this CPU's instructions; otherwise the table is used.
+    // An equivalent formula with fewer operations. `exact` is true if its results are the same for
+    // all 256 bytes on this CPU; otherwise ByteScale uses a table of 256 floats.
     struct Factors {
         float mean, std, inverse;
         bool exact;
@@ -27,9 +27,9 @@ class ByteScale {
     Factors factors_;
 };
 
-// A window of rows x columns pixels, with its upper left corner at (top, left), of an image of
-// planes x height x width bytes. Pixels outside the image have the value `fill`. If mirrored, the
-// window is flipped horizontally.
+// A window of rows x columns pixels in an image of planes x height x width bytes. The upper left
+// corner of the window is at (top, left). Pixels outside the image have the value `fill`. If
+// mirrored is true, the window is flipped horizontally.
 struct ByteWindow {
     const std::uint8_t* x;
     std::int64_t planes, height, width;
@@ -41,7 +41,7 @@ struct ByteWindow {
 void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t channels,
                  float* y);
 
-// Computes y[i] = x[i] for i in [0, n).
+// Computes y[i] = x[i] for i in [0, n), from 16-bit or 32-bit to 64-bit integers.
 void widen(const std::uint16_t* x, std::int64_t* y, std::int64_t n);
 void widen(const std::uint32_t* x, std::int64_t* y, std::int64_t n);
 

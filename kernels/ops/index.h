@@ -1,6 +1,6 @@
-// Reads and writes by index. Indices are i64 or i32 with any stride and must be within the
-// dimension; callers check this with find_bad_index or check_index. Repeated indices are summed in
-// the order of their positions.
+// Kernels that read and write elements by index. Indices are i64 or i32 with any stride and must be
+// within the dimension, which callers check with find_bad_index or check_index. Repeated indices
+// are summed in the order of their positions.
 #pragma once
 
 #include "kernels/exec.h"
@@ -8,33 +8,34 @@
 
 namespace axle::kernels {
 
-// The first index, in row-major order, outside of [0, size).
+// The position and value of the first index, in row-major order, outside of [0, size).
 struct BadIndex {
-    std::int64_t position = -1;  // -1: all indices are valid
+    std::int64_t position = -1;  // -1 if all indices are valid
     std::int64_t value = 0;
 };
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size);
-// Checks indices on a GPU without waiting: an invalid index is reported to Cuda::take_error(). The
-// kernels below read 0 from, and write nothing to, invalid positions.
+// Checks indices on a GPU without waiting. Cuda::take_error() returns the first invalid index. The
+// kernels below read 0 from invalid positions and do not write to them.
 void check_index(Cuda& on, ConstView index, std::int64_t size);
 
-// Computes y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y and index have the same shape. x
-// has the same number of dimensions, and except for dim, its sizes are at least the sizes of y. If
-// index has stride 0 in all dimensions but dim, whole slices are selected. Any dtype.
+// Computes y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y has the shape of index. x has
+// the same number of dimensions, and in each dimension except dim it has at least y's size. If
+// index has stride 0 in all dimensions except dim, complete slices are selected. Supports any
+// dtype.
 void gather(Cpu& on, int dim, ConstView x, ConstView index, View y);
 void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 
-// y[.., index[.., i, ..], ..] += src[.., i, ..] along dim. src and index have the same shape. y has
-// src's dtype (a compute dtype; booleans are combined by "or"), and except for dim, its sizes are
-// at least the sizes of src. f16 and bf16 round after each addition. On a GPU, if `on` is not
-// deterministic, a small number of long rows is added atomically in any order (f64, f32, i64 and
-// i32).
+// Computes y[.., index[.., i, ..], ..] += src[.., i, ..] along dim. index has the shape of src. y
+// has src's dtype (a compute dtype; booleans are combined by "or"), and in each dimension except
+// dim it has at least src's size. f16 and bf16 are rounded after each addition. On a GPU, if `on`
+// is not deterministic, a small number of long rows in f64, f32, i64 or i32 is added atomically in
+// any order.
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 
-// Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. The row `padding` (-1:
-// none) of dweight is 0. ids is [n], dy is [n, width] and floating, dweight is [rows, width] in the
-// dtype that dy is computed in (f64 for f64, else f32).
+// Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. Row `padding` of
+// dweight is 0, unless padding is -1. ids is [n]. dy is [n, width] and floating. dweight is [rows,
+// width], f64 for an f64 dy and f32 otherwise.
 void embedding_backward(Cpu& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padding, View dweight);
 

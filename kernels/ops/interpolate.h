@@ -1,8 +1,8 @@
-// Nearest and bilinear resizing of planes, with PyTorch's coordinates.
+// Nearest-neighbor and bilinear resizing of planes, with PyTorch's coordinates.
 //
-// x is [.., H, W] with any strides. y is [.., Ho, Wo], contiguous, with the same leading dimensions
-// and dtype (f64, f32, f16 or bf16; 16-bit types are computed in f32). x and y must not overlap. No
-// size is 0.
+// x is [.., H, W] with any strides. y is [.., Ho, Wo] and contiguous, and has x's leading
+// dimensions and dtype (f64, f32, f16 or bf16; 16-bit types are computed in f32). x and y must not
+// overlap. All sizes are positive.
 #pragma once
 
 #include "kernels/exec.h"
@@ -10,8 +10,8 @@
 
 namespace axle::kernels {
 
-// How output index o of an axis maps to the input, with r = 1 / scale, or in / out if scale is 0.
-// Nearest takes element floor(o r), computed in f32 as PyTorch does. Bilinear interpolates at (o +
+// How output index o of an axis maps to the input, with r = 1 / scale, or r = in / out if scale is
+// 0. Nearest reads element floor(o r), computed in f32 as in PyTorch. Bilinear interpolates at (o +
 // 1/2) r - 1/2, or with align_corners at o (in - 1) / (out - 1), clamped to the input. An axis
 // whose size does not change is copied.
 struct Resize {
@@ -21,8 +21,8 @@ struct Resize {
 
 void interpolate(Cpu& on, const Resize& resize, ConstView x, View y);
 void interpolate(Cuda& on, const Resize& resize, ConstView x, View y);
-// Computes dx, the transposed map of dy. dy has y's shape and any strides; dx is contiguous [.., H,
-// W], f64 for an f64 dy and f32 otherwise.
+// Computes dx, the gradient of the input, from dy. dy has y's shape and any strides; dx is
+// contiguous [.., H, W], f64 for an f64 dy and f32 otherwise.
 void interpolate_backward(Cpu& on, const Resize& resize, ConstView dy, View dx);
 void interpolate_backward(Cuda& on, const Resize& resize, ConstView dy, View dx);
 

@@ -1,4 +1,4 @@
-// Matrix products, and the column sum that their gradients need.
+// Matrix products, and the column sums that their gradients need.
 #pragma once
 
 #include "kernels/activation.h"
@@ -11,40 +11,39 @@ namespace axle::kernels {
 //     c = activation(a b + bias + (accumulate ? c : 0))
 struct MatmulEpilogue {
     bool accumulate = false;
-    ConstView bias = {};  // [N], any floating dtype; absent if its data is null
+    ConstView bias = {};  // [N], any floating dtype; no bias if its data is null
     Activation activation = Activation::none;
     // An optional output with c's shape and dtype, which receives the argument of the activation.
     View pre = {};
-    // Optional input with c's shape and dtype. If it has data, the product is multiplied by the
-    // activation's derivative instead:
+    // An optional input with c's shape and dtype. If it has data, the product is multiplied by the
+    // activation's derivative:
     //     c = (a b + bias + (accumulate ? c : 0)) activation'(slope_of)
-    // It contains arguments of the activation, or for relu its results. It cannot be combined with
-    // `pre` and must not overlap c.
+    // It contains the arguments of the activation, or its results if the activation is relu. It
+    // cannot be combined with `pre` and must not overlap c.
     ConstView slope_of = {};
 };
 
 // Computes c = a b, with a [..., M, K], b [..., K, N] and c [..., M, N]. All have the same number
 // of dimensions (at least 2) and the same batch dimensions (a stride of 0 broadcasts). Any strides
-// are supported, so transposed operands need no copy. Fastest are operands that are contiguous in
-// one of their two last dimensions and a c with contiguous rows. c must not overlap a or b. Sizes
-// can be 0; an empty sum is 0.
+// are supported, so transposed operands need no copy. The fastest layouts are operands that are
+// contiguous in one of their two last dimensions, and a c with contiguous rows. c must not overlap
+// a or b. Sizes can be 0; an empty sum is 0.
 //
-// Dtypes: f64, f32, f16, bf16 (a and b have one dtype, c the same or a wider one; 16-bit types are
-// summed in f32 and rounded once), or i64, i32, u8, which wrap around and support only `accumulate`
-// in the epilogue.
+// a and b have one dtype. If it is f64, f32, f16 or bf16, c has the same or a wider one; 16-bit
+// types are summed in f32 and rounded once. If it is i64, i32 or u8, c has the same one, values
+// wrap around on overflow, and the epilogue supports only `accumulate`.
 //
 // The order in which an element's terms are added depends only on K; on a GPU with cuBLASLt, it
-// depends on all arguments except the data. On a GPU, an activation can be computed from its
-// argument rounded to c's dtype, and a slope can be multiplied with a product rounded to c's dtype.
-// On CPUs with bf16 instructions (AVX512_BF16), bf16 products can treat denormal elements, terms
-// and sums as 0.
+// depends on all arguments except the data. On a GPU, intermediate results can be rounded to c's
+// dtype: the argument of an activation, and a product that is multiplied by a slope. On CPUs with
+// bf16 instructions (AVX512_BF16), bf16 products can treat denormal elements, terms and sums as 0.
 void matmul(Cpu& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
 // Computes c = a b and row_sum[m] = sum over k of a[m, k], in one pass over a if possible. These
-// are the gradients of a weight and its bias. a is [M, K], b is [K, N], c is [M, N]; row_sum is
-// [M], of any floating dtype, and overlaps nothing. A c with contiguous columns is as fast as one
-// with contiguous rows.
+// are the gradients of a weight and its bias. a is [M, K], b is [K, N], c is [M, N]. row_sum is
+// [M], has any floating dtype, and must not overlap another operand. c is fastest with contiguous
+// rows or contiguous columns.
 void matmul_row_sum(Cpu& on, ConstView a, ConstView b, View c, View row_sum);
 void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum);
 

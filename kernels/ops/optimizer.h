@@ -1,10 +1,10 @@
-// Optimizers and gradient clipping over tables of tensors: one call for a whole model.
+// Optimizers and gradient clipping over tables of tensors: one call updates all tensors of a model.
 //
 // A table row is a contiguous range of elements. Kernels concatenate all rows and split the result
 // into chunks of a fixed size, so that ten thousand small biases cost no more than one large
-// matrix. Values that change from step to step are read through pointers when the kernel runs. For
-// a GPU, these pointers (groups, scalars, norms, factors) point to its memory; tables are in host
-// memory and are copied with the launch.
+// matrix. Values that change from step to step are read through pointers when the kernel runs. In
+// GPU kernels, these pointers (groups, scalars, norms, factors) point to GPU memory; tables are in
+// host memory and are copied with the launch.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace axle::kernels {
 
-// A row of a table of tensors: contiguous elements.
+// A row of a table of tensors: a contiguous range of elements.
 struct Run {
     void* data = nullptr;
-    std::int64_t begin = 0;  // number of elements in all rows before this one
+    std::int64_t begin = 0;  // the number of elements in all rows before this one
     std::int64_t numel = 0;
-    DType dtype = DType::f32;  // a floating dtype
+    DType dtype = DType::f32;  // any floating dtype
 };
 
 // A parameter with its gradient and its optimizer state. The state is f64 for an f64 parameter and
@@ -29,7 +29,7 @@ struct Run {
 struct Slot {
     void* param = nullptr;
     const void* grad = nullptr;  // any floating dtype
-    void* master = nullptr;      // f32 copy that a 16-bit parameter is rounded from, or null
+    void* master = nullptr;      // f32 copy from which a 16-bit parameter is rounded, or null
     void* first = nullptr;       // momentum buffer, or Adam's first moment
     void* second = nullptr;      // Adam's second moment
     void* second_max = nullptr;  // running maximum of `second` for AMSGrad, or null
@@ -45,14 +45,14 @@ struct Slot {
     bool stochastic = false;
 };
 
-// Appends a row and sets its `begin`.
+// Adds a row to the end of the table and sets its `begin`.
 template <class Row>
 void append(std::vector<Row>& table, Row row) {
     row.begin = table.empty() ? 0 : table.back().begin + table.back().numel;
     table.push_back(row);
 }
 
-// The hyperparameters of one parameter group.
+// The SGD hyperparameters of one parameter group.
 struct SgdGroup {
     double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
     bool nesterov = false, maximize = false;
@@ -60,19 +60,20 @@ struct SgdGroup {
 };
 struct AdamGroup {
     double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-    // decoupled weight decay as in AdamW; otherwise it is added to the gradient
+    // If true, weight decay is decoupled as in AdamW; otherwise it is added to the gradient.
     bool decoupled = false;
     bool maximize = false;
     bool operator==(const AdamGroup&) const = default;
 };
 
 // The scalars of one step. Gradients are multiplied by inv_scale * clip. If found_inf is not 0, the
-// step is skipped and step counts do not change.
+// step is skipped and the step counts do not change.
 struct StepScalars {
     double inv_scale = 1, clip = 1, found_inf = 0;
 };
 
-// One step of torch.optim.SGD, where g is the gradient (negated to maximize) plus weight_decay * p:
+// Performs one step of torch.optim.SGD, where g is the gradient (negated to maximize) plus
+// weight_decay * p:
 //     b = momentum * b + (1 - dampening) * g          (b = g in the first step)
 //     p -= lr * (nesterov ? g + momentum * b : b)
 // Slots of a group with momentum 0 need no `first`, and need `step` only for stochastic rounding.
@@ -80,7 +81,7 @@ struct StepScalars {
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 
-// Step t of torch.optim.Adam and AdamW:
+// Performs step t of torch.optim.Adam or AdamW:
 //     p *= 1 - lr * weight_decay                      (decoupled; else g += weight_decay * p)
 //     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
@@ -90,25 +91,26 @@ void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
 void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
           const StepScalars* scalars);
 
-// Computes *norm = (sum |x|^p)^(1/p) over all rows, or max |x| for p = infinity, summed in f64. NaN
-// if any element is NaN. p is not 0 and not -infinity. The norm of an empty table is 0.
+// Computes *norm = (sum |x|^p)^(1/p) over all rows, or max |x| for p = infinity, summed in f64. The
+// result is NaN if any element is NaN. p must not be 0 or -infinity. The norm of an empty table is
+// 0.
 void norm(Cpu& on, std::span<const Run> runs, double p, double* norm);
 void norm(Cuda& on, std::span<const Run> runs, double p, double* norm);
 
 // Computes *coefficient = min(1, max_norm / (*norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_.
-// NaN is propagated.
+// If *norm is NaN, so is the coefficient.
 void clip_coefficient(Cpu& on, const double* norm, double max_norm, double* coefficient);
 void clip_coefficient(Cuda& on, const double* norm, double max_norm, double* coefficient);
 
-// Computes x *= *factor. Does not access x if the factor is 1.
+// Multiplies all elements by *factor. Does not access the elements if *factor is 1.
 void scale(Cpu& on, std::span<const Run> runs, const double* factor);
 void scale(Cuda& on, std::span<const Run> runs, const double* factor);
 
-// Computes x = min(max(x, low), high). NaN is propagated.
+// Computes x = min(max(x, low), high) for all elements x. NaN elements stay NaN.
 void clamp(Cpu& on, std::span<const Run> runs, double low, double high);
 void clamp(Cuda& on, std::span<const Run> runs, double low, double high);
 
-// Computes *found_inf = 1 if any element is infinite or NaN; otherwise *found_inf is not changed.
+// Sets *found_inf = 1 if any element is infinite or NaN; otherwise *found_inf is not changed.
 void find_non_finite(Cpu& on, std::span<const Run> runs, double* found_inf);
 void find_non_finite(Cuda& on, std::span<const Run> runs, double* found_inf);
 

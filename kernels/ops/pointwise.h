@@ -1,7 +1,7 @@
 // Elementwise kernels: out[i] = f(in0[i], in1[i], ...), with broadcasting by stride 0.
 //
 // A formula is one struct in unary_formulas.inl or binary_formulas.inl, templated on the element
-// type. This header compiles the formulas for scalars (used for names, parameters and CUDA);
+// type. This header compiles the formulas for scalars (used for names, parameters and CUDA).
 // kernels/cpu/ compiles them again for every instruction set, as loops over contiguous SIMD lanes.
 // Formulas do not handle strides and storage types: one driver splits the operands into blocks that
 // fit in the L1 cache, gathers strided elements and converts 16-bit ones, so that every layout
@@ -31,7 +31,8 @@ using std::pow;
 using std::sqrt;
 using std::tanh;
 
-// Functions that formulas use besides arithmetic; SIMD packs have their own versions.
+// The functions that formulas use besides arithmetic, for scalars. SIMD packs have their own
+// versions.
 template <class T>
 AXLE_HOST_DEVICE constexpr T select(bool condition, T yes, T no) {
     return condition ? yes : no;
@@ -41,7 +42,7 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
     return x != x;
 }
 
-// The files must be included in this order.
+// These files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
@@ -50,34 +51,34 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 
 }  // namespace formula
 
-// Computes y = f(x). x can be broadcast to y's shape; x and y can be the same memory with the same
-// strides. y has x's dtype (boolean for predicates). All views have y's shape.
+// Computes y = f(x). The views have one shape (x can be broadcast by stride 0), and y has x's
+// dtype, or boolean for predicates. x and y can be the same memory with the same strides.
 template <class F>
 void unary(Cpu& on, F f, ConstView x, View y);
 template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
-// Computes dx = dy * f'(v), where v is the value that the forward pass saves, which is the
-// formula's input or output.
+// Computes dx = dy * f'(v), where v is the value that the forward pass saves: the input or the
+// output of the formula.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>
 void unary_slope(Cuda& on, F f, ConstView dy, ConstView v, View dx);
 
-// Computes out = f''(v), the derivative of the slope with respect to v, for formulas with a
+// Computes out = f''(v), the derivative of the slope with respect to v. The formula must have a
 // curve().
 template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out);
 template <class F>
 void unary_curve(Cuda& on, F f, ConstView v, View out);
 
-// Computes y = f(a, b). a and b have the same dtype; so has y (boolean for comparisons).
+// Computes y = f(a, b). a, b and y have the same dtype, but y is boolean for comparisons.
 template <class F>
 void binary(Cpu& on, F f, ConstView a, ConstView b, View y);
 template <class F>
 void binary(Cuda& on, F f, ConstView a, ConstView b, View y);
 
-// Computes y = condition ? a : b. condition is boolean.
+// Computes y = condition ? a : b for each element. condition is boolean.
 void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y);
 void where(Cuda& on, ConstView condition, ConstView a, ConstView b, View y);
 

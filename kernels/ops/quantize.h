@@ -1,8 +1,8 @@
-// 8-bit floating-point products, with conversion to and from the 8-bit types and the scales that
-// fit values into their range.
+// 8-bit floating-point products, conversion to and from the 8-bit types, and the scales that fit
+// values into their range.
 //
-// A scale is two f32 in device memory, which are the factor that values are multiplied by before
-// rounding, and its inverse. No function here reads scales on the host.
+// A scale is two f32 values in device memory: the factor by which values are multiplied before
+// rounding, and its inverse. No function in this file reads scales on the host.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,27 @@
 namespace axle::kernels {
 
 // Computes y = x * scale[0], rounded as in kernels/float8.h. x is floating, y is f8_e4m3 or
-// f8_e5m2; both are contiguous and of the same size. If largest is not null, *largest =
-// max(*largest, max |x|), where NaN counts as the largest.
+// f8_e5m2; both are contiguous and have the same size. If largest is not null, sets *largest =
+// max(*largest, max |x|), where NaN counts as the largest value.
 void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest);
 void quantize(Cuda& on, ConstView x, const float* scale, View y, float* largest);
 
-// Updates *largest as quantize() does, without converting.
+// Updates *largest as quantize() does, without converting x.
 void find_largest(Cpu& on, ConstView x, float* largest);
 void find_largest(Cuda& on, ConstView x, float* largest);
 
-// Computes y = x, exactly. y is f32; both are contiguous.
+// Computes y = x, which is exact. x is 8-bit, y is f32; both are contiguous.
 void dequantize(Cpu& on, ConstView x, View y);
 void dequantize(Cuda& on, ConstView x, View y);
 
-// Computes scale[0] = range / max(*largest, 1e-12), rounded down to a power of two if power_of_two.
+// Computes scale[0] = range / max(*largest, 1e-12) and its inverse scale[1]. If power_of_two is
+// true, scale[0] is rounded down to a power of two.
 void current_scale(Cpu& on, const float* largest, float range, bool power_of_two, float* scale);
 void current_scale(Cuda& on, const float* largest, float range, bool power_of_two, float* scale);
 
-// The rule of delayed scaling, which computes the scales of three tensors from the largest values
-// of previous steps. The history is [length, 3]; its first row collects the current step.
+// The parameters of delayed scaling, which computes the scales of three tensors from the largest
+// values of previous steps. The history of these values is [length, 3]; its first row collects the
+// current step.
 struct DelayedScaling {
     std::int64_t length = 1;
     bool most_recent = true;  // if false, uses the largest value of the history
@@ -40,15 +42,16 @@ struct DelayedScaling {
     bool rescales = true;     // if false, only the history is updated
 };
 // Sets scales[i][0] = range[i] / largest / 2^margin if `largest` is finite and positive; otherwise
-// the scale does not change. Then rotates the history by one row, so that the first row becomes the
-// last, and clears the new first row.
+// the scale does not change. `largest` is the value that most_recent selects. Then rotates the
+// history by one row, so that the first row becomes the last, and clears the new first row.
 void update_delayed_scales(Cpu& on, const DelayedScaling& rule, float* history, float* scales);
 void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history, float* scales);
 
-// Computes c = (a b^T) * *a_inverse * *b_inverse, computed in f32 and rounded to c. a is [M, K] and
-// b is [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast`, sums can be less exact.
-// Returns false without doing anything if the product is not supported: on a CPU, on a GPU with
-// compute capability below 8.9, if K or N is not a multiple of 16, or if both operands are f8_e5m2.
+// Computes c = (a b^T) * *a_inverse * *b_inverse in f32, rounded to c's dtype. a is [M, K] and b is
+// [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums can be less
+// exact. Returns false without computing anything if the product is not supported: on a CPU, on a
+// GPU with compute capability below 8.9, if K or N is not a multiple of 16, or if both operands are
+// f8_e5m2.
 bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,

@@ -1,5 +1,6 @@
-// Random tensors from Philox 4x32-10. Element i of a call depends only on (seed, offset, i), so the
-// numbers are the same for any number of threads and on CPU and GPU.
+// Kernels that fill tensors with random numbers from Philox 4x32-10. Element i of a call depends
+// only on (seed, offset, i), so the numbers are the same for any number of threads and on CPU and
+// GPU.
 #pragma once
 
 #include "kernels/exec.h"
@@ -8,61 +9,65 @@
 
 namespace axle::kernels {
 
-// Computes y = low + (high - low) u. Element i uses word i % 4 of block offset + i / 4, so a call
-// consumes ceil(numel / 4) blocks. u in [0, 1) is the upper 24 bits of the word, for f64 as well,
-// so that every dtype draws the same numbers. y is a contiguous floating view, and low <= high.
-// Results are never above the largest value of y's dtype below high, so they are in [low, high)
-// even after rounding.
+// Computes y = low + (high - low) u, where u in [0, 1) is uniform. Element i uses word i % 4 of
+// block offset + i / 4, so a call consumes ceil(numel / 4) blocks. u is the upper 24 bits of the
+// word, also for f64, so that every dtype gets the same numbers. y is a contiguous floating view,
+// and low <= high. Results that rounding would make equal to high become the largest value below
+// high, so that all results are in [low, high).
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 
 // Fills y with normally distributed numbers by the Box-Muller transform. Elements 2j and 2j + 1 are
-// computed from words 2j and 2j + 1 (v and w), numbered as in uniform(). They are mean + std r
-// cos(t) and mean + std r sin(t), where r = sqrt(-2 ln u), u = (v + 1/2) / 2^32 rounded to f32 (so
-// that r reaches 6.7), and t = 2 pi times the upper 24 bits of w over 2^24. f64 uses the same u and
-// t and computes in f64.
+// computed from words 2j and 2j + 1 (called v and w here), numbered as in uniform(). The elements
+// are mean + std r cos(t) and mean + std r sin(t), where
+//     r = sqrt(-2 ln u), and u = (v + 1/2) / 2^32 is rounded to f32 (so r is at most about 6.8)
+//     t = 2 pi times the upper 24 bits of w, divided by 2^24
+// For f64, u and t are the same, and all other steps are computed in f64. y is contiguous and
+// floating.
 void normal(Cpu& on, Philox random, double mean, double std, View y);
 void normal(Cuda& on, Philox random, double mean, double std, View y);
 
-// Fills y with uniform integers in [low, high), where 1 <= high - low <= 2^32, computed as low +
-// floor(word (high - low) / 2^32). The probability of a value deviates by at most a factor of (high
-// - low) / 2^32. y is contiguous, i64 or i32.
+// Fills y with uniform integers in [low, high), computed as low + floor(word (high - low) / 2^32),
+// where 1 <= high - low <= 2^32. The relative error of a value's probability is at most (high -
+// low) / 2^32. y is contiguous, i64 or i32.
 void randint(Cpu& on, Philox random, std::int64_t low, std::int64_t high, View y);
 void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View y);
 
-// Computes y = x * mask / (1 - p), where mask = uniform >= p. The mask is never stored: the
-// backward pass recomputes it from the same Philox state. A dropped element is 0 even if x is
-// infinite or NaN. x and y are contiguous and can alias.
+// Computes y = x * mask / (1 - p), where mask = (uniform number >= p). The mask is never stored:
+// the backward pass recomputes it from the same Philox state. A dropped element is 0 even if x is
+// infinite or NaN. x and y are contiguous and can be the same memory.
 void dropout(Cpu& on, Philox random, double p, ConstView x, View y);
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 
 // Draws y.back(1) indices of the last dimension of weights [..., n] (floating) for each row, with
-// probabilities proportional to the weights. y [..., samples] is i64. With replacement, sample s of
-// row r inverts the cumulative distribution at word r * samples + s. Without replacement, the
-// samples are the indices with the largest weight / -ln(u), in descending order, where u is from
-// word r * n + i; this has the same distribution as drawing one after another. The rows must have
-// passed find_bad_weights or check_weights.
+// probabilities proportional to the weights. y [..., samples] is i64.
+//
+// With replacement, sample s of row r inverts the cumulative distribution at word r * samples + s.
+// Without replacement, the samples are the indices with the largest weight / -ln(u), in descending
+// order, where u is computed from word r * n + i; this has the same distribution as drawing one
+// index after another. find_bad_weights or check_weights must have accepted the rows.
 void multinomial(Cpu& on, Philox random, bool replacement, ConstView weights, View y);
 void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, View y);
 
-// The first row of weights [..., n] that cannot be sampled, and why.
+// The first row of weights [..., n] from which no sample can be drawn, and the reason.
 struct BadWeights {
     enum Why { none, negative, not_finite, zero_sum, too_few };
     Why why = none;
     std::int64_t row = 0;
 };
-// Returns a description of the reason for an error message.
+// Returns the text that describes a reason in an error message.
 constexpr const char* reason(BadWeights::Why why) {
     if (why == BadWeights::negative) return "a weight is negative";
     if (why == BadWeights::not_finite) return "the weights have no finite sum";
     if (why == BadWeights::zero_sum) return "all weights are zero";
     return "fewer nonzero weights than samples";
 }
-// Returns the first row with an error. `needed` is the number of weights of a row that must be
-// nonzero (1 with replacement).
+// Returns the first bad row, or a result with Why::none. `needed` is the number of nonzero weights
+// that a row must have (1 with replacement).
 BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed);
-// Checks weights on a GPU without waiting and reports the first bad row to Cuda::take_error() as
-// bad_weights: position is the row, value the reason. multinomial draws index 0 from such a row.
+// Checks weights on a GPU without waiting. Cuda::take_error() returns the first bad row, as an
+// error of kind bad_weights whose position is the row and whose value is the reason. multinomial
+// draws index 0 from such a row.
 void check_weights(Cuda& on, ConstView weights, std::int64_t needed);
 
 }  // namespace axle::kernels

@@ -1,8 +1,9 @@
 // Reductions over any set of dimensions, with any strides.
 //
-// x and y have the same number of dimensions. A dimension is reduced if y's size is 1 and x's is
-// not (including 0); the other sizes are equal. x and y must not overlap. Integers and booleans are
-// summed and compared in i64, f16 and bf16 in f32; f32 sums are accumulated in f64 across blocks.
+// x and y have the same number of dimensions. A dimension is reduced if y's size is 1 and x's size
+// is different (it can be 0); all other sizes are equal. x and y must not overlap. Integers and
+// booleans are summed and compared in i64, f16 and bf16 in f32; f32 sums are accumulated in f64
+// across blocks.
 #pragma once
 
 #include "kernels/exec.h"
@@ -10,30 +11,31 @@
 
 namespace axle::kernels {
 
-// Computes y = the sum; an empty sum is 0. y is floating if x is floating, else i64.
+// Writes the sum to y; an empty sum is 0. y is floating if x is floating, else i64.
 void sum(Cpu& on, ConstView x, View y);
 void sum(Cuda& on, ConstView x, View y);
 
-// Computes y = the mean of a floating x; NaN for an empty x.
+// Writes the mean to y; the mean of no elements is NaN. x is floating.
 void mean(Cpu& on, ConstView x, View y);
 void mean(Cuda& on, ConstView x, View y);
 
-// Computes y = the largest or smallest element, or NaN if there is a NaN. y has x's dtype. The
+// Writes the largest or smallest element to y, or NaN if there is a NaN. y has x's dtype. The
 // reduced dimensions must not be empty.
 void max(Cpu& on, ConstView x, View y);
 void max(Cuda& on, ConstView x, View y);
 void min(Cpu& on, ConstView x, View y);
 void min(Cuda& on, ConstView x, View y);
 
-// Computes y (i64) = the position of the first largest or smallest element, or of the first NaN,
-// along the single reduced dimension, which must not be empty.
+// Writes to y (i64) the position of the first largest or smallest element, or of the first NaN.
+// There is one reduced dimension, which must not be empty.
 void argmax(Cpu& on, ConstView x, View y);
 void argmax(Cuda& on, ConstView x, View y);
 void argmin(Cpu& on, ConstView x, View y);
 void argmin(Cuda& on, ConstView x, View y);
 
-// Computes y = sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements of a
-// floating x, computed in two passes. The result is inf or NaN for n <= correction.
+// Writes the variance, sum of (x - mean)^2 / max(0, n - correction) over the n reduced elements, to
+// y. x is floating. The sum is computed in two passes. The result is inf or NaN for n <=
+// correction.
 void var(Cpu& on, ConstView x, double correction, View y);
 void var(Cuda& on, ConstView x, double correction, View y);
 

@@ -9,9 +9,11 @@
 namespace axle::kernels {
 
 // Computes y[..., t, i] = x1 cos a - x2 sin a and y[..., t, i + D/2] = x2 cos a + x1 sin a, where
-// x1 = x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D). x and y
-// are [..., T, D] with an even D and one floating dtype; they have any strides and can be the same
-// view. Direction -1 inverts direction 1 and is also its gradient.
+// x1 = x[..., t, i], x2 = x[..., t, i + D/2] and a = direction (offset + t) base^(-2i / D).
+//
+// x and y are [..., T, D] with an even D and one floating dtype. They have any strides and can be
+// the same view. direction is 1 or -1. Direction -1 inverts direction 1, and also computes its
+// gradient.
 void rotary(Cpu& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 void rotary(Cuda& on, double base, std::int64_t offset, int direction, ConstView x, View y);
 

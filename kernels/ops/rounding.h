@@ -1,11 +1,11 @@
-// Stochastic rounding to the 16-bit types. A value is rounded to one of its two neighbors, upwards
-// with a probability equal to the fraction of the step that is cut off (to 2^-16 of a step), so
+// Stochastic rounding to the 16-bit types. A value is rounded to one of its two neighbors. The
+// probability of rounding up is the fraction of the step that is cut off (to 2^-16 of a step), so
 // that the mean of many roundings is the value itself. Representable values, NaN and infinities are
 // unchanged. Values between the largest finite value and the next power of two become the largest
 // finite value, not infinity.
 //
-// Element i of a call uses 16 random bits: half i % 8 of block offset + i / 8 of a Philox, with the
-// lower half of a word before the upper.
+// Element i of a call uses 16 random bits: half i % 8 of Philox block offset + i / 8. The lower
+// half of a word comes before the upper half.
 #pragma once
 
 #include <bit>
@@ -34,12 +34,12 @@ template <>
 AXLE_HOST_DEVICE constexpr Half round_stochastically(float x, std::uint32_t random) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     std::uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude >= 0x47800000u) return Half(x);  // 2^16 and more
+    if (magnitude >= 0x47800000u) return Half(x);  // the value is at least 2^16
     if (magnitude >= 0x38800000u) {
-        // 13 bits are cut off, and the exponent bias changes.
+        // This cuts off 13 bits and changes the exponent bias.
         magnitude = (magnitude + (random >> 3) - 0x38000000u) >> 13;
     } else {
-        // In units of 2^-40, a step of the subnormals is 2^16.
+        // In units of 2^-40, the distance between two subnormals is 2^16.
         const float units = std::bit_cast<float>(magnitude) * 0x1p40f;
         magnitude = (static_cast<std::uint32_t>(units) + random) >> 16;
     }

@@ -7,9 +7,8 @@
 namespace axle::kernels {
 
 // Computes y[..., i] = x[..., 0] + ... + x[..., i]. x and y have the same shape and dtype, floating
-// or i64. f16 and bf16 are summed in f32; f32 is summed in f64 on the CPU. On a GPU, the bits
-// depend on the strides but are the same in every run. x and y can be the same memory with the same
-// strides.
+// or i64. f16 and bf16 are summed in f32; the CPU sums f32 in f64. On a GPU, rounding depends on
+// the strides but is the same in every run. x and y can be the same memory with the same strides.
 void cumsum(Cpu& on, ConstView x, View y);
 void cumsum(Cuda& on, ConstView x, View y);
 
@@ -18,9 +17,9 @@ void cumprod(Cpu& on, ConstView x, View y);
 void cumprod(Cuda& on, ConstView x, View y);
 
 // Computes dx from dy, the input x and the result y of cumprod. All have the same shape and
-// floating dtype. There is no division by an element, so zeros in x are exact. With P[i] the
-// product of the elements before i,
-//     dx[i] = P[i] s[i], s[i] = dy[i] + x[i + 1] s[i + 1], s after the last element is 0.
+// floating dtype. The formula has no division by an element, so zeros in x cause no error. If P[i]
+// is the product of the elements before i, then
+//     dx[i] = P[i] s[i], where s[i] = dy[i] + x[i + 1] s[i + 1], and s is 0 after the last element.
 void cumprod_backward(Cpu& on, ConstView dy, ConstView x, ConstView y, View dx);
 void cumprod_backward(Cuda& on, ConstView dy, ConstView x, ConstView y, View dx);
 

@@ -1,8 +1,8 @@
 // Softmax and log-softmax over the last dimension, and their backward passes.
 //
-// All views of a call have the same shape, with at least one dimension, and any strides. For
-// another dimension, callers move its stride last. f16 and bf16 are computed in f32 and rounded
-// once. The output can be the same view as an input.
+// All views of a call have the same shape, with at least one dimension, and any strides. To use
+// another dimension, callers move it to the end of the view. f16 and bf16 are computed in f32 and
+// rounded once. The output can be the same view as an input.
 #pragma once
 
 #include "kernels/exec.h"
@@ -10,8 +10,8 @@
 
 namespace axle::kernels {
 
-// Computes y = exp(x - max) / sum(exp(x - max)). A row that contains NaN or +inf, or only -inf,
-// gives NaN.
+// Computes y = exp(x - max) / sum(exp(x - max)). If a row contains NaN or +inf, or only -inf, its
+// result is NaN.
 void softmax(Cpu& on, ConstView x, View y);
 void softmax(Cuda& on, ConstView x, View y);
 

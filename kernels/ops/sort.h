@@ -1,5 +1,5 @@
-// Sorting along the last dimension. NaN counts as larger than every number, and -0 equals +0. Of
-// equal elements, the one with the lower index comes first.
+// Sorting along the last dimension. NaN counts as larger than every number, and -0 equals +0. If
+// elements are equal, the one with the lower index is first.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@ namespace axle::kernels {
 // The maximum number of elements in a row on a GPU.
 inline constexpr std::int64_t kMaxSortedElements = UINT32_MAX;
 
-// Writes the k = values.back(1) largest (or smallest) elements of each row of x [..., n], best
-// first; k <= n. values [..., k] has x's dtype (a compute dtype), indices [..., k] is i64.
+// Writes the k = values.back(1) largest (or smallest) elements of each row of x [..., n] in
+// descending (or ascending) order; k <= n. values [..., k] has x's dtype (a compute dtype), and
+// indices [..., k] is i64.
 void topk(Cpu& on, bool largest, ConstView x, View values, View indices);
 void topk(Cuda& on, bool largest, ConstView x, View values, View indices);
 
-// Sorts each row of x. values and indices are as in topk with k = n.
+// Sorts each row of x. values and indices have x's shape and the dtypes described for topk.
 void sort(Cpu& on, bool descending, ConstView x, View values, View indices);
 void sort(Cuda& on, bool descending, ConstView x, View values, View indices);
 

@@ -1,6 +1,6 @@
-// Decisions that a training step makes on the device, which are the loss scale of f16 training, and
-// the learning rates of a captured step that can be skipped. All pointers point to device memory;
-// nothing is read on the host.
+// Values that a training step updates on the device: the loss scale of f16 training, and the
+// learning rates of a captured step that can be skipped. All pointers point to device memory; the
+// host reads none of these values.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@ struct ScaleRule {
     std::int32_t growth_interval = 2000;
 };
 
-// Updates the scale as torch.amp.GradScaler.update does. If *found_inf is not 0, multiplies the
-// scale by backoff_factor and resets the growth counter. After growth_interval steps without
-// infinities, multiplies it by growth_factor, unless the result is not a finite f32.
+// Updates the scale in the same way as torch.amp.GradScaler.update. If *found_inf is not 0,
+// multiplies the scale by backoff_factor and resets the growth counter. After growth_interval steps
+// without infinities, multiplies it by growth_factor, unless the result is not a finite f32.
 void update_scale(Cpu& on, const ScaleRule& rule, const double* found_inf, float* scale,
                   std::int32_t* growth_tracker);
 void update_scale(Cuda& on, const ScaleRule& rule, const double* found_inf, float* scale,
                   std::int32_t* growth_tracker);
 
-// Increments *count, unless *skipped is not 0. skipped can be null.
+// Increments *count if skipped is null or *skipped is 0.
 void count_unless(Cpu& on, const double* skipped, std::int64_t* count);
 void count_unless(Cuda& on, const double* skipped, std::int64_t* count);
 
-// Sets the learning rate and the momentum of each group from rates[*row][group] = {lr, momentum}.
-// Adam's momentum is beta1.
+// Sets the learning rate and the momentum of each group to rates[*row][group] = {lr, momentum}. For
+// Adam, the momentum is beta1.
 void take_rates(Cpu& on, const double* rates, const std::int64_t* row, std::span<SgdGroup> groups);
 void take_rates(Cuda& on, const double* rates, const std::int64_t* row, std::span<SgdGroup> groups);
 void take_rates(Cpu& on, const double* rates, const std::int64_t* row, std::span<AdamGroup> groups);

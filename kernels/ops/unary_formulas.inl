@@ -4,13 +4,12 @@
 // and kernels/cpu/pointwise/formulas-inl.h includes it for each instruction set. Unqualified calls
 // (exp, select, ...) find the scalar or the pack version.
 //
-// A unary formula has
+// A unary formula has these members; its parameters are plain double members:
 //     value(x)            f(x)
 //     slope(v)            f'(x), computed from what the backward pass saves: v is y = f(x) if
 //                         kSavesOutput, else x
 //     curve(v)            d slope(v) / dv, if the formula supports a second derivative
 //     kIntegers           whether value() supports integers
-// Parameters are plain double members.
 
 // All unary formulas, for code that is compiled once per formula.
 // clang-format off
@@ -148,7 +147,7 @@ struct Sigmoid {
     }
 };
 
-// The ReLU function, max(x, 0). NaN is propagated, as in PyTorch.
+// The ReLU function, max(x, 0). NaN inputs give NaN, as in PyTorch.
 struct Relu {
     static constexpr bool kSavesOutput = true, kIntegers = true;
     template <class T>
@@ -287,7 +286,7 @@ struct MulScalar {
     }
 };
 
-// scalar / x
+// Division of a scalar by x: scalar / x.
 struct DivideScalarBy {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     double scalar;
@@ -305,8 +304,8 @@ struct DivideScalarBy {
     }
 };
 
-// Returns base^exponent by squaring, with the type's overflow behavior. For a negative exponent,
-// the result is truncated to an integer.
+// Returns base^exponent by repeated squaring, with the overflow behavior of T. If the exponent is
+// negative, the result is truncated to an integer.
 template <class T>
 AXLE_HOST_DEVICE constexpr T integer_power(T base, long long exponent) {
     if (exponent < 0) {
@@ -358,7 +357,8 @@ struct PowScalar {
     }
 };
 
-// Clamping, min(max(x, low), high). NaN is propagated. The slope at a bound is 0, as in PyTorch 2.
+// Clamping, min(max(x, low), high). NaN inputs give NaN. The slope at a bound is 0, as in PyTorch
+// 2.
 struct Clamp {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double low, high;
@@ -375,7 +375,7 @@ struct Clamp {
     AXLE_HOST_DEVICE T curve(T) const {
         return T(0);
     }
-    // Converts a bound to T. An unbounded side is infinite, which an integer cannot represent.
+    // Converts a bound to T. A missing bound is infinite, which an integer type cannot represent.
     template <class T>
     AXLE_HOST_DEVICE static T bound(double b) {
         if constexpr (std::is_integral_v<T>) {

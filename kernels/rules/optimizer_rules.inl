@@ -1,5 +1,5 @@
-// The update rules of the optimizers, shared by CPU SIMD packs and GPU threads. Included inside a
-// namespace, once per CPU instruction set.
+// The update rules of the optimizers, shared by CPU SIMD packs and GPU threads. This file is
+// included inside a namespace, once per CPU instruction set.
 
 template <class T>
 struct SgdFactors {
@@ -13,7 +13,8 @@ struct SgdFactors {
     T lr, grad, decay, momentum, keep, add;
 };
 
-// Updates one element. A plain step does not change b.
+// Updates one element p and its momentum b from the gradient g. A step without momentum does not
+// change b.
 template <class T>
 [[gnu::always_inline]] constexpr void sgd_update(SgdKind kind, const SgdFactors<T>& k, T g, T& p,
                                                  T& b) {

@@ -1,5 +1,6 @@
-// Private to kernels: the values that optimizers compute once per slot, before the elements. CPU
-// and GPU compile this without fused multiply-adds, so that both get the same bits.
+// Private to kernels: the values that an optimizer step computes once per slot, before its
+// elements. Both CPU and GPU code is compiled without fused multiply-adds, so that the bits are the
+// same.
 #pragma once
 
 #include <cmath>
@@ -19,15 +20,16 @@ struct SgdStep {
     SgdKind kind;
 };
 
-// The scalars of one Adam step of a slot. With root = sqrt(1 - beta2^t), sqrt(v / (1 - beta2^t)) +
-// eps equals (sqrt(v) + eps root) / root, so that bias correction needs no division per element.
+// The scalars of one Adam step of a slot. With root = sqrt(1 - beta2^t), the denominator sqrt(v /
+// (1 - beta2^t)) + eps equals (sqrt(v) + eps root) / root, so that bias correction needs no
+// division per element.
 struct AdamStep {
     double grad;   // factor of the gradient: inv_scale * clip, negated if maximizing
-    double decay;  // factor of the parameter that is added to the gradient
+    double decay;  // factor of the parameter in the term added to the gradient
     double keep;   // factor of the parameter for decoupled weight decay
     double beta2;
     double one_minus_beta1, one_minus_beta2;  // 1 - beta1, 1 - beta2
-    double step_size;                         // step size: lr root / (1 - beta1^t)
+    double step_size;                         // lr root / (1 - beta1^t)
     double eps;                               // eps * root
     std::uint64_t offset;
 };
@@ -56,8 +58,8 @@ AXLE_HOST_DEVICE inline std::int64_t next_step(const Slot& slot) {
     return static_cast<std::int64_t>(*slot.step += 1);
 }
 
-// Returns the Philox offset of step t. The ranges of different steps do not overlap, because no
-// tensor has 2^43 elements and an f32 counter stops at 2^24.
+// Returns the Philox offset of step t. The ranges of different steps do not overlap: no tensor has
+// 2^43 elements, and the f32 step counter does not exceed 2^24.
 AXLE_HOST_DEVICE constexpr std::uint64_t offset_of(std::int64_t t) {
     return static_cast<std::uint64_t>(t) << 40;
 }
@@ -97,8 +99,8 @@ AXLE_HOST_DEVICE inline AdamStep step_of(const Slot& slot, const AdamGroup& grou
     return s;
 }
 
-// Returns the generator of a slot's stochastic rounding in one step, with elements numbered as in
-// kernels/ops/rounding.h.
+// Returns the random generator for the stochastic rounding of a slot in one step. Elements are
+// numbered as in kernels/ops/rounding.h.
 template <class Step>
 AXLE_HOST_DEVICE constexpr Philox rounding_random(const Slot& slot, const Step& step) {
     return {slot.seed, step.offset, nullptr};

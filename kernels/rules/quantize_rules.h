@@ -18,8 +18,8 @@ void visit_float8(DType t, F&& f) {
     f.template operator()<Float8E4M3>();
 }
 
-// Returns the bits of |x|, which compare as unsigned integers in the order of |x|. NaN is the
-// largest.
+// Returns the bits of |x|. Compared as unsigned integers, these bits have the order of |x|, and NaN
+// is the largest.
 AXLE_HOST_DEVICE inline std::uint32_t magnitude_bits(float x) {
     return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
 }
@@ -29,7 +29,7 @@ AXLE_HOST_DEVICE inline void set_scale(float value, float* scale) {
     scale[1] = 1 / value;
 }
 
-// Sets a current scale. It is computed in f64, so that the quotient is rounded only once.
+// Computes the scale as current_scale() does, in f64, so that the quotient is rounded only once.
 AXLE_HOST_DEVICE inline void set_current_scale(float largest, float range, bool power_of_two,
                                                float* scale) {
     const double divisor = largest < 1e-12f ? 1e-12 : static_cast<double>(largest);
@@ -40,7 +40,7 @@ AXLE_HOST_DEVICE inline void set_current_scale(float largest, float range, bool 
     set_scale(value, scale);
 }
 
-// Implements update_delayed_scales() for tensor i.
+// Performs update_delayed_scales() for tensor i.
 AXLE_HOST_DEVICE inline void update_delayed_scale(const DelayedScaling& rule, int i, float* history,
                                                   float* scales) {
     float* const mine = history + i;

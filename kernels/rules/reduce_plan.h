@@ -1,5 +1,5 @@
-// Private to kernels: how a reduction iterates over its operand, by lists of kept and of reduced
-// dimensions.
+// Private to kernels: the order in which a reduction reads its operand, as lists of kept and of
+// reduced dimensions.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace axle::kernels {
 
-// Up to kMaxDims dimensions of one or two operands; the largest strides of the first are outermost.
+// Up to kMaxDims dimensions of one or two operands, ordered by the stride of x, largest first.
 struct DimList {
     int count = 0;
     std::int64_t size[kMaxDims] = {};
     std::int64_t x_stride[kMaxDims] = {};
-    std::int64_t y_stride[kMaxDims] = {};  // all 0 if y does not have the dimension
+    std::int64_t y_stride[kMaxDims] = {};  // all 0 if y lacks these dimensions
 
     std::int64_t numel() const {
         std::int64_t n = 1;
@@ -27,7 +27,7 @@ struct DimList {
     struct Offsets {
         std::int64_t x, y;
     };
-    // Returns the offset of the index-th element in row-major order.
+    // Returns the offsets of the index-th element in row-major order.
     Offsets offsets(std::int64_t index) const {
         Offsets at = {0, 0};
         for (int d = count - 1; d > 0; --d) {
@@ -43,8 +43,8 @@ struct DimList {
         size[count] = n, x_stride[count] = x, y_stride[count] = y;
         ++count;
     }
-    // Sorts by x's stride with a stable insertion sort; then merges adjacent dimensions without a
-    // gap.
+    // Sorts by x's stride with a stable insertion sort, and merges adjacent dimensions that have no
+    // gap between them.
     void sort_and_merge() {
         for (int i = 1; i < count; ++i)
             for (int d = i; d > 0 && magnitude(x_stride[d]) > magnitude(x_stride[d - 1]); --d) {
@@ -66,8 +66,8 @@ struct DimList {
     static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 };
 
-// The plan of a reduction of x to y (see kernels/ops/reduce.h for which dimensions are reduced).
-// Results are numbered in row-major order of `kept`.
+// The plan of a reduction of x to y; kernels/ops/reduce.h defines which dimensions are reduced.
+// Results are numbered in row-major order of the dimensions in `kept`.
 struct ReducePlan {
     DimList kept, reduced;
     std::int64_t outputs, n;  // number of results, and of elements per result
@@ -85,16 +85,17 @@ struct ReducePlan {
         outputs = kept.numel(), n = reduced.numel();
     }
 
-    // Returns how many rows of a narrow contiguous matrix a columns walk can treat as one wide row,
-    // to fill its vectors; 1 if x is not such a matrix.
+    // Returns how many rows of a narrow contiguous matrix a walk over columns can process as one
+    // wide row to fill its vectors, or 1 if x is not such a matrix.
     std::int64_t fold(std::int64_t widest) const {
         const bool matrix = kept.count == 1 && reduced.count == 1 && kept.x_stride[0] == 1 &&
                             reduced.x_stride[0] == kept.size[0];
         return matrix && kept.size[0] < 64 ? widest / kept.size[0] : 1;
     }
 
-    // Returns whether to compute many results at a time, as columns, because memory is contiguous
-    // along the kept side, or the runs of the reduced side are too short.
+    // Returns whether to compute many results together, as columns. This is faster if memory is
+    // contiguous along the kept dimensions, or if the reduced dimensions have only short contiguous
+    // parts.
     bool by_columns() const {
         if (n <= 1) return true;
         if (kept.count == 0) return false;

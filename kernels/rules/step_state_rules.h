@@ -25,8 +25,8 @@ AXLE_HOST_DEVICE inline void update_scale_by(const ScaleRule& rule, bool found_i
         return;
     }
     const double grown = *scale * rule.growth_factor;
-    // Numbers from this one on are rounded to infinity in f32. It is the largest finite number plus
-    // half a step.
+    // The smallest number that is rounded to infinity in f32: the largest finite number plus half a
+    // step.
     constexpr double kInfinite = FLT_MAX + 0x1p103;
     if (grown < kInfinite) *scale = static_cast<float>(grown);
     *growth_tracker = 0;

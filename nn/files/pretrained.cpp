@@ -14,7 +14,7 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kReadme = "README.md";
 constexpr const char* kGeneratedMark = "<!-- written by axle -->";
 
-// Returns the text of README.md with the metadata that the Hub reads.
+// Returns the text of README.md, which starts with metadata for the Hugging Face Hub.
 std::string model_card(const Module& model, const std::string& architecture, const char* library) {
     return str("---\nlibrary_name: ", library, "\ntags:\n- axle\n---\n", kGeneratedMark, "\n\n# ",
                architecture, "\n\n", model.num_parameters(), " parameters, trained with Axle. `",

@@ -6,7 +6,8 @@
 
 namespace axle::nn {
 
-// A number of bytes, or text such as "10GB" (parse_size_to_int in core/text/size_text.h).
+// The maximum size of a file: a number of bytes, or a text such as "10GB" that parse_size_to_int
+// (core/text/size_text.h) can read.
 struct ShardSize {
     ShardSize(std::int64_t bytes_);      // NOLINT: implicit by design
     ShardSize(const char* text);         // NOLINT: implicit by design

@@ -30,7 +30,8 @@ std::string named(std::string_view pattern, const std::string& suffix) {
     static constexpr std::string_view kSuffix = "{suffix}";
     const std::size_t at = pattern.find(kSuffix);
     if (at == std::string_view::npos)
-        throw ValueError(str("plan_shards: the pattern lacks {suffix}: ", in_quotes(pattern)));
+        throw ValueError(
+            str("plan_shards: the pattern must contain {suffix}: ", in_quotes(pattern)));
     return str(pattern.substr(0, at), suffix, pattern.substr(at + kSuffix.size()));
 }
 
@@ -39,8 +40,8 @@ std::string five_digits(std::size_t number) {
     return std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits;
 }
 
-// Returns the shards as lists of indices into `weights`. Weights that share memory with an earlier
-// one are added to its shard later.
+// Returns the shards as lists of indices into `weights`. The caller later adds each weight that
+// shares memory with an earlier weight to the shard of the earlier one.
 std::vector<std::vector<std::size_t>> fill_shards(const std::vector<WeightSize>& weights,
                                                   const std::vector<bool>& is_first,
                                                   std::int64_t limit) {
@@ -107,16 +108,17 @@ void check_savable(const StateDict& state, const std::string& directory) {
     }
     std::error_code missing;
     if (fs::exists(directory, missing) && !fs::is_directory(directory, missing))
-        fail(directory, "is a file, but weights go into a folder");
+        fail(directory, "can't save weights: the path must be a folder, but is a file");
 }
 
 void check_format(const std::string& path, const Metadata& metadata) {
     const auto format = metadata.find("format");
     if (format == metadata.end())
         log(LogLevel::warning, printable(path),
-            ": its metadata doesn't say which framework wrote it; taken for PyTorch's \"pt\"");
+            ": the metadata has no \"format\"; assuming \"pt\" (PyTorch)");
     else if (format->second != "pt")
-        fail(path, str("its format is ", in_quotes(format->second), ", not 'pt'"));
+        fail(path,
+             str("unsupported format in the metadata, expected 'pt': ", in_quotes(format->second)));
 }
 
 }  // namespace
@@ -183,7 +185,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         NamedTensors part;
         for (const std::string& name : file.weights) part.emplace_back(name, *tensors.at(name));
         AtomicFile& shard = write(file.name);
-        // Transformers requires this entry: it states that the layout is PyTorch's.
+        // Transformers rejects files without this entry, which states that the layout is PyTorch's.
         save_safetensors(shard, part, {{"format", "pt"}});
         shard.sync();
     }
@@ -191,7 +193,8 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         AtomicFile& index = write(kWeightsIndexName);
         index.write(plan.index());
         index.sync();
-        // Without an index, old and new shards cannot be combined into one model.
+        // Removes the index before the first shard is replaced. Without an index, old and new
+        // shards cannot be combined into one model.
         remove_file(folder / kWeightsIndexName);
     }
     for (const auto& file : written) file->commit();
@@ -241,14 +244,15 @@ void WeightFiles::read_shards() {
         fail(path_, error.what());
     }
     const Tree* map = index.is_map() ? index.find("weight_map") : nullptr;
-    if (map == nullptr || !map->is_map()) fail(path_, "has no map \"weight_map\"");
+    if (map == nullptr || !map->is_map()) fail(path_, "weight_map is missing or not a map");
     std::map<std::string, Weights> shards;
     for (const auto& [name, shard] : map->entries()) {
         const std::string file = shard.is_string() ? shard.string() : "";
         // A shard must be in the same folder.
         if (!(file.ends_with(kSafetensors) || file.ends_with(".bin")) ||
             fs::path(file).filename() != file)
-            fail(path_, str("weight_map: no file for ", printable(name), ": ", shard));
+            fail(path_, str("weight_map: ", printable(name),
+                            " must name a .safetensors or .bin file of the same folder: ", shard));
         auto found = shards.find(file);
         if (found == shards.end()) {
             const fs::path path = fs::path(path_).parent_path() / file;
@@ -256,7 +260,8 @@ void WeightFiles::read_shards() {
         }
         const auto weight = found->second.find(name);
         if (weight == found->second.end())
-            fail(path_, str(printable(file), " lacks ", printable(name)));
+            fail(path_,
+                 str("weight_map: ", printable(file), " does not contain ", printable(name)));
         weights_.emplace(name, weight->second);
     }
 }

@@ -1,6 +1,6 @@
-// Private to the library: weight files in Hugging Face's layout, which is model.safetensors, or
-// shards and an index that maps weights to shards. PyTorch's own files (core/files/torch_file.h)
-// can be read too.
+// Private to the library: weight files in Hugging Face's layout. They are either model.safetensors,
+// or several shards with an index that maps weights to shards. Files of torch.save
+// (core/files/torch_file.h) can be read too.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ inline constexpr const char* kTorchWeightsIndexName = "pytorch_model.bin.index.j
 struct WeightSize {
     std::string name;
     std::int64_t bytes = 0;
-    // Identifies the storage, if not null. Weights with equal `memory` share storage: they count
-    // once and are written to the same file.
+    // The address of the storage, or null. Weights with the same address share storage: their size
+    // counts once, and they are written to the same file.
     const void* memory = nullptr;
 };
 struct ShardPlan {
@@ -44,8 +44,8 @@ struct ShardPlan {
     std::string index() const;
 };
 // Distributes weights over shards by the algorithm of the Hugging Face Hub: weights fill a shard in
-// their order until the next one would exceed max_shard_size. A weight larger than that gets a
-// shard of its own, placed before the shard that is being filled.
+// their order until the next one would exceed max_shard_size. A weight larger than max_shard_size
+// gets its own shard, which is placed before the shard that is being filled.
 ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shard_size,
                       std::string_view pattern = "model{suffix}.safetensors");
 
@@ -58,8 +58,8 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
 
 // --- reading
 
-// Opened weight files with validated headers. PyTorch's files are read completely to verify their
-// checksums. Errors are FileErrors that name the file and the reason.
+// Opened weight files with validated headers. Files of torch.save are read completely to verify
+// their checksums. All functions throw FileError with the path and the reason.
 class WeightFiles {
   public:
     class Weight {
@@ -72,8 +72,8 @@ class WeightFiles {
         const Shape& shape() const { return file_ ? entry_.shape : mapped_.shape(); }
         // Returns a copy of the weight in its own memory.
         Tensor read() const;
-        // Returns a tensor in the mapped file, under the conditions for mapped files in
-        // core/files/file.h.
+        // Returns a tensor that uses the memory of the mapped file. The conditions for mapped files
+        // in core/files/file.h apply.
         Tensor mapped() const;
 
       private:

@@ -40,7 +40,8 @@ class Sigmoid : public Model<Sigmoid> {
     void visit(Visitor&) override {}
 };
 
-// Merges the dimensions from `from` to `to` (inclusive) into one; by default all but the batch.
+// Merges the dimensions `from` to `to` (inclusive) into one dimension. The default merges all
+// dimensions except the batch.
 class Flatten : public Model<Flatten> {
   public:
     explicit Flatten(std::int64_t from_ = 1, std::int64_t to_ = -1) : from(from_), to(to_) {}

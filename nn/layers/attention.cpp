@@ -21,11 +21,12 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
     init::zeros_(out_proj.bias);
 }
 
-// Returns query (part 0), key (1) or value (2) as [B, H, T, D].
+// Projects x and returns the query (part = 0), key (1) or value (2) as [batch, heads, time, head
+// size].
 Tensor MultiheadAttention::project(const Tensor& x, std::int64_t part) const {
     if (x.dim() != 3 || x.size(-1) != embed_dim_)
-        throw ShapeError(str("MultiheadAttention: needs three dimensions, the last of ", embed_dim_,
-                             ": ", x.shape()));
+        throw ShapeError(str("MultiheadAttention: operands must be [batch, time, ", embed_dim_,
+                             "]: ", x.shape()));
     const auto rows = [&](const Tensor& t) {
         return t.defined() ? t.narrow(0, part * embed_dim_, embed_dim_) : t;
     };

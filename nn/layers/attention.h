@@ -9,7 +9,8 @@ namespace axle::nn {
 struct MultiheadAttentionOptions {
     double dropout = 0;
     bool bias = true;
-    bool batch_first = false;  // [B, T, E] instead of [T, B, E]
+    bool batch_first =
+        false;  // tensors are [batch, time, embed_dim] instead of [time, batch, embed_dim]
 };
 
 // Multi-head attention (Vaswani et al., arXiv:1706.03762). in_proj_weight [3 E, E] contains the
@@ -20,8 +21,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                        MultiheadAttentionOptions options = {});
 
-    // query, key and value have E channels; key and value have the same length. `mask` and `causal`
-    // are as in AttentionOptions. Returns a tensor of query's shape. Throws ShapeError.
+    // Computes attention of query to key and value. The last dimension of all three is embed_dim;
+    // key and value have the same length. `mask` and `causal` are as in AttentionOptions. Returns a
+    // tensor of query's shape. Throws ShapeError if the shapes do not fit.
     Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                    const Tensor& mask = {}, bool causal = false);
     void visit(Visitor& v) override;

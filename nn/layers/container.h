@@ -1,4 +1,4 @@
-// Containers of modules.
+// Containers of modules: ModuleList and Sequential.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class ModuleList : public Model<ModuleList<T>> {
 // Applies modules and functions one after another. Modules are named by their index as in PyTorch;
 // functions count too.
 //
-//     // With braces, the initial weights are drawn in order.
+//     // The braces make C++ construct the layers in order, so initial weights are reproducible.
 //     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};
 class Sequential : public Model<Sequential> {
   public:
@@ -46,7 +46,7 @@ class Sequential : public Model<Sequential> {
     }
     Sequential(Sequential&&) = default;
     Sequential& operator=(Sequential&&) = default;
-    // Used only by clone(), see Module.
+    // Copies the stages; only clone() may call this constructor (see Module).
     Sequential(const Sequential& other) : Model(other) {
         for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
     }

@@ -33,11 +33,12 @@ struct Conv2dLayerOptions {
 
 class Conv2d : public Model<Conv2d> {
   public:
-    // Weight and bias are uniform in +-1 / sqrt(in / groups * kernel area), as in PyTorch. Throws
-    // ValueError unless sizes are positive and multiples of groups.
+    // Initializes weight and bias uniformly in +-1 / sqrt(in / groups * kernel area), as PyTorch
+    // does. Throws ValueError unless all sizes are positive, and in and out are multiples of
+    // groups.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
-    // x is [N, in, H, W] or [in, H, W]. Returns [N, out, H', W'] or [out, H', W'].
+    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W'].
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -48,7 +49,8 @@ class Conv2d : public Model<Conv2d> {
 
   private:
     Conv2dLayerOptions options_;
-    // The padding that pad() adds before the convolution; empty if the convolution pads itself
+    // The padding that pad() adds before the convolution; empty if the convolution op pads the
+    // image
     Dims around_;
     Conv2dOptions conv_;
 };
@@ -64,7 +66,8 @@ struct ConvTranspose2dLayerOptions {
 
 class ConvTranspose2d : public Model<ConvTranspose2d> {
   public:
-    // Weight and bias are uniform in +-1 / sqrt(out / groups * kernel area), as in PyTorch.
+    // Initializes weight and bias uniformly in +-1 / sqrt(out / groups * kernel area), as PyTorch
+    // does.
     ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                     ConvTranspose2dLayerOptions options = {});
 

@@ -18,7 +18,7 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width,
     : weight(init::parameter({positive("Embedding", rows), positive("Embedding", width)})),
       padding_idx(padding_idx_) {
     if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))
-        throw IndexError(str("Embedding: padding_idx ", *padding_idx, " is not a row of ", rows));
+        throw IndexError(str("Embedding: padding_idx must be in [0, ", rows, "): ", *padding_idx));
     init::normal_(weight);
     if (!padding_idx) return;
     const NoGrad no_grad;

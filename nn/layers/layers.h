@@ -8,8 +8,8 @@
 
 namespace axle::nn {
 
-// Looks up ids [...] in a table and returns rows [..., width]. The table is drawn from N(0, 1), as
-// in PyTorch.
+// Maps ids [...] to rows [..., width] of a table. The table is initialized from N(0, 1), as in
+// PyTorch.
 class Embedding : public Model<Embedding> {
   public:
     Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
@@ -20,8 +20,8 @@ class Embedding : public Model<Embedding> {
     std::optional<std::int64_t> padding_idx;
 };
 
-// In training, sets elements to zero with probability p and scales the other elements by 1 / (1 -
-// p). In evaluation, returns its input.
+// Dropout: in training mode, sets each element to zero with probability p and multiplies the kept
+// elements by 1 / (1 - p). In evaluation mode, returns the input.
 class Dropout : public Model<Dropout> {
   public:
     // Throws ValueError unless p is in [0, 1].

@@ -10,11 +10,11 @@ namespace axle::nn {
 
 class Linear;
 
-// Replaces the product of a Linear, for example by LoRA, quantized or fp8 weights, tensor
-// parallelism. A policy can have parameters of its own, which appear below the Linear as "policy".
+// Replaces the matrix product of a Linear, for example to implement LoRA, quantized or fp8 weights,
+// or tensor parallelism. The parameters of a policy are named "policy.<name>" in its Linear.
 struct LinearPolicy : Module {
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
-    // Called by clone() of the Linear. Implementations return std::make_shared<Derived>(*this).
+    // Returns a copy for a cloned Linear. Implementations return std::make_shared<Derived>(*this).
     virtual std::shared_ptr<LinearPolicy> clone() const = 0;
     void visit(Visitor&) override {}
 };
@@ -28,15 +28,15 @@ struct LinearOptions {
 
 class Linear : public Model<Linear> {
   public:
-    // Weight and bias are uniform in +-1/sqrt(in), as in PyTorch. Throws ValueError unless sizes
-    // are positive.
+    // Initializes weight and bias uniformly in +-1 / sqrt(in), as PyTorch does. Throws ValueError
+    // unless both sizes are positive.
     Linear(std::int64_t in, std::int64_t out, LinearOptions options = {});
     Linear(Linear&&) = default;
     Linear& operator=(Linear&&) = default;
-    // Used only by clone(), see Module.
+    // Copies the policy; only clone() may call this constructor (see Module).
     Linear(const Linear& other);
 
-    // x is [..., in]. Returns [..., out].
+    // Maps x [..., in] to [..., out].
     Tensor forward(const Tensor& x, Activation activation = Activation::none);
     void visit(Visitor& v) override;
 
@@ -50,8 +50,8 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
-// Returns second(first(x, activation)). Uses the fused op feed_forward unless a policy or hook
-// applies.
+// Returns second(first(x, activation)). Uses the fused op feed_forward unless a layer has a policy
+// or hooks.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
 
 }  // namespace axle::nn

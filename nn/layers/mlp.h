@@ -1,4 +1,4 @@
-// A multilayer perceptron.
+// Mlp: a multilayer perceptron.
 #pragma once
 
 #include <vector>

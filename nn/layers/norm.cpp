@@ -73,8 +73,8 @@ GroupNorm::GroupNorm(std::int64_t groups_, std::int64_t channels, GroupNormOptio
     check_positive("GroupNorm", groups);
     check_positive("GroupNorm", channels);
     if (channels % groups != 0)
-        throw ValueError(str("GroupNorm: groups must divide channels: ", groups, " groups, ",
-                             channels, " channels"));
+        throw ValueError(str("GroupNorm: channels must be a multiple of groups: ", groups,
+                             " groups, ", channels, " channels"));
     if (options.affine) weight = parameter_of_ones(channels), bias = parameter_of_zeros(channels);
 }
 

@@ -11,8 +11,8 @@ namespace axle::nn {
 
 struct LayerNormOptions {
     double eps = 1e-5;
-    bool affine = true;  // has a weight, initially 1
-    bool bias = true;    // has a bias, initially 0
+    bool affine = true;  // whether there is a weight, initially 1
+    bool bias = true;    // whether there is a bias, initially 0
 };
 
 // Layer normalization over the last dimension.
@@ -39,15 +39,17 @@ class RMSNorm : public Model<RMSNorm> {
 
 struct BatchNormOptions {
     double eps = 1e-5;
-    // The weight of the newest batch in the running statistics. Without a value, they are the plain
-    // average over all batches, which reads the batch count on the host.
+    // The weight of the latest batch in the running statistics. If unset, the running statistics
+    // are the average of all batches; on a GPU, this waits for the batch count in every step.
     std::optional<double> momentum = 0.1;
-    bool affine = true;               // has a weight (1) and a bias (0)
-    bool track_running_stats = true;  // if false, every batch is normalized by its own statistics
+    bool affine = true;  // has a weight (1) and a bias (0)
+    bool track_running_stats =
+        true;  // if false, uses the statistics of the batch in evaluation too
 };
 
-// Replaces normalization by batch statistics, for example to use the statistics of all processes.
-// normalize() takes the arguments of batch_norm(). Clones share the policy.
+// Replaces the normalization with batch statistics, for example to compute the statistics over all
+// processes. normalize() has the parameters of batch_norm(). A clone shares its policy with the
+// original module.
 struct BatchNormPolicy {
     virtual ~BatchNormPolicy() = default;
     virtual Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var,
@@ -55,9 +57,9 @@ struct BatchNormPolicy {
                              double eps) = 0;
 };
 
-// Batch normalization over all dimensions but the second. Training uses the batch's statistics and
-// updates the running ones; evaluation uses the running ones. x is [N, C] followed by kSpatial
-// dimensions; for kSpatial = 1, x can also be [N, C].
+// Batch normalization over all dimensions except the second. Training mode uses the statistics of
+// the batch and updates the running statistics; evaluation mode uses the running statistics. x is
+// [N, C, ...] with kSpatial further dimensions; for kSpatial = 1, x can also be [N, C].
 template <int kSpatial>
 class BatchNorm : public Model<BatchNorm<kSpatial>> {
   public:
@@ -93,7 +95,7 @@ struct GroupNormOptions {
 // each of them over its channels and all following dimensions.
 class GroupNorm : public Model<GroupNorm> {
   public:
-    // Throws ValueError unless groups divides channels.
+    // Throws ValueError unless channels is a multiple of groups.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }

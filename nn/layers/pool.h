@@ -1,5 +1,5 @@
-// Pooling of images [N, C, H, W] or [C, H, W] and resizing of images [N, C, H, W] as modules. See
-// core/ops.h for the options.
+// Modules that pool images [N, C, H, W] or [C, H, W], or resize images [N, C, H, W]. The ops in
+// core/ops.h document the options.
 #pragma once
 
 #include "nn/module.h"

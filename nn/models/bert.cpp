@@ -129,15 +129,18 @@ Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
             str("bert: ids must be [batch, time] with time at most max_position_embeddings ",
                 config.max_position_embeddings, ": ", ids.shape()));
     if (token_type_ids.defined() && token_type_ids.shape() != ids.shape())
-        throw ShapeError(
-            str("bert: token_type_ids ", token_type_ids.shape(), " don't match ids ", ids.shape()));
+        throw ShapeError(str("bert: shapes differ: token_type_ids ", token_type_ids.shape(),
+                             ", ids ", ids.shape()));
     const Tensor mask = padding_mask("bert", attention_mask, ids);
     return encoder(embeddings(ids, token_type_ids), mask);
 }
 
 Tensor Bert::pooled(const Tensor& hidden) {
     return enter([&] {
-        if (!pooler) throw UsageError("bert: this model has no pooler");
+        if (!pooler)
+            throw UsageError(
+                "bert: pooled() needs a model with a pooler: pass with_pooler = true to the "
+                "constructor");
         return (*pooler)(hidden);
     });
 }
@@ -162,8 +165,9 @@ Tensor BertForSequenceClassification::loss(const Tensor& ids, const Tensor& labe
                                            const Tensor& token_type_ids) {
     return enter([&] {
         if (labels.shape() != Shape{ids.size(0)})
-            throw ShapeError(str("bert: labels must be one per sequence: ", labels.shape(),
-                                 " for ids ", ids.shape()));
+            throw ShapeError(str("bert: labels must be [", ids.size(0),
+                                 "], one for each sequence: labels ", labels.shape(), ", ids ",
+                                 ids.shape()));
         const Tensor logits = forward(ids, attention_mask, token_type_ids);
         if (config.labels.size() > 1) return cross_entropy(logits, labels);
         return mse_loss(logits.squeeze(-1), labels.to(logits.dtype()));
@@ -202,7 +206,7 @@ Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tens
     return enter([&] {
         if (labels.shape() != ids.shape())
             throw ShapeError(
-                str("bert: labels ", labels.shape(), " don't match ids ", ids.shape()));
+                str("bert: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
         const Tensor logits = forward(ids, attention_mask, token_type_ids);
         return cross_entropy(logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
     });

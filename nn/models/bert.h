@@ -2,9 +2,10 @@
 // so that files can be exchanged in both directions (Devlin et al., arXiv:1810.04805). Bert is the
 // encoder; BertForSequenceClassification and BertForMaskedLM add heads.
 //
-// All three models take ids [B, T] with T <= max_position_embeddings, attention_mask [B, T] (0: the
-// token is padding and is ignored; undefined: no padding), and token_type_ids [B, T] (undefined:
-// all zero). They throw ShapeError for other shapes.
+// The forward functions of all three models have these parameters: ids [B, T] (i64 or i32) with T
+// <= max_position_embeddings; attention_mask [B, T], which is 0 for padding tokens (if undefined,
+// there is no padding); token_type_ids [B, T] (if undefined, all are zero). They throw ShapeError
+// for other shapes.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +41,10 @@ struct BertConfig {
     // a regression.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
 
-    // Throws ValueError that names the invalid field.
+    // Throws ValueError with the name of the first invalid field.
     void validate() const;
-    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
-    // from_json throws ValueError if the text is not a supported BERT configuration.
+    // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
+    // defaults. from_json throws ValueError if the text is not a supported BERT configuration.
     std::string to_json() const;
     static BertConfig from_json(const std::string& text);
 };
@@ -63,7 +64,7 @@ struct BertEmbeddings : Model<BertEmbeddings> {
 
 struct BertSelfAttention : Model<BertSelfAttention> {
     explicit BertSelfAttention(const BertConfig& config);
-    // `mask` is as in AttentionOptions; it can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions and can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override { v("query", query), v("key", key), v("value", value); }
 
@@ -132,10 +133,11 @@ struct BertPooler : Model<BertPooler> {
     Linear dense;
 };
 
-// The BERT encoder. Weights are initialized from N(0, initializer_range) and biases with zero, in
-// all three models. Models are saved as folders (nn/models/pretrained.h) that transformers can
-// read, and Axle reads folders written by transformers. Each model can load the files of the
-// others; heads that are missing in the files are initialized. Throws FileError.
+// The BERT encoder. All three models initialize weights from N(0, initializer_range) and biases
+// with zero. They are saved as folders (nn/files/pretrained.h) that transformers can read, and can
+// load folders written by transformers. Each model can load the files of the other two models;
+// heads that the files do not contain are initialized. Loading throws FileError if a file is
+// missing or invalid.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
@@ -160,14 +162,14 @@ struct Bert : Model<Bert> {
 
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
-    // Loads a model. The number of classes is num_labels if given, else the number of labels in the
+    // Loads a model with num_labels classes; by default, with the number of labels in the
     // configuration.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Returns logits [B, labels].
+    // Returns logits [B, number of labels].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
     // Returns the mean cross entropy of the class indices labels [B] (-100 is ignored), in nats.

@@ -8,7 +8,8 @@
 namespace axle::nn {
 namespace {
 
-// Reads id2label, {"0": "LABEL_0", ...}, which must contain every class number from 0 on.
+// Reads the field id2label, {"0": "LABEL_0", ...}. It must contain every class from 0 to its size -
+// 1.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     constexpr const char* kName = "id2label";
     const Tree* field = fields.find(kName);
@@ -23,7 +24,8 @@ void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     }
 }
 
-// Older files use TensorFlow's names for the parameters of a LayerNorm.
+// Returns the current name of a parameter. Older files use the names "gamma" and "beta" for the
+// parameters of a LayerNorm.
 std::string current_name(const std::string& name) {
     const auto with_end = [&](const char* old, const char* now) {
         return name.substr(0, name.size() - std::string_view(old).size()) + now;
@@ -33,14 +35,15 @@ std::string current_name(const std::string& name) {
     return name;
 }
 
-// Returns whether to ignore a tensor: heads of other models, and position ids in older files.
+// Returns whether to ignore a tensor. Ignored are the heads of other models, and the position ids
+// in older files.
 bool is_ignored(const std::string& name) {
     return name.ends_with("embeddings.position_ids") || name.starts_with("cls.") ||
            name.starts_with("classifier.") || name.starts_with("pooler.") ||
            name.starts_with("bert.pooler.");
 }
 
-// Loads a model. heads(model) returns the heads that the files can lack.
+// Loads a model. heads(model) returns the heads that the files need not contain.
 template <class Model, class Heads>
 Model load_model(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
     auto model = folder.build<Model>(config, config.num_hidden_layers);
@@ -91,7 +94,7 @@ std::string BertConfig::to_json() const {
 
 BertConfig BertConfig::from_json(const std::string& text) {
     const ConfigFields fields("BertConfig", text, "bert");
-    // These options change the models in ways that are not supported.
+    // Other values of these options select model variants that Axle does not support.
     fields.require("position_embedding_type", "absolute");
     fields.require("is_decoder", false);
     fields.require("add_cross_attention", false);

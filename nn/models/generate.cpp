@@ -44,12 +44,13 @@ std::vector<std::int64_t> generate(Module& model,
                                    const std::function<Tensor(const Tensor& ids)>& logits,
                                    std::int64_t longest, std::vector<std::int64_t> ids,
                                    std::int64_t count, GenerateOptions options) {
-    if (ids.empty()) throw ValueError("generate: needs at least one token to continue");
+    if (ids.empty())
+        throw ValueError("generate: the sequence must contain at least one token: ids is empty");
     if (!(options.temperature >= 0))
         throw ValueError(str("generate: the temperature can't be negative: ", options.temperature));
     if (count < 0 || options.top_k < 0)
-        throw ValueError(
-            str("generate: count and top_k can't be negative: ", count, ", ", options.top_k));
+        throw ValueError(str("generate: count and top_k can't be negative: count ", count,
+                             ", top_k ", options.top_k));
     const NoGrad no_grad;
     const EvaluationScope evaluating(model);
     const std::vector<Tensor> parameters = model.parameters();

@@ -10,14 +10,14 @@
 namespace axle::nn {
 
 struct GenerateOptions {
-    double temperature = 1;  // 0 takes the most likely token
+    double temperature = 1;  // 0 selects the most likely token
     std::int64_t top_k = 0;  // 0 samples from all tokens
 };
 
-// Continues one sequence by `count` tokens sampled with the default generator, with the model in
-// evaluation mode. `logits` maps ids [1, T] to [1, T, vocabulary]; it receives at most the last
-// `longest` tokens. Returns the whole sequence. Throws ValueError if the sequence is empty or an
-// option is invalid.
+// Appends `count` sampled tokens to a sequence of ids and returns the complete sequence. The model
+// is in evaluation mode during the call. `logits` maps ids [1, T] to [1, T, vocabulary] and gets at
+// most the last `longest` tokens. Uses the default generator. Throws ValueError if the sequence is
+// empty or an option is invalid.
 std::vector<std::int64_t> generate(Module& model,
                                    const std::function<Tensor(const Tensor& ids)>& logits,
                                    std::int64_t longest, std::vector<std::int64_t> ids,

@@ -116,7 +116,8 @@ Tensor Gpt::forward(const Tensor& ids) { return linear(hidden(ids), transformer.
 Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
     return enter([&] {
         if (labels.shape() != ids.shape())
-            throw ShapeError(str("gpt: labels ", labels.shape(), " don't match ids ", ids.shape()));
+            throw ShapeError(
+                str("gpt: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
         const Tensor x = hidden(ids);
         return linear_cross_entropy(x.reshape({-1, config.n_embd}), transformer.wte.weight,
                                     labels.reshape({-1}));

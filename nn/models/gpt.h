@@ -27,12 +27,12 @@ struct GptConfig {
     bool bias = true;              // in linear layers and norms
     Gelu activation = Gelu::tanh;  // as in GPT-2
     double layer_norm_epsilon = 1e-5;
-    bool checkpoint_blocks = false;  // recompute blocks in the backward pass
+    bool checkpoint_blocks = false;  // recomputes each block in the backward pass to save memory
 
-    // Throws ValueError that names the invalid field.
+    // Throws ValueError with the name of the first invalid field.
     void validate() const;
-    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
-    // from_json throws ValueError if the text is not a supported GPT-2 configuration.
+    // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
+    // defaults. from_json throws ValueError if the text is not a supported GPT-2 configuration.
     std::string to_json() const;
     static GptConfig from_json(const std::string& text);
 };
@@ -91,12 +91,12 @@ struct GptTransformer : Model<GptTransformer> {
 };
 
 struct Gpt : Model<Gpt> {
-    // Weights are initialized from N(0, 0.02), residual projections from N(0, 0.02 / sqrt(2
-    // layers)), biases with zero.
+    // Initializes weights from N(0, 0.02), the weights of residual projections from N(0, 0.02 /
+    // sqrt(2 layers)), and biases with zero.
     explicit Gpt(const GptConfig& config);
 
-    // Loads a folder written by this class or by transformers (nn/models/pretrained.h). Throws
-    // FileError.
+    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). Throws
+    // FileError if a file is missing or invalid.
     static Gpt from_pretrained(const std::string& path);
     // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
@@ -107,7 +107,7 @@ struct Gpt : Model<Gpt> {
     // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
     // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels);
-    // Continues one sequence by `count` tokens, see nn/models/generate.h.
+    // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     // The weight of the output head is tied to the token embedding.

@@ -6,7 +6,7 @@
 namespace axle::nn {
 
 std::string GptConfig::to_json() const {
-    // GPT-2's end-of-text token, which does not exist in a smaller vocabulary.
+    // The end-of-text token of GPT-2, which smaller vocabularies do not contain.
     constexpr std::int64_t kEndOfText = 50256;
     std::optional<std::int64_t> end_of_text;
     if (vocab_size > kEndOfText) end_of_text = kEndOfText;

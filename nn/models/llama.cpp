@@ -62,7 +62,7 @@ LlamaAttention::LlamaAttention(const LlamaConfig& config)
 
 Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
     const std::int64_t batch = x.size(0), time = x.size(1);
-    // Reshapes [B, T, heads * D] to [B, heads, T, D].
+    // Reshapes [B, T, heads * head size] to [B, heads, T, head size].
     const auto heads = [&](const Tensor& y) {
         return y.reshape({batch, time, -1, head_size}).transpose(1, 2);
     };
@@ -134,7 +134,7 @@ Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attent
     return enter([&] {
         if (labels.shape() != ids.shape())
             throw ShapeError(
-                str("llama: labels ", labels.shape(), " don't match ids ", ids.shape()));
+                str("llama: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
         const Tensor x = model(ids, attention_mask);
         return linear_cross_entropy(x.reshape({-1, config.hidden_size}), lm_head,
                                     labels.reshape({-1}));

@@ -24,7 +24,7 @@ struct LlamaConfig {
     std::int64_t intermediate_size = 11008;
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
-    // A divisor of the number of heads, which is also the default.
+    // Must divide the number of heads. The default is the number of heads.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};    // default: hidden_size / heads
     std::int64_t max_position_embeddings = 2048;  // context length of generate()
@@ -38,24 +38,24 @@ struct LlamaConfig {
     std::optional<std::int64_t> pad_token_id = {};  // the row of this id gets no gradient
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
-    bool checkpoint_layers = false;  // recompute layers in the backward pass
+    bool checkpoint_layers = false;  // recomputes each layer in the backward pass to save memory
 
     std::int64_t key_value_heads() const {
         return num_key_value_heads.value_or(num_attention_heads);
     }
     std::int64_t head_size() const { return head_dim.value_or(hidden_size / num_attention_heads); }
-    // Throws ValueError that names the invalid field.
+    // Throws ValueError with the name of the first invalid field.
     void validate() const;
-    // Converts to and from Hugging Face's config.json. Missing fields keep their defaults.
-    // from_json throws ValueError if the text is not a supported Llama configuration. Scaled rotary
-    // positions (rope_scaling) are not supported.
+    // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
+    // defaults. from_json throws ValueError if the text is not a supported Llama configuration.
+    // Scaled rotary positions (rope_scaling) are not supported.
     std::string to_json() const;
     static LlamaConfig from_json(const std::string& text);
 };
 
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
-    // `mask` is as in AttentionOptions; it can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions and can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
@@ -92,7 +92,8 @@ struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
 struct LlamaModel : Model<LlamaModel> {
     explicit LlamaModel(const LlamaConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
-    // tokens, which are ignored; undefined if there is no padding. Throws ShapeError.
+    // tokens, which are ignored; if it is undefined, there is no padding. Throws ShapeError for
+    // other shapes.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
     void visit(Visitor& v) override {
         v("embed_tokens", embed_tokens), v("layers", layers), v("norm", norm);
@@ -105,11 +106,11 @@ struct LlamaModel : Model<LlamaModel> {
 };
 
 struct Llama : Model<Llama> {
-    // Weights are initialized from N(0, initializer_range), biases with zero.
+    // Initializes weights from N(0, initializer_range) and biases with zero.
     explicit Llama(const LlamaConfig& config);
 
-    // Loads a folder written by this class or by transformers (nn/models/pretrained.h). Throws
-    // FileError.
+    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). Throws
+    // FileError if a file is missing or invalid.
     static Llama from_pretrained(const std::string& path);
     // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
@@ -120,14 +121,14 @@ struct Llama : Model<Llama> {
     // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
     // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
-    // Continues one sequence by `count` tokens, see nn/models/generate.h.
+    // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
 
     LlamaConfig config;
     LlamaModel model;
-    Tensor lm_head;  // [vocab_size, C]; the embedding itself if tied
+    Tensor lm_head;  // [vocab_size, C]; the same tensor as the embedding if they are tied
 };
 
 }  // namespace axle::nn

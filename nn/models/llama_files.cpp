@@ -7,7 +7,7 @@
 namespace axle::nn {
 namespace {
 
-// Returns one token, a list of tokens, or null.
+// Returns a single id as a number, several ids as a list, and null for no id, as in config.json.
 Tree eos_token_tree(const std::vector<std::int64_t>& ids) {
     if (ids.empty()) return {};
     if (ids.size() == 1) return ids[0];
@@ -27,8 +27,8 @@ void read_ends(const ConfigFields& fields, std::vector<std::int64_t>& ids) {
     }
 }
 
-// Before version 5, transformers writes rope_theta and, for scaled positions, rope_scaling. Since
-// version 5, both are in rope_parameters.
+// Reads the base of the rotary positions. Versions of transformers before 5 write rope_theta and,
+// for scaled positions, rope_scaling. Later versions write both into rope_parameters.
 void read_rope(const ConfigFields& fields, double& theta) {
     fields.read("rope_theta", theta);
     for (const char* name : {"rope_scaling", "rope_parameters"}) {

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the first file that exists, or the first name if there is none, so that opening it
-// reports the error.
+// Returns the path of the weights: the first file that exists. If none exists, returns the first
+// path, so that opening it reports the error.
 fs::path weights_in(const fs::path& folder) {
     static constexpr const char* kNames[] = {kWeightsName, kWeightsIndexName, kTorchWeightsName,
                                              kTorchWeightsIndexName};
@@ -29,7 +29,7 @@ struct ActivationName {
     const char* name;
     Activation activation;
 };
-// The first name of each activation is the one that is written.
+// If an activation has several names, the first one is written to config.json.
 constexpr std::array<ActivationName, 7> kActivations = {{
     {"gelu", Activation::gelu},
     {"gelu_new", Activation::gelu_tanh},
@@ -67,7 +67,8 @@ void check_row(const char* who, const char* what, std::optional<std::int64_t> va
 
 ConfigFields::ConfigFields(const char* who, std::string_view text, const char* model_type)
     : who_(who), fields_(from_json(text)) {
-    if (!fields_.is_map()) throw ValueError(str(who, ": must be a JSON object"));
+    if (!fields_.is_map())
+        throw ValueError(str(who, ": config.json must contain a JSON object: ", fields_));
     require("model_type", model_type);
 }
 
@@ -153,7 +154,7 @@ Tree or_null(const std::optional<double>& value) {
 const char* activation_name(Activation activation) {
     for (const ActivationName& known : kActivations)
         if (known.activation == activation) return known.name;
-    throw ValueError("activation: none has no name in config.json");
+    throw ValueError("save_pretrained: activation none has no name in config.json");
 }
 
 // --- PretrainedFolder
@@ -178,7 +179,8 @@ void PretrainedFolder::check_layers(std::int64_t layers) const {
                                files_->weights().size(), " tensors"));
 }
 
-// Returns the weights in the files under the model's own names, and those the model does not have.
+// Returns the weights in the files by their names in the model. Weights that the model does not
+// have keep their names in the files.
 std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;
@@ -196,8 +198,8 @@ std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
         const std::string name = own_name(file_name);
         if (!known.contains(name) && names.ignored && names.ignored(name)) continue;
         if (!named.emplace(name, &weight).second)
-            fail(files_->path(),
-                 str("two tensors for ", printable(name), ", one is ", printable(file_name)));
+            fail(files_->path(), str("two tensors have the model's name ", printable(name),
+                                     "; one is saved as ", printable(file_name)));
     }
     return named;
 }

@@ -1,7 +1,7 @@
-// Private to nn/models: loads models from folders in Hugging Face's layout, which contain
-// config.json and the weights (nn/files/weight_files.h), which are model.safetensors or its shards,
-// else pytorch_model.bin or its shards. The files are not trusted: names and shapes are compared
-// with the model before memory is allocated for a weight.
+// Private to nn/models: loads models from folders in Hugging Face's layout. A folder contains
+// config.json and the weights (nn/files/weight_files.h) as model.safetensors or pytorch_model.bin,
+// each possibly split into shards; safetensors files take precedence. The files are not trusted:
+// names and shapes are compared with the model before memory is allocated for a weight.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@
 
 namespace axle::nn {
 
-// Throws ValueError "who: what must be ..." unless 1 <= value < 2^31, so that products of two sizes
-// cannot overflow. The functions below throw the same error.
+// Throws ValueError "who: what must be ..." unless 1 <= value < 2^31. With this limit, the product
+// of two sizes cannot overflow.
 void check_size(const char* who, const char* what, std::int64_t value);
-// Throws unless 0 <= value < 1.
+// Throws ValueError unless 0 <= value < 1.
 void check_probability(const char* who, const char* what, double value);
-// Throws unless the value is finite and positive.
+// Throws ValueError unless the value is finite and positive.
 void check_positive(const char* who, const char* what, double value);
-// Throws unless 0 <= value < rows, if there is a value.
+// Throws ValueError if a value is given and is not in [0, rows).
 void check_row(const char* who, const char* what, std::optional<std::int64_t> value,
                std::int64_t rows);
 
@@ -43,19 +43,19 @@ class ConfigFields {
     void read(const char* name, double& value) const;
     void read(const char* name, bool& value) const;
     void read(const char* name, std::string& value) const;
-    // If the field is null, the value becomes empty.
+    // Reads an optional number. If the field is null, the value becomes nullopt.
     void read(const char* name, std::optional<std::int64_t>& value) const;
     void read(const char* name, std::optional<double>& value) const;
     // Throws ValueError if the field is present and has another value, which the model does not
     // support.
     void require(const char* name, bool value) const;
     void require(const char* name, const char* value) const;
-    // Reads an activation by any of the names that transformers uses for it. Only those in `known`
-    // are accepted.
+    // Reads an activation by any of its names in transformers. Throws ValueError unless it is in
+    // `known`.
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
     const Tree& tree() const { return fields_; }
-    // Returns null if the field is absent or null.
+    // Returns the field, or nullptr if it is absent or null.
     const Tree* find(const char* name) const;
     [[noreturn]] void fail(const char* name, const std::string& reason) const;
 
@@ -63,23 +63,23 @@ class ConfigFields {
     const char* who_;
     Tree fields_;
 };
-// Returns the value for writing, or a null Tree.
+// Returns the value, or a null Tree for nullopt.
 Tree or_null(const std::optional<std::int64_t>& value);
 Tree or_null(const std::optional<double>& value);
 // Returns the activation's name in transformers. Throws ValueError for Activation::none.
 const char* activation_name(Activation activation);
 
-// How names in the files are mapped to names in the model.
+// The mapping from names in the files to names in the model.
 struct PretrainedNames {
     // The prefix of the inner model ("bert."). Files of the inner model lack the prefix; it is
     // added or removed as needed.
     std::string inner;
-    // Converts names used by old files to today's names.
+    // Converts names in older files to the current names.
     std::function<std::string(const std::string&)> current_name = {};
-    // Returns whether a tensor that the model lacks can be ignored.
+    // Returns whether a tensor in the files can be ignored if the model does not have it.
     std::function<bool(const std::string&)> ignored = {};
-    // Heads that can be missing in the files, each as a whole: `make` then initializes all weights
-    // below the prefix.
+    // A head that the files need not contain. If all of its weights are missing, `make` initializes
+    // them.
     struct Head {
         std::string prefix;
         std::function<void()> make;
@@ -91,18 +91,19 @@ struct PretrainedNames {
 class PretrainedFolder {
   public:
     // `path` is a directory, or a .safetensors file with config.json in the same directory. Reads
-    // config.json and the headers of the weight files; PyTorch's files are read completely to
-    // verify their checksums. Throws FileError.
+    // config.json and the headers of the weight files; files of torch.save are read completely to
+    // verify their checksums. Throws FileError if a file is missing or invalid.
     explicit PretrainedFolder(const std::string& path);
 
-    // Returns Config::from_json of config.json. Throws FileError with its path.
+    // Returns the configuration read by Config::from_json. Throws FileError with the path of
+    // config.json if it is invalid.
     template <class Config>
     Config config() const {
         return in_file(config_path_, [&] { return Config::from_json(config_text_); });
     }
-    // Creates a model without memory for its weights. Throws FileError, before anything is
-    // allocated, if `layers` is larger than the number of tensors in the files: every layer has at
-    // least one weight of its own.
+    // Creates a model without memory for its weights. Throws FileError if `layers` exceeds the
+    // number of tensors in the files, because every layer has at least one weight. This prevents
+    // large allocations for an invalid configuration.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);
@@ -111,10 +112,11 @@ class PretrainedFolder {
             return Model(config);
         });
     }
-    // Allocates the weights of a model from build() in its own dtypes and loads them one by one.
-    // Throws FileError before the first if names or shapes differ.
+    // Allocates the weights of a model from build(), in the model's dtypes, and loads them one by
+    // one. Throws FileError if names or shapes differ, before it loads any weight.
     void load(Module& model, const PretrainedNames& names) const;
-    // Loads the values of a model that has memory. Throws FileError as above.
+    // Loads the weights of a model whose weights have memory. Throws FileError if names or shapes
+    // differ.
     void load(Module& model) const;
 
   private:

@@ -5,7 +5,7 @@
 namespace axle::nn {
 namespace {
 
-constexpr std::int64_t kExpansion = 4;  // output channels / bottleneck channels
+constexpr std::int64_t kExpansion = 4;  // the ratio of output channels to bottleneck channels
 
 Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
                    std::int64_t stride = 1) {
@@ -56,8 +56,8 @@ ResNet::ResNet(const ResNetConfig& given)
     std::int64_t in = 64, planes = 64;
     for (std::size_t stage = 0; stage < layers.size(); ++stage, planes *= 2) {
         if (config.layers[stage] < 1)
-            throw ValueError(str("ResNet: every stage needs a block: layers[", stage, "] is ",
-                                 config.layers[stage]));
+            throw ValueError(str("ResNet: every stage needs at least one block: layers[", stage,
+                                 "] is ", config.layers[stage]));
         for (std::int64_t i = 0; i < config.layers[stage]; ++i) {
             layers[stage].push_back(
                 ResNetBlock(in, planes, i == 0 && stage > 0 ? 2 : 1, config.bottleneck));

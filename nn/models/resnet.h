@@ -15,12 +15,14 @@
 namespace axle::nn {
 
 struct ResNetConfig {
-    std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // number of blocks in each stage
-    // Uses blocks of 1 x 1, 3 x 3 and 1 x 1 convolutions with four times the channels
+    std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // numbers of blocks in the four stages
+    // Selects bottleneck blocks: 1 x 1, 3 x 3 and 1 x 1 convolutions, the last with four times the
+    // channels.
     bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
-    // For CIFAR-sized images: the stem is one 3 x 3 convolution of stride 1 without pooling.
+    // Selects a stem for small images such as those of CIFAR: one 3 x 3 convolution with stride 1,
+    // without pooling.
     bool small_images = false;
 };
 

@@ -25,8 +25,8 @@ Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
 Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor& ids) {
     if (!attention_mask.defined()) return {};
     if (attention_mask.shape() != ids.shape())
-        throw ShapeError(str(who, ": attention_mask ", attention_mask.shape(),
-                             " doesn't match ids ", ids.shape()));
+        throw ShapeError(str(who, ": shapes differ: attention_mask ", attention_mask.shape(),
+                             ", ids ", ids.shape()));
     const Tensor attends =
         attention_mask.dtype() == boolean ? attention_mask : ne(attention_mask, 0);
     return attends.unsqueeze(1).unsqueeze(1);

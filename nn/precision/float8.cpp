@@ -12,11 +12,12 @@ namespace axle::nn {
 namespace {
 
 constexpr const char* kOp = "float8_linear";
-constexpr std::int64_t kMultiple = 16;  // required divisor of a product's inner dimension
+constexpr std::int64_t kMultiple =
+    16;  // the inner dimension of a product must be a multiple of this
 
 using Rounding = std::function<Float8Tensor(const Tensor&)>;
 
-// Reshapes [..., width] to rows and pads their number with zeros to a multiple of 16.
+// Reshapes x to [rows, width] and adds rows of zeros until their number is a multiple of 16.
 Tensor pad_rows_to_multiple(const Tensor& x) {
     const Tensor rows = reshape(x, {-1, x.size(-1)});
     const std::int64_t rest = rows.size(0) % kMultiple;
@@ -58,14 +59,15 @@ Float8Linear::Float8Linear(const Float8Options& options, Device device) : option
     scales_ = ones({3, 2}, {.device = device});
 }
 
-// Converting the model to another floating dtype also converts the buffers; this restores f32.
+// Restores f32 buffers, because converting the model to another floating dtype also converts its
+// buffers.
 void Float8Linear::widen_buffers() {
     for (Tensor* buffer : {&history_, &scales_})
         if (buffer->dtype() != f32) buffer->set_data(buffer->to(f32));
 }
 
 void Float8Linear::begin_call() {
-    // A captured call has no counter, so it computes new scales every time.
+    // A captured graph cannot count calls on the host, so it computes new scales in every call.
     const bool is_due = calls_++ % options_.interval == 0 || is_capturing();
     update_float8_scales({.most_recent = options_.most_recent,
                           .margin = static_cast<double>(options_.margin),
@@ -80,7 +82,7 @@ Rounding Float8Linear::rounding(Role role, bool updates_history) const {
         return [dtype, power_of_two = options_.power_of_two](const Tensor& x) {
             return to_float8(x, dtype, power_of_two);
         };
-    // Copied, because the next call overwrites the scales.
+    // The scale is copied, because the next call overwrites the table.
     const Tensor scale = axle::clone(select(scales_, 0, role));
     const Tensor largest = updates_history ? select(select(history_, 0, 0), 0, role) : Tensor();
     return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };
@@ -95,7 +97,8 @@ Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation acti
         throw ShapeError(str(kOp,
                              ": the last dimension of x differs from in of weight [out, in]: x ",
                              x_in.shape(), ", weight ", weight.shape()));
-    // A call that is recomputed in the backward pass (checkpointing) must not update the history.
+    // With checkpointing, the backward pass repeats the call; the repetition must not update the
+    // history.
     const bool updates_history = layer.is_training() && autograd::backward_depth() == 0;
     const Tensor y = product(x_in, weight, updates_history);
     const Tensor bias = layer.bias.defined() ? autocast(layer.bias) : layer.bias;

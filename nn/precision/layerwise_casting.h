@@ -1,5 +1,5 @@
-// Layerwise casting: weights are stored in a small dtype and cast to another one for computation,
-// one layer at a time.
+// Layerwise casting: weights are stored in a small dtype, and each layer casts its weights to
+// another dtype for the duration of its call.
 //
 //     nn::attach_layerwise_casting_hooks(model, bf16, f32, {.skip_modules_pattern = {"lm_head"}});
 #pragma once
@@ -13,19 +13,18 @@
 namespace axle::nn {
 
 struct LayerwiseCastingOptions {
-    // Regular expressions that are searched for in the dotted names of modules. A module that
-    // matches is skipped with all modules below it.
+    // Regular expressions. A module is skipped, with all modules below it, if an expression matches
+    // a part of its dotted name.
     std::vector<std::string> skip_modules_pattern = {};
-    // Returns whether to skip a module; replaces the list of classes in diffusers.
+    // Returns whether to skip a module. Corresponds to the list of classes in diffusers.
     std::function<bool(const Module&)> skip_modules = {};
 };
 
 // Converts the tensors of every Linear, Embedding, Conv2d and ConvTranspose2d that is not skipped
-// to `storage`. During each call of such a layer its tensors are replaced by casts to `compute`,
-// which propagate gradients. Other layers do not change. Code that reads a weight without calling
-// its layer, such as a head tied to an embedding, sees the `storage` dtype. Throws DTypeError
-// unless both dtypes are floating, and ValueError for an invalid pattern; nothing has been changed
-// then.
+// to `storage`. Each call of such a layer casts its tensors to `compute`; gradients flow through
+// the casts. All other layers are unchanged. Code that reads a weight without calling its layer,
+// such as a head tied to an embedding, gets the `storage` dtype. Throws DTypeError unless both
+// dtypes are floating, and ValueError for an invalid pattern; the module is then unchanged.
 void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute,
                                     const LayerwiseCastingOptions& options = {});
 

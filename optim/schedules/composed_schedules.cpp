@@ -8,7 +8,7 @@ namespace {
 
 Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
     if (parts.empty() || !parts[0])
-        throw ValueError("ChainedScheduler: needs at least one schedule");
+        throw ValueError("ChainedScheduler: needs at least one schedule that is not null");
     return parts[0]->optimizer();
 }
 
@@ -23,7 +23,8 @@ ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Par
             throw ValueError(
                 str(name, ": schedule ", i, " needs a metric at each step; step it separately"));
         if (&parts_[i]->optimizer() != &optimizer)
-            throw ValueError(str(name, ": schedule ", i, " belongs to another optimizer"));
+            throw ValueError(str(name, ": all schedules must have the same optimizer: schedule ", i,
+                                 " has another one"));
     }
 }
 
@@ -53,7 +54,7 @@ void ComposedScheduler::load(const Tree& tree) {
     const Tree& all = tree["_schedulers"];
     if (all.size() != parts_.size())
         throw ValueError(str("load_state_dict: the number of schedules differs: ", all.size(),
-                             " saved, ", parts_.size(), " here"));
+                             " in the state, ", parts_.size(), " in the scheduler"));
     for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i]->load_state_dict(all[i]);
 }
 
@@ -65,7 +66,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, Parts schedulers,
         throw ValueError(str("SequentialLR: needs one more schedule than milestones: ",
                              parts().size(), " schedules, ", milestones_.size(), " milestones"));
     if (!std::is_sorted(milestones_.begin(), milestones_.end()))
-        throw ValueError("SequentialLR: milestones must not decrease");
+        throw ValueError(str("SequentialLR: milestones must not decrease: ",
+                             Tree(Tree::List(milestones_.begin(), milestones_.end()))));
     start();
 }
 
@@ -103,9 +105,8 @@ void SequentialLR::load(const Tree& tree) {
     }
     if (milestones.size() != milestones_.size() ||
         !std::is_sorted(milestones.begin(), milestones.end()))
-        throw ValueError(
-            "SequentialLR: load_state_dict: milestones must not decrease and their number must not "
-            "change");
+        throw ValueError(str("SequentialLR: load_state_dict: expected ", milestones_.size(),
+                             " milestones that do not decrease: ", *tree.find("_milestones")));
     ComposedScheduler::load(tree);
     Scheduler::load(tree);
     milestones_ = std::move(milestones);
@@ -144,7 +145,7 @@ void ChainedScheduler::set_rates(std::int64_t) {
 void ChainedScheduler::load(const Tree& tree) {
     ComposedScheduler::load(tree);
     sync_with_parts();
-    // PyTorch saves only the rates of the chain; the parts contain the rest.
+    // PyTorch saves only the rates of the chain. The epoch is the epoch of the first part.
     Tree here = tree;
     here.set("last_epoch", parts()[0]->last_epoch());
     Scheduler::load(here);

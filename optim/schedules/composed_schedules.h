@@ -1,6 +1,6 @@
-// Schedules that combine other schedules. All parts must belong to the same optimizer and must not
-// need a metric (ValueError). Only the composed schedule steps its parts; set hooks on it, not on
-// the parts.
+// Schedules that combine other schedules, their parts. Constructors throw ValueError unless all
+// parts have the same optimizer and none needs a metric. Step only the composed schedule, which
+// steps its parts, and set hooks only on it.
 //
 //     auto warmup = std::make_shared<LinearLR>(adamw, 0.1, 1, 20);
 //     auto decay = std::make_shared<CosineAnnealingLR>(adamw, 80);
@@ -26,7 +26,7 @@ class ComposedScheduler : public Scheduler {
     ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts);
 
     const Parts& parts() const { return parts_; }
-    // Sets the groups' rates to the rates that they had before their first scheduler.
+    // Sets the rate of each group to its value before the first scheduler.
     void reset_rates();
     static void start(Scheduler& part) { part.start(); }
     static void restart(Scheduler& part) { part.restart(); }
@@ -40,7 +40,7 @@ class ComposedScheduler : public Scheduler {
     Parts parts_;
 };
 
-// Runs one part after another. Part i + 1 starts at epoch milestones[i], with its own epoch 0.
+// Runs the parts one after another. At epoch milestones[i], part i + 1 starts with its own epoch 0.
 class SequentialLR : public ComposedScheduler {
   public:
     SequentialLR(Optimizer& optimizer, Parts schedulers, std::vector<std::int64_t> milestones);

@@ -1,4 +1,4 @@
-// Schedules that also cycle the momentum, inversely to the rate.
+// CyclicLR and OneCycleLR, which can also cycle the momentum: it falls while the rate rises.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kModes[] = {"triangular", "triangular2", "exp_range"};
 constexpr const char* kScales[] = {"cycle", "iterations"};
 
-// Returns the value of a group. Groups added after construction use the last value.
+// Returns the value of a group. Groups that were added after construction use the last value.
 double value_of_group(const std::vector<double>& values, std::size_t index) {
     return values[std::min(index, values.size() - 1)];
 }
@@ -42,7 +42,7 @@ CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup
     std::vector<double> lows = base_lr.expand("CyclicLR", "base_lr", optimizer.group_count());
     for (std::size_t g = 0; g < lows.size(); ++g) optimizer.group(g).lr = lows[g];
     start();
-    set_base_lrs(std::move(lows));  // replaces the groups' initial rates
+    set_base_lrs(std::move(lows));  // the lower bounds replace the initial rates
 }
 
 double CyclicLR::height(double cycle, double epoch) const {

@@ -10,7 +10,7 @@ namespace {
 
 using SchedulerPtr = std::unique_ptr<Scheduler>;
 
-// The named options of a schedule; can be null.
+// The named options of a schedule, a map or null.
 class Kwargs {
   public:
     Kwargs(std::string_view schedule, const Tree& tree) : schedule_(schedule), tree_(tree) {}
@@ -23,7 +23,7 @@ class Kwargs {
                                      names.empty() ? "" : "; expected one of ", join_names(names)));
     }
 
-    // Each overload reads an option; the value stays unchanged if the option is missing.
+    // Each overload reads an option into `value`, which is unchanged if the option is missing.
     void read(const char* key, double& value) const {
         if (const Tree* const option = find(key)) value = option->number();
     }
@@ -45,7 +45,7 @@ class Kwargs {
     void read(const char* key, std::optional<T>& value) const {
         if (find(key) != nullptr) read(key, value.emplace());
     }
-    // Reads an enum from its names, which are in the enum's order.
+    // Reads an enum value by its name. `names` are in the order of the enum.
     template <class E>
     void read(const char* key, E& value, std::span<const char* const> names) const {
         const Tree* const option = find(key);
@@ -84,7 +84,7 @@ constexpr const char* kMetricModes[] = {"min", "max"};
 constexpr const char* kThresholdModes[] = {"rel", "abs"};
 constexpr const char* kWsdShapes[] = {"linear", "cosine", "1-sqrt"};
 
-// Returns the result of make() on the heap.
+// Returns a pointer to a copy of the result of make().
 template <class F>
 SchedulerPtr make_lambda(F make) {
     return SchedulerPtr(new LambdaLR(make()));
@@ -205,7 +205,7 @@ SchedulerPtr make_greedy(const Request& r) {
     return std::make_unique<GreedyLR>(r.optimizer, options);
 }
 
-enum class Needs : std::uint8_t { nothing, warmup, training };  // training implies warmup
+enum class Needs : std::uint8_t { nothing, warmup, training };  // training also needs warmup
 
 struct Entry {
     const char* name;

@@ -1,7 +1,7 @@
-// The schedules of Transformers, and get_scheduler(), which creates one by name. t is the epoch and
-// lr0 a group's initial rate. During warmup the rate is lr0 * t / warmup_steps. The formulas below
-// apply after it, with p = (t - warmup_steps) / (training_steps - warmup_steps). Invalid numbers
-// throw ValueError.
+// The schedules of Transformers, and get_scheduler(), which creates a schedule by name. In the
+// formulas, t is the epoch, lr0 the initial rate of a group, and p = (t - warmup_steps) /
+// (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps; the formulas
+// describe the rate after the warmup. All functions throw ValueError for invalid numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace axle::optim {
 LambdaLR get_constant_schedule(Optimizer& optimizer);
 // Keeps the rate at lr0 after the warmup.
 LambdaLR get_constant_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps);
-// Decays linearly after the warmup, at the rate lr0 max(0, 1 - p).
+// Decays linearly after the warmup: the rate is lr0 max(0, 1 - p).
 LambdaLR get_linear_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                          std::int64_t training_steps);
-// Decays as a cosine, at the rate lr0 max(0, r + (1 - r) (1 + cos(2 pi cycles p)) / 2) with r =
-// min_lr_ratio. With half a cycle the rate falls from lr0 to r lr0; after training_steps it rises
-// again with the cosine.
+// Decays as a cosine: the rate is lr0 max(0, r + (1 - r) (1 + cos(2 pi cycles p)) / 2) with r =
+// min_lr_ratio. With half a cycle the rate falls from lr0 to r lr0 until training_steps, and then
+// rises again.
 LambdaLR get_cosine_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                          std::int64_t training_steps, double cycles = 0.5,
                                          double min_lr_ratio = 0);
@@ -34,30 +34,30 @@ LambdaLR get_cosine_with_hard_restarts_schedule_with_warmup(Optimizer& optimizer
                                                             std::int64_t warmup_steps,
                                                             std::int64_t training_steps,
                                                             double cycles = 1);
-// Decays from lr0 to lr_end as (1 - p)^power, then stays at lr_end. All groups use the ratio of the
-// first group, whose rate must be above lr_end.
+// Decays from lr0 to lr_end in proportion to (1 - p)^power, then keeps the rate at lr_end. lr0 of
+// the first group must be above lr_end; all groups use the factors of the first group.
 LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::int64_t warmup_steps,
                                                    std::int64_t training_steps,
                                                    double lr_end = 1e-7, double power = 1);
-// Sets the rate to lr0 / sqrt((t + timescale - warmup_steps) / timescale). timescale defaults to
-// warmup_steps, or 10000 without warmup.
+// The rate is lr0 / sqrt((t + timescale - warmup_steps) / timescale). timescale defaults to
+// warmup_steps, or to 10000 if there is no warmup.
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale = {});
 
-// The final rate of a cosine. Set exactly one of the two.
+// The final rate of a cosine schedule. Exactly one of the two options must be set.
 struct MinLr {
-    std::optional<double> min_lr = {};       // absolute, for the first group
-    std::optional<double> min_lr_rate = {};  // relative to each group's rate
+    std::optional<double> min_lr = {};       // the final rate of the first group
+    std::optional<double> min_lr_rate = {};  // the final rate divided by the initial rate
 };
 
-// Equivalent to get_cosine_schedule_with_warmup with this minimum.
+// Equivalent to get_cosine_schedule_with_warmup with the minimum `end`.
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup(Optimizer& optimizer,
                                                      std::int64_t warmup_steps,
                                                      std::int64_t training_steps, MinLr end,
                                                      double cycles = 0.5);
-// Like the function above, but one step ahead. The warmup starts at lr0 / warmup_steps, and the
-// cosine starts one step after lr0. With warmup_lr_rate the warmup goes from lr0 * warmup_lr_rate
-// to lr0.
+// Like get_cosine_with_min_lr_schedule_with_warmup, but each rate is used one step earlier: the
+// warmup starts at lr0 / warmup_steps. If warmup_lr_rate is given, the warmup starts at lr0 *
+// warmup_lr_rate and ends at lr0.
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t training_steps, MinLr end,
     double cycles = 0.5, std::optional<double> warmup_lr_rate = {});
@@ -65,8 +65,8 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
 enum class WsdShape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 struct WsdOptions {
-    // Set at least one of the two; stable_steps takes precedence. By default the stable phase is
-    // the rest of training_steps after warmup and decay.
+    // At least one of the two must be set; stable_steps takes precedence. If only training_steps is
+    // set, stable_steps = training_steps - warmup_steps - decay_steps.
     std::optional<std::int64_t> training_steps = {}, stable_steps = {};
     WsdShape warmup_type = WsdShape::linear;
     WsdShape decay_type = WsdShape::cosine;
@@ -79,12 +79,13 @@ struct WsdOptions {
 LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::int64_t decay_steps,
                           const WsdOptions& options);
 
-// Returns "linear", "cosine", ... in Transformers' order.
+// Returns the names that get_scheduler() accepts ("linear", "cosine", ...), in the order of
+// Transformers.
 std::vector<std::string> scheduler_names();
 
-// Creates a schedule by its name in Transformers. scheduler_specific_kwargs uses Transformers'
-// option names. Throws ValueError if the name or an option is unknown, or a required number is
-// missing:
+// Creates a schedule by its name in Transformers. scheduler_specific_kwargs is a map with
+// Transformers' names of options. Throws ValueError if the name or an option is unknown or a
+// required number is missing. For example:
 //
 //     get_scheduler("cosine_with_min_lr", adamw, 100, 2000, {{"min_lr", 1e-5}})
 std::unique_ptr<Scheduler> get_scheduler(std::string_view name, Optimizer& optimizer,

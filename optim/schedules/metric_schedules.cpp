@@ -20,7 +20,8 @@ double below_one(const char* op, double factor) {
 }  // namespace
 
 void MetricScheduler::step(double metric) {
-    // Removes the metric after a step, because hooks can take the step several times or not at all.
+    // Removes the metric at the end of the step. advance() cannot do this, because hooks can call
+    // it several times or not at all.
     struct ResetMetric {
         std::optional<double>& metric;
         ~ResetMetric() { metric.reset(); }
@@ -87,7 +88,7 @@ void ReduceLROnPlateau::reduce() {
     const std::size_t groups = optimizer().group_count();
     if (min_lrs_.size() != groups && !shared_min_lr_)
         throw ValueError(str("ReduceLROnPlateau: needs one min_lr per group: ", min_lrs_.size(),
-                             " for ", groups, " groups, some of which were added later"));
+                             " values, ", groups, " groups"));
     min_lrs_.resize(groups, min_lrs_[0]);
     for (std::size_t g = 0; g < groups; ++g) {
         double& lr = optimizer().group(g).lr;

@@ -1,4 +1,5 @@
-// Schedules that depend on a metric, such as the evaluation loss. Invalid numbers throw ValueError.
+// Schedules that depend on a metric, such as the evaluation loss. Constructors throw ValueError for
+// invalid numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,12 @@
 
 namespace axle::optim {
 
-// Base class. Each step needs the metric: step() without one throws UsageError.
+// Base class of schedules that need a metric at each step. step() without a metric throws
+// UsageError.
 class MetricScheduler : public Scheduler {
   public:
-    // Takes one step, or the steps that the hooks decide on; all of them get the same metric.
+    // Takes a step with this metric. If hooks are set, they decide on the number of steps, which
+    // all use this metric.
     void step(double metric);
     void step(const Tensor& metric) { step(metric.item()); }
 
@@ -30,7 +33,7 @@ class MetricScheduler : public Scheduler {
     std::optional<double> metric_;  // metric of the current step
 };
 
-enum class MetricMode : std::uint8_t { min, max };     // lower or higher is better
+enum class MetricMode : std::uint8_t { min, max };     // whether lower or higher values are better
 enum class ThresholdMode : std::uint8_t { rel, abs };  // relative or absolute improvement
 
 // The best metric so far.
@@ -52,9 +55,9 @@ struct PlateauOptions {
     std::int64_t patience = 10;  // steps without improvement before the rate changes
     double threshold = 1e-4;
     ThresholdMode threshold_mode = ThresholdMode::rel;
-    std::int64_t cooldown = 0;  // steps after a reduction that do not count
+    std::int64_t cooldown = 0;  // steps after a reduction that are not counted
     PerGroup min_lr = 0;
-    double eps = 1e-8;  // smaller changes are not made
+    double eps = 1e-8;  // the rate is kept if it would change by less
 };
 
 // Multiplies lr by factor when the metric has not improved for more than `patience` steps.
@@ -83,18 +86,19 @@ struct GreedyOptions {
     std::int64_t patience = 10;
     double threshold = 1e-6;
     ThresholdMode threshold_mode = ThresholdMode::abs;
-    std::int64_t cooldown = 0;  // steps after a reduction that do not count
-    std::int64_t warmup = 0;    // steps after an increase that do not count
+    std::int64_t cooldown = 0;  // steps after a reduction that are not counted
+    std::int64_t warmup = 0;    // steps after an increase that are not counted
     PerGroup min_lr = 1e-3;
     PerGroup max_lr = 1;
-    double eps = 1e-8;    // smaller changes are not made
-    bool smooth = false;  // use the mean of the last window_size metrics
+    double eps = 1e-8;    // the rate is kept if it would change by less
+    bool smooth = false;  // uses the mean of the last window_size metrics
     std::int64_t window_size = 50;
-    std::int64_t reset_start = 500;  // reductions at min_lr before a reset
+    std::int64_t reset_start = 500;  // number of reductions at min_lr before a reset
 };
 
-// Transformers' GreedyLR: multiplies lr by factor on a plateau, and divides it when the metric has
-// improved for more than `patience` steps in a row.
+// GreedyLR of Transformers: multiplies lr by factor when the metric has not improved for more than
+// `patience` steps, and divides lr by factor when it has improved for more than `patience` steps in
+// a row.
 class GreedyLR : public MetricScheduler {
   public:
     explicit GreedyLR(Optimizer& optimizer, const GreedyOptions& options = {});
@@ -104,7 +108,8 @@ class GreedyLR : public MetricScheduler {
     void apply_metric(double metric) override;
     std::vector<ScheduleField> fields() override;
     Tree save() const override;
-    // Also sets the optimizer's rates to the rates in the state, as in Transformers.
+    // Loads the state and, as in Transformers, sets the optimizer's rates to the rates in the
+    // state.
     void load(const Tree& tree) override;
 
   private:

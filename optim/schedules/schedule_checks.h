@@ -17,7 +17,7 @@ inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {
     return n;
 }
 
-// Returns a saved field for a schedule's enum, whose size must be one byte.
+// Returns a field that saves `value`, an enum of one byte, by its name.
 template <class E>
 ScheduleChoice choice(E& value, std::span<const char* const> names) {
     static_assert(sizeof(E) == 1);

@@ -45,7 +45,7 @@ Write make_write(const Tree& tree, const ScheduleField&, bool* value) {
 Write make_write(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
     std::vector<double> read = numbers(tree);
     if (read.size() != value->size())
-        refuse(field, str(value->size(), " numbers expected, got ", read.size()));
+        refuse(field, str("expected ", value->size(), " numbers: ", read.size()));
     return [value, read = std::move(read)] { *value = read; };
 }
 Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
@@ -62,8 +62,8 @@ Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleCho
 std::vector<double> PerGroup::expand(const char* op, const char* what, std::size_t groups) const {
     if (for_all_) return std::vector<double>(groups, values_[0]);
     if (values_.size() != groups)
-        throw ValueError(
-            str(op, ": needs one ", what, " per group: ", values_.size(), " for ", groups));
+        throw ValueError(str(op, ": needs one ", what, " per group: ", values_.size(), " values, ",
+                             groups, " groups"));
     return values_;
 }
 
@@ -139,8 +139,8 @@ void Scheduler::load(const Tree& tree) {
     std::vector<double> last = numbers(tree["_last_lr"]), base;
     if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
     const std::int64_t epoch = tree["last_epoch"].integer();
-    // PyTorch does not save the count of some schedules. They never restart, so the count follows
-    // from the epoch.
+    // PyTorch does not save the step count of some schedules. These schedules never restart, so the
+    // count is computed from the epoch.
     const Tree* const steps = tree.find("_step_count");
     const std::int64_t count = steps != nullptr ? steps->integer() : epoch + 1;
     load_fields(tree);
@@ -151,7 +151,7 @@ void Scheduler::load(const Tree& tree) {
 }
 
 void Scheduler::save_fields(Tree& tree) const {
-    // fields() is used for reading and writing, and is therefore not const.
+    // fields() returns pointers for both saving and loading, and is therefore not const.
     for (const ScheduleField& field : const_cast<Scheduler*>(this)->fields())
         tree.set(field.name, std::visit([](auto value) { return to_tree(value); }, field.value));
 }
@@ -169,18 +169,18 @@ FactorScheduler::FactorScheduler(const char* name, Optimizer& optimizer,
                                  std::vector<LrFactor> factors)
     : Scheduler(optimizer), factors_(std::move(factors)) {
     if (factors_.size() != optimizer.group_count())
-        throw ValueError(str(name, ": needs one function per group: ", factors_.size(), " for ",
-                             optimizer.group_count()));
+        throw ValueError(str(name, ": needs one function per group: ", factors_.size(),
+                             " functions, ", optimizer.group_count(), " groups"));
 }
 
 double FactorScheduler::factor(std::size_t group, std::int64_t epoch) const {
-    // Groups added after construction use the last function.
+    // Groups that were added after construction use the last function.
     return factors_[std::min(group, factors_.size() - 1)](epoch);
 }
 
 Tree FactorScheduler::save() const {
     Tree tree = Scheduler::save();
-    // PyTorch saves this key too; functions are not saved.
+    // PyTorch also saves this key, with a null for every function.
     tree.set("lr_lambdas", Tree::list(Tree::List(factors_.size())));
     return tree;
 }

@@ -1,5 +1,5 @@
-// Learning rate schedules: the base class and LambdaLR. All other schedules are in
-// optim/schedules/schedules.h.
+// Learning rate schedules: the base class Scheduler, and LambdaLR. optim/schedules/schedules.h
+// contains all other schedules.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,16 @@ namespace axle::optim {
 
 class Scheduler;
 
-// Stands in for Scheduler::step(): decides whether, and how often, to call advance().
+// Functions that replace Scheduler::step(). They decide how often advance() is called, possibly not
+// at all.
 struct SchedulerHooks {
     virtual ~SchedulerHooks() = default;
     virtual void step(Scheduler& scheduler) = 0;
-    // Called before the schedule is read or changed from outside. If captured steps are ahead of
-    // it, the hook brings it up to date.
+    // Called before the caller reads or changes the schedule. If replayed steps have not advanced
+    // the schedule on the host, the hook does so.
     virtual void before_access(const Scheduler&) {}
+    // Called when the scheduler is destroyed or its hooks are replaced or removed.
+    virtual void detached(const Scheduler&) noexcept {}
 };
 
 // One number for all groups, or one for each group.
@@ -38,7 +41,8 @@ class PerGroup {
     PerGroup(std::vector<double> values) : values_(std::move(values)) {}  // NOLINT
 
     bool for_all() const { return for_all_; }
-    // Returns one number per group. Throws ValueError if their count differs from `groups`.
+    // Returns one number per group. Throws ValueError if the object contains several numbers and
+    // not exactly `groups`.
     std::vector<double> expand(const char* op, const char* what, std::size_t groups) const;
 
   private:
@@ -46,34 +50,35 @@ class PerGroup {
     bool for_all_ = false;
 };
 
-// An enum value that is saved by name.
+// An enum value that a state dict contains by name.
 struct ScheduleChoice {
     std::uint8_t* value;
     std::span<const char* const> names;
 };
 
-// A saved field of a schedule, with the name that PyTorch saves it under.
+// A saved field of a schedule, with its name in state dicts of PyTorch.
 struct ScheduleField {
     const char* name;
     std::variant<double*, std::int64_t*, bool*, std::vector<double>*, ScheduleChoice> value;
     std::int64_t at_least = std::numeric_limits<std::int64_t>::min();  // lower bound of integers
 };
 
-// Base class, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the learning rates of
-// epoch 0, and each step() sets the learning rates of the next epoch. An epoch is any unit that the
-// caller steps by, usually an optimizer step. As in PyTorch, a rate is computed from the epoch and
-// either the group's initial rate (before its first scheduler) or its current rate; each schedule
-// documents which. The optimizer must outlive the schedule. Not thread-safe.
+// Base class of schedules, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the
+// learning rates of epoch 0, and each step() sets the learning rates of the next epoch. The caller
+// decides what an epoch is; usually it is an optimizer step. As in PyTorch, a rate is computed from
+// the epoch and either the initial rate of the group (before its first scheduler) or its current
+// rate; each schedule documents which of them. The optimizer must outlive the schedule. Not
+// thread-safe.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
-    virtual ~Scheduler() = default;
+    virtual ~Scheduler() { set_hooks(nullptr); }
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
-    // Calls advance(), or the hooks if there are any.
+    // Calls the hooks if they are set, otherwise advance().
     void step();
-    // Takes one step of the schedule.
+    // Sets the rates of the next epoch, without calling hooks.
     void advance();
 
     // Returns the rates that the last step set, one per group.
@@ -90,35 +95,38 @@ class Scheduler {
         before_access();
         return step_count_;
     }
-    // Returns the number of steps after which the schedule ends and step() throws, if there is one.
+    // Returns the number of steps after which step() throws, or nullopt if the schedule has no end.
     virtual std::optional<std::int64_t> total_steps() const { return std::nullopt; }
-    // Returns whether the rates of future steps can be computed in advance. False if they depend on
-    // more than the epoch, such as a loss, or if computing them has visible effects.
+    // Returns whether the rates of future steps can be computed in advance. This is false if they
+    // depend on more than the epoch, such as a loss, or if their computation has side effects.
     virtual bool can_look_ahead() const { return true; }
     // Returns whether each step needs a metric (MetricScheduler).
     virtual bool needs_metric() const { return false; }
     Optimizer& optimizer() { return optimizer_; }
 
-    // Uses PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the schedule's
-    // options.
+    // Returns the state with PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the
+    // options of the schedule.
     Tree state_dict() const;
-    // Missing options keep their values. Does not change the optimizer's rates, which are part of
-    // the optimizer's state.
+    // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
+    // of the optimizer, whose own state contains them.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
-    void set_hooks(std::shared_ptr<SchedulerHooks> hooks) { hooks_ = std::move(hooks); }
+    void set_hooks(std::shared_ptr<SchedulerHooks> hooks) {
+        const auto before = std::exchange(hooks_, std::move(hooks));
+        if (before && before != hooks_) before->detached(*this);
+    }
 
   protected:
-    // Takes the first step. Every constructor of a concrete schedule calls it last.
+    // Takes the first step. Constructors of derived classes must call it at their end.
     virtual void start();
     // Sets the rates of an epoch by calling apply() for each group.
     virtual void set_rates(std::int64_t epoch);
-    // Sets a group's rate (and momentum, for schedules that cycle it) for an epoch. base_lr is the
-    // group's initial rate, group.lr its current one.
+    // Sets the rate of a group for an epoch; schedules that cycle the momentum also set it. base_lr
+    // is the initial rate of the group, group.lr its current rate.
     virtual void apply(std::size_t, GroupRef, double /*base_lr*/, std::int64_t /*epoch*/) {}
-    // Returns to epoch 0 inside a SequentialLR. Schedules that continue from the current rate but
-    // have a closed form start from the initial rates.
+    // Sets the schedule to epoch 0; SequentialLR calls this. If restarts_from_base_lr() is true,
+    // the schedule continues from the initial rates, otherwise from the current rates.
     virtual void restart();
     virtual bool restarts_from_base_lr() const { return false; }
     // Resets the schedule to the state before its first step.
@@ -127,16 +135,17 @@ class Scheduler {
     virtual std::vector<ScheduleField> fields() { return {}; }
     virtual Tree save() const;
     virtual void load(const Tree& tree);
-    // Write and read the fields. All fields that the tree has are read before any is changed. Lists
-    // must keep their length.
+    // Write the fields to a tree and read them from it. load_fields() reads all fields before it
+    // changes any, and throws ValueError if the length of a list differs.
     void save_fields(Tree& tree) const;
     void load_fields(const Tree& tree);
 
-    // Returns whether this is the first step rather than a restart.
+    // Returns whether the current step is the first step and not a restart.
     bool is_starting() const { return starting_; }
-    // Sets the position of the schedule; the current rates become its last rates.
+    // Sets the epoch and the step count, and stores the current rates as the last rates.
     void set_position(std::int64_t epoch, std::int64_t step_count);
-    // Returns each group's rate before its first scheduler, including groups added later.
+    // Returns the rate of each group before its first scheduler, also for groups that were added
+    // later.
     const std::vector<double>& base_lrs();
     void set_base_lrs(std::vector<double> rates) { base_lrs_ = std::move(rates); }
 
@@ -169,13 +178,14 @@ class FactorScheduler : public Scheduler {
     std::vector<LrFactor> factors_;
 };
 
-// Sets lr = initial lr * factor(epoch).
+// The rate is lr0 * factor(epoch), where lr0 is the initial rate.
 class LambdaLR : public FactorScheduler {
   public:
     using Factor = LrFactor;
 
     LambdaLR(Optimizer& optimizer, const Factor& factor);
-    // Takes one factor per group. Throws ValueError if their number differs.
+    // Creates a schedule with one factor function per group. Throws ValueError if their numbers
+    // differ.
     LambdaLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:

@@ -130,10 +130,7 @@ LinearLR::LinearLR(Optimizer& optimizer, double start_factor, double end_factor,
       start_factor_(in_unit_interval("LinearLR", "start_factor", start_factor)),
       end_factor_(in_unit_interval("LinearLR", "end_factor", end_factor)),
       total_iters_(positive("LinearLR", "total_iters", total_iters)) {
-    if (start_factor == 0)
-        throw ValueError(
-            "LinearLR: start_factor must be greater than 0, because the rate is updated by "
-            "factors");
+    if (start_factor == 0) throw ValueError("LinearLR: start_factor must be greater than 0: 0");
     start();
 }
 
@@ -180,7 +177,8 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, std::int64_t t_max, d
 
 void CosineAnnealingLR::apply(std::size_t, GroupRef group, double base_lr, std::int64_t epoch) {
     if (epoch == 0) return;
-    if ((epoch - 1 - t_max_) % (2 * t_max_) == 0) {  // at the minimum, where the ratio is undefined
+    if ((epoch - 1 - t_max_) % (2 * t_max_) ==
+        0) {  // at the minimum, where the ratio of successive rates is undefined
         const double rise = 1 - std::cos(kPi / static_cast<double>(t_max_));
         group.lr += (base_lr - eta_min_) * rise / 2;
         return;
@@ -243,7 +241,7 @@ void SWALR::apply(std::size_t index, GroupRef group, double, std::int64_t epoch)
     if (anneal_epochs_ == 0) epoch = std::max<std::int64_t>(1, epoch);
     const double swa_lr = swa_lrs_[std::min(index, swa_lrs_.size() - 1)];
     const double before = weight_at(epoch - 1), now = weight_at(epoch);
-    // Derives the rate where annealing started from the current rate.
+    // Computes the rate at the start of annealing from the current rate.
     const double from = before == 1 ? swa_lr : (group.lr - before * swa_lr) / (1 - before);
     group.lr = swa_lr * now + from * (1 - now);
 }

@@ -1,7 +1,8 @@
-// All schedules. This file declares the schedules of torch.optim.lr_scheduler that depend only on
-// the epoch. In formulas, `t` is the epoch and `lr0` a group's initial rate. As in PyTorch, most
-// schedules update the current rate, so that several can be chained; the formulas describe a single
-// one. Invalid numbers throw ValueError.
+// Declares the schedules of torch.optim.lr_scheduler that depend only on the epoch, and includes
+// all other schedules. In formulas, `t` is the epoch and `lr0` the initial rate of a group. As in
+// PyTorch, most schedules multiply the current rate, so that several schedules can be chained; the
+// formulas describe a schedule that is used alone. Constructors throw ValueError for invalid
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,16 @@ class MultiplicativeLR : public FactorScheduler {
     using Factor = LrFactor;
 
     MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
-    // Takes one factor per group. Throws ValueError if the number of factors is not the number of
-    // groups.
+    // Creates a schedule with one factor function per group. Throws ValueError if their numbers
+    // differ.
     MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
 };
 
-// Base class of schedules that update the current rate but also have a closed form.
+// Base class of schedules that update the current rate, and for which a closed formula of the rate
+// also exists.
 class ChainableScheduler : public Scheduler {
   protected:
     using Scheduler::Scheduler;
@@ -60,7 +62,8 @@ class MultiStepLR : public ChainableScheduler {
   protected:
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;
     std::vector<ScheduleField> fields() override;
-    // "milestones" maps each milestone to its count: {"5": 1, "20": 2}.
+    // The saved "milestones" map each milestone to the number of its occurrences: {"5": 1, "20":
+    // 2}.
     Tree save() const override;
     void load(const Tree& tree) override;
 
@@ -142,8 +145,8 @@ class CosineAnnealingLR : public ChainableScheduler {
     double eta_min_;
 };
 
-// A cosine as in CosineAnnealingLR over t_0 epochs, then restarted from lr0 over t_0 * t_mult
-// epochs, and so on.
+// The rate follows the cosine of CosineAnnealingLR and restarts from lr0 at the end of each cycle.
+// The first cycle has t_0 epochs, and each further cycle t_mult times as many as the cycle before.
 class CosineAnnealingWarmRestarts : public Scheduler {
   public:
     CosineAnnealingWarmRestarts(Optimizer& optimizer, std::int64_t t_0, std::int64_t t_mult = 1,
@@ -157,13 +160,13 @@ class CosineAnnealingWarmRestarts : public Scheduler {
   private:
     std::int64_t t_0_, t_mult_;
     double eta_min_;
-    std::int64_t t_i_, t_cur_ = 0;  // length of the current cycle, and the epoch in it
+    std::int64_t t_i_, t_cur_ = 0;  // length of the current cycle, and the epoch within the cycle
 };
 
 enum class Anneal : std::uint8_t { cosine, linear };
 
-// Anneals from the current rate to swa_lr in anneal_epochs, then keeps the rate constant, as
-// torch.optim.swa_utils.SWALR.
+// Changes the rate from its current value to swa_lr in anneal_epochs epochs, then keeps it
+// constant, as torch.optim.swa_utils.SWALR.
 class SWALR : public Scheduler {
   public:
     SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
@@ -187,11 +190,12 @@ enum class CyclicScale : std::uint8_t { cycle, iterations };
 struct CyclicOptions {
     std::int64_t step_size_up = 2000;
     std::optional<std::int64_t> step_size_down = {};  // defaults to step_size_up
-    // The rule for peak heights, which are constant, halved each cycle, or scaled by gamma^t.
+    // The height of the peaks: constant (triangular), halved in each cycle (triangular2), or scaled
+    // by gamma^t (exp_range).
     CyclicMode mode = CyclicMode::triangular;
     double gamma = 1;
-    // If set, replaces mode. Returns the peak height as a function of the cycle (from 1) or the
-    // epoch.
+    // If set, is used instead of mode. Maps the number of the cycle, from 1, or the epoch to the
+    // factor of the peak height; scale_mode selects which of them.
     std::function<double(double)> scale_fn = {};
     CyclicScale scale_mode = CyclicScale::cycle;
     bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate
@@ -199,7 +203,8 @@ struct CyclicOptions {
     PerGroup max_momentum = 0.9;
 };
 
-// Smith's cyclical learning rates: from base_lr up to max_lr and down again, repeatedly.
+// Cyclical learning rates (Smith, 2017): the rate repeatedly rises from base_lr to max_lr and falls
+// again.
 class CyclicLR : public Scheduler {
   public:
     CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
@@ -228,11 +233,12 @@ struct OneCycleOptions {
     PerGroup max_momentum = 0.95;
     double div_factor = 25;         // the initial rate is max_lr / div_factor
     double final_div_factor = 1e4;  // the final rate is the initial rate / final_div_factor
-    bool three_phase = false;       // down as long as up, then to the final rate
+    bool three_phase =
+        false;  // the rate falls as long as it has risen, then falls to the final rate
 };
 
-// Smith and Topin's 1cycle policy: raises the rate to max_lr and lowers it to the final rate in
-// total_steps steps, including the step of the constructor. Further steps throw ValueError.
+// The 1cycle policy (Smith and Topin, 2018): raises the rate to max_lr and lowers it to the final
+// rate in total_steps steps, including the step of the constructor. Further steps throw ValueError.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,

@@ -12,25 +12,28 @@ double ratio(std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(1, whole));
 }
 
-// Returns t / warmup during warmup, then after(t - warmup, training - warmup).
+// Returns a factor function: t / warmup during warmup, then after(t - warmup, training - warmup).
 template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
     if (warmup < 0 || training < 0)
-        throw ValueError(str(op, ": steps must not be negative: ", warmup, " of ", training));
+        throw ValueError(str(op, ": warmup_steps and training_steps must not be negative: ", warmup,
+                             " and ", training));
     return [=](std::int64_t t) -> double {
         if (t < warmup) return ratio(t, warmup);
         return after(t - warmup, training - warmup);
     };
 }
 
-// Falls from 1 to min_ratio and rises again, `cycles` times.
+// Returns a cosine that falls from 1 to min_ratio and rises again, `cycles` times while progress
+// goes from 0 to 1.
 double cosine_to(double min_ratio, double cycles, double progress) {
     const double factor = 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
     return std::max(0.0, factor * (1 - min_ratio) + min_ratio);
 }
 
-// Transformers uses the optimizer's default rate; here it is the first group's rate.
+// Returns the initial rate of the first group. Transformers uses the default rate of the optimizer
+// instead.
 double first_lr(Optimizer& optimizer) {
     const GroupRef group = optimizer.param_groups()[0];
     return group.initial_lr.value_or(group.lr);
@@ -38,7 +41,8 @@ double first_lr(Optimizer& optimizer) {
 
 double min_ratio_of(const char* op, Optimizer& optimizer, const MinLr& end) {
     if (end.min_lr && end.min_lr_rate)
-        throw ValueError(str(op, ": only one of min_lr and min_lr_rate can be given"));
+        throw ValueError(str(op, ": min_lr and min_lr_rate cannot be combined: min_lr ",
+                             *end.min_lr, ", min_lr_rate ", *end.min_lr_rate));
     if (end.min_lr_rate) return *end.min_lr_rate;
     if (!end.min_lr) throw ValueError(str(op, ": one of min_lr and min_lr_rate must be given"));
     const double lr = first_lr(optimizer);
@@ -154,8 +158,8 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimize
                                                              std::optional<double> warmup_lr_rate) {
     constexpr const char* kOp = "get_cosine_with_min_lr_schedule_with_warmup_lr_rate";
     if (warmup_steps < 0 || training_steps < 0)
-        throw ValueError(
-            str(kOp, ": steps must not be negative: ", warmup_steps, " of ", training_steps));
+        throw ValueError(str(kOp, ": warmup_steps and training_steps must not be negative: ",
+                             warmup_steps, " and ", training_steps));
     const double min_ratio = min_ratio_of(kOp, optimizer, end);
     return LambdaLR(optimizer, [=](std::int64_t t) -> double {
         if (t >= warmup_steps)
@@ -175,8 +179,9 @@ LambdaLR get_wsd_schedule(Optimizer& optimizer, std::int64_t warmup_steps, std::
                                     ? *options.stable_steps
                                     : *options.training_steps - warmup_steps - decay_steps;
     if (warmup_steps < 0 || decay_steps < 0)
-        throw ValueError(str("get_wsd_schedule: steps must not be negative: ", warmup_steps,
-                             " of warmup, ", decay_steps, " of decay"));
+        throw ValueError(str(
+            "get_wsd_schedule: warmup_steps and decay_steps must not be negative: ", warmup_steps,
+            " and ", decay_steps));
     return LambdaLR(optimizer, [=, o = options](std::int64_t t) -> double {
         const auto above_min = [&](double factor) {
             return std::max(0.0, factor * (1 - o.min_lr_ratio) + o.min_lr_ratio);

@@ -63,7 +63,7 @@ inline void write_tables(const std::string& folder) {
     write_file_atomically(folder + "/texts.txt", texts());
 }
 
-// Calls each() in every iteration.
+// Trains, and calls each() in every iteration.
 template <class F>
 void train(const std::string& folder, F&& each) {
     Training training(3, 2);

@@ -121,8 +121,8 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
-// Sets a locale with decimal commas for C++ by a facet, and also for C if the system has or can
-// create one.
+// A scope in which the global C++ locale has decimal commas. The C locale has them too if the
+// system has such a locale or can create one.
 class ForeignLocale {
   public:
     ForeignLocale()
@@ -150,7 +150,7 @@ class ForeignLocale {
     std::string c_before_;
 };
 
-// Redirects stdout and stderr to a file.
+// A scope in which stdout and stderr are redirected to a file.
 class Redirected {
   public:
     explicit Redirected(const std::string& path) {
@@ -222,8 +222,8 @@ class Host {
     sigset_t mask_ = {};
 };
 
-// Returns the relative paths of the files below a folder. Names of TensorBoard files contain the
-// time.
+// Returns the sorted relative paths of the files in a folder. Names of TensorBoard files contain
+// the time, so they differ between runs.
 std::vector<std::string> files_of(const std::string& folder) {
     std::vector<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -333,7 +333,7 @@ TEST_F(EmbeddedAxle, StartsNoThreadsIfThreadsAreDisabled) {
     EXPECT_EQ(most, before);
 }
 
-TEST_F(EmbeddedAxle, WorksIfTheHostTrapsFloatingPointExceptions) {
+TEST_F(EmbeddedAxle, RaisesNoFloatingPointTrapsInTheHostProgram) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
     const Tensor zero = zeros({100000});

@@ -223,10 +223,12 @@ TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     const auto make = [](AcceleratorOptions options) { Accelerator accelerator(options); };
     expect_error<ValueError>({"Accelerator: mixed_precision must be no, fp16, bf16 or fp8: 'fp4'"},
                              [&] { make({.mixed_precision = "fp4"}); });
-    expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: 0"},
-                             [&] { make({.gradient_accumulation_steps = 0}); });
-    expect_error<ValueError>({"Accelerator: gradient accumulation needs at least one step: -1"},
-                             [&] { make({.gradient_accumulation_plugin = {{.num_steps = -1}}}); });
+    expect_error<ValueError>(
+        {"Accelerator: the number of gradient accumulation steps must be positive: 0"},
+        [&] { make({.gradient_accumulation_steps = 0}); });
+    expect_error<ValueError>(
+        {"Accelerator: the number of gradient accumulation steps must be positive: -1"},
+        [&] { make({.gradient_accumulation_plugin = {{.num_steps = -1}}}); });
     expect_error<UsageError>(
         {"Accelerator: gradient_accumulation_steps and gradient_accumulation_plugin are both given",
          "use one"},
@@ -239,7 +241,7 @@ TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     for (const char* text : {"two", "2x", "1.5", " 2", "99999999999"}) {
         const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
         expect_error<ValueError>(
-            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: not a whole number", text},
+            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: must be an integer", text},
             [&] { make({.mixed_precision = "no"}); });
     }
     const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");

@@ -1,4 +1,4 @@
-// A small training run, and the state of it that tests compare.
+// A small training run, and a snapshot of its state that tests compare.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace axle::tests {
 
-// Returns n samples {"x": [4], "y": [1]}.
+// Returns n samples {"x", "y"}, in which x has the shape [4] and y the shape [1].
 inline data::TensorDataset samples(std::int64_t n) {
     std::vector<double> x, y;
     for (std::int64_t i = 0; i < n; ++i) {

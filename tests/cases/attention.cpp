@@ -11,7 +11,8 @@ Row heads(std::int64_t batch, std::int64_t heads, std::int64_t groups, std::int6
             floats({batch, groups, keys, width})};
 }
 
-// Returns the operations of the products with k and with v: 4 B H Tq Tk D.
+// Returns the number of operations of the products with k and v: 4 * batch * heads * queries * keys
+// * head size.
 double attention_flops(In x) {
     return 4.0 * static_cast<double>(x[0].numel()) * static_cast<double>(x[1].size(2));
 }

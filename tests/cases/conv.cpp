@@ -8,14 +8,14 @@ namespace {
 // Tolerances for sums of many products (see matmul.cpp).
 const Tolerances kSums = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
 
-// Returns the operations of a convolution without stride and padding.
+// Returns the number of operations of a convolution without stride and padding.
 double conv_flops(In x) {
     const Tensor &images = x[0], &w = x[1];
     const std::int64_t pixels = (images.size(2) - w.size(2) + 1) * (images.size(3) - w.size(3) + 1);
     return 2.0 * static_cast<double>(images.size(0) * pixels) * static_cast<double>(w.numel());
 }
-// Returns the operations of a transposed convolution, which multiplies every element of x with
-// every tap of its rows of w.
+// Returns the number of operations of a transposed convolution, which multiplies every element of x
+// by every element of w with the same input channel.
 double transposed_flops(In x) {
     const std::int64_t row = x[1].numel() / x[1].size(0);
     return 2.0 * static_cast<double>(x[0].numel() * row);

@@ -10,7 +10,7 @@ namespace {
 void add_pick_cases(Cases& cases) {
     cases.push_back({.name = "gather",
                      .torch = "x[0].gather(1, x[1].long())",
-                     // PyTorch refuses i32 indices.
+                     // PyTorch does not accept i32 indices.
                      .call = [](In x) { return gather(x[0], 1, x[1]); },
                      .rows = {{floats({3, 5}), ints({3, 4}, 0, 5)},
                               {floats({3, 5, 2}), ints({2, 7, 1}, 0, 5)},
@@ -62,7 +62,7 @@ void add_pick_cases(Cases& cases) {
                               {floats({5}), ints({67}, 0, 5), floats({67})}},
                      .large = {floats({50, 263}), ints({301, 263}, 0, 50), floats({301, 263})},
                      .twice = true});
-    // Many terms are added to one element.
+    // These cases add many terms to one element, so they need larger tolerances.
     for (std::size_t i = cases.size() - 2; i < cases.size(); ++i)
         cases[i].tolerance = {.f16 = 2e-2, .bf16 = 1e-1};
 }

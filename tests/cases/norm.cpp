@@ -27,7 +27,8 @@ void add_softmax_cases(Cases& cases, const std::string& name,
          {floats({3, 67}, -300, 300)}});
     add("/first", 0, {{floats({4, 9})}, {floats({67, 3})}, {floats({1, 5})}, {floats({0, 5})}});
     add("/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 2})}});
-    // A row with +inf, or with -inf only, is NaN; single -inf become zeros.
+    // Some rows contain several -inf. The rows of the second input contain only -inf, so their
+    // results are NaN.
     cases.push_back(
         {.name = name + "/infinite",
          .torch = str("torch.", name, "(x[0].masked_fill(x[1], -inf), -1)"),
@@ -189,8 +190,8 @@ void add_norm_cases(Cases& cases) {
     cases.back().tolerance = {.f32 = 1e-4};
     add("rms_norm", "F.rms_norm(x[0], x[0].shape[-1:], x[1], 1e-6)", affine(1), {wide, width},
         [](In x) { return rms_norm(x[0], x[1]); });
-    // With a width of 1, the gradient is the small difference of two almost equal terms. PyTorch in
-    // f32 has an error of 1e-5 there.
+    // If the width is 1, the gradient is the small difference of two almost equal terms. PyTorch
+    // has an error of 1e-5 in f32.
     cases.back().tolerance = {.f32 = 2e-5};
     add("rms_norm/plain", "F.rms_norm(x[0], x[0].shape[-1:], eps=0.01)", plain, {wide},
         [](In x) { return rms_norm(x[0], {}, 0.01); });

@@ -97,7 +97,7 @@ void add_unary_cases(Cases& cases) {
     on_ints(cases, "rsqrt", "torch.rsqrt(x[0])", rsqrt);
     on_ints(cases, "tanh", "torch.tanh(x[0])", tanh);
     on_ints(cases, "sigmoid", "torch.sigmoid(x[0])", sigmoid);
-    // PyTorch's softsign refuses booleans.
+    // PyTorch's softsign does not accept booleans.
     on_ints(cases, "softsign", "F.softsign(x[0])", softsign);
     cases.back().rows.pop_back();
     unary(cases, "clamp", "x[0].clamp(-0.5, 1)", -2, 2,

@@ -1,6 +1,7 @@
 #include "core/hook_list.h"
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -27,11 +28,18 @@ TEST(HookList, CallsHooksInOrderUntilTheyAreRemoved) {
 
 TEST(HookList, CanBeDestroyedBeforeHooksAreRemoved) {
     std::function<void()> remove;
+    const auto token = std::make_shared<int>(1);
     {
         List list;
-        remove = list.add([] { return 1; });
+        remove = list.add([token] { return *token; });
+        EXPECT_EQ(token.use_count(), 2);
     }
-    remove();
+    EXPECT_EQ(token.use_count(), 1);  // the function `remove` does not keep the hook alive
+    List other;
+    other.add([] { return 2; });
+    EXPECT_NO_THROW(remove());
+    ASSERT_EQ(other.all().size(), 1u);
+    EXPECT_EQ(other.all()[0](), 2);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Captures log messages during each test, and then restores the default sink and policy.
+// A fixture that captures log messages, and then restores the default sink and policy.
 class ErrorReport : public testing::Test {
   protected:
     ErrorReport() {
@@ -45,7 +45,7 @@ TEST_F(ErrorReport, RethrowsUnderRaisePolicy) {
     EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(ErrorReport, NoexceptVariantLogsUnderRaisePolicy) {
+TEST_F(ErrorReport, LogsInNoexceptVariantUnderRaisePolicy) {
     set_error_policy(ErrorPolicy::raise);
     report_error_noexcept(full_disk());
     report_error_noexcept(std::make_exception_ptr(7), {"close: "});
@@ -60,7 +60,7 @@ TEST_F(ErrorReport, DoesNothingUnderIgnorePolicy) {
     EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(ErrorReport, SwallowsExceptionsOfSink) {
+TEST_F(ErrorReport, IgnoresExceptionsOfSink) {
     set_log_sink([](LogLevel, std::string_view) { throw FileError("the log is full"); });
     EXPECT_NO_THROW(report_error(full_disk()));
 }

@@ -14,7 +14,7 @@
 namespace axle {
 namespace {
 
-TEST(Tensor, SetDataKeepsIdentity) {
+TEST(Tensor, KeepsIdentityInSetData) {
     const Tensor a = ones({2, 2});
     const Tensor b = a;
     EXPECT_TRUE(a.is_same(b));
@@ -24,13 +24,13 @@ TEST(Tensor, SetDataKeepsIdentity) {
     EXPECT_THROW(a.set_data(ones({3})), ShapeError);
 }
 
-TEST(Tensor, RefusesToReadStorageOnlyDTypes) {
+TEST(Tensor, RejectsReadingStorageOnlyDTypes) {
     const Tensor x = empty({1}, {.dtype = DType::f8_e4m3});
     EXPECT_THROW(x.to_vector(), DTypeError);
     EXPECT_THROW(x.item(), DTypeError);
 }
 
-TEST(Tensor, CopyRefusesStorageOnlyAndUndefinedSources) {
+TEST(Tensor, RejectsStorageOnlyAndUndefinedSourcesInCopy) {
     Tensor x = ones({2});
     for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
         EXPECT_THROW(x.copy_(empty({2}, {.dtype = dtype})), DTypeError) << dtype;
@@ -38,7 +38,7 @@ TEST(Tensor, CopyRefusesStorageOnlyAndUndefinedSources) {
     EXPECT_EQ(x.to_vector(), (std::vector<double>{1, 1}));
 }
 
-TEST(Tensor, ViewsShareMemoryAndVersion) {
+TEST(Tensor, SharesMemoryAndVersionWithViews) {
     Tensor x = arange(6).reshape({2, 3});
     Tensor column = x.select(1, 1);
     column.fill_(9);
@@ -47,7 +47,7 @@ TEST(Tensor, ViewsShareMemoryAndVersion) {
     EXPECT_EQ(x.version(), 1u);
 }
 
-TEST(Tensor, RefusesNegativeAndOverflowingSizes) {
+TEST(Tensor, RejectsNegativeAndOverflowingSizes) {
     EXPECT_THROW(empty({2, -1}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}),
@@ -55,7 +55,7 @@ TEST(Tensor, RefusesNegativeAndOverflowingSizes) {
     EXPECT_THROW(Dims(std::vector<std::int64_t>(9, 1)), ShapeError);
 }
 
-TEST(Tensor, MetaTensorHasNoMemory) {
+TEST(Tensor, HasNoMemoryOnMetaDevice) {
     const std::int64_t before = host_memory::stats().current;
     const Tensor x = empty({1 << 20, 1 << 10}, {.device = Device::meta()});
     const Tensor y = transpose(tanh(x) * 2.0, 0, 1);
@@ -70,7 +70,7 @@ TEST(Tensor, PrintsValuesAndDType) {
     EXPECT_EQ(out.str(), "tensor([[1, 2.5], [3, -4]], float32)");
 }
 
-TEST(Tensor, DataChecksElementType) {
+TEST(Tensor, ChecksElementTypeInData) {
     Tensor x = ones({2});
     EXPECT_EQ(x.data<float>()[1], 1.0f);
     EXPECT_THROW(x.data<double>(), DTypeError);
@@ -90,7 +90,7 @@ TEST(Tensor, ReleasesBorrowedMemoryWithLastView) {
     EXPECT_TRUE(released);
 }
 
-TEST(Promotion, MatchesPyTorch) {
+TEST(TypePromotion, MatchesPyTorch) {
     EXPECT_EQ(promote(i64, bf16), bf16);
     EXPECT_EQ(promote(f16, bf16), f32);
     EXPECT_EQ(promote(u8, i32), i32);

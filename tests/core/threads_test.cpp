@@ -24,7 +24,7 @@ void on_threads(F&& f) {
     for (std::thread& thread : threads) thread.join();
 }
 
-TEST(HostMemoryThreads, NeverSharesBlockInUse) {
+TEST(HostMemory, NeverReusesBlockInUseOnAnotherThread) {
     const MemoryStats before = host_memory::stats();
     std::atomic<int> overwritten = 0;
     on_threads([&](int t) {
@@ -45,7 +45,7 @@ TEST(HostMemoryThreads, NeverSharesBlockInUse) {
     EXPECT_GE(after.allocations, before.allocations + kThreads * 300);
 }
 
-TEST(HostMemoryThreads, AllowsFreeingOnAnotherThread) {
+TEST(HostMemory, AllowsFreeingOnAnotherThread) {
     const MemoryStats before = host_memory::stats();
     {
         std::vector<Tensor> made(kThreads);
@@ -58,7 +58,7 @@ TEST(HostMemoryThreads, AllowsFreeingOnAnotherThread) {
     EXPECT_EQ(host_memory::stats().current, before.current);
 }
 
-TEST(HostMemoryThreads, KeepsStatsConsistent) {
+TEST(HostMemory, KeepsStatisticsConsistentAcrossThreads) {
     on_threads([](int t) {
         for (int i = 0; i < 200; ++i) {
             const MemoryStats stats = host_memory::stats();
@@ -71,7 +71,7 @@ TEST(HostMemoryThreads, KeepsStatsConsistent) {
     });
 }
 
-TEST(TensorThreads, AllowConcurrentReads) {
+TEST(ThreadSafety, AllowsConcurrentReadsOfTensors) {
     const Tensor x = arange(1000), w = ones({1000});
     const Tensor view = x.reshape({10, 100}).transpose(0, 1);
     on_threads([&](int) {
@@ -83,7 +83,7 @@ TEST(TensorThreads, AllowConcurrentReads) {
     });
 }
 
-TEST(TensorThreads, AllowConcurrentReadsUnderAutocast) {
+TEST(ThreadSafety, AllowsConcurrentReadsUnderAutocast) {
     const Tensor w = ones({1000}, {.requires_grad = true});
     on_threads([&](int t) {
         const NoGrad no_grad;
@@ -95,7 +95,7 @@ TEST(TensorThreads, AllowConcurrentReadsUnderAutocast) {
     });
 }
 
-TEST(AutogradThreads, DifferentiateIndependentGraphs) {
+TEST(ThreadSafety, AllowsBackwardOfIndependentGraphs) {
     const Tensor x = arange(50);
     on_threads([&](int t) {
         for (int i = 0; i < 20; ++i) {

@@ -41,7 +41,7 @@ void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     }
 }
 
-TEST_F(AcceleratorOnGpu, ResumesACheckpointOnAnyDevice) {
+TEST_F(AcceleratorOnGpu, ResumesFromACheckpointOfAnyDevice) {
     expect_resume(false, true, 1e-4);
     expect_resume(true, false, 1e-4);
     use_deterministic_algorithms(true);
@@ -99,7 +99,7 @@ TEST_F(AcceleratorOnGpu, TrainsInBf16LikeTheCpu) {
 }
 
 // Autocast caches bf16 copies of weights between calls; a replay must invalidate the copies.
-TEST_F(AcceleratorOnGpu, UpdatesBf16WeightsAfterReplays) {
+TEST_F(AcceleratorOnGpu, UsesUpdatedBf16WeightsAfterReplays) {
     use_deterministic_algorithms(true);
     const TrainingRun compiled = in_bf16(false, true), eager = in_bf16(false, false);
     EXPECT_GT(compiled.replays, 2);

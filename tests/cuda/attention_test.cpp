@@ -43,8 +43,8 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
-// Query 3 attends to no key. With causal masks and padding in front, the first queries also attend
-// to no key.
+// Query 3 attends to no key. If the mask is causal and hides the first keys, the first queries also
+// attend to no key.
 TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
@@ -73,7 +73,7 @@ TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
             }
 }
 
-// With the identity as v, out is the matrix of weights.
+// If v is the identity matrix, the output is the matrix of attention weights.
 TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     constexpr double kDropped = 0.25;
     const std::int64_t batch = 2, heads = 2, queries = 160, keys = 64;
@@ -100,15 +100,15 @@ TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     // The gradient of v is dv = weights^T dout.
     const Tensor dv = matmul(transpose(weights, -2, -1), to(back(dout), f64));
     expect_close(back(first[3]), dv, 2e-2);
-    // The gradient of q is dq = dscores k / 8, where
-    // dscores = whole (dweights - rowsum(dweights whole)) and dweights = kept dout / (1 - p).
+    // The gradient of q is dq = dscores k / 8, where dscores = whole * (dweights - rowsum(dweights
+    // * whole)) and dweights = kept * dout / (1 - p). `whole` are the weights before dropout.
     const Tensor dweights = kept * to(back(dout), f64) / (1 - kDropped);
     const Tensor dscores = whole * (dweights - sum(dweights * whole, {-1}, true));
     const Tensor dq = matmul(dscores, to(back(qkv[1]), f64)) / std::sqrt(double{keys});
     expect_close(back(first[1]), dq, 6e-2);
 }
 
-TEST_F(GpuAttention, DropsTheSameWeightsInAGraph) {
+TEST_F(GpuAttention, DropsTheSameWeightsInAReplayedGraph) {
     const Shape shape = {1, 4, 128, 64};
     manual_seed(4);
     const std::vector<Tensor> qkv = in(bf16, kGpu, {randn(shape), randn(shape), randn(shape)});
@@ -155,9 +155,9 @@ Tensor bias_of(const Tensor& mask, DType operands, Shape* own = nullptr) {
     return all;
 }
 
-class CudnnScores : public GpuTest {};
+class CudnnAttention : public GpuTest {};
 
-TEST_F(CudnnScores, ConvertsMasksToFiniteBiases) {
+TEST_F(CudnnAttention, ConvertsMasksToFiniteBiases) {
     manual_seed(6);
     Tensor floats = randn({2, 1, 3, 5});
     floats.data<float>()[0] = -std::numeric_limits<float>::infinity();
@@ -195,12 +195,12 @@ TEST_F(CudnnScores, ConvertsMasksToFiniteBiases) {
         }
 }
 
-TEST_F(CudnnScores, ClearsRowsWithoutKeys) {
+TEST_F(CudnnAttention, ClearsRowsWithoutKeys) {
     Tensor mask = ones({2, 1, 3, 70}, {boolean});
-    mask.select(0, 0).select(1, 1).fill_(0);  // row 1 attends to no key
-    // row 2 attends to its last key only
+    mask.select(0, 0).select(1, 1).fill_(0);  // row 1 of the first batch element attends to no key
+    // Row 2 of the second batch element attends only to its last key.
     mask.select(0, 1).select(1, 2).narrow(-1, 0, 69).fill_(0);
-    // row 0 attends to neither of the first two keys
+    // Row 0 of the second batch element does not attend to the first two keys.
     mask.select(0, 1).select(1, 0).narrow(-1, 0, 2).fill_(0);
     const Tensor there = expand(to(mask, kGpu), {2, 2, 3, 70});
     for (const bool causal : {false, true}) {
@@ -217,7 +217,7 @@ TEST_F(CudnnScores, ClearsRowsWithoutKeys) {
     }
 }
 
-TEST_F(CudnnScores, GivesZeroWeightsToRowsWithoutKeysInBackward) {
+TEST_F(CudnnAttention, GivesZeroWeightsToRowsWithoutKeysInBackward) {
     const Tensor lse = to(full({2, 3}, -kInfinity), kGpu);
     Tensor finite = empty({2, 3}, {f32, kGpu});
     kernels::cudnn::replace_infinity(cuda_context(kGpu.index), lse.view(), finite.view());
@@ -226,7 +226,7 @@ TEST_F(CudnnScores, GivesZeroWeightsToRowsWithoutKeysInBackward) {
     EXPECT_LT(large.data<float>()[5], 0x1p120f);
 }
 
-TEST_F(CudnnScores, ReadsTheDropoutStateOnTheGpu) {
+TEST_F(CudnnAttention, ReadsTheDropoutStateOnTheGpu) {
     const Tensor base = to(tensor(std::vector<std::int64_t>{7, 1000}, {2}), kGpu);
     Tensor state = zeros({4}, {i64, kGpu});
     auto* const to_state = state.view().as<std::int64_t>();

@@ -158,7 +158,7 @@ TEST_F(CompiledTraining, FallsBackToEagerWhenTheStepReadsAValue) {
     EXPECT_EQ(step.captures(), 0);
 }
 
-TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginning) {
+TEST_F(CompiledTraining, SupportsZeroGradAtTheBeginningOfAStep) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.zero_grad();
         const Tensor value = t.loss(batch);
@@ -229,7 +229,7 @@ TEST_F(CompiledTraining, RecapturesAfterLoadingOrFreezingWeights) {
 
 TEST_F(CompiledTraining, RequiresAWarmupStep) {
     Training t({});
-    expect_error<ValueError>({"compile: at least one step", "0"}, [&] {
+    expect_error<ValueError>({"compile: warmup_steps must be at least 1", "0"}, [&] {
         static_cast<void>(t.accelerator.compile([&](Tree& batch) { return t.usual(batch); },
                                                 {.warmup_steps = 0}));
     });

@@ -72,7 +72,7 @@ void run_cases() {
         for (const Row& row : c.gpu_rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
-// Calls the kernels that real attention calls need around cuDNN.
+// Launches the kernels that attention runs before and after cuDNN on a real GPU.
 void run_kernels_around_cudnn() {
     const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});
     Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),
@@ -116,7 +116,7 @@ void run_remaining_kernels() {
 
 class GpuCoverage : public GpuTest {};
 
-TEST_F(GpuCoverage, ReachesEveryKernelLaunch) {
+TEST_F(GpuCoverage, IncludesEveryKernelLaunch) {
     run_cases();
     run_remaining_kernels();
     cuda::synchronize();

@@ -218,7 +218,7 @@ TEST_F(Fp16CompiledTraining, ResumesFromACheckpointAndMixesEagerSteps) {
     fs::remove_all(folder);
 }
 
-TEST_F(Fp16CompiledTraining, LongRunsExceedTheTableOfRates) {
+TEST_F(Fp16CompiledTraining, LongRunsRefillTheTableOfRates) {
     steps = 1100;
     infinite = {5, 500, 501, 1020, 1021};
     const Result result = expect_alike([](Training& t, Tree& batch) {
@@ -276,7 +276,7 @@ TEST_F(Fp16CompiledTraining, SupportsSeveralSchedulers) {
     EXPECT_GT(compiled.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, RefusesSchedulersBetweenTwoUpdatesWithoutLookahead) {
+TEST_F(Fp16CompiledTraining, RejectsSchedulersBetweenTwoUpdatesWithoutLookahead) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };
@@ -345,7 +345,7 @@ TEST_F(Fp16CompiledTraining, UpdatesTheScaleOnceForTwoOptimizers) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, RefusesToReportSkippedStepsDuringCapture) {
+TEST_F(Fp16CompiledTraining, RejectsQueriesOfSkippedStepsDuringCapture) {
     std::string warning;
     set_log_sink([&](LogLevel, std::string_view text) { warning = text; });
     const Result result = expect_alike([](Training& t, Tree& batch) {

@@ -16,7 +16,7 @@ Tensor on_gpu(const Tensor& x);
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x);
 Result on_cpu(Result r);
 
-// Skips tests if there is no GPU.
+// A fixture that skips tests if there is no GPU.
 class GpuTest : public testing::Test {
   protected:
     void SetUp() override {

@@ -84,7 +84,7 @@ TEST_F(GpuGraph, UsesNewRoundingBitsInEveryReplay) {
     EXPECT_LT(stepped[3].to(f32).mean().item(), stepped[0].to(f32).mean().item());
 }
 
-TEST_F(GpuGraph, RefusesToSeedStochasticRoundingDuringCapture) {
+TEST_F(GpuGraph, RejectsSeedingStochasticRoundingDuringCapture) {
     const Tensor w = ones({8}, {bf16, kGpu}).set_requires_grad();
     w.set_grad(ones({8}, {bf16, kGpu}));
     optim::SGD sgd({w}, {.stochastic_rounding = true});
@@ -115,7 +115,7 @@ TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
     for (const Tensor& other : others) EXPECT_EQ(other.min().item(), 9);
 }
 
-TEST_F(GpuGraph, RefusesToReadDeviceMemoryDuringCapture) {
+TEST_F(GpuGraph, RejectsReadingDeviceMemoryDuringCapture) {
     const Tensor x = ones({3}, {.device = kGpu});
     Graph graph;
     const auto capture = [&] {
@@ -125,7 +125,7 @@ TEST_F(GpuGraph, RefusesToReadDeviceMemoryDuringCapture) {
     expect_error<UsageError>({"to: reads the GPU's memory", "graph"}, capture);
     EXPECT_FALSE(graph.captured());
     EXPECT_FALSE(is_capturing());
-    expect_error<UsageError>({"graph: nothing has been captured"}, [&] { graph.replay(); });
+    expect_error<UsageError>({"Graph::replay: the graph is empty"}, [&] { graph.replay(); });
     EXPECT_EQ(x.sum().item(), 3);  // work outside of the capture still runs
 }
 

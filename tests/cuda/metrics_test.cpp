@@ -1,6 +1,6 @@
 // Tests metrics on a GPU. An update copies nothing to the host, and compute() throws errors that
 // kernels report.
-#include "accel/utils/metrics.h"
+#include "accel/metrics.h"
 
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace {
 
 class MetricsOnGpu : public GpuTest {};
 
-// During a capture every read of device memory throws.
+// The test captures the update, because reads of device memory throw during a capture.
 TEST_F(MetricsOnGpu, UpdateWithoutReadingDeviceMemory) {
     Accelerator accelerator;
     accel::Mean mean(accelerator), weighted(accelerator);

@@ -1,4 +1,4 @@
-// Tests NCCL's engine on one GPU and on all GPUs, and that it is refused if ranks share a GPU.
+// Tests the NCCL engine on one GPU and on all GPUs, and that ranks which share a GPU are rejected.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -13,7 +13,7 @@ using dist::ReduceOp;
 using std::chrono::milliseconds;
 using Counts = std::vector<std::int64_t>;
 
-TEST_P(NcclOnGpu, AllReduces) {
+TEST_P(NcclOnGpu, RunsAllReduce) {
     run_without_errors([](NcclRank& r) {
         for (const ReduceOp op :
              {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min, ReduceOp::product}) {
@@ -33,7 +33,7 @@ TEST_P(NcclOnGpu, AllReduces) {
     });
 }
 
-TEST_P(NcclOnGpu, ReducesToARootAndScatters) {
+TEST_P(NcclOnGpu, RunsReduceAndReduceScatter) {
     run_without_errors([](NcclRank& r) {
         for (int root = 0; root < r.size; ++root) {
             const Tensor x = r.own({70});
@@ -46,7 +46,7 @@ TEST_P(NcclOnGpu, ReducesToARootAndScatters) {
     });
 }
 
-TEST_P(NcclOnGpu, BroadcastsAllDtypes) {
+TEST_P(NcclOnGpu, BroadcastsEveryDtype) {
     run_without_errors([](NcclRank& r) {
         for (int root = 0; root < r.size; ++root)
             for (const DType dtype : {f32, i64, boolean}) {
@@ -127,7 +127,7 @@ TEST_P(NcclOnGpu, DeliversMessagesWhenBothRanksSendFirst) {
     });
 }
 
-TEST_P(NcclOnGpu, IsOrderedWithWorkOnTheStream) {
+TEST_P(NcclOnGpu, RunsInOrderWithOtherWorkOnTheStream) {
     run_without_errors([](NcclRank& r) {
         Tensor x = r.room({5000});
         for (int round = 1; round <= 3; ++round) {
@@ -142,7 +142,7 @@ TEST_P(NcclOnGpu, IsOrderedWithWorkOnTheStream) {
     });
 }
 
-TEST_P(NcclOnGpu, KeepsMemoryUntilItIsDone) {
+TEST_P(NcclOnGpu, KeepsOperandsAliveUntilCollectivesEnd) {
     run_without_errors([](NcclRank& r) {
         std::vector<Tensor> results;
         for (int i = 0; i < 8; ++i) {
@@ -162,11 +162,11 @@ TEST_P(NcclOnGpu, KeepsMemoryUntilItIsDone) {
     });
 }
 
-TEST_P(NcclOnGpu, RefusesUnsupportedOperands) {
+TEST_P(NcclOnGpu, RejectsUnsupportedOperands) {
     run_without_errors([](NcclRank& r) {
         expect_error<DeviceError>({"all_reduce: the tensor is on cpu"},
                                   [&] { r.engine.all_reduce(ones({3}), ReduceOp::sum); });
-        expect_error<DTypeError>({"NCCL does not support"}, [&] {
+        expect_error<DTypeError>({"NCCL: the dtype is not supported"}, [&] {
             r.engine.all_reduce(r.room({3}, DType::i16), ReduceOp::sum);
         });
     });
@@ -182,7 +182,7 @@ TEST_P(NcclOnGpu, RefusesUnsupportedOperands) {
 }
 
 // Work that other ranks queued before they received the abort ends as well.
-TEST_P(NcclOnGpu, AbortEndsCallsOnAllRanks) {
+TEST_P(NcclOnGpu, EndsCallsOnAllRanksAfterAbort) {
     const int size = GetParam();
     run_and_ignore([&](NcclRank& r) {
         r.engine.all_reduce(r.own({16}), ReduceOp::sum)->wait();
@@ -202,8 +202,8 @@ TEST_P(NcclOnGpu, AbortEndsCallsOnAllRanks) {
     });
 }
 
-// The simulated NCCL reports such a failure. NCCL reports it with some connections of the GPUs
-// only.
+// The simulated NCCL reports a failure between two calls. The real NCCL does so only for some kinds
+// of connections between GPUs.
 TEST_P(NcclOnGpu, ReportsFailuresBetweenCalls) {
     const int size = GetParam();
     if (size == 1 || !kSimulated) return;
@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, NcclOnGpu, testing::Values(1, 2, 3),
 
 class NcclNegotiation : public GpuTest {};
 
-TEST_F(NcclNegotiation, RefusesRanksThatShareAGpu) {
+TEST_F(NcclNegotiation, RejectsRanksThatShareAGpu) {
     if (dist::nccl() == nullptr) GTEST_SKIP() << dist::nccl_error();
     FakeStore store;
     std::vector<std::string> reasons(2);

@@ -86,9 +86,9 @@ TEST_P(OpOnGpu, SupportsAnyLayout) {
     }
 }
 
-class CheckedOpOnGpu : public OpOnGpu {};
+class OpOutputsOnGpu : public OpOnGpu {};
 
-TEST_P(CheckedOpOnGpu, PassesItsCheck) {
+TEST_P(OpOutputsOnGpu, HaveDocumentedProperties) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, f16, bf16}) {
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, OpOnGpu, testing::ValuesIn(names_of([](const OpC
                              return (!c.torch.empty() || c.gradient) && !c.rows[0].empty();
                          })),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Cases, CheckedOpOnGpu, testing::ValuesIn(names_of([](const OpCase& c) {
+INSTANTIATE_TEST_SUITE_P(Cases, OpOutputsOnGpu, testing::ValuesIn(names_of([](const OpCase& c) {
                              return c.check != nullptr && !c.rows[0].empty();
                          })),
                          test_name);

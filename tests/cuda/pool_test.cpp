@@ -59,7 +59,7 @@ TEST_F(GpuPool, PoolsLargeImagesLikeTheCpu) {
         }
 }
 
-TEST_F(GpuPool, ComputesGradientsOfMeansLikeTheCpu) {
+TEST_F(GpuPool, ComputesGradientsOfAveragePoolingLikeTheCpu) {
     manual_seed(2);
     const Tensor x = randn({2, kChannels, 66, 66}), weights = randn({2, kChannels, 33, 33});
     for (const bool inside : {false, true})

@@ -111,7 +111,7 @@ TEST_F(GpuAllocator, KeepsBlocksAfterTheirStreamsAreDestroyed) {
     EXPECT_EQ(full({5000}, 2, {.device = kGpu}).sum().item(), 10000);
 }
 
-TEST_F(GpuAllocator, FreesTensorsOnAnotherThread) {
+TEST_F(GpuAllocator, AllowsFreeingTensorsOnAnotherThread) {
     Tensor x;
     std::thread([&] { x = full({5000}, 3, {.device = kGpu}); }).join();
     EXPECT_EQ(x.sum().item(), 15000);
@@ -154,7 +154,7 @@ Tensor replayed(Graph& graph, F&& f) {
     return y;
 }
 
-TEST_F(GpuCapture, AllowsMemoryThatWaitsForOtherStreams) {
+TEST_F(GpuCapture, AllowsFreeingMemoryThatOtherStreamsUse) {
     const cuda::Stream side;
     const Tensor x = ones({1000}, {.device = kGpu});
     static_cast<void>(x + 1);
@@ -178,7 +178,7 @@ TEST_F(GpuCapture, AllowsMemoryThatWaitsForOtherStreams) {
     EXPECT_EQ(y.sum().item(), 3000);
 }
 
-TEST_F(GpuCapture, AllocatesForJoinedStreamsFromTheGraph) {
+TEST_F(GpuCapture, AllocatesMemoryOfJoinedStreamsFromTheGraph) {
     const Tensor x = full({4096}, 2, {.device = kGpu});
     static_cast<void>((x * x).sum());
     const cuda::Stream side;
@@ -227,7 +227,7 @@ TEST_F(GpuCapture, AllowsOtherThreadsToUseTheGpu) {
     EXPECT_EQ(y.sum().item(), 200);
 }
 
-TEST_F(GpuCapture, RefusesOperationsThatCannotBeReplayed) {
+TEST_F(GpuCapture, RejectsOperationsThatCannotBeReplayed) {
     const Tensor host = ones({3}), pinned = ones({3}).pin_memory();
     Graph graph;
     const auto capture = [&](auto f) {
@@ -244,7 +244,7 @@ TEST_F(GpuCapture, RefusesOperationsThatCannotBeReplayed) {
     EXPECT_EQ(capture_id(), 0u);
 }
 
-TEST_F(GpuCapture, RecomputesDropoutInCheckpoints) {
+TEST_F(GpuCapture, RepeatsDropoutInCheckpointedBackward) {
     Tensor x = ones({50, 20}, {.device = kGpu});
     x.set_requires_grad();
     const auto square = [](const std::vector<Tensor>& in) {

@@ -15,7 +15,7 @@ namespace {
 using Indices = std::vector<std::int64_t>;
 using tests::Batches, tests::pass_of;
 
-TEST(Mt19937, RandpermMatchesPyTorch) {
+TEST(Mt19937, MatchesRandpermOfPyTorch) {
     EXPECT_EQ(randperm(0, 0), Indices{});
     EXPECT_EQ(randperm(1, 0), Indices{0});
     EXPECT_EQ(randperm(5, 0), (Indices{4, 0, 1, 3, 2}));
@@ -31,7 +31,7 @@ TEST(Mt19937, RandpermMatchesPyTorch) {
     EXPECT_THROW(randperm(-1, 0), ValueError);
 }
 
-TEST(Mt19937, RandintMatchesPyTorchInNarrowAndWideRanges) {
+TEST(Mt19937, MatchesRandintOfPyTorchInNarrowAndWideRanges) {
     const auto draw = [](std::int64_t high) {
         Mt19937 random(42);
         return randint(high, 4, random);
@@ -43,7 +43,7 @@ TEST(Mt19937, RandintMatchesPyTorchInNarrowAndWideRanges) {
               (Indices{441507790259, 395924837646, 458615280711, 810017303572}));
 }
 
-TEST(Mt19937, CopyContinuesLikeOriginal) {
+TEST(Mt19937, ContinuesSameSequenceInCopy) {
     Mt19937 random(7);
     random.next32();
     Mt19937 copy = random;
@@ -72,7 +72,7 @@ TEST(RandomSampler, DrawsNumSamplesWithAndWithoutReplacement) {
     EXPECT_THROW(RandomSampler(-1), ValueError);
 }
 
-TEST(Samplers, SequentialAndSubsetIgnoreEpoch) {
+TEST(SequentialAndSubsetSampler, IgnoreEpoch) {
     EXPECT_EQ(SequentialSampler(3).indices(9), (Indices{0, 1, 2}));
     EXPECT_EQ(SubsetSampler({7, 2, 7}).indices(9), (Indices{7, 2, 7}));
 }
@@ -89,7 +89,7 @@ TEST(BatchSampler, KeepsOrDropsIncompleteLastBatch) {
     EXPECT_THROW(FixedBatchSampler(samples, 0, false), ValueError);
 }
 
-TEST(Mt19937, RandpermMatchesVectors) {
+TEST(Mt19937, MatchesRecordedPermutationsOfPyTorch) {
     const auto file = tests::vectors("torch_randperm.json");
     for (const auto& c : file["cases"])
         EXPECT_EQ(randperm(c["n"].get<std::int64_t>(), c["seed"].get<std::uint64_t>()),
@@ -98,7 +98,7 @@ TEST(Mt19937, RandpermMatchesVectors) {
 }
 
 // Covers 4.SeedableRandomSampler.
-TEST(RandomSampler, MatchesVectorsOfSeedableSampler) {
+TEST(RandomSampler, MatchesRecordingsOfSeedableRandomSampler) {
     const auto file = tests::vectors("seedable_sampler.json");
     for (const auto& c : file["cases"]) {
         const auto n = c["n"].get<std::int64_t>();
@@ -120,7 +120,7 @@ TEST(RandomSampler, MatchesVectorsOfSeedableSampler) {
 }
 
 // Covers 4.DistributedSampler.
-TEST(DistributedSampler, MatchesVectors) {
+TEST(DistributedSampler, MatchesPyTorch) {
     const auto file = tests::vectors("distributed_sampler.json");
     for (const auto& c : file["cases"]) {
         DistributedSamplerOptions options{.num_replicas = c["num_replicas"].get<std::int64_t>(),
@@ -141,7 +141,7 @@ TEST(DistributedSampler, MatchesVectors) {
     }
 }
 
-TEST(DistributedSampler, RefusesInvalidRanks) {
+TEST(DistributedSampler, RejectsInvalidRanks) {
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = 2}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = -1}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 0}), ValueError);
@@ -149,7 +149,7 @@ TEST(DistributedSampler, RefusesInvalidRanks) {
 }
 
 // Covers 4.SkipBatchSampler.
-TEST(SkipBatchSampler, MatchesVectors) {
+TEST(SkipBatchSampler, MatchesAccelerate) {
     const auto file = tests::vectors("skip_batch_sampler.json");
     for (const auto& c : file["cases"]) {
         const auto whole = std::make_shared<FixedBatchSampler>(

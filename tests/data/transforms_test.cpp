@@ -32,7 +32,7 @@ Tensor apply(const Transform& transform, const Tensor& images, std::uint64_t see
     return transform(images, random);
 }
 
-// Returns n images of c x h x w, whose pixels all differ as far as u8 allows.
+// Returns n u8 images of shape [c, h, w], whose pixels have as many different values as possible.
 Tensor pixels(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
     return arange(n * c * h * w).reshape({n, c, h, w}).to(u8);
 }
@@ -122,7 +122,7 @@ TEST(Compose, AppliesTransformsAndLambdasInOrder) {
     EXPECT_TRUE(apply(Compose({}), images).is_same(images));
 }
 
-TEST(Compose, FusedTransformsAreBitIdenticalToSeparateOnes) {
+TEST(Compose, MatchesSeparateTransformsBitForBit) {
     const Transform crop = RandomCrop({22, 21}, {.padding = {2, 3}, .fill = 77}),
                     flip = RandomHorizontalFlip(), to_float = ToFloat(),
                     normalize = Normalize({0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}),
@@ -172,9 +172,10 @@ TEST(Compose, ReportsErrorsOfItsTransforms) {
     expect_error<ShapeError>({"Normalize: got 2 means for 3 channels"}, [] {
         apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
     });
-    expect_error<UsageError>({"RandomHorizontalFlip: got random numbers for 0 images"}, [] {
-        Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
-    });
+    expect_error<UsageError>(
+        {"RandomHorizontalFlip: the numbers of images and of their random numbers differ"}, [] {
+            Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
+        });
     expect_error<UsageError>({"ToFloat: the images are undefined"},
                              [] { Compose({ToFloat()})({}, {}); });
 }
@@ -191,7 +192,7 @@ TEST(Transforms, DoNotModifyInputs) {
     expect_same_bits(floats, before.to(f32));
 }
 
-TEST(Transforms, RefuseInvalidArguments) {
+TEST(Transforms, RejectInvalidArguments) {
     const Tensor images = pixels(2, 3, 4, 4);
     expect_error<DTypeError>({"Normalize: ", "uint8", "apply ToFloat first"},
                              [&] { Normalize({0.5}, {0.5})(images); });
@@ -213,7 +214,8 @@ TEST(Transforms, RefuseInvalidArguments) {
     expect_error<ValueError>({"RandomCrop: the padding"}, [] {
         RandomCrop(3, {.padding = {0, -1}});
     });
-    expect_error<UsageError>({"RandomHorizontalFlip: got random numbers for 0 images, not 2"},
+    expect_error<UsageError>({"RandomHorizontalFlip: the numbers of images and of their random "
+                              "numbers differ: 2 images, 0 random numbers"},
                              [&] { RandomHorizontalFlip()(images, {}); });
     EXPECT_THROW(RandomHorizontalFlip(1.5), ValueError);
     EXPECT_THROW(CenterCrop(-1), ValueError);
@@ -247,7 +249,7 @@ Images pass(DataLoader& loader) {
     return images;
 }
 
-TEST(TransformedDataset, SamplesDependOnlyOnSeedEpochAndIndex) {
+TEST(TransformedDataset, DependsOnlyOnSeedEpochAndIndex) {
     DataLoader in_order(augmented(20), {.batch_size = 20});
     const Images first = pass(in_order), second = pass(in_order);
     ASSERT_EQ(first.size(), 20u);
@@ -297,7 +299,7 @@ TEST(TransformedDataset, ResumesExactlyWithinEpoch) {
     }
 }
 
-TEST(TransformedDataset, IncompletePassHasNoEffectOnNextPass) {
+TEST(TransformedDataset, GivesSameSamplesAfterIncompletePass) {
     DataLoader loader(augmented(10), {.batch_size = 2, .num_workers = 2});
     DataLoader fresh(augmented(10), {.batch_size = 2});
     for ([[maybe_unused]] auto& batch : loader) break;
@@ -333,7 +335,7 @@ TEST(TransformedDataset, TransformsGivenKey) {
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
 }
 
-TEST(TransformedDataset, BatchesEqualCollatedSamples) {
+TEST(TransformedDataset, GivesBatchesEqualToCollatedSamples) {
     const Tree rows{{"label", arange(6).to(i64)}, {"image", pixels(6, 3, 5, 5)}};
     const TransformedDataset dataset(TensorDataset(rows),
                                      Compose({RandomCrop(4), RandomHorizontalFlip(), ToFloat()}));

@@ -8,7 +8,8 @@
 namespace axle::tests {
 namespace {
 
-// Encodes a batch as a file. The labels are given in the order of their bytes.
+// Returns the bytes of a CIFAR file with the samples of a batch. `labels` are the keys of its label
+// fields, in the order of the file.
 std::string encoded(const Tree& batch, const std::vector<const char*>& labels) {
     const Tensor& images = batch["image"];
     const std::int64_t count = images.shape()[0];

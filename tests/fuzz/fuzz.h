@@ -22,7 +22,7 @@ void fuzz(Bytes input);
 inline constexpr const char* kHostileName = "a\nfile";
 
 // Returns whether parse() succeeds. If it throws an axle::Error, checks that the message is short
-// and printable. Passes other exceptions on.
+// and printable. Other exceptions are rethrown.
 bool accepts(const std::function<void()>& parse);
 
 // Throws an exception with the property's text unless the condition is true. fuzz() does not catch

@@ -1,5 +1,5 @@
-// Fuzzes what the server of rank 0 reads from a connection: frames, messages, and the state that
-// they change. The first byte of the input selects the kind of sender.
+// Fuzzes the data that the server of rank 0 reads from a connection: frames, messages, and the
+// state that they change. The first byte of the input selects the kind of sender.
 #include "dist/rendezvous/agreements.h"
 #include "dist/rendezvous/key_store.h"
 #include "dist/rendezvous/wire.h"

@@ -26,7 +26,7 @@ TEST_P(ThreadPool, RunsEveryTaskOnce) {
     }
 }
 
-TEST_P(ThreadPool, SplitsRangesIndependentlyOfThreads) {
+TEST_P(ThreadPool, SplitsRangesIndependentlyOfTheNumberOfThreads) {
     std::vector<std::atomic<int>> seen(1003);
     parallel_ranges(1003, 64, [&](std::int64_t begin, std::int64_t end) {
         ASSERT_LE(end - begin, 64);
@@ -77,7 +77,7 @@ TEST_P(ThreadPool, BlocksSignalsInWorkersOnly) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPool, testing::Values(1, 2, 3, 5));
 
-TEST(SetNumThreads, RefusesInvalidNumbers) {
+TEST(SetNumThreads, RejectsInvalidNumbers) {
     EXPECT_THROW(set_num_threads(0), ValueError);
     EXPECT_THROW(set_num_threads(5000), ValueError);
 }

@@ -35,7 +35,7 @@ std::shared_ptr<nn::ForwardHooks> bf16_hooks() {
     return hooks;
 }
 
-TEST(ForwardHooks, AreOptional) {
+TEST(ForwardHooks, AreNotRequired) {
     Probe model;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_FALSE(model.between.has_value());
@@ -63,7 +63,7 @@ TEST(ForwardHooks, KeepHalfOutputsWhenOutputsToF32IsFalse) {
     EXPECT_EQ(model(ones({3, 4})).dtype(), bf16);
 }
 
-TEST(ForwardHooks, PreparedChildKeepsItsParentsAutocast) {
+TEST(ForwardHooks, KeepAutocastOfTheParentInAPreparedChild) {
     Probe model;
     model.set_hooks(bf16_hooks());
     model.inner.set_hooks(bf16_hooks());
@@ -147,6 +147,47 @@ TEST(ForwardHooks, ConvertEveryTensorOfPairsVectorsAndTuples) {
     const auto [y, number] = model.counted(ones({1, 2}));
     EXPECT_EQ(y.dtype(), f32);
     EXPECT_EQ(number, 7);
+}
+
+struct Outputs {
+    Tensor logits;
+    std::optional<Tensor> loss = {};
+    std::map<std::string, std::vector<Tensor>> hidden = {};
+    template <class F>
+    void visit(F&& f) {
+        f("logits", logits), f("loss", loss), f("hidden", hidden);
+    }
+};
+
+struct ReturnsAStruct : nn::Model<ReturnsAStruct> {
+    ReturnsAStruct() : layer(2, 2) {}
+    Outputs forward(const Tensor& x) {
+        const Tensor y = layer(x);
+        return {.logits = y, .loss = y.sum(), .hidden = {{"layer", {y, y}}}};
+    }
+    Tree tree(const Tensor& x) {
+        return enter([&] { return Tree{{"y", layer(x)}, {"n", 3}}; });
+    }
+    std::array<Tensor, 2> twice(const Tensor& x) {
+        return enter([&] { return std::array<Tensor, 2>{layer(x), layer(x)}; });
+    }
+    void visit(nn::Visitor& v) override { v("layer", layer); }
+    nn::Linear layer;
+};
+
+TEST(ForwardHooks, ConvertEveryTensorOfStructuredTypes) {
+    ReturnsAStruct model;
+    EXPECT_EQ(model(ones({1, 2})).hidden.at("layer").size(), 2u);
+    model.set_hooks(bf16_hooks());
+    const Outputs outputs = model(ones({1, 2}));
+    EXPECT_EQ(outputs.logits.dtype(), f32);
+    EXPECT_EQ(outputs.loss.value().dtype(), f32);
+    EXPECT_EQ(outputs.hidden.at("layer")[1].dtype(), f32);
+    EXPECT_TRUE(outputs.logits.requires_grad());
+    const Tree tree = model.tree(ones({1, 2}));
+    EXPECT_EQ(tree["y"].tensor().dtype(), f32);
+    EXPECT_EQ(tree["n"].integer(), 3);
+    EXPECT_EQ(model.twice(ones({1, 2}))[1].dtype(), f32);
 }
 
 TEST(ForwardHooks, ApplyToTheLossOfGpt) {

@@ -76,7 +76,7 @@ TEST(Module, HasDottedNamesAndCountsATiedParameterOnce) {
     EXPECT_TRUE(named(model.state_dict(), "head.weight").is_same(model.table.weight));
 }
 
-TEST(Module, NamedModulesListsParentsFirst) {
+TEST(Module, ListsParentsFirstInNamedModules) {
     Tied model;
     std::vector<std::string> found;
     for (const auto& [name, module] : model.named_modules()) found.push_back(name);
@@ -111,7 +111,7 @@ TEST(LoadStateDict, ConvertsToTheDtypeOfTheModel) {
     expect_close(to.head.bias, from.head.bias, 1e-7);
 }
 
-TEST(LoadStateDict, StrictReportsNameMismatchesAndChangesNothing) {
+TEST(LoadStateDict, ReportsNameMismatchesAndChangesNothingIfStrict) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("tail.bias", zeros({5}));
@@ -122,7 +122,7 @@ TEST(LoadStateDict, StrictReportsNameMismatchesAndChangesNothing) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, NonStrictLoadsMatchesAndReportsTheRest) {
+TEST(LoadStateDict, LoadsMatchingNamesAndReportsOthersIfNotStrict) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("tail.bias", zeros({5}));
@@ -134,7 +134,7 @@ TEST(LoadStateDict, NonStrictLoadsMatchesAndReportsTheRest) {
     expect_same_bits(to.head.bias.detach(), bias);
 }
 
-TEST(LoadStateDict, WrongShapeThrowsAndChangesNothing) {
+TEST(LoadStateDict, ThrowsAndChangesNothingForAWrongShape) {
     Tied from, to;
     nn::StateDict state = without(copy_of(from), "head.bias");
     state.emplace_back("head.bias", zeros({6}));
@@ -145,7 +145,7 @@ TEST(LoadStateDict, WrongShapeThrowsAndChangesNothing) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, StorageDtypeThrowsAndChangesNothing) {
+TEST(LoadStateDict, ThrowsAndChangesNothingForAStorageOnlyDtype) {
     for (const DType dtype : {DType::i8, DType::f8_e4m3}) {
         Tied from, to, on_meta;
         on_meta.to(Device::meta());
@@ -220,7 +220,7 @@ TEST(ModuleTo, MovesGradients) {
     expect_close(layer.bias.grad(), full({2}, 2));
 }
 
-TEST(ModuleTo, KeepsShapesAndTiesOnMeta) {
+TEST(ModuleTo, KeepsShapesAndTiesOnTheMetaDevice) {
     Tied model;
     const Tensor weight = model.table.weight;
     model.to(Device::meta());
@@ -229,12 +229,12 @@ TEST(ModuleTo, KeepsShapesAndTiesOnMeta) {
     EXPECT_EQ(model.num_parameters(), 32);
 }
 
-TEST(ModuleTo, RefusesIntegerDtypes) {
+TEST(ModuleTo, RejectsIntegerDtypes) {
     Tied model;
     expect_error<DTypeError>({"Module::to: ", "int64"}, [&] { model.to(i64); });
 }
 
-TEST(Module, TrainAndEvalApplyToAllChildren) {
+TEST(Module, SetsTrainingModeOfAllChildren) {
     Tied model;
     model.eval();
     for (const auto& [name, module] : model.named_modules()) EXPECT_FALSE(module->is_training());
@@ -242,7 +242,7 @@ TEST(Module, TrainAndEvalApplyToAllChildren) {
     for (const auto& [name, module] : model.named_modules()) EXPECT_TRUE(module->is_training());
 }
 
-TEST(Module, RequiresGradAndZeroGradApplyToAllParameters) {
+TEST(Module, AppliesRequiresGradAndZeroGradToAllParameters) {
     Tied model;
     sum(model(ids())).backward();
     for (const Tensor& parameter : model.parameters()) EXPECT_TRUE(parameter.grad().defined());
@@ -281,7 +281,7 @@ struct Thrice : nn::Model<Thrice> {
     Tensor a, b;
 };
 
-TEST(ModuleClone, KeepsTiesOfHandlesAndTensors) {
+TEST(ModuleClone, KeepsTiedParametersTied) {
     const Thrice model;
     const Thrice copy = model.clone();
     EXPECT_TRUE(copy.a.is_same(copy.b));
@@ -289,14 +289,14 @@ TEST(ModuleClone, KeepsTiesOfHandlesAndTensors) {
     EXPECT_EQ(copy.parameters().size(), 1U);
 }
 
-TEST(Module, CopyingThrowsAndSuggestsClone) {
+TEST(Module, ThrowsWhenCopiedAndSuggestsClone) {
     const Tied model;
     expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(model); });
     const Tied copy = model.clone();
     expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied other(copy); });
 }
 
-TEST(Module, MovingKeepsTheWeights) {
+TEST(Module, KeepsItsWeightsWhenMoved) {
     Tied model;
     const Tensor weight = model.table.weight;
     const Tied moved = std::move(model);

@@ -97,7 +97,7 @@ TEST(ClipGradNorm, ThrowsForNonFiniteNormOnRequest) {
                              [&] { clip_grad_norm_({param}, 1, 0); });
 }
 
-TEST(ClipGradNorm, EqualsItsTwoSteps) {
+TEST(ClipGradNorm, EqualsNormAndScalingInTwoSteps) {
     const Tensor a = with_grad({3, 4}), b = with_grad({3, 4});
     const Tensor norm = optim::get_total_norm({a});
     EXPECT_EQ(norm.dtype(), f64);

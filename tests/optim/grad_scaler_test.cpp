@@ -48,7 +48,7 @@ std::int64_t tracker_of(const GradScaler& scaler) {
 }
 
 // Covers 8.GradScaler, 8.GradScalerKwargs.
-TEST(GradScaler, MatchesUpstreamVectors) {
+TEST(GradScaler, MatchesAcceptanceVectorsOfPyTorch) {
     const auto file = tests::vectors("grad_scaler.json");
     for (const auto& c : file["cases"]) {
         GradScaler scaler(options_of(c));
@@ -74,7 +74,7 @@ TEST(GradScaler, MatchesUpstreamVectors) {
     }
 }
 
-// Replays a case of tests/golden/record_grad_scaler.py.
+// A replay of one case of tests/golden/record_grad_scaler.py.
 class Recorded {
   public:
     explicit Recorded(const nlohmann::json& c) : case_(c), scaler_(options_of(c["options"])) {
@@ -137,14 +137,14 @@ TEST(GradScaler, MatchesPyTorch) {
     }
 }
 
-TEST(GradScaler, RefusesCallsInWrongOrder) {
+TEST(GradScaler, RejectsCallsInWrongOrder) {
     GradScaler scaler;
     const Tensor p = parameter();
     SGD sgd({p});
-    expect_error<UsageError>({"GradScaler: update() without"}, [&] { scaler.update(); });
-    expect_error<UsageError>(
-        {"GradScaler: step() of an optimizer whose parameters have no gradients"},
-        [&] { scaler.step(sgd); });
+    expect_error<UsageError>({"GradScaler: update(): no gradients were checked"},
+                             [&] { scaler.update(); });
+    expect_error<UsageError>({"GradScaler: step(): no parameter of the optimizer has a gradient"},
+                             [&] { scaler.step(sgd); });
     set_gradient(p, 1);
     scaler.unscale_(sgd);
     expect_error<UsageError>({"GradScaler: unscale_() has already been called"},
@@ -160,7 +160,7 @@ TEST(GradScaler, RefusesCallsInWrongOrder) {
     EXPECT_EQ(tracker_of(scaler), 2);
 }
 
-TEST(GradScaler, RefusesInvalidOptionsAndStates) {
+TEST(GradScaler, RejectsInvalidOptionsAndStates) {
     for (const GradScalerOptions& options : std::vector<GradScalerOptions>{{.init_scale = 0},
                                                                            {.init_scale = 1e39},
                                                                            {.init_scale = NAN},
@@ -200,7 +200,7 @@ TEST(GradScaler, RestoresState) {
     }
 }
 
-TEST(GradScaler, StepUnscalesLikeUnscaleInPlace) {
+TEST(GradScaler, UnscalesInStepLikeUnscaleFunction) {
     for (const DType dtype : {f32, f64}) {
         const Tensor a = parameter({1, -2, 3}, dtype), b = parameter({1, -2, 3}, dtype);
         optim::AdamW of_a({a}), of_b({b});
@@ -227,7 +227,7 @@ TEST(GradScaler, RemovesScalarsFromOptimizerAfterStep) {
     EXPECT_EQ(p.item(), -4);
 }
 
-TEST(GradScaler, FoundInfHookCanForceSkip) {
+TEST(GradScaler, SkipsStepIfFoundInfHookRequestsIt) {
     GradScaler scaler;
     bool elsewhere = true;
     scaler.set_found_inf_hook([&](const Tensor& found_inf) {
@@ -246,7 +246,7 @@ TEST(GradScaler, FoundInfHookCanForceSkip) {
     }
 }
 
-TEST(GradScaler, UpdateSetsGivenScale) {
+TEST(GradScaler, SetsGivenScaleInUpdate) {
     GradScaler scaler;
     scaler.update(16);
     EXPECT_EQ(scaler.get_scale(), 16);
@@ -273,7 +273,7 @@ TEST(UpdateScaleKernel, DoesNotOverflowF32) {
     }
 }
 
-TEST(TakeRatesKernel, UsesRowOfStepCount) {
+TEST(TakeRatesKernel, ReadsTableRowOfStepCount) {
     kernels::Cpu on;
     std::int64_t count = 0;
     const double yes = 1, no = 0;

@@ -63,7 +63,7 @@ struct Model {
 
 const std::vector<std::int64_t> kSizes = {0, 5, 70000, 0, 1, 33, 4096, 0};
 
-TEST(OptimizerKernels, AdamInF32MatchesF64) {
+TEST(OptimizerKernels, MatchF64WithAdamInF32) {
     Model<float, float, float> single(kSizes);
     Model<double, double, double> exact(kSizes);
     kernels::Cpu on;
@@ -75,7 +75,7 @@ TEST(OptimizerKernels, AdamInF32MatchesF64) {
         ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, SgdInF32MatchesF64) {
+TEST(OptimizerKernels, MatchF64WithSgdInF32) {
     const SgdGroup group = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
     Model<float, float, float> single(kSizes);
     Model<double, double, double> exact(kSizes);
@@ -202,7 +202,7 @@ TEST(OptimizerKernels, ChangeNothingOnFoundInf) {
     EXPECT_EQ(model.steps, std::vector<float>(kSizes.size(), 0.0f));
 }
 
-TEST(OptimizerKernels, DoNotDependOnNumberOfThreads) {
+TEST(OptimizerKernels, GiveSameResultForAnyNumberOfThreads) {
     const int threads = kernels::num_threads();
     std::vector<float> params;
     std::vector<std::uint64_t> norms;

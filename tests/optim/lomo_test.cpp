@@ -118,7 +118,7 @@ TEST(Lomo, KeepsOneGradientAtATime) {
     for (const Tensor& param : chain) EXPECT_FALSE(param.grad().defined());
 }
 
-TEST(Lomo, EqualsSgd) {
+TEST(Lomo, GivesSameUpdatesAsSgd) {
     const Params ours = parameters(bf16), theirs = parameters(bf16);
     Lomo lomo(ours, {.weight_decay = 0.01});
     optim::SGD sgd(theirs, {.lr = 0.1, .weight_decay = 0.01});
@@ -131,8 +131,8 @@ TEST(Lomo, EqualsSgd) {
     EXPECT_EQ(values(ours), values(theirs));
 }
 
-// A weight used by two checkpointed parts takes part in two recomputations, but must be updated
-// once.
+// A weight that two checkpointed parts use gets a gradient from two recomputations, but must be
+// updated once.
 TEST(Lomo, UpdatesWeightSharedByCheckpointsOnce) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         manual_seed(6);
@@ -160,7 +160,7 @@ TEST(Lomo, UpdatesWeightSharedByCheckpointsOnce) {
 }
 
 // Covers 5.LOMO.
-TEST(Lomo, StepDoesNothing) {
+TEST(Lomo, DoesNothingInStep) {
     const Params params = parameters();
     Lomo lomo(params, {.lr = 0.1});
     const std::vector<double> before = values(params);
@@ -170,7 +170,7 @@ TEST(Lomo, StepDoesNothing) {
     EXPECT_TRUE(params[0].grad().defined());
 }
 
-TEST(Lomo, FusedBackwardSetsGroupLearningRate) {
+TEST(Lomo, SetsGroupLearningRateInFusedBackward) {
     const Params params = parameters();
     Lomo lomo(params, {.lr = 0.5});
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.5);
@@ -178,19 +178,19 @@ TEST(Lomo, FusedBackwardSetsGroupLearningRate) {
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.25);
 }
 
-TEST(Lomo, NormClippingKeepsForeignGradients) {
+TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClipping) {
     const Params params = parameters();
     const Tensor foreign = ones({9}, {.requires_grad = true});
     Lomo lomo(params, {.clip_grad_norm = 1.0});
     lomo.fused_backward(loss_of(params, 1) + sum(foreign * 2.0), 0.1);
     EXPECT_EQ(foreign.grad().to_vector(), std::vector<double>(9, 2.0));
-    expect_error<UsageError>(
-        {"fused_backward: clip_grad_norm needs two passes and no existing gradients: [9] has one; "
-         "call zero_grad() first"},
-        [&] { lomo.fused_backward(loss_of(params, 1) + sum(foreign), 0.1); });
+    expect_error<UsageError>({"fused_backward: with clip_grad_norm, no parameter may have a "
+                              "gradient yet: a parameter [9] has one; "
+                              "call zero_grad() first"},
+                             [&] { lomo.fused_backward(loss_of(params, 1) + sum(foreign), 0.1); });
 }
 
-TEST(Lomo, RefusesInvalidOptions) {
+TEST(Lomo, RejectsInvalidOptions) {
     const Params params = parameters();
     expect_error<ValueError>({"Lomo: clip_grad_norm must be above 0: 0"},
                              [&] { Lomo(params, {.clip_grad_norm = 0.0}); });

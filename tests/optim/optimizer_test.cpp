@@ -133,7 +133,7 @@ TEST(Optimizer, UsesChangedOptions) {
     EXPECT_DOUBLE_EQ(params[0].to_vector()[0], expected);
 }
 
-TEST(SGD, MomentumCanBeEnabledLater) {
+TEST(SGD, SupportsEnablingMomentumLater) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 0.1});
     set_gradients(params, 1);
@@ -145,7 +145,7 @@ TEST(SGD, MomentumCanBeEnabledLater) {
     tests::expect_close(optimizer.state(params[0])->buffers[0], params[0].grad(), 1e-15);
 }
 
-TEST(Optimizer, AcceptsGroupsLater) {
+TEST(Optimizer, AcceptsNewGroupsAfterSteps) {
     const Params params = parameters();
     SGD optimizer({params[0]}, {.lr = 1});
     optimizer.add_param_group({{params[1]}, {.lr = 0}});
@@ -155,7 +155,7 @@ TEST(Optimizer, AcceptsGroupsLater) {
     });
 }
 
-TEST(Optimizer, FollowsParameterToNewStorage) {
+TEST(Optimizer, UpdatesParameterAfterItGetsNewStorage) {
     const Params params = parameters(), same = parameters();
     AdamW optimizer(params, {.lr = 0.1}), reference(same, {.lr = 0.1});
     for (int t = 1; t <= 4; ++t) {
@@ -188,7 +188,7 @@ TEST(Optimizer, UpdatesStridedParametersInPlace) {
     EXPECT_EQ(base.to_vector(), (std::vector<double>{0.5, 1, 1.5, 2, 2.5, 3}));
 }
 
-TEST(Optimizer, ZeroGradDropsOrFillsGradients) {
+TEST(Optimizer, ClearsOrFillsGradientsInZeroGrad) {
     const Params params = parameters();
     SGD optimizer(params);
     params[0].set_grad(ones_like(params[0].detach()));
@@ -218,7 +218,7 @@ TEST(Optimizer, ResumesBitExactlyFromStateDict) {
     }
 }
 
-TEST(Optimizer, StateDictHasPyTorchLayout) {
+TEST(Optimizer, UsesStateDictLayoutOfPyTorch) {
     const Params params = parameters(f32);
     AdamW optimizer({{{params[0]}, {.lr = 0.1, .betas = {0.9, 0.95}}}, {{params[1]}, {}}});
     set_gradients(params, 1);
@@ -245,15 +245,16 @@ TEST(Optimizer, StateDictHasPyTorchLayout) {
     EXPECT_TRUE(sgd.state_dict()["state"]["1"].contains("momentum_buffer"));
 }
 
-TEST(Optimizer, RefusesMismatchedStateDictWithoutChanges) {
+TEST(Optimizer, RejectsMismatchedStateDictWithoutChanges) {
     const Params params = parameters();
     AdamW one(params), two({{{params[0]}, {}}, {{params[1]}, {}}});
-    expect_error<ValueError>(
-        {"AdamW: load_state_dict: the number of groups differs: 2 saved, 1 here"},
-        [&] { one.load_state_dict(two.state_dict()); });
+    expect_error<ValueError>({"AdamW: load_state_dict: the number of groups differs: 2 in the "
+                              "state, 1 in the optimizer"},
+                             [&] { one.load_state_dict(two.state_dict()); });
     AdamW half({params[0]}, {.lr = 7});
     expect_error<ValueError>(
-        {"AdamW: load_state_dict: the size of group 0 differs: 1 parameters saved, 2 here"},
+        {"AdamW: load_state_dict: the size of group 0 differs: 1 parameters in the state, 2 in the "
+         "optimizer"},
         [&] { one.load_state_dict(half.state_dict()); });
     AdamW swapped({params[1], params[0]}, {.lr = 7});
     set_gradients(params, 1);
@@ -265,7 +266,7 @@ TEST(Optimizer, RefusesMismatchedStateDictWithoutChanges) {
     EXPECT_EQ(one.state(params[0]), nullptr);
 }
 
-TEST(SGD, MomentumStartsWithFirstExecutedStep) {
+TEST(SGD, InitializesMomentumInFirstExecutedStep) {
     const Params params = parameters(), others = parameters();
     SGD optimizer(params, {.momentum = 0.9, .dampening = 0.5});
     SGD other(others, {.momentum = 0.9, .dampening = 0.5});
@@ -287,7 +288,7 @@ struct FixedPlan : optim::OptimizerHooks {
     optim::StepPlan plan;
 };
 
-TEST(Optimizer, HooksCanPreventStepAndZeroGrad) {
+TEST(Optimizer, SkipsStepAndZeroGradIfHooksRequestIt) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     optimizer.set_hooks(std::make_shared<FixedPlan>(optim::StepPlan{.allowed = false}));
@@ -320,7 +321,7 @@ TEST(Optimizer, AppliesScalarsOfHooks) {
     EXPECT_NE(values(params), values(parameters()));
 }
 
-TEST(Optimizer, FoundInfSkipsStepAndItsCount) {
+TEST(Optimizer, SkipsStepAndItsCountOnFoundInf) {
     const Params params = parameters();
     AdamW optimizer(params);
     Tensor scalars = tensor({1, 1, 1}, {3}, {.dtype = f64});
@@ -337,7 +338,7 @@ TEST(Optimizer, FoundInfSkipsStepAndItsCount) {
     EXPECT_EQ(optimizer.state(params[0])->step.item(), 1);
 }
 
-TEST(Optimizer, BumpsVersionOfUpdatedParameters) {
+TEST(Optimizer, IncrementsVersionOfUpdatedParameters) {
     const Params params = parameters();
     SGD optimizer(params);
     set_gradients(params, 1);
@@ -356,7 +357,7 @@ TEST(Optimizer, AllocatesNothingInSteadyState) {
     EXPECT_EQ(host_memory::stats().allocations, before);
 }
 
-TEST(Optimizer, RefusesInvalidParametersAndOptions) {
+TEST(Optimizer, RejectsInvalidParametersAndOptions) {
     const Params params = parameters();
     expect_error<ValueError>({"AdamW: the list of parameters is empty"}, [] { AdamW(Params{}); });
     expect_error<ValueError>({"SGD: the list of groups is empty"},

@@ -137,7 +137,8 @@ TEST(StateFile, ContainsOnlyGroupsBeforeFirstStep) {
 
 constexpr const char* kGroup = R"([{"lr": 0.5, "params": [0, 1]}])";
 
-// Expects load_state to refuse such a file for an AdamW with parameters [2] and [3].
+// Expects that load_state rejects such a file for an AdamW whose parameters have the shapes [2] and
+// [3].
 void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const char* reason,
                     std::source_location at = std::source_location::current()) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -152,7 +153,7 @@ void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const
     EXPECT_EQ(optimizer.state(params[0]), nullptr);
 }
 
-TEST(StateFile, RefusesInvalidFiles) {
+TEST(StateFile, RejectsInvalidFiles) {
     expect_refused({}, {}, "the metadata has no param_groups");
     expect_refused({}, {{"param_groups", "[{"}}, "from_json");
     expect_refused({}, {{"param_groups", "7"}}, "expected a list");
@@ -166,12 +167,12 @@ TEST(StateFile, RefusesInvalidFiles) {
          {"exp_avg", "state.", "state.0", "state.0.", "state..step", "state.x.step",
           "state.-1.step", "state.0x.step", "State.0.step", "state.99999999999999999999.step"})
         expect_refused({{name, ones({2})}}, {{"param_groups", kGroup}},
-                       "expected 'state.<parameter>.<name>'");
+                       "the tensor name must be 'state.<parameter>.<name>'");
     expect_refused({{"state.2.step", ones({})}}, {{"param_groups", kGroup}},
-                   "'state.2.step': the optimizer has 2 parameters");
+                   "'state.2.step': the parameter does not exist: the optimizer has 2");
 }
 
-TEST(StateFile, RefusesStateOfOtherParameters) {
+TEST(StateFile, RejectsStateOfOtherParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
                    {{"param_groups", kGroup}}, "exp_avg does not match its parameter: [5], [2]");
     expect_refused({{"state.0.exp_avg", ones({2})}}, {{"param_groups", kGroup}}, "no key 'step'");

@@ -28,7 +28,7 @@ double descend(DType dtype, Options options, bool stochastic) {
     return to(w.detach(), f64).mean().item();
 }
 
-TEST(StochasticRounding, ProgressesWhereNearestStalls) {
+TEST(StochasticRounding, AppliesUpdatesThatRoundingToNearestLoses) {
     const auto compare = []<class O, class Options>(Options options) {
         const double exact = descend<O>(f32, options, false);
         EXPECT_GT(exact, 2.2);

@@ -1,7 +1,7 @@
 // A replacement for cuBLASLt on the simulated GPU: a shared library of the same name in a folder
 // that AXLE_LIBRARY_PATH lists. It implements the documentation in cublasLt.h with plain loops on
-// the simulated stream, and refuses what NVIDIA's library refuses. The program that opens it must
-// export the simulator's functions (-rdynamic).
+// the simulated stream, and rejects the calls that NVIDIA's library rejects. The program that opens
+// this library must export the simulator's functions (-rdynamic).
 //
 // It has three "algorithms", which differ only in their workspace and their time. Their bits are
 // valid for one version of the library only. AXLE_CUBLASLT_REFUSE is a mask of epilogues for which
@@ -165,7 +165,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     }
 }
 
-// Stores the alignment that an algorithm requires in its bits.
+// Stores the required alignment in the bits of each algorithm.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

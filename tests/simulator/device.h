@@ -4,7 +4,7 @@
 // The threads of a block are fibers of one host thread. A fiber runs until it reaches a barrier or
 // a shuffle, and resumes when all threads that take part have arrived; blocks run one after
 // another. AXLE_SIMULATOR_ORDER (forward, backward, shuffled) sets the order in which threads run,
-// so that a missing barrier shows as different results. A barrier that some threads never reach is
+// so that a missing barrier causes different results. A barrier that some threads never reach is
 // an error, as is a 16-byte access (by load_pack) to a misaligned address. The simulator cannot
 // detect races within one memory access, or properties of a particular GPU's memory.
 #pragma once

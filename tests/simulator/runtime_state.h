@@ -78,7 +78,7 @@ struct Device {
 
 Device& device();
 
-// Makes device memory accessible while the object exists.
+// A scope in which device memory is accessible.
 class AccessScope {
   public:
     AccessScope();

@@ -1,4 +1,4 @@
-// Tests `axle test` as a whole, and its workers started by hand.
+// Tests the command `axle test`, and its worker processes when they are started manually.
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/free_port.h"
+#include "tests/job.h"
 #include "tests/tools/trainer_program.h"
 #include "tools/axle/self_test.h"
 
@@ -116,7 +117,8 @@ TEST_F(AxleSelfTest, ReportsAFailure) {
     EXPECT_THAT(output(ended), HasSubstr("rank 1"));
 }
 
-// The processes are started by `axle test`, and by `axle launch` as a program.
+// `axle test` starts the processes itself, or `axle launch` starts `axle test --worker` in each
+// process.
 // Covers 26.test, 29.test.
 TEST_F(AxleSelfTest, PassesOnOneTwoAndFourProcesses) {
     for (const char* processes : {"1", "2", "4"})

@@ -60,7 +60,7 @@ class LaunchedTrainer : public TrainerTest {
         return ended;
     }
 
-    // Expects that evaluation gives the same result, however the samples are divided.
+    // Expects that evaluation gives the same result on one process and on several processes.
     void expect_to_evaluate_as_one(Arguments options, const Arguments& keys) {
         const Ended trained = run(options);
         ASSERT_EQ(trained.code, 0) << trained.text();

@@ -46,7 +46,7 @@ struct GroupedDigits : std::numpunct<char> {
     std::string do_grouping() const override { return "\3"; }
 };
 
-TEST(Report, DoesNotDependOnTheGlobalLocale) {
+TEST(TrainingReport, DoesNotDependOnTheGlobalLocale) {
     Report report{.title = "run", .metrics = metrics(20)};
     report.results = {{"loss", 1234.5678}, {"peak_bytes", 123'456'789}, {"seconds", 3723.5}};
     report.configuration = {{"lr", 1.5e-4}, {"steps", 1234567}};
@@ -58,7 +58,7 @@ TEST(Report, DoesNotDependOnTheGlobalLocale) {
     EXPECT_EQ(html, expected);
 }
 
-TEST(Report, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
+TEST(TrainingReport, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
     const std::string html = to_html({.title = "run", .metrics = metrics(20)});
     EXPECT_EQ(count(html, "<figure"),
               2u);  // loss with val_loss, and lr; step and epoch have no chart
@@ -70,7 +70,7 @@ TEST(Report, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
     EXPECT_EQ(values[0]["curves"][1][2], nlohmann::json({0.5, 0.25}));
 }
 
-TEST(Report, ShowsResultsTablesSamplesAndOperations) {
+TEST(TrainingReport, ShowsResultsTablesSamplesAndOperations) {
     profiler::Row row{.name = "matmul", .calls = 3, .self = 2'000'000, .total = 2'500'000};
     row.share = 0.75;
     const std::string html = to_html({.title = "run",
@@ -89,13 +89,13 @@ TEST(Report, ShowsResultsTablesSamplesAndOperations) {
                                 "cG5nIGJ5dGVz\">a seven"));
 }
 
-TEST(Report, HasNoExternalResources) {
+TEST(TrainingReport, HasNoExternalResources) {
     const std::string html = to_html({.title = "run", .metrics = metrics(3), .text = "x"});
     const std::regex outside(R"((src|href)=\"(?!data:)|@import|url\(|<link|fetch\()");
     EXPECT_FALSE(std::regex_search(html, outside));
 }
 
-TEST(Report, EscapesText) {
+TEST(TrainingReport, EscapesText) {
     const std::string evil = "</script><script>alert(1)</script>&\"\x01\xff";
     const std::string html = to_html({.title = evil,
                                       .results = Tree{{evil, evil}},
@@ -108,7 +108,7 @@ TEST(Report, EscapesText) {
     EXPECT_EQ(values_in(html).size(), 1u);
 }
 
-TEST(Report, ShowsAGapForNonFiniteLosses) {
+TEST(TrainingReport, ShowsAGapForNonFiniteLosses) {
     std::vector<Tree> rows = metrics(4);
     rows[2].set("loss", "NaN");  // to_json() writes NaN as this text
     const std::string html = to_html({.title = "run", .metrics = rows});
@@ -124,13 +124,13 @@ TEST(Report, ShowsAGapForNonFiniteLosses) {
     EXPECT_EQ(count(path[1], "L"), 1u);  // one line from point 1 to point 2
 }
 
-TEST(Report, IsCompleteWithoutMetrics) {
+TEST(TrainingReport, IsCompleteWithoutMetrics) {
     const std::string html = to_html({.title = "run"});
     EXPECT_TRUE(values_in(html).empty());
     EXPECT_THAT(html, HasSubstr("</html>"));
 }
 
-TEST(Report, ReadsMetricsAndReportsDamagedLines) {
+TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     std::ofstream(path) << "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 1}\n{\"st";
@@ -209,7 +209,7 @@ TEST(Chart, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {{.name = "a", .x = {1}, .y = {nan}}}}), "");
 }
 
-TEST(Html, EncodesBase64) {  // uses the test vectors of RFC 4648, section 10
+TEST(DataUri, EncodesBytesInBase64) {  // uses the test vectors of RFC 4648, section 10
     EXPECT_EQ(data_uri("t", ""), "data:t;base64,");
     EXPECT_EQ(data_uri("t", "f"), "data:t;base64,Zg==");
     EXPECT_EQ(data_uri("t", "fo"), "data:t;base64,Zm8=");

@@ -285,7 +285,8 @@ TEST_F(TrainTemplate, ClipsByValueAndByNormInF16) {
                 "training.max_grad_norm=0.01"});
     const auto updates = rows("a");
     ASSERT_EQ(updates.size(), 15u);
-    // Clipping by value runs first, so the norm is of 61,706 gradients of at most 1e-4.
+    // Clipping by value runs first, so there are 61,706 gradients of at most 1e-4. Their norm is at
+    // most 0.0249.
     for (const json& row : updates) EXPECT_LT(row["grad_norm"].get<double>(), 0.025);
     EXPECT_LT(updates.back()["loss"], updates.front()["loss"]);
 }

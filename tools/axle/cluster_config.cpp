@@ -20,7 +20,7 @@
 namespace axle::launcher {
 namespace {
 
-// Visits every key in the order of files; Accelerate sorts them.
+// Calls f for each key of the file with its field, in the order in which Accelerate writes keys.
 template <class Config, class F>
 void for_each_field(Config& c, F&& f) {
     f("command_file", c.command_file);
@@ -73,7 +73,7 @@ const std::vector<std::string>& distributed_types() {
 
 bool is_section(const std::string& key) { return key.ends_with("_config"); }
 
-// Converts the keys of a file to a ClusterConfig.
+// A converter from the keys of a file to a ClusterConfig.
 class ConfigReader {
   public:
     ConfigReader(const Tree& tree, const std::string& name) : tree_(tree), name_(name) {
@@ -106,7 +106,8 @@ class ConfigReader {
         fail(str(key, " must be ", what, given == nullptr ? "" : str(": ", *given)));
     }
 
-    // Converts `no` in hand-written files, which YAML reads as false, and fields of old versions.
+    // Converts values that YAML parses as false because the file has an unquoted `no`, and fields
+    // of old versions of the file.
     void modernize() {
         if (!tree_.contains("distributed_type"))
             fail("distributed_type is missing; run `axle config` to create a new file");
@@ -176,7 +177,8 @@ class ConfigReader {
             must_be(key, "a map of its options");
         value = from;
     }
-    // `gpu_ids: 1` is a number and `gpu_ids: [0, 1]` is a list.
+    // Returns gpu_ids as text. In a file it can also be a number, as in `gpu_ids: 1`, or a list, as
+    // in `gpu_ids: [0, 1]`.
     std::string gpu_ids(const Tree& from) const {
         if (from.is_integer()) return str(from.integer());
         if (from.is_string()) return from.string();
@@ -214,10 +216,10 @@ class ConfigReader {
     std::string name_;
 };
 
-// Returns whether Accelerate omits the value when it writes.
+// Returns whether Accelerate does not write this value to files.
 bool is_left_out(const Tree& value) { return value.is_null() || (value.is_map() && value.empty()); }
 
-// Replaces nested empty maps by null.
+// Returns a section with null instead of each empty map.
 Tree without_empty_maps(const Tree& section) {
     Tree result = section;
     for (auto& [key, value] : result.entries()) {
@@ -227,7 +229,7 @@ Tree without_empty_maps(const Tree& section) {
     return result;
 }
 
-// Sorts the keys of all maps, as in Accelerate's files.
+// Returns a tree with the keys of all maps sorted, as in Accelerate's files.
 Tree sorted(const Tree& tree) {
     if (!tree.is_map()) return tree;
     Tree result = tree;

@@ -1,5 +1,6 @@
-// The subcommands of the program axle. Each takes the arguments after its name and returns the exit
-// code. main() prints exceptions to stderr and exits with 2 for a UsageError, else 1.
+// The subcommands of the program axle. The parameter of each is the list of arguments after its
+// name, and the result is the exit code. main() prints exceptions to stderr and exits with 2 for a
+// UsageError, else with 1.
 #pragma once
 
 #include <string>

@@ -63,7 +63,7 @@ int run_update(std::vector<std::string> arguments) {
     return 0;
 }
 
-// Flags that replace the questions, for scripts.
+// Answers to the questions that are given as flags, for scripts.
 class Answers {
   public:
     explicit Answers(tools::Options& options) {

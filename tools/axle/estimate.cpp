@@ -25,10 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxLayers = 4096;  // a larger number comes from an invalid file
+constexpr std::int64_t kMaxLayers = 4096;  // a file with a larger number is invalid
 constexpr std::size_t kMaxConfig = std::size_t{1} << 20;
 
-// Returns the size with 32-bit floating weights; integers keep their size.
+// Returns the size in bytes of a tensor that has 32-bit floats instead of other floats; the size of
+// integers does not change.
 std::int64_t float32_bytes(DType dtype, std::int64_t numel) {
     return is_floating(dtype) ? 4 * numel : static_cast<std::int64_t>(size_of(dtype)) * numel;
 }
@@ -80,7 +81,8 @@ const std::map<std::string, std::function<TensorBytes()>>& known_models() {
     return *models;
 }
 
-// Returns nullopt if Axle does not have the model type.
+// Returns the tensors of the model that a config.json describes, or nullopt if Axle does not have
+// this model type.
 std::optional<TensorBytes> from_config(const std::string& path) {
     const std::string text = read_file(path);
     if (text.size() > kMaxConfig)
@@ -130,7 +132,7 @@ TensorBytes from_folder(const std::string& path) {
     return tensors;
 }
 
-// Returns the layer to which a tensor belongs, derived from its name.
+// Returns the name of the layer that has a tensor, computed from the tensor's name.
 std::string layer_of(const std::string& name) {
     std::string before;  // the previous part of the name
     for (std::size_t begin = 0; begin < name.size();) {
@@ -148,7 +150,7 @@ std::string layer_of(const std::string& name) {
     return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// Centers the text; the width counts characters, not bytes.
+// Returns the text centered in `width` characters, where a UTF-8 character counts once.
 std::string padded(const std::string& text, std::size_t width) {
     const std::size_t letters = static_cast<std::size_t>(
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));

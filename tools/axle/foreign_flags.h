@@ -6,15 +6,15 @@
 namespace axle::launcher {
 
 struct ForeignFlag {
-    const char* name;  // without dashes
+    const char* name;  // the name without dashes
     bool takes_value;
 };
 
-// Flags that are accepted and ignored: in Accelerate, too, they have no effect without the flag
-// that selects their hardware or library.
+// Returns flags that are accepted and ignored. In Accelerate, too, they have no effect without the
+// flag that selects their hardware or library.
 const std::vector<ForeignFlag>& flags_without_effect();
 
-// Flags that select such hardware or libraries. They are refused.
+// A flag that selects hardware or a library that Axle does not use. Such flags throw UsageError.
 struct RefusedFlag {
     const char* name;
     bool takes_value;

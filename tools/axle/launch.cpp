@@ -41,7 +41,7 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// Reserves a port for each start of the job, while it runs.
+// The port of rank 0, which is reserved from a start of the job until the next start.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}
@@ -110,7 +110,7 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
         dist::Command command{.arguments = plan.command, .environment = plan.environment};
-        // Variables given with --env take precedence.
+        // merge() does not replace variables, so variables given with --env take precedence.
         command.environment.merge(dist::environment_of(node, i));
         if (plan.keep_to_cores) command.cpus = dist::cpus_of(node, i);
         commands.push_back(std::move(command));
@@ -118,7 +118,8 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
     return commands;
 }
 
-// Python finds programs in the current folder, but exec searches only PATH.
+// Prints a hint if the program is a file in the current folder. Python would find this file, but
+// exec searches only PATH.
 void check_program(const std::string& program) {
     if (program.find('/') != std::string::npos || !std::filesystem::is_regular_file(program))
         return;
@@ -134,7 +135,7 @@ int run_launch(std::vector<std::string> arguments) {
     const LaunchPlan plan = plan_launch(*flags, configuration(*flags));
     list_defaults(plan, *flags);
     check_program(plan.command[0]);
-    // If SIGCHLD were ignored (inherited from the parent), waiting for processes would not work.
+    // The parent process may have set SIGCHLD to be ignored, and then waiting for children fails.
     std::signal(SIGCHLD, SIG_DFL);
 
     Ports ports(plan);

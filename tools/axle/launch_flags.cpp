@@ -26,7 +26,7 @@ constexpr const char* kAbout =
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
-// Declares the flags and binds them to the fields of LaunchFlags.
+// The declaration of the flags, which binds them to the fields of LaunchFlags.
 class Declaration {
   public:
     explicit Declaration(tools::Options& options, LaunchFlags& flags)
@@ -42,7 +42,7 @@ class Declaration {
             "SageMaker are accepted without effect, or refused.");
     }
 
-    // Called after parsing.
+    // Throws for refused flags and records the flags without an effect. Called after parsing.
     void refuse_and_note() {
         for (const RefusedFlag& flag : refused_flags())
             if (options_.find(dashed(flag.name))->was_given())
@@ -132,7 +132,7 @@ class Declaration {
     }
 
     void declare_foreign() {
-        group_ = "";  // hidden in the help
+        group_ = "";  // the help does not show them
         for (const ForeignFlag& known : flags_without_effect()) declare_unused(known);
         for (const RefusedFlag& known : refused_flags())
             declare_unused({known.name, known.takes_value});
@@ -158,7 +158,7 @@ class Declaration {
     bool unused_ = false;
 };
 
-// Returns the flag's name as spelled in options.h.
+// Returns the name of the flag in an argument, in the spelling that tools::Options uses.
 std::string name_of(const std::string& argument) {
     std::string name = argument.substr(0, argument.find('='));
     if (!name.starts_with("--")) return name.substr(0, 2);
@@ -166,7 +166,7 @@ std::string name_of(const std::string& argument) {
     return name;
 }
 
-// Returns the index at which the program begins.
+// Returns the index of the argument that is the program.
 std::size_t end_of_flags(const tools::Options& options, const std::vector<std::string>& arguments) {
     std::size_t i = 0;
     while (i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--") {

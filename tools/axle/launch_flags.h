@@ -8,7 +8,7 @@
 
 namespace axle::launcher {
 
-// The given flags; an optional without a value was not given.
+// The values of the flags. An optional is empty if its flag is not given.
 struct LaunchFlags {
     std::optional<std::string> config_file;
     bool quiet = false;
@@ -30,15 +30,16 @@ struct LaunchFlags {
     int tee = 0, max_restarts = 0;
     double monitor_interval = 0.1, grace_period = 30;
     bool module = false, no_python = false, debug = false;
-    std::vector<std::string> env;  // NAME=VALUE
+    std::vector<std::string> env;  // variables, as NAME=VALUE
 
-    // Flags that were given but have no effect; see foreign_flags.h.
+    // The given flags that have no effect (see foreign_flags.h).
     std::vector<std::string> without_effect;
     std::vector<std::string> program;  // the program and its arguments
 };
 
-// Returns nullopt if it printed the help. Throws UsageError for invalid arguments (with the nearest
-// name for an unknown flag) and for refused flags.
+// Parses the arguments of `axle launch`. Returns nullopt after it has printed the help. Throws
+// UsageError for invalid arguments and unsupported flags; for an unknown flag, the message has the
+// most similar name.
 std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments);
 
 }  // namespace axle::launcher

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kUsualPort = 29500;
 
-// Checks the distributed type of a configuration.
+// Throws an error if `axle launch` does not support the distributed type of a configuration.
 void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU"})
         if (type == known) return;
@@ -29,7 +29,7 @@ void check_type(const std::string& type) {
         "run `axle config` to write another configuration"));
 }
 
-// Returns a value of a section; its key may lack the section's name as a prefix.
+// Returns a value of a section. The key in the file may have the section's name as a prefix or not.
 std::optional<std::string> text_in(const Tree& section, const std::string& key) {
     if (!section.is_map()) return {};
     for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
@@ -144,7 +144,7 @@ class Planner {
             (f_.enable_cpu_affinity || c_.enable_cpu_affinity) && (cpu_ || gpus() == 0);
     }
 
-    // Decides the address and port of rank 0 and the job token.
+    // Sets the address and the port of rank 0, and the token of the job.
     void plan_meeting() {
         const auto port = f_.main_process_port ? f_.main_process_port : c_.main_process_port;
         p_.main_process_port = port.value_or(p_.num_machines > 1 ? kUsualPort : 0);
@@ -206,7 +206,8 @@ class Planner {
         return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
     }
 
-    // Passes the configured fields of accel/config/fp8_recipes.h in the environment.
+    // Sets the environment variables for the fields of accel/config/fp8_recipes.h that the
+    // configuration has.
     void plan_fp8() {
         for (const char* field :
              {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",

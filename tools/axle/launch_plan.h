@@ -1,4 +1,4 @@
-// Private to tools: the decisions of `axle launch`, made from its flags and the configuration.
+// Private to tools: resolves the flags and the configuration of `axle launch`.
 #pragma once
 
 #include <map>
@@ -15,20 +15,21 @@ struct LaunchPlan {
     int num_machines = 1, machine_rank = 0;
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
-    int main_process_port = 0;  // 0 chooses a free one
+    int main_process_port = 0;  // 0: a free port
     std::string token;          // empty: a new one for each start of the job
-    int threads = 0;            // per process; 0: as in JobNode
+    int threads = 0;            // threads per process; 0: as in JobNode
     bool keep_to_cores = false;
 
-    std::string mpirun_hostfile;                     // empty: don't use mpirun
-    std::vector<std::string> command;                // the same for all processes
-    std::map<std::string, std::string> environment;  // the same for all processes
+    std::string mpirun_hostfile;                     // empty: mpirun is not used
+    std::vector<std::string> command;                // the program and its arguments
+    std::map<std::string, std::string> environment;  // variables of all processes
 
-    // Messages about values that were neither given nor configured.
+    // Messages about default values that are used because no flag or file sets them.
     std::vector<std::string> defaults;
 };
 
-// Throws UsageError or ValueError for unsupported, missing or conflicting settings.
+// Returns the plan of a launch. Throws UsageError or ValueError for unsupported, missing or
+// conflicting settings.
 LaunchPlan plan_launch(const LaunchFlags& flags, const std::optional<ClusterConfig>& config);
 
 }  // namespace axle::launcher

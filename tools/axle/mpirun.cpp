@@ -13,7 +13,7 @@
 namespace axle::launcher {
 namespace {
 
-// Returns the output of `program --version`, or "".
+// Returns the output of `program --version`, or "" if the program can't be run.
 std::string version_of(const std::string& program) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return "";
@@ -36,8 +36,9 @@ std::string version_of(const std::string& program) {
 
 }  // namespace
 
-// Processes get their ranks from MPI, and the address of rank 0 from these variables. They must not
-// inherit AXLE_LAUNCHER_FD, which is mpirun's own connection to the launcher.
+// Returns the command line of mpirun. Processes read their ranks from variables of MPI, and the
+// address of rank 0 from the variables that this function adds. They must not inherit
+// AXLE_LAUNCHER_FD, which connects mpirun with the launcher.
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi) {
     const std::string total = std::to_string(plan.processes_here * plan.num_machines);

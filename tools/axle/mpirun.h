@@ -14,7 +14,8 @@ enum class Mpi { open_mpi, other };  // other: MPICH, Intel MPI, MVAPICH
 std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::string& program,
                                           Mpi mpi);
 
-// Throws FileError if neither mpirun nor mpiexec is found.
+// Returns the command that starts a job with mpirun. Throws FileError if neither mpirun nor mpiexec
+// is found.
 dist::Command mpirun_command(const LaunchPlan& plan);
 
 }  // namespace axle::launcher

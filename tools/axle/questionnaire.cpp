@@ -15,7 +15,8 @@ class Asker {
   public:
     Asker(std::istream& in, std::ostream& out) : in_(in), out_(out) {}
 
-    // Repeats the question until accept(answer) returns no error text.
+    // Repeats the question until accept(answer) returns an empty error text. `standard` is the
+    // default.
     void ask(const std::string& question, const std::string& standard,
              const std::function<std::string(const std::string&)>& accept) {
         for (;;) {

@@ -8,17 +8,17 @@
 
 namespace axle::launcher {
 
-// Asks questions on `out` and reads one answer per line from `in`. An empty line chooses the
-// default, and an invalid answer is asked again. The defaults depend on `gpus`, the number of GPUs
-// of this machine. Throws UsageError if the input ends early.
+// Prints questions to `out` and reads one answer per line from `in`. An empty line selects the
+// default, and a question is repeated after an invalid answer. The defaults depend on `gpus`, the
+// number of GPUs of this machine. Throws UsageError if the input ends before the last answer.
 ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus);
 
-// Returns the configuration that `axle config default` writes: every GPU of this machine, or the
-// CPU.
+// Returns the configuration that `axle config default` writes, which uses all GPUs of this machine,
+// or the CPU if there is none.
 ClusterConfig default_config(int gpus);
 
-// Throws UsageError for a configuration that cannot be launched, such as two machines without an
-// address.
+// Throws UsageError for a configuration that can't be launched, such as two machines without the
+// address of rank 0.
 void check_answers(const ClusterConfig& config);
 
 }  // namespace axle::launcher

@@ -21,7 +21,8 @@ void check_is(const Tensor& x, const std::vector<double>& wanted, const std::str
     expect(numbers(x) == wanted, what + " returned wrong values");
 }
 
-// Rank r has r + 1 in each element, so sums are 1 + ... + P.
+// Checks collectives on tensors whose elements are rank + 1, so that sums over P ranks are P (P +
+// 1) / 2.
 void check_collectives(Accelerator& accelerator) {
     dist::ProcessGroup& group = *accelerator.state().process_group();
     const Device device = accelerator.device();
@@ -58,7 +59,8 @@ void check_collectives(Accelerator& accelerator) {
     group.barrier();
 }
 
-// Checks that f runs its argument on this process exactly if `wanted`.
+// Checks that f calls the function it gets on this process if `wanted`, and does not call it
+// otherwise.
 template <class F>
 void check_runs_on(Accelerator& accelerator, const char* what, bool wanted, F&& f) {
     int runs = 0;
@@ -84,7 +86,8 @@ void check_execution(Accelerator& accelerator) {
     }
 }
 
-// The check relies on the clock that the processes of a machine share.
+// Compares times at which the processes enter and leave a scope. All processes of a machine have
+// the same clock.
 void check_main_process_first(Accelerator& accelerator) {
     using Clock = std::chrono::steady_clock;
     const auto now = [] { return static_cast<double>(Clock::now().time_since_epoch().count()); };
@@ -98,7 +101,8 @@ void check_main_process_first(Accelerator& accelerator) {
     double main_left = 0;
     const std::vector<double> all = of_all(accelerator.state(), {static_cast<double>(local), left});
     const auto rank = static_cast<std::size_t>(accelerator.process_index());
-    for (std::size_t i = 0; i <= rank; ++i)  // the nearest main process below is this machine's
+    // The last local main process up to this rank is that of this machine.
+    for (std::size_t i = 0; i <= rank; ++i)
         if (all[2 * i] == 0) main_left = all[2 * i + 1];
     if (local != 0) expect(entered >= main_left, "it ran before the main process of its machine");
 }
@@ -109,7 +113,7 @@ Tree list_to(std::int64_t n) {
     return list;
 }
 
-// Returns the integers from begin to end - 1.
+// Returns the integers from `begin` to `end` - 1.
 std::vector<double> count(std::int64_t begin, std::int64_t end) {
     std::vector<double> values;
     for (std::int64_t i = begin; i < end; ++i) values.push_back(static_cast<double>(i));
@@ -138,7 +142,8 @@ void check_split(Accelerator& accelerator) {
            "a map was split wrongly");
 }
 
-// With 17 elements the first processes get one more; with padding all get the same number.
+// Checks that the first processes get the larger parts of 17 elements, and that all parts have the
+// same size with padding.
 void check_split_evenly(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes(), rank = accelerator.process_index();
     const std::int64_t each = 17 / processes, extra = 17 % processes;
@@ -159,7 +164,8 @@ void check_triggers(Accelerator& accelerator) {
     expect(!accelerator.check_trigger(), "a trigger was not reset");
 }
 
-// Each process starts with another seed; afterwards all must draw the main process's numbers.
+// Checks that processes with different seeds draw the random numbers of the main process after
+// synchronization.
 void check_rng_synchronization(Accelerator& accelerator) {
     auto& group = *accelerator.state().process_group();
     const auto rank = static_cast<std::uint64_t>(group.rank());
@@ -180,7 +186,7 @@ void check_rng_synchronization(Accelerator& accelerator) {
     expect(generator.initial_seed() == 40, "'generator' was not synchronized");
 }
 
-// Creates and destroys a second Accelerator.
+// Checks that a second Accelerator can be created and destroyed.
 void check_reinstantiation(Accelerator& accelerator) {
     const PartialState& state = accelerator.state();
     {

@@ -9,29 +9,29 @@
 
 namespace axle::launcher {
 
-// Runs on all processes; throws if the check fails. It may create Accelerators, but no other
-// Accelerator may exist meanwhile, because all Accelerators of a process share one precision.
+// A check that runs on all processes and throws if it fails. It may create Accelerators. No other
+// Accelerator may exist while it runs, because all Accelerators of a process share one precision.
 struct Check {
     std::string name;
     std::function<void(const PartialState&)> run;
 };
 
-std::vector<Check> process_checks();   // execution on selected processes, collectives
-std::vector<Check> data_checks();      // samples of each process and their order
-std::vector<Check> training_checks();  // training gives the same model as one process
+std::vector<Check> process_checks();   // checks of execution on some processes, and of collectives
+std::vector<Check> data_checks();      // checks of the samples of each process and their order
+std::vector<Check> training_checks();  // compare trained models with those of one process
 
 // --- helpers for checks
 
-// Throws Error with `wrong` unless `holds`.
+// Throws Error with the text `wrong` if `holds` is false.
 void expect(bool holds, const std::string& wrong);
 // Returns the elements of a tensor of any dtype and device.
 std::vector<double> numbers(const Tensor& x);
 // Concatenates the values of all processes in rank order.
 std::vector<double> of_all(const PartialState& state, const std::vector<double>& mine);
-// Returns options for an Accelerator with these processes and their device, independent of the
-// environment.
+// Returns options for an Accelerator with the processes and the device of `state`. They do not
+// depend on environment variables.
 accel::AcceleratorOptions options_for(const PartialState& state);
-// Returns a check that runs with such an Accelerator.
+// Returns a check that calls `run` with an Accelerator that has options_for().
 Check check_with(const char* name, void (*run)(Accelerator&));
 
 }  // namespace axle::launcher

@@ -1,4 +1,5 @@
-// Checks of data: which samples each process gets, in which order. A sample is its own index.
+// Checks of the samples that each process gets, and of their order. The value of a sample is its
+// index.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -92,7 +93,8 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
     }
 }
 
-// The data end in the middle of a step: batches are filled up, and metrics count each sample once.
+// Checks a dataset whose last step is not full: batches are filled with repeated samples, and
+// metrics count each sample once.
 void check_uneven_data(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes - kBatch - 1;
@@ -111,7 +113,7 @@ void check_uneven_data(Accelerator& accelerator) {
         expect(theirs == static_cast<double>(steps), "processes had different numbers of steps");
 }
 
-// With join_uneven_inputs, every sample is used once.
+// Checks that join_uneven_inputs() uses every sample once.
 void check_join(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     if (processes == 1) return;
@@ -148,7 +150,7 @@ void check_custom_sampler(Accelerator& accelerator) {
     expect(samples == first_numbers(n), "the order of the custom sampler was not used");
 }
 
-// The order must follow from the seed, for both values of split_batches, and differ between epochs.
+// Checks that the order depends only on the seed and the epoch, with and without split_batches.
 void check_seedable_sampler(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes();
     const std::int64_t n = kBatch * kBatches * processes;

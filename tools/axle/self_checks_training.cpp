@@ -1,4 +1,4 @@
-// Checks of training: compares several processes with one process that has all data.
+// Checks of training, which compare several processes with one process that reads all data.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -71,7 +71,8 @@ struct Setting {
     double tolerance = 1e-4;
 };
 
-// Ranks other than 0 start with different weights; prepare() broadcasts the weights of rank 0.
+// Trains on all processes and returns the weights. Ranks other than 0 start with different weights,
+// because prepare() must broadcast the weights of rank 0.
 std::vector<double> trained_together(const PartialState& state, const Setting& setting) {
     const std::int64_t processes = state.num_processes();
     accel::AcceleratorOptions options = options_for(state);
@@ -80,7 +81,8 @@ std::vector<double> trained_together(const PartialState& state, const Setting& s
         accel::DataLoaderConfiguration{.split_batches = setting.split_batches,
                                        .use_seedable_sampler = setting.seedable_sampler,
                                        .data_seed = kSeed};
-    options.grad_scaler_kwargs = accel::GradScalerKwargs{.init_scale = 128};  // no step is skipped
+    // So small that no step is skipped.
+    options.grad_scaler_kwargs = accel::GradScalerKwargs{.init_scale = 128};
     Accelerator trainer(std::move(options));
 
     manual_seed(3 + static_cast<std::uint64_t>(state.process_index()));

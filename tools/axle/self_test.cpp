@@ -23,7 +23,7 @@ int run_worker() {
     return 0;
 }
 
-// Returns the arguments of the default launch: every GPU, or two processes on the CPU.
+// Returns the arguments of the default launch, which uses all GPUs, or two processes on the CPU.
 std::vector<std::string> usual_launch() {
     const int gpus = cuda::device_count();
     if (gpus < 2) return {"--cpu", "--num_processes", "2"};
@@ -42,8 +42,8 @@ void run_checks(const PartialState& state, const std::vector<Check>& checks,
         } catch (const std::exception& error) {
             wrong = str("rank ", group->rank(), ": ", check.name, ": ", error.what());
         }
-        // A check that failed on one process may have left other processes in a collective; then
-        // the group can no longer be used.
+        // If a check fails on one process, other processes may still wait in a collective. Then the
+        // group can't be used any more.
         std::vector<Tree> said;
         try {
             said = group->all_gather_object(wrong);

@@ -1,4 +1,4 @@
-// Private to tools: the main function of each process of `axle test`.
+// Private to tools: runs the checks in each process of `axle test`.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace axle::launcher {
 
-// Runs the checks in order and calls `passed` for each in every process. At the first failed check,
-// throws Error in all processes, with the check and the rank.
+// Runs the checks in order, and calls `passed` on every process after each check. If a check fails,
+// throws Error on all processes, with the name of the check and the rank.
 void run_checks(const PartialState& state, const std::vector<Check>& checks,
                 const std::function<void(const std::string& name)>& passed);
-// Runs all checks.
+// Calls run_checks() with all checks.
 void run_self_test(const PartialState& state,
                    const std::function<void(const std::string& name)>& passed);
 

@@ -7,7 +7,7 @@ import subprocess
 
 
 class Skipped(Exception):
-    """Raised with the reason if this machine cannot run a part."""
+    """Raised with the reason if a part can't run on this machine."""
 
 
 class Broken(Exception):
@@ -34,7 +34,7 @@ def the_gpu():
 
 
 def chip_of(name):
-    """Returns h100 for NVIDIA H100 80GB HBM3, rtx-4090 for NVIDIA GeForce RTX 4090."""
+    """Returns a short name: h100 for NVIDIA H100 80GB HBM3, rtx-4090 for NVIDIA GeForce RTX 4090."""
     words = re.sub(r"NVIDIA|Tesla|GeForce|Quadro", " ", name).lower().split()
     return "-".join(words[:2] if words[0].isalpha() else words[:1])
 

@@ -10,7 +10,7 @@ from gpu.machine import Skipped
 
 
 class Memcheck:
-    """compute-sanitizer's memcheck on the cases of a test program. Raises Skipped without it."""
+    """Runs a test program under compute-sanitizer's memcheck. Raises Skipped if it is missing."""
 
     def __init__(self, program):
         places = [shutil.which("compute-sanitizer"),
@@ -24,7 +24,7 @@ class Memcheck:
         self.environment = {**os.environ, "AXLE_CUDA_CACHING": "0"}
 
     def run(self, tests, timeout):
-        """Returns the number of errors (None if there is no summary) and the whole output."""
+        """Returns the number of errors (None without a summary) and the output of a run."""
         done = subprocess.run([*self.command, "--gtest_filter=" + ":".join(tests)],
                               env=self.environment, capture_output=True, text=True,
                               timeout=timeout)

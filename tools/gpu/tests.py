@@ -1,8 +1,8 @@
-"""Runs cases of a GoogleTest program, and returns a verdict for each even if the process dies.
+"""Runs cases of a GoogleTest program, and returns a result for each case even if the process dies.
 
-An invalid memory access in a kernel makes the CUDA context of the process unusable: every later case
-would fail. So a run ends with the first case that dies, hangs or breaks the context, and the
-remaining cases run in a new process.
+After an invalid memory access in a kernel, the CUDA context of the process can't be used, and all
+later cases would fail. So a process ends after the first case that dies, hangs or breaks the
+context, and the remaining cases run in a new process.
 """
 
 import concurrent.futures
@@ -15,14 +15,14 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 150  # limit in seconds for a case
+PATIENCE = 150  # time limit of a case in seconds
 LATE = "not reached in the part's time"
 BROKEN_CONTEXT = re.compile(
     "cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|InvalidPc|"
     "InvalidAddressSpace|HardwareStackError|Assert|LaunchTimeout|EccUncorrectable|Unknown)")
 
 
-Silence = queue.Empty  # no line in time
+Silence = queue.Empty  # raised if no line is read within the timeout
 
 
 @dataclasses.dataclass
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def names_of(program):
-    """Returns the names of all cases, in the format of GoogleTest's filter."""
+    """Returns the names of all cases, in the format of --gtest_filter."""
     done = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True,
                           timeout=120, check=True)
     names, suite = [], ""
@@ -71,12 +71,12 @@ class Lines:
         self.lines.put(None)
 
     def next(self, seconds):
-        """Returns the next line, or None at the end. Raises Silence after the timeout."""
+        """Returns the next line, or None at the end of the output. Raises Silence on a timeout."""
         return self.lines.get(timeout=max(0.01, seconds))
 
 
 def one_process(command, tests, environment, deadline):
-    """Runs cases until the process ends or must be killed; the caller runs the remaining ones."""
+    """Runs cases in a process until it ends or is killed. The caller runs the remaining cases."""
     lines = Lines([*command, "--gtest_filter=" + ":".join(tests)], environment)
     verdicts, current, said = [], None, []
 
@@ -117,7 +117,7 @@ def one_process(command, tests, environment, deadline):
 
 
 def run(command, tests, extra_environment, deadline):
-    """Returns a verdict for each case, using as many processes as necessary."""
+    """Runs cases in as many processes as necessary, and returns a result for each case."""
     environment = {**os.environ, **extra_environment}
     verdicts, rest = [], list(tests)
     while rest:

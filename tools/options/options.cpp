@@ -140,7 +140,8 @@ bool Options::parse(std::vector<std::string> arguments) {
     std::vector<std::string> known;
     for (const CLI::Option* option : app_->get_options()) known.push_back(option->get_name());
     const std::string near = name.starts_with("-") ? nearest(name, known) : "";
-    throw UsageError((name.starts_with("-") ? "unknown option " : "unexpected ") + in_quotes(name) +
+    throw UsageError((name.starts_with("-") ? "unknown option " : "unexpected argument ") +
+                     in_quotes(name) +
                      (near.empty() ? "; see --help" : "; did you mean " + near + "?"));
 }
 

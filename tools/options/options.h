@@ -17,19 +17,19 @@ class Option;
 
 namespace axle::tools {
 
-// One declared option. A small handle to an object of Options.
+// A declared option: a handle to an object that Options owns.
 class Option {
   public:
     explicit Option(CLI::Option* option) : option_(option) {}
 
-    // Restricts the value. A value outside is a UsageError of Options::parse().
+    // Restricts the value to [low, high]. For other values Options::parse() throws UsageError.
     Option range(int low, int high);
     Option range(std::int64_t low, std::int64_t high);
     Option range(double low, double high);
     Option one_of(const std::vector<std::string>& values);
     Option at_least_zero();
     Option required();
-    // Lets the option be given several times, with one value each.
+    // Allows the option to be given several times, each time with one value.
     Option repeatable();
     // Sets the heading of --help that lists the option; "" hides it.
     Option group(const std::string& heading);
@@ -41,18 +41,19 @@ class Option {
     CLI::Option* option_;
 };
 
-// Declares options together with the variables that they fill, and parses arguments. `--a-b` and
+// The options of a program, with the variables to which parse() writes their values. `--a-b` and
 // `--a_b` are the same option.
 class Options {
   public:
-    // `usage` is the command as --help shows it, "" for the name of the program.
+    // `about` is the description in --help. `usage` is the command in --help, or "" for the name of
+    // the program.
     explicit Options(std::string about, std::string usage = "");
     ~Options();
     Options(const Options&) = delete;
     Options& operator=(const Options&) = delete;
 
-    // `names` is as in "-q,--quiet"; without a dash it is a positional argument. The variable must
-    // outlive parse().
+    // Declares an option. `names` are names such as "-q,--quiet"; a name without a dash declares a
+    // positional argument. The variable `value` must outlive parse().
     Option add(const std::string& names, std::string& value, const std::string& help);
     Option add(const std::string& names, int& value, const std::string& help);
     Option add(const std::string& names, std::int64_t& value, const std::string& help);
@@ -65,21 +66,22 @@ class Options {
     Option add(const std::string& names, std::vector<std::string>& values, const std::string& help);
     Option add_flag(const std::string& names, bool& value, const std::string& help);
 
-    // Lets the last value win if an option that is declared afterwards is given twice. By default
-    // that is an error.
+    // Allows options that are declared afterwards to be given several times; the last value is
+    // used. By default this is an error.
     void let_last_win();
     // Makes --help show the variables' values for options that are declared afterwards.
     void show_defaults();
     void add_version(const std::string& version);
     void set_footer(const std::string& text);
 
-    // Returns the option called `name` ("--cpu"), if it is declared.
+    // Returns the option with a name such as "--cpu", or nullopt if it is not declared.
     std::optional<Option> find(const std::string& name) const;
-    // Fills the variables. Returns false if --help or --version was given; their text is then
-    // printed. Throws UsageError for wrong arguments, with the nearest name for an unknown option.
+    // Parses the arguments and sets the variables. If --help or --version is given, prints its text
+    // and returns false. Throws UsageError for invalid arguments; for an unknown option, the
+    // message has the most similar name.
     bool parse(std::vector<std::string> arguments);
-    // Returns name (without dashes) and value of each option as text, after parse(). A flag is
-    // "true" or "false".
+    // Returns the name (without dashes) and the value of each option as text. The value of a flag
+    // is "true" or "false". Called after parse().
     std::vector<std::pair<std::string, std::string>> values() const;
 
   private:

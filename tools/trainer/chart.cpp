@@ -14,14 +14,15 @@
 namespace axle::trainer {
 namespace {
 
-// Sizes in SVG units, about one pixel on a phone.
+// The width and height of a chart in SVG units; a unit is about one pixel on a phone.
 constexpr double kWidth = 420, kHeight = 230;
-constexpr std::size_t kMany = 120;  // curves with more points are smoothed
+constexpr std::size_t kMany = 120;  // curves with more points than this are smoothed
 constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 26;
 
 std::string coordinate(double value) { return format_number(value, std::chars_format::fixed, 1); }
 
-// Returns the smallest 1, 2 or 5 times a power of ten that divides a range into at most `parts`.
+// Returns the distance of ticks: the smallest of 1, 2 or 5 times a power of ten that divides a
+// range into at most `parts` parts.
 double tick_of(double range, int parts) {
     const double rough = range / parts;
     const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -30,11 +31,12 @@ double tick_of(double range, int parts) {
     return 10 * power;
 }
 
-// Maps values to coordinates on an axis, and chooses ticks.
+// An axis, which maps values to coordinates and has ticks.
 class Axis {
   public:
     Axis(double low, double high, double from, double to) : from_(from), to_(to) {
-        // Values that differ only in their last bits count as equal: ticks would have equal labels.
+        // Values that differ only in their last bits are treated as equal, because the labels of
+        // their ticks would be equal.
         const double size = std::max(std::abs(low), std::abs(high));
         if (!(high - low > 1e-9 * size)) {
             const double margin = size == 0 ? 1 : size * 0.1;
@@ -52,10 +54,10 @@ class Axis {
         }
         const double first = std::ceil(axis.low_ / tick - 1e-9);
         for (double i = first; i * tick <= axis.high_ + tick * 1e-9; ++i)
-            axis.ticks_.push_back(i * tick + 0.0);  // no -0
+            axis.ticks_.push_back(i * tick + 0.0);  // 0.0 turns -0 into 0
         return axis;
     }
-    // Ticks are powers of ten, at most a few.
+    // Returns an axis with a logarithmic scale, whose ticks are powers of ten.
     static Axis logarithmic(double low, double high, double from, double to) {
         Axis axis(std::log10(low), std::log10(high), from, to);
         axis.logarithmic_ = true;
@@ -119,7 +121,7 @@ std::string line(const Curve& curve, const std::string& classes, const Axis& x, 
         if (drawn) {
             path += pen_down ? 'L' : 'M';
             path += coordinate(x(curve.x[i])) + ',' + coordinate(y(curve.y[i]));
-            if (!pen_down) path += "h0";  // shows a single point as a dot
+            if (!pen_down) path += "h0";  // draws a single point as a dot
         }
         pen_down = drawn;
     }
@@ -170,13 +172,13 @@ Curve smoothed(const Curve& curve, std::size_t window) {
             sum += curve.y[k];
             ++count;
         }
-        result.y[i] = sum / count;  // NaN without values: a gap
+        result.y[i] = sum / count;  // NaN, a gap in the curve, without values
     }
     return result;
 }
 
 std::string format_value(double value, char format) {
-    constexpr double kMostBytes = 9e18;  // limit of int64
+    constexpr double kMostBytes = 9e18;  // below the maximum of int64
     if (format == 'b')
         return accel::human_bytes(
             static_cast<std::int64_t>(std::clamp(value, -kMostBytes, kMostBytes)));

@@ -1,4 +1,4 @@
-// The command line of a trainer: options with defaults, a YAML file, and help.
+// CommandLine: the options of a trainer, read from the command line and a YAML file.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace axle::trainer {
 
-// Options are bound to variables, whose values are the defaults shown by --help. Throws UsageError
-// for invalid arguments, with the nearest name for an unknown option. --help, --version and
-// --config FILE are built in; the keys of the file are option names without dashes, and the command
-// line takes precedence.
+// The options of a trainer, each with a variable, whose value is the default that --help prints.
+// --help, --version and --config FILE are always options. The keys of the file are the names of
+// options without dashes, and the command line takes precedence. Invalid arguments throw
+// UsageError; for an unknown option, the message has the most similar name.
 class CommandLine {
   public:
-    // Reads the --config file if one is given (FileError).
+    // Reads the file of --config, if it is given. Throws FileError if the file can't be read.
     CommandLine(std::string about, std::vector<std::string> arguments);
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;
 
-    // Returns the last value of --name before parsing, for defaults that depend on it.
+    // Returns the last value of an option before parse(), for defaults that depend on this value.
     std::optional<std::string> peek(const std::string& name) const;
 
     void add(const std::string& name, std::string& value, const std::string& help,
@@ -36,9 +36,10 @@ class CommandLine {
              std::int64_t low = 0, std::int64_t high = std::int64_t{1} << 40);
     void add(const std::string& name, std::uint64_t& value, const std::string& help);
 
-    // Fills the variables. Returns false if it printed --help or --version instead.
+    // Parses the arguments and sets the variables. If --help or --version is given, prints its text
+    // and returns false.
     bool parse();
-    // Returns the values of all options after parse(), by name, as text.
+    // Returns a map from names of options to their values as text. Called after parse().
     Tree values() const;
 
   private:
@@ -47,7 +48,8 @@ class CommandLine {
     std::vector<std::string> arguments_;
 };
 
-// Throws UsageError "unknown model 'lenett'; did you mean lenet?", with the nearest known name.
+// Throws UsageError with text such as "unknown model 'lenett'; did you mean lenet?", which has the
+// most similar name in `known`.
 [[noreturn]] void throw_unknown(const std::string& what, const std::string& name,
                                 const std::vector<std::string>& known);
 

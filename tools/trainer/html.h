@@ -1,4 +1,4 @@
-// Escapes text for HTML.
+// Converts text and files for HTML pages.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace axle::trainer {
 
-// Escapes text for element contents and for attributes in double quotes. Control characters except
-// line breaks and tabs, and invalid UTF-8, become U+FFFD.
+// Escapes text for the contents of elements and for attributes in double quotes. Invalid UTF-8, and
+// control characters other than line breaks and tabs, are replaced by U+FFFD.
 std::string escape_html(std::string_view text);
 
-// Returns "data:TYPE;base64,...".
+// Returns bytes as a URI, "data:TYPE;base64," followed by the encoded bytes.
 std::string data_uri(std::string_view type, std::string_view bytes);
 
 }  // namespace axle::trainer

@@ -20,11 +20,11 @@
 namespace axle::trainer {
 namespace {
 
-constexpr std::size_t kPoints = 600;     // maximum per curve
-constexpr std::size_t kOperations = 15;  // rows in the table of operations
+constexpr std::size_t kPoints = 600;     // maximum number of points per curve
+constexpr std::size_t kOperations = 15;  // maximum number of rows in the table of operations
 
 #ifdef __clang__
-constexpr char kCompiler[] = __VERSION__;  // begins with "Clang"
+constexpr char kCompiler[] = __VERSION__;  // Clang's text begins with "Clang"
 #else
 constexpr char kCompiler[] = "g++ " __VERSION__;
 #endif
@@ -49,8 +49,8 @@ std::string title_of(const std::string& name) {
     return name;
 }
 
-// Returns the names of all curves: first those in kTitles, then all other names in order of
-// appearance.
+// Returns the names of all curves: the names in kTitles, and then other names in the order of the
+// metrics.
 std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     std::vector<std::string> found;
     for (const Tree& row : metrics)
@@ -69,8 +69,8 @@ std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
     return ordered;
 }
 
-// Returns whether a value is a number that is not finite. JSON has no such numbers, so they are
-// strings (core/tree/tree.h).
+// Returns whether a value is a number that is not finite. Such numbers are strings in JSON
+// (core/tree/tree.h).
 bool is_not_finite(const Tree& value) {
     return value.is_string() && (value.string() == "NaN" || value.string() == "Infinity" ||
                                  value.string() == "-Infinity");
@@ -119,8 +119,8 @@ std::string figure(const Chart& chart, const std::string& svg, std::size_t numbe
     return html + "</figcaption>" + svg + "</figure>\n";
 }
 
-// Returns values for the script: [{"curves": [[name, xs, ys]], "format": "g"}]. Values that are not
-// finite become null.
+// Returns a chart's values for the script: {"curves": [[name, xs, ys]], "format": "g"}. Values that
+// are not finite are null.
 Tree values_of(const Chart& chart) {
     const auto list = [](const std::vector<double>& values) {
         Tree numbers = Tree::list();
@@ -142,7 +142,7 @@ std::string charts_section(const std::vector<Tree>& metrics) {
         figures += figure(chart, svg, values.size());
         values.push_back(values_of(chart));
     }
-    // Escapes "<", so that "</script>" and "<!--" can't occur.
+    // "<" is escaped, so that the text can't contain "</script>" or "<!--".
     std::string json = to_json(values, -1);
     for (std::size_t at = 0; (at = json.find('<', at)) != std::string::npos;)
         json.replace(at, 1, "\\u003c");

@@ -80,8 +80,8 @@ pre {
 .pictures .wrong { border-color: var(--bad); color: var(--bad); }
 )css";
 
-// Shows the values of a chart at the pointer. The page has the numbers as JSON: for each chart its
-// format and its curves, as [name, xs, ys].
+// The script, which shows the values of a chart at the pointer. The page contains the values as
+// JSON: each chart has a format and a list of curves [name, xs, ys].
 inline constexpr char kReportScript[] = R"js(
 "use strict";
 (() => {

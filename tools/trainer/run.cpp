@@ -114,7 +114,8 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
     accelerator_.register_for_checkpointing(progress_);
     checkpoint_ = resume(options_, accelerator_);
-    // If the folder has checkpoints of an earlier run, continues their numbering.
+    // If the folder has checkpoints of an earlier run, the numbers of new checkpoints continue
+    // after them.
     if (const auto old = accel::latest_checkpoint(file_in(options_, "checkpoints")))
         accelerator_.set_save_iteration(accel::checkpoint_number(*old).value_or(-1) + 1);
     start_ = update_start_ = Clock::now();
@@ -127,7 +128,7 @@ Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     bar_.emplace(plan_.steps, accel::ProgressOptions{.title = "train", .start = progress_.step});
 }
 
-// Entries that a resumed run will log again are dropped.
+// Starts the trackers, which remove entries that a resumed run will log again.
 void Run::start_trackers() {
     Tree kwargs = Tree::map();
     for (const char* name : {"tensorboard", "csv", "jsonl"})
@@ -135,7 +136,7 @@ void Run::start_trackers() {
     accelerator_.init_trackers("logs", options_.values, kwargs);
 }
 
-// Skips the first updates, whose caches are cold.
+// Starts a profile of a few updates, but not of the first ones, which are slower.
 void Run::start_profile() {
     profile_.emplace(accel::ProfileKwargs{
         .schedule_option =
@@ -150,7 +151,8 @@ void Run::start_profile() {
         .profile_memory = true});
 }
 
-// The sum stays on the device until the update ends, so that a GPU need not be synchronized.
+// The sum stays on the device until the end of the update, so that micro-batches do not wait for a
+// GPU.
 void Run::add_loss(const Tensor& loss) {
     const NoGrad no_grad;
     const Tensor value = loss.detach().to(f64);
@@ -165,7 +167,7 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-// Returns the mean over all micro-batches of the update on all processes.
+// Returns the mean loss over all micro-batches of the update on all processes.
 double Run::mean_loss() {
     if (!loss_sum_.defined()) return 0;
     const Tensor mean = loss_sum_ / static_cast<double>(options_.accumulation);
@@ -237,7 +239,7 @@ std::string write_report(const Options& options, const Outcome& outcome, Report 
         if (value.is_number() && key != "threads" && key != "processes")
             report.results.set(key, value);
     report.results.set("peak_bytes", memory_of(Device::parse(options.device)).peak);
-    // A resumed run without remaining updates has not written any metrics.
+    // The file may not exist, because a resumed run without remaining updates writes no metrics.
     const std::string metrics = file_in(options, "metrics.jsonl");
     if (fs::exists(metrics)) report.metrics = read_metrics(metrics);
     report.configuration = options.values;

@@ -1,5 +1,5 @@
-// The common parts of the training programs in this folder: shared options, and a run's folder with
-// metrics, checkpoints and progress.
+// The common parts of the training programs: options, and Run, which writes metrics and checkpoints
+// and shows progress.
 #pragma once
 
 #include <chrono>
@@ -25,87 +25,93 @@ namespace axle::trainer {
 // The options of every trainer.
 struct Options {
     std::string data, out, preset, resume;
-    std::int64_t steps = 0;  // optimizer updates
-    double epochs = 0;       // passes over the training data; if not 0, determines `steps`
+    std::int64_t steps = 0;  // number of updates
+    double epochs = 0;       // number of passes over the training data; if not 0, sets `steps`
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
-    // Intervals in updates. 0: only at the end; -1 (eval_every): after every epoch.
+    // The numbers of updates between two evaluations, and between two checkpoints. 0 means only at
+    // the end; eval_every = -1 means after every epoch.
     std::int64_t eval_every = 0, save_every = 0;
     std::uint64_t seed = 1;
-    std::int64_t threads = 0;  // 0: the library's default
+    std::int64_t threads = 0;  // number of threads; 0: the default of Axle
     bool eval_only = false;
-    std::string init_from;  // the weights to start from; declared by programs that can read them
+    std::string init_from;  // initial weights; only an option of programs that can load them
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // all options of the command line, for the report
-    // Set by apply().
+    // The processes of the job, set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
 
     // Declares the options with their current values as defaults.
     void add_to(CommandLine& line);
-    // Sets up processes, threads, seed, device and the folder `out`. Throws DeviceError, FileError
-    // or CommError. From then on only one process of each machine writes to std::cout. eval_only
-    // without weights resumes the latest checkpoint.
+    // Sets up processes, threads, seed, device and the folder `out`. After this, only one process
+    // of each machine writes to std::cout. With eval_only and without weights, the latest
+    // checkpoint is resumed. Throws DeviceError, FileError or CommError if a step fails.
     void apply();
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;
-    // Returns the number of updates of a run.
+    // Returns the number of updates of a run, for passes with this number of samples.
     std::int64_t updates(double samples_per_pass) const;
     accel::AcceleratorOptions accelerator() const;
 };
 
-// Returns an AdamW that applies weight decay to matrices and kernels, but not to biases and norms.
+// Returns an AdamW optimizer that applies weight decay to matrices and convolution kernels, but not
+// to biases and norms.
 optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options);
 
-// The number of completed updates, saved in checkpoints.
+// The number of completed updates, which checkpoints save.
 struct Progress : accel::Checkpointable {
     std::int64_t step = 0;
     Tree state_dict() const override { return Tree{{"step", step}}; }
     void load_state_dict(const Tree& state) override { step = state["step"].integer(); }
 };
 
-// Loads the checkpoint named by --resume into the prepared objects. Returns its path, or "" without
-// --resume.
+// Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
+// without this option.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The result of a run.
 struct Outcome {
-    // Contents of the program's last output line: the latest evaluation, steps, seconds,
+    // The map that the program prints at its end: the latest evaluation, steps, seconds,
     // UNIT_per_s, threads, device and checkpoint.
     Tree summary = Tree::map();
-    std::vector<profiler::Row> operations;  // recorded in the profiled updates
+    std::vector<profiler::Row> operations;  // time of each operation in the profiled updates
 };
 
-// One run, from its first update (or the resumed checkpoint) to the last. Writes a line to
-// metrics.jsonl and the trackers after each update, runs evaluations and checkpoints when they are
-// due, shows a progress bar, and writes a profile of a few updates to trace.json.
+// A run of a trainer, from its first update (or the resumed checkpoint) to its last update. After
+// each update, writes a line to metrics.jsonl and the trackers, and evaluates and saves a
+// checkpoint if this is due. Shows a progress bar, and writes a profile of a few updates to
+// trace.json.
 //
-// All processes call its methods; the main process writes the files.
+// All processes must call the methods; the main process writes the files.
 class Run {
   public:
     struct Plan {
         std::int64_t steps = 0;
-        // Units per update of all processes and per epoch, such as 768 tokens of 1000000.
+        // The number of units per update of all processes, such as 768 tokens, and per epoch, such
+        // as 1000000 tokens.
         std::string unit = "samples";
         double per_update = 1, per_epoch = 1;
-        // Returns the results of an evaluation by name, such as {"val_loss": 1.9}.
+        // A function that evaluates and returns a map of results such as {"val_loss": 1.9}.
         std::function<Tree()> evaluate = {};
     };
 
-    // Must be called after prepare(). Loads the checkpoint named by --resume.
+    // Starts a run and loads the checkpoint of the option --resume. Must be called after prepare().
     Run(const Options& options, Accelerator& accelerator, Plan plan);
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
 
     bool done() const { return progress_.step >= plan_.steps; }
-    // Must be called with the loss of every micro-batch.
+    // Adds the loss of a micro-batch. Must be called for every micro-batch.
     void add_loss(const Tensor& loss);
-    // Adds a value to the current update's line, such as note("lr", 1e-3).
+    // Adds a value to the metrics of the current update, as in note("lr", 1e-3).
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
-    // Must be called after every update. Writes the line, evaluates and saves if due.
+    // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
+    // called after every update.
     void end_update();
-    // Closes the progress bar and the trackers. If there were no updates to do, evaluates now.
+    // Closes the progress bar and the trackers and returns the results. If the run had no updates,
+    // evaluates first.
     Outcome finish();
 
   private:
@@ -115,7 +121,7 @@ class Run {
     void start_trackers();
     double mean_loss();
     bool due(std::int64_t every) const;
-    MemoryStats memory() const;  // on the training device
+    MemoryStats memory() const;  // memory of the training device
 
     const Options& options_;
     Accelerator& accelerator_;
@@ -130,11 +136,11 @@ class Run {
     Clock::time_point start_, update_start_;
     Tensor loss_sum_;
     double training_seconds_ = 0;
-    std::int64_t updates_ = 0;  // done by this process
+    std::int64_t updates_ = 0;  // number of updates since the program started
 };
 
-// Writes report.html to the run's folder, in the main process. Fills in metrics, configuration,
-// environment, results and operations from the run. Returns the path.
+// Writes report.html to the run's folder on the main process and returns its path. Sets the
+// metrics, configuration, environment, results and operations of `report` from the run.
 std::string write_report(const Options& options, const Outcome& outcome, Report report);
 
 }  // namespace axle::trainer

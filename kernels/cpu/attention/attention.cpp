@@ -1,11 +1,12 @@
-// Flash attention (Dao et al., 2022), with queries along the SIMD lanes.
+// Forward pass of flash attention (Dao et al., 2022), with queries along the SIMD lanes.
 //
 // A task processes 64 queries of one head and iterates over the keys in blocks of up to 64. q is
 // transposed, so that the scores of a tile are stored as [key][query]. Maximum, sum and rescaling
-// are then vertical operations on packs, both products read k and v row by row as broadcast
-// scalars, and only q and the output are transposed, once per task. On the causal diagonal, blocks
-// shrink to 16 keys and skip packs of queries that attend to none of them. A tile, its operands and
-// the running output stay in L1 and L2; k and v are read once per 64 queries, q and out once.
+// are then vertical operations on packs, and both products read k and v row by row as broadcast
+// scalars. Only q and the output are transposed, once per task. On the causal diagonal, blocks
+// shrink to 16 keys and skip packs of queries that attend to none of these keys. A tile, its
+// operands and the running output stay in L1 and L2; k and v are read once per 64 queries, q and
+// out once.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
 // Converts scores[j][i] to exp(score - maximum) and updates the running maximum and sum of each
-// query. rescale[i] is the factor for the weights of earlier blocks.
+// query. Sets rescale[i] to the factor by which weights of earlier blocks must be multiplied.
 template <class Lane>
 void online_softmax(const Rows& rows, const Keys& keys, Lane* scores, Lane* maximum, Lane* sum,
                     Lane* rescale) {
@@ -45,7 +46,7 @@ void online_softmax(const Rows& rows, const Keys& keys, Lane* scores, Lane* maxi
     }
 }
 
-// Computes x[d][i] *= factor[i]
+// Multiplies the columns i in [first, end) of x[d][i] by factor[i].
 template <class Lane>
 void scale_columns(std::int64_t depth, std::int64_t first, std::int64_t end, const Lane* factor,
                    Lane* x) {
@@ -55,7 +56,8 @@ void scale_columns(std::int64_t depth, std::int64_t first, std::int64_t end, con
             (V::load(x + d * kRowBlock + i) * V::load(factor + i)).store(x + d * kRowBlock + i);
 }
 
-// Finishes a block of queries: writes 1 / sum to `inverse` and the log-sum-exp to `maximum`.
+// Computes the final results of a block of queries: 1 / sum in `inverse`, and the log-sum-exp in
+// `maximum`.
 template <class Lane>
 void finish_softmax(Lane* maximum, Lane* sum, Lane* inverse) {
     for (std::int64_t i = 0; i < kRowBlock; ++i) {
@@ -154,8 +156,8 @@ DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, Const
         const ScratchSlots::Hold slot(slots);
         for (std::int64_t unit = begin; unit < end; ++unit) {
             const std::int64_t head = unit / job.row_blocks;
-            // The longest rows of a causal head are processed first, so that no long task is left
-            // for the end.
+            // The longest rows of a causal head are processed first, so that no long task remains
+            // at the end.
             const std::int64_t block = job.row_blocks - 1 - unit % job.row_blocks;
             forward(job, Rows(job, head / job.heads, head % job.heads, block), slot.memory());
         }

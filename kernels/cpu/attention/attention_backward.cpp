@@ -5,8 +5,8 @@
 // [key][query], then dv, dk and dq with the head's depth along the lanes. dk and dv of the head and
 // dq of the 64 queries are accumulated in scratch memory, so that every element is computed by one
 // task in a fixed order. If there are few key-value heads, the blocks of queries are distributed
-// over several tasks, whose dk and dv are added in a fixed order. q, dout, out and dq are
-// transferred once, and k, v, dk and dv once per 64 queries.
+// over several tasks, and the dk and dv of these tasks are added in a fixed order. q, dout, out and
+// dq are transferred once, and k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -32,12 +32,12 @@ struct BackwardMemory {
         lse = pieces.take(kRowBlock);
         delta = pieces.take(kRowBlock);
     }
-    Lane *q, *dout;                  // [query][depth]; q is scaled
-    Lane *q_columns, *dout_columns;  // transposed: [depth][query]
-    Lane *dq, *k, *v;                // each is [query or key][depth]
-    Lane *weights, *gradients;       // [key][query]
+    Lane *q, *dout;                  // layout [query][depth]; q is scaled
+    Lane *q_columns, *dout_columns;  // transposed layout [depth][query]
+    Lane *dq, *k, *v;                // layout [query or key][depth]
+    Lane *weights, *gradients;       // layout [key][query]
     Lane *tile, *mask_rows;
-    Lane *lse, *delta;  // per query; delta = dout . out
+    Lane *lse, *delta;  // one value per query; delta = dout . out
 };
 
 template <class Lane>
@@ -66,14 +66,14 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
         rows.b * lse.stride[0] + rows.h * lse.stride[1] + rows.first * lse.stride[2];
     const Lane* from = load_lanes<Lane>(at(lse.data, lse.dtype, first), lse.dtype, lse.stride[2],
                                         rows.count, m.lse);
-    // A row without keys gets lse = +infinity, so that its weights exp(score - lse) are 0.
+    // The lse of a row without keys becomes +infinity, so that its weights exp(score - lse) are 0.
     for (std::int64_t r = 0; r < rows.count; ++r)
         m.lse[r] = from[r] == kMinusInfinity<Lane> ? -kMinusInfinity<Lane> : from[r];
     std::fill(m.lse + rows.count, m.lse + kRowBlock, Lane(0));
 }
 
-// Converts scores to the weights that multiplied v, and gradients of the dropped weights to
-// gradients of the scores: p (dp - delta).
+// Converts scores to the weights by which v was multiplied, and gradients of these weights to the
+// gradients of the scores, p (dp - delta).
 template <class Lane>
 void score_gradients(const Job& job, const Rows& rows, const Keys& keys,
                      const BackwardMemory<Lane>& m) {
@@ -123,7 +123,7 @@ void backward_rows(const Job& job, const Rows& rows, const BackwardMemory<Lane>&
     store_rows(m.dq, pitch, rows.count, job.dq, rows.b, rows.h, rows.first);
 }
 
-// Runs task `part` of head (b, group), which adds to dk and dv [keys][pitch].
+// Runs task `part` of key-value head (b, group), which adds to dk and dv [keys][pitch].
 template <class Lane>
 void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int64_t part,
                     void* memory, void* dk, void* dv) {
@@ -138,7 +138,7 @@ void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int
                       m, static_cast<Lane*>(dk), static_cast<Lane*>(dv));
 }
 
-// Adds the sums of all parts to the sums of the first part and stores them.
+// Adds the sums of all parts to the sums of the first part, and writes the totals to `to`.
 template <class Lane>
 void store_sums(const Job& job, std::int64_t b, std::int64_t group, void* sums, const View& to) {
     using V = PackOf<Lane>;
@@ -181,8 +181,8 @@ AXLE_DISPATCH(backward_f64);
 AXLE_DISPATCH(store_sums_f32);
 AXLE_DISPATCH(store_sums_f64);
 
-// Target number of tasks. With fewer tasks, cores would be idle; more tasks need more memory,
-// because each has its own dk and dv.
+// The target number of tasks. With fewer tasks, cores would be idle; with more tasks, more memory
+// would be needed, because each task has its own dk and dv.
 constexpr std::int64_t kTargetTasks = 16;
 constexpr std::int64_t kMinTaskWork = 1 << 17;  // minimum number of multiplications per task
 
@@ -230,7 +230,7 @@ void attention_backward(Cpu& on, ConstView dout, ConstView q, ConstView k, Const
         });
     }
 
-    // The sums of part p of pair i (dk, then dv) start at offset (i parts + p) 2 sum_bytes.
+    // The sums of part p of pair i (first dk, then dv) start at byte (i parts + p) 2 sum_bytes.
     char* const sums = scratch.take<char>(pairs * job.parts * 2 * sum_bytes);
     ScratchSlots slots(scratch, block_bytes, pairs * job.parts);
     parallel(pairs * job.parts, [&](std::int64_t task) {

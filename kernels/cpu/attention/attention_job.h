@@ -1,4 +1,4 @@
-// Partitioning of attention into blocks of queries and keys, and scratch memory for its tasks.
+// The blocks of queries and keys of attention, and scratch memory for its tasks.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace axle::kernels {
 
 inline constexpr std::int64_t kRowBlock = 64;  // queries per tile
 inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
-// On the causal diagonal, tiles shrink in steps of this many queries and keys. It is a multiple of
-// the lanes of all targets.
+// The number of queries and keys by which tiles shrink on the causal diagonal. It is a multiple of
+// the number of lanes of all targets.
 inline constexpr std::int64_t kStep = 16;
-inline constexpr std::int64_t kPad = 16;  // rows in scratch are padded to a multiple of this
+inline constexpr std::int64_t kPad = 16;  // rows in scratch memory are padded to a multiple of this
 
 struct Job {
     AttentionParams params;
@@ -51,19 +51,19 @@ struct Rows {
     }
 };
 
-// A block of keys. Only the queries from first_row on attend to any of them; if the block is on the
-// causal diagonal, the first kStep of these attend to only some of them.
+// A block of keys. Queries before first_row attend to none of these keys. If the block is on the
+// causal diagonal, the kStep queries from first_row on attend to only some of them.
 struct Keys {
     std::int64_t begin = 0, end = 0, first_row = 0;
     bool diagonal = false;
 };
 
-// Returns the block of keys that begins at `begin`. It is empty after the last key that `rows`
-// attends to.
+// Returns the block of keys that begins at `begin`. The block is empty if `begin` is after the last
+// key that `rows` attends to.
 inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
     if (!job.params.causal) return {begin, std::min(begin + kKeyBlock, job.keys)};
     const std::int64_t diagonal =
-        rows.first + job.params.causal_offset;  // last key of the first row
+        rows.first + job.params.causal_offset;  // last key that the first row attends to
     const std::int64_t all_see = std::clamp(diagonal, std::int64_t{0}, job.keys);
     if (begin < all_see) return {begin, std::min(begin + kKeyBlock, all_see)};
     const std::int64_t visible = std::clamp(diagonal + rows.count, std::int64_t{0}, job.keys);
@@ -72,8 +72,8 @@ inline Keys keys_from(const Job& job, const Rows& rows, std::int64_t begin) {
     return {begin, std::min(diagonal + first_row + kStep, visible), first_row, true};
 }
 
-// Scratch memory for all tasks that run concurrently, in one slot per task. Contents are undefined
-// when a task acquires a slot.
+// Scratch memory for all tasks that run concurrently, with one slot per task. The contents of a
+// slot are undefined when a task acquires it.
 class ScratchSlots {
   public:
     ScratchSlots(Scratch& scratch, std::int64_t bytes, std::int64_t tasks)
@@ -83,7 +83,7 @@ class ScratchSlots {
         for (std::int64_t i = 0; i < count_; ++i) new (taken_ + i) std::atomic<bool>(false);
     }
 
-    // Holds one slot for a scope.
+    // Acquires a slot, and releases it at the end of the scope.
     class Hold {
       public:
         explicit Hold(ScratchSlots& slots) : slots_(slots) {
@@ -106,7 +106,7 @@ class ScratchSlots {
     std::atomic<bool>* taken_;
 };
 
-// Returns consecutive parts of a slot.
+// Splits a slot into consecutive arrays.
 template <class Lane>
 struct Pieces {
     Lane* next;

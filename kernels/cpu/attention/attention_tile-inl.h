@@ -1,7 +1,8 @@
-// Helpers shared by both passes of attention, for the current SIMD target: double vectors, small
-// matrix products, transposition and masks.
+// Helpers shared by both passes of attention, for the current SIMD target: vectors of doubles,
+// small matrix products, transposition and masks.
 //
-// Included once per target by Highway's foreach_target.h; the toggle below is its include guard.
+// Highway's foreach_target.h includes this file once per target; the toggle below is its include
+// guard.
 #if defined(AXLE_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_ATTENTION_TILE_INL_H_
 #undef AXLE_KERNELS_CPU_ATTENTION_TILE_INL_H_
@@ -79,8 +80,8 @@ inline constexpr Lane kMinusInfinity = -std::numeric_limits<Lane>::infinity();
 
 static_assert(kStep % Pack::kLanes == 0 && kPad % Pack::kLanes == 0);
 
-// Computes c[m][n] += sum over k of a[m * a_row + k * a_column] b[k * b_row + n], with kRows rows
-// of c and kPacks packs of columns in registers.
+// Computes c[m][n] += sum over k of a[m * a_row + k * a_column] b[k * b_row + n]. kRows rows of c
+// and kPacks packs of columns stay in registers.
 template <int kRows, int kPacks, class Lane>
 HWY_INLINE void product_registers(std::int64_t depth, const Lane* HWY_RESTRICT a,
                                   std::int64_t a_row, std::int64_t a_column,
@@ -128,12 +129,13 @@ HWY_NOINLINE void product_columns(std::int64_t rows, std::int64_t depth, const L
 }
 
 // Computes c [rows, columns] += a [rows, depth] b [depth, columns], where columns is a multiple of
-// the lanes. A transposed a has a_row = 1.
+// the number of lanes. If a is transposed in memory, a_row is 1.
 template <class Lane>
 void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Lane* a,
              std::int64_t a_row, std::int64_t a_column, const Lane* b, std::int64_t b_row, Lane* c,
              std::int64_t c_row) {
-    // 16 vector registers have room for 4 x 2 sums and their operands, 32 registers for 4 x 4.
+    // Targets with 16 vector registers hold 4 x 2 sums and their operands; 32 registers hold 4 x 4
+    // sums.
     constexpr int kPacks = HWY_TARGET == HWY_AVX2 ? 2 : 4;
     constexpr std::int64_t kLanes = PackOf<Lane>::kLanes;
     std::int64_t n = 0;
@@ -152,7 +154,7 @@ void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_
         for (std::int64_t c = 0; c < columns; ++c) y[c * y_row + r] = x[r * x_row + c];
 }
 #else
-// Loads four floats of each of kCount rows, x_step apart, into one vector.
+// Loads four floats from each of kCount rows into one vector. The rows are x_step elements apart.
 template <int kCount>
 HWY_INLINE auto load_quads(const float* x, std::int64_t x_step) {
     const hn::CappedTag<float, 4 * kCount> d;
@@ -163,8 +165,8 @@ HWY_INLINE auto load_quads(const float* x, std::int64_t x_step) {
                            load_quads<kCount / 2>(x, x_step));
     }
 }
-// Transposes 4 x 4 blocks within the 128-bit blocks of four vectors, from x[r..][c..c+3] to
-// y[c..c+3][r..].
+// Transposes the 4 x 4 matrices in the 128-bit blocks of four vectors: elements x[r..][c..c+3]
+// become y[c..c+3][r..].
 HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, std::int64_t y_row) {
     constexpr int kQuads = static_cast<int>(Pack::kLanes) / 4;
     const FloatTag d;
@@ -180,7 +182,7 @@ HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, st
     hn::StoreU(hn::InterleaveLower(d, even_high, odd_high), d, y + 2 * y_row);
     hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, y + 3 * y_row);
 }
-// Computes y[c][r] = x[r][c] for r < rows, c < columns, which are multiples of kStep.
+// Computes y[c][r] = x[r][c] for r < rows, c < columns. rows and columns are multiples of kStep.
 template <class Lane>
 void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_t columns, Lane* y,
                std::int64_t y_row) {
@@ -195,8 +197,8 @@ void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_
 }
 #endif
 
-// Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch], padded
-// with zeros after the D elements of a row.
+// Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch]. The D
+// elements of a row are followed by zeros.
 template <class Lane>
 void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t first,
                std::int64_t rows, std::int64_t pitch, Lane* block) {
@@ -225,7 +227,8 @@ HWY_INLINE void scale_block(Lane* x, std::int64_t n, Lane factor) {
     for (std::int64_t i = 0; i < n; i += V::kLanes) (V::load(x + i) * V(factor)).store(x + i);
 }
 
-// Adds the mask to the scores of a tile. A mask without a query dimension is loaded as one row.
+// Adds the mask to the scores of a tile. If the mask has no query dimension, it is loaded as one
+// row.
 template <class Lane>
 void add_mask(const Job& job, const Rows& at_rows, const Keys& keys, Lane* rows_buffer,
               Lane* tile_buffer, Lane* scores) {
@@ -255,7 +258,8 @@ void add_mask(const Job& job, const Rows& at_rows, const Keys& keys, Lane* rows_
         }
 }
 
-// Sets scores to -infinity for keys j > i + causal_offset, for the kStep queries on the diagonal.
+// Sets the scores of keys j > i + causal_offset to -infinity, for the kStep queries i on the
+// diagonal.
 template <class Lane>
 void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* scores) {
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
@@ -266,9 +270,9 @@ void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* sc
     }
 }
 
-// Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0. A lane is a query. Random
-// numbers are generated in groups of four per query; if the groups of all queries begin at a key of
-// this block, they are stored without realignment.
+// Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0, with queries i along the
+// lanes. Random numbers are generated in groups of four per query. If the groups of all queries
+// begin at a key of this block, they are stored without realignment.
 template <class Lane>
 void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane* factors) {
     const std::int64_t count = keys.end - keys.begin;
@@ -279,7 +283,7 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
     for (std::int64_t i = keys.first_row; i < at_rows.padded; i += Pack::kLanes) {
         const std::int64_t row =
             (at_rows.b * job.heads + at_rows.h) * job.queries + at_rows.first + i;
-        // This is the number of the random number of weight (i, keys.begin).
+        // The index of the random number for weight (i, keys.begin).
         const std::int64_t number = row * job.keys + keys.begin;
         // The first group of a lane can begin up to three keys before the block.
         for (std::int64_t four = 0; four < count + (aligned ? 0 : 3); four += 4) {
@@ -305,8 +309,8 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
     }
 }
 
-// Computes scores[j][i] = q_i . k_j + mask for a tile with queries along the lanes. q is transposed
-// and scaled.
+// Computes scores[j][i] = q_i . k_j + mask for a tile, with queries i along the lanes. q is already
+// transposed and scaled.
 template <class Lane>
 void score_tile(const Job& job, const Rows& at_rows, const Keys& keys, const Lane* k, const Lane* q,
                 Lane* rows_buffer, Lane* tile_buffer, Lane* scores) {

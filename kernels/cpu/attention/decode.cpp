@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Computes a / b from 1 / b (rounded). The exact remainder of the quotient is used to correct its
+// Returns a / b, given the rounded value of 1 / b. The exact remainder of the quotient corrects the
 // last bit.
 HWY_INLINE Pack divide(Pack a, Pack b, Pack inverse) {
     const Pack quotient = a * inverse;
@@ -27,7 +27,7 @@ HWY_INLINE Pack scaled(const std::uint8_t* x, const ByteScale::Factors& f) {
     return divide(unit - Pack(f.mean), Pack(f.std), Pack(f.inverse));
 }
 
-// Scales n bytes, at least a pack. The last pack overlaps the one before it.
+// Scales n bytes, where n is at least the size of a pack. The last pack overlaps the previous one.
 void scale_packs(const std::uint8_t* x, const ByteScale::Factors& f, float* y, std::int64_t n,
                  bool mirrored) {
     const auto put = [&](std::int64_t i) {
@@ -50,7 +50,7 @@ void scale_row(const std::uint8_t* x, const ByteScale& scale, float* y, std::int
 }
 
 void scale_window(const ByteWindow& w, const ByteScale* scales, std::int64_t channels, float* y) {
-    // These are the columns of the window that are inside the image.
+    // The range of the window's columns that are inside the image.
     const std::int64_t begin = std::clamp<std::int64_t>(-w.left, 0, w.columns);
     const std::int64_t end = std::clamp<std::int64_t>(w.width - w.left, begin, w.columns);
     const std::int64_t before = w.mirrored ? w.columns - end : begin;
@@ -127,7 +127,7 @@ void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t
     ByteWindow w = window;
     const bool whole =
         w.top == 0 && w.left == 0 && w.rows == w.height && w.columns == w.width && !w.mirrored;
-    if (whole) {  // the window's rows are contiguous: treat a plane as one row
+    if (whole) {  // the window's rows are contiguous, so a plane is processed as one row
         w.columns = w.width = w.height * w.width;
         w.rows = w.height = 1;
     }

@@ -1,11 +1,11 @@
-// Rotary embedding in one pass over x: each row of D elements is rotated by the table row of its
+// Rotary embedding in one pass over x. Each row of D elements is rotated by the table row of its
 // position.
 //
 // The table contains the cosine and sine of every (position, pair), computed in f64 and rounded to
-// the lane type once per call. It has T * D / 2 pairs, which is small because batches * heads rows
-// use each of them. Positions are split into blocks of kStride: e^(i (first + r) f) = e^(i first f)
-// e^(i r f), so that most sines are replaced by one product. Memory traffic: x is read once, y is
-// written once; the table stays in the cache.
+// the lane type once per call. The table is small, with T * D / 2 pairs, and each entry is used by
+// batches * heads rows. Positions are split into blocks of kStride: e^(i (first + r) f) = e^(i
+// first f) e^(i r f), so that one product replaces most sines. x is read once and y is written
+// once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Rotates one row. low and high are its two halves of `half` elements; the results can overwrite
-// them.
+// Rotates one row, whose two halves of `half` elements are low and high. The results can overwrite
+// low and high.
 void rotate_row(const float* low, const float* high, const float* cosine, const float* sine,
                 std::int64_t half, float* low_to, float* high_to) {
     std::int64_t i = 0;
@@ -103,7 +103,7 @@ void fill_table(double base, std::int64_t offset, int direction, std::int64_t po
         });
 }
 
-// Returns the offset of a row over all dimensions but the last two.
+// Returns the offset of a row, computed from all dimensions except the last two.
 std::int64_t outer_offset(const ConstView& x, std::int64_t row) {
     std::int64_t offset = 0;
     for (int d = x.ndim - 3; d >= 0; --d) {

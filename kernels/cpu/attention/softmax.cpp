@@ -1,11 +1,11 @@
-// Softmax along rows. A row of contiguous floats takes three passes (maximum, exp and sum,
-// scaling). Only the first reads memory; the others find the row in L1. Memory is read and written
-// once.
+// Softmax along rows. A row of contiguous floats needs three passes (maximum, exp and sum,
+// scaling). Only the first pass reads memory; the later passes read the row from L1. Memory is read
+// once and written once.
 //
 // If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// other than the last), 64 rows at a time are copied to a tile in scratch memory as columns. Memory
-// is then still read by whole cache lines, and the lanes of a pack belong to different rows. All
-// other layouts are gathered.
+// that is not the last), 64 rows are copied together to the columns of a tile in scratch memory.
+// Memory is then still read in full cache lines, and each lane of a pack processes another row. All
+// other layouts are gathered element by element.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,7 +36,7 @@ float largest(const float* x, std::int64_t n) {
     return best;
 }
 
-// Returns the sum of exp(x - shift). If kStore, writes the terms to y.
+// Returns the sum of exp(x - shift). If kStore is true, also writes the terms to y.
 template <bool kStore>
 float exp_sum(const float* x, float shift, float* y, std::int64_t n) {
     const Pack s(shift);
@@ -110,8 +110,8 @@ void log_softmax_backward_row(const float* dy, const float* y, float* dx, std::i
     }
 }
 
-// Softmax over the columns of a tile of n rows of kTile floats, in place in `a`. The running values
-// of four packs at a time stay in registers.
+// The column functions compute softmax over the columns of a tile of n rows of kTile floats, and
+// overwrite `a`. The running values of four packs stay in registers.
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kGroup = std::min<std::int64_t>(4 * Pack::kLanes, kTile);
 constexpr int kPacks = static_cast<int>(kGroup / Pack::kLanes);
@@ -255,19 +255,20 @@ void log_softmax_backward_row_f64(const double* dy, const double* y, double* dx,
 // Computes out = f(a, b) for one row. Forward passes ignore b.
 template <class L>
 using RowFunction = void (*)(const L* a, const L* b, L* out, std::int64_t n);
-// Computes f for the columns of a tile, in place in a.
+// Computes out = f(a, b) for the columns of a tile, and writes out to a.
 using TileFunction = void (*)(float* a, const float* b, std::int64_t n);
 
 constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
 constexpr std::int64_t kTasks = 64;  // maximum number of tasks; each has its own scratch memory
 constexpr std::int64_t kTileWidth = 64;
 
-// Returns how many items of n elements to process per task; tasks have equal sizes.
+// Returns the number of items to process per task, where an item has n elements. Tasks have equal
+// sizes.
 std::int64_t items_per_task(std::int64_t items, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (items + kTasks - 1) / kTasks);
 }
 
-// The operands of a call: one or two inputs, then the output.
+// The operands of a call: first one or two inputs, then the output.
 template <int kInputs>
 struct Operands {
     std::array<ConstView, kInputs + 1> in;

@@ -1,5 +1,5 @@
-// Helpers of the convolutions: packing into panels (compiled for each instruction set),
-// partitioning, and the correlation that they are implemented with.
+// Helpers of the convolutions: packing into panels (compiled for each instruction set), how the
+// work is split, and the correlation that computes them.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +12,23 @@
 
 namespace axle::kernels {
 
-// `count` elements of each line of a panel that are contiguous in the source.
+// A run of `count` elements in each line of a panel that are contiguous in the source.
 struct PanelRun {
-    std::int64_t from;  // elements from the start of the source
+    std::int64_t from;  // offset from the start of the source, in elements
     std::int64_t to;    // position of the first element within a line
     std::int64_t count;
 };
 
-// Number of elements after the end of the source and of the panel that copies can read and write,
-// so that they can use whole vectors.
+// The number of elements after the end of the source and of the panel that copies can read and
+// write, so that they can use full vectors.
 inline constexpr std::int64_t kPanelSlack = kMaxTileColumns / 2;
 
 template <class T>
 struct ConvKernels {
-    // Packs lines of `width` elements, by channel and tap:
+    // Packs lines of `width` elements, ordered by channel and tap:
     //     to[(c taps + t) width + run.to + i] = source[c channel_step + tap[t] + run.from + i]
-    // Runs are in order. They fill a line completely, or all but its end, which is then undefined.
+    // Runs must be in order and without gaps. If they do not fill a line, the end of the line is
+    // undefined.
     void (*pack_taps)(const PanelRun* runs, std::int64_t run_count, const T* source,
                       std::int64_t channels, std::int64_t channel_step, const std::int64_t* tap,
                       std::int64_t taps, std::int64_t width, T* to);
@@ -43,12 +44,13 @@ const ConvKernels<float>& conv_kernels();
 template <>
 const ConvKernels<double>& conv_kernels();
 
-// Depth of a block, in elements: the panels of a block stay in L1 and L2.
+// The depth of a block, in elements. The panels of a block of this depth stay in L1 and L2.
 inline constexpr std::int64_t kConvDepth = 384;
-// Minimum number of multiply-adds per additional thread.
+// The minimum number of multiply-adds per additional thread.
 inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 
-// Returns the size of equal parts of n: at most `most`, and a multiple of quantum.
+// Splits n into nearly equal parts of at most `most` elements, and returns their size, rounded up
+// to a multiple of quantum.
 inline std::int64_t even_cut(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
@@ -64,15 +66,16 @@ std::int64_t tile_rows(std::int64_t m) {
 // --- correlation: out[m, pixel] = bias[m] + the sum over channels k and taps t of
 //     a[m, (k, t)] source[k, pixel * step + offset[t]]
 
-// The taps along one dimension. Output pixel i uses source elements i * step + offset[t] for all t.
+// The taps along one dimension. Output pixel i reads source elements i * step + offset[t] for all
+// t.
 struct Taps {
-    std::int64_t source = 0, out = 0;  // sizes of the dimension
+    std::int64_t source = 0, out = 0;  // sizes of the dimension in source and output
     std::int64_t step = 1;
     std::int64_t count = 0;
     std::int64_t* index = nullptr;  // indices of the taps in the weight
     std::int64_t* offset = nullptr;
     std::int64_t low = 0, high = 0;  // minimum and maximum of the offsets
-    bool all = true;                 // whether these are all taps of the weight
+    bool all = true;                 // whether the list contains all taps of the weight
 
     void add(std::int64_t i, std::int64_t at) {
         low = count == 0 ? at : std::min(low, at);
@@ -82,18 +85,20 @@ struct Taps {
     std::int64_t span() const { return high - low; }
 };
 
-// A correlation problem; a is read from a contiguous weight.
+// The parameters of a correlation. The matrix a is read from a contiguous weight.
 struct Correlation {
-    ConstView source;  // [N, groups * channels, ...]
-    View out;          // [N, groups * m, ...]
+    ConstView source;  // shape [N, groups * channels, ...]
+    View out;          // shape [N, groups * m, ...]
     Taps h, w;
     std::int64_t groups, m, channels;
-    // a[m, (k, i, j)] of group g is weight[g group_step + m row_step + k channel_step + i KW + j].
+    // The strides of the weight; a[m, (k, i, j)] of group g is
+    //     weight[g group_step + m row_step + k channel_step + i KW + j].
     std::int64_t group_step, row_step, channel_step, kernel_w, kernel_size;
     ConstView bias;
 };
 
-// Computes the correlation of the source. The result's bits depend on the shapes only.
+// Computes the correlation of the source with the weight. The bits of the result depend only on the
+// shapes and the data, not on the number of threads.
 template <class T>
 void correlate(Cpu& on, const Correlation& problem, const T* weight);
 

@@ -1,29 +1,29 @@
-// The gradient of a convolution's weight: dw[o, (tap, c)] = dy[o, pixel] unfolded(x)[pixel, (tap,
-// c)], an implicit matrix product whose depth is the pixels of all images.
+// The gradient of a convolution's weight, computed as an implicit matrix product: dw[o, (tap, c)] =
+// dy[o, pixel] unfolded(x)[pixel, (tap, c)]. Its depth is the pixels of all images.
 //
 // A task processes a block of input channels (with all taps and all rows o) and a chunk of the
-// images. It iterates over their pixels in blocks, by row, column and image: dy is packed into
-// panels with o innermost; x is copied to scratch memory with channels innermost and zero padding,
+// images. It iterates over their pixels in blocks, by row, column and image. dy is packed into
+// panels with o innermost. x is copied to scratch memory with channels innermost and zero padding,
 // so that a line of a panel consists of runs of channels, one per tap. If a panel has one tap,
 // pixels for which this tap is in the padding are skipped. Sums stay in scratch memory, with
 // channels innermost, until the task's last pixel, and are transposed when they are written to dw.
-// If dw is small, several chunks of images have sums of their own, which are added in the order of
-// the images. All partitioning depends on the shapes only.
+// If dw is small, several chunks of images have their own sums, which are added in the order of the
+// images. All splits depend on the shapes only.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/conv.h"
 
 namespace axle::kernels {
 namespace {
 
-// Number of pixels that a task processes at a time.
+// The number of pixels that a task processes at a time.
 constexpr std::int64_t kPixels = 256;
-// Target number of tasks, and maximum number of elements in the sums of all chunks.
+// The target number of tasks, and the maximum number of elements in the sums of all chunks.
 constexpr std::int64_t kTasks = 8;
 constexpr std::int64_t kMaxSums = 5 << 18;
-// Minimum depth of a separate product.
+// The minimum depth for which pixels in the padding are skipped with separate products.
 constexpr std::int64_t kMinDepth = 48;
 
-// A block of pixels: images [image, image + images) and rows [row, row + rows) of dy.
+// A block of pixels, which are rows [row, row + rows) of dy in images [image, image + images).
 struct Pixels {
     std::int64_t image, images, row, rows;
 };
@@ -72,8 +72,8 @@ class WeightGradient {
         const std::int64_t blocks = divide_up(kTasks, chunks_ * geometry_.groups);
         block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
         blocks_ = divide_up(channels_, block_);
-        // Panels with one tap take several images at a time. Adjacent lines are then the same pixel
-        // in different images, but fewer pixels can be skipped.
+        // Panels with one tap contain several images. Adjacent lines are then the same pixel in
+        // different images, and fewer pixels can be skipped.
         one_tap_ = block_ % width_ == 0;
         images_ = one_tap_ ? std::clamp<std::int64_t>(kPixels / out_w_, 1,
                                                       std::clamp<std::int64_t>(chunk_, 1, 16))
@@ -87,8 +87,8 @@ class WeightGradient {
     }
     std::int64_t sums_step() const { return round_up(block_ * taps_, kernels_.lanes); }
     std::int64_t sums_size() const { return round_up(round_up(m_, 2) * sums_step(), 16); }
-    // Return the sizes of a slot's scratch memory, which holds the panels of dy, the staged x, one
-    // panel of it, and four lines of each.
+    // Return the sizes of the parts of a slot's scratch memory, in elements: the panels of dy, the
+    // staged x, one panel of x, and a buffer for four lines.
     std::int64_t dy_size() const { return round_up(round_up(m_, 2) * depth(), 16); }
     std::int64_t staged_size() const {
         return round_up(staged_rows(rows_) * staged_width_ * images_ * block_ + kPanelSlack, 16);
@@ -101,7 +101,7 @@ class WeightGradient {
         return dy_size() + staged_size() + panel_size() + buffer_size();
     }
 
-    // Adds up a chunk. `part` identifies a group and a block of channels.
+    // Computes the sums of a chunk of images. `part` identifies a group and a block of channels.
     void add_up(std::int64_t part, std::int64_t chunk, T* memory, T* sums) const {
         T* const staged = memory + dy_size();
         T* const panel = staged + staged_size();
@@ -121,7 +121,7 @@ class WeightGradient {
         return std::min(block_, channels_ - part % blocks_ * block_);
     }
 
-    // Packs dy into panels of tile_rows_ lines o: [row][column][image][o].
+    // Packs dy into panels of tile_rows_ lines o, ordered as [row][column][image][o].
     void pack_dy(std::int64_t group, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t image = p.rows * out_w_, depth = p.images * image;
         for (std::int64_t i = 0; i < m_; i += tile_rows_, to += tile_rows_ * depth) {
@@ -155,7 +155,7 @@ class WeightGradient {
         return to;
     }
 
-    // Copies x to scratch as [row][column][image][channel].
+    // Copies x to scratch memory, ordered as [row][column][image][channel].
     void stage_x(std::int64_t part, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t pixel_step = p.images * block_;
         const std::int64_t first = p.row * geometry_.h.stride - geometry_.h.padding;
@@ -176,7 +176,7 @@ class WeightGradient {
             to = std::fill_n(to, end - to, T(0));
         }
     }
-    // Copies n columns of a row of an image.
+    // Copies n columns of one row of an image to scratch memory.
     void stage_row(std::int64_t start, std::int64_t n, std::int64_t channels, T* to,
                    std::int64_t pixel_step, T* buffer) const {
         if (x_.stride[1] == 1) {  // channels are contiguous
@@ -203,8 +203,8 @@ class WeightGradient {
         if (line != to) std::copy(line, line + n, to);
     }
 
-    // Returns which of n output pixels, from `first` on, see the source (not padding) through tap
-    // i.
+    // The range of output pixels, among n pixels starting at `first`, for which tap i reads the
+    // source and not the padding.
     struct Range {
         std::int64_t begin, end;
     };
@@ -229,14 +229,14 @@ class WeightGradient {
                 rows = seen(geometry_.h, x_.shape[2], tap / dw_.shape[3], p.row, p.rows);
                 line = seen(geometry_.w, x_.shape[3], tap % dw_.shape[3], 0, out_w_);
                 if (rows.begin == rows.end || line.begin == line.end) continue;
-                // Skipping pixels costs more than it saves if few are left.
+                // If few pixels remain, separate products cost more than the skipped pixels save.
                 if ((line.end - line.begin) * p.images < kMinDepth) line = {0, out_w_};
             }
             multiply_panel(p, dy, staged, rows, line, runs, count, round_up(n, kernels_.lanes),
                            panel, sums + j);
         }
     }
-    // Adds the products of a panel's pixels that are in both ranges.
+    // Adds the products of the panel's pixels in the ranges `rows` and `line` to the sums.
     void multiply_panel(const Pixels& p, const T* dy, const T* staged, Range rows, Range line,
                         const PanelRun* runs, std::int64_t count, std::int64_t width, T* panel,
                         T* sums) const {
@@ -265,7 +265,7 @@ class WeightGradient {
             }
         }
     }
-    // Describes columns [j, j + n), ordered by tap, as runs of adjacent channels.
+    // Sets `runs` to the runs of adjacent channels that form columns [j, j + n), ordered by tap.
     std::int64_t runs_of(std::int64_t channels, std::int64_t images, std::int64_t j, std::int64_t n,
                          PanelRun* runs) const {
         const std::int64_t column = geometry_.w.dilation * images * block_;
@@ -285,7 +285,7 @@ class WeightGradient {
         return count;
     }
 
-    // Adds the sums of all chunks and writes them to dw.
+    // Adds the sums of all chunks and writes the totals to dw.
     void combine(T* shared) {
         const std::int64_t parts = geometry_.groups * blocks_;
         const std::int64_t rows =
@@ -344,12 +344,12 @@ class WeightGradient {
     const GemmKernels<T>& kernels_;
     std::int64_t batch_, out_h_, out_w_;
     std::int64_t m_, channels_, taps_;     // numbers per group
-    std::int64_t width_, tile_rows_;       // size of a full tile
-    std::int64_t chunks_ = 1, chunk_ = 0;  // chunks of images
-    std::int64_t block_ = 0, blocks_ = 1;  // blocks of channels
-    std::int64_t images_ = 1, rows_ = 1;   // per block of depth
+    std::int64_t width_, tile_rows_;       // columns and rows of a full tile
+    std::int64_t chunks_ = 1, chunk_ = 0;  // number of chunks, and images per chunk
+    std::int64_t block_ = 0, blocks_ = 1;  // channels per block, and number of blocks
+    std::int64_t images_ = 1, rows_ = 1;   // images and rows per block of depth
     std::int64_t staged_width_;            // width of x with padding
-    bool one_tap_ = false;                 // panels have one tap
+    bool one_tap_ = false;                 // whether each panel has one tap
 };
 
 }  // namespace

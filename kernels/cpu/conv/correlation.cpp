@@ -1,25 +1,25 @@
-// Correlations as implicit matrix products a b. The columns of b are pixels; its depth is channels
-// and taps.
+// Correlations, computed as implicit matrix products a b. The columns of b are pixels; its depth is
+// channels and taps.
 //
 // a is packed once per call. The columns (pixels of one or more images) are split into tasks. A
-// task iterates over the depth in blocks of channels. It first copies the channels' rows to scratch
-// memory: padded with zeros, converted, and split by the phase of the stride, so that adjacent
-// pixels are contiguous for every tap. From there it packs one panel of pixels at a time, which is
-// multiplied with all rows of a while it is in L1. So the source is read from memory about once,
-// its unfolded matrix never exists, and for m rows packing costs about 2 / m of the
-// multiplications.
+// task iterates over the depth in blocks of channels. It first copies the rows of these channels to
+// scratch memory: padded with zeros, converted, and split by the phase of the stride, so that
+// adjacent pixels are contiguous for every tap. From these rows it packs one panel of pixels at a
+// time, and multiplies all rows of a with the panel while it is in L1. So the source is read from
+// memory about once, and its unfolded matrix is never stored. For m rows, packing costs about 2 / m
+// of the multiplications.
 //
 // The terms of an element are added in the order of the depth, in blocks that depend on the shapes.
-// The partitioning into tasks can therefore depend on the number of threads. The bias is one more
-// step of depth.
+// The split into tasks can therefore depend on the number of threads. The bias is one more step of
+// depth.
 #include "kernels/cpu/conv/conv.h"
 
 namespace axle::kernels {
 namespace {
 
-// The columns of one task, which are whole images or pixels of one image.
+// The columns of one task, which are complete images or pixels of one image.
 struct Block {
-    std::int64_t group, row, rows;  // rows of a
+    std::int64_t group, row, rows;  // group, and rows of a
     std::int64_t image, images, pixel, pixels;
     std::int64_t columns() const { return images * pixels; }
 };
@@ -27,7 +27,7 @@ struct Block {
 template <class T>
 class Correlator {
   public:
-    // The weight must be contiguous.
+    // Prepares a correlation. The weight must be contiguous.
     Correlator(Cpu& on, const Correlation& p, const T* weight)
         : scratch_(on), p_(p), weight_(weight), kernels_(gemm_kernels<T>()) {
         taps_ = p.h.count * p.w.count;
@@ -76,8 +76,8 @@ class Correlator {
     }
 
   private:
-    // Chooses the layout of a staged row. For each phase of the stride, it contains the elements
-    // that pixels access in it. Taps become offsets into the row.
+    // Chooses the layout of a staged row. For each phase of the stride, the row contains the
+    // elements of that phase that pixels read. Taps become offsets into the row.
     void lay_out_source() {
         phase_width_ = p_.w.out + p_.w.span() / p_.w.step;
         row_step_ = phase_width_ * p_.w.step;
@@ -101,8 +101,8 @@ class Correlator {
         return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
     }
 
-    // Sets the number of columns per task: enough to make packing of a worthwhile, but few enough
-    // that the staged rows stay in L2 and that all threads have work.
+    // Sets the number of columns per task. It is large enough that packing a is worthwhile, and
+    // small enough that the staged rows stay in L2 and all threads have work.
     void cut() {
         constexpr std::int64_t kMax = 1024, kMin = 128;
         const std::int64_t images = std::max<std::int64_t>(p_.source.shape[0], 1);
@@ -130,7 +130,7 @@ class Correlator {
     std::int64_t depth_of(std::int64_t block) const {
         return channels_of(block) * taps_ + (block == 0 && has_bias_ ? 1 : 0);
     }
-    // Returns the start of a block of depth of a group; its panels follow each other.
+    // Returns the start of a block of depth of a group. The panels of a block are contiguous.
     T* a_block(std::int64_t group, std::int64_t block) const {
         const std::int64_t before = block * block_ * taps_ + (block > 0 && has_bias_ ? 1 : 0);
         return a_ + round_up(p_.m, 2) * (group * depth_ + before);
@@ -200,7 +200,7 @@ class Correlator {
                 *to++ = line[p_.h.index[i] * p_.kernel_w + p_.w.index[j]];
     }
 
-    // --- a task
+    // --- one task
 
     std::int64_t most_rows_staged() const {
         if (block_pixels_ == pixels_) return staged_rows(p_.h.out);
@@ -242,7 +242,8 @@ class Correlator {
         }
     }
 
-    // Copies the channels of a block of depth to scratch: [image][channel][row][phase][pixel].
+    // Copies the channels of a block of depth to scratch memory as
+    // [image][channel][row][phase][pixel].
     void stage(const Block& b, std::int64_t block, std::int64_t first, std::int64_t rows,
                T* to) const {
         const ConstView& x = p_.source;
@@ -279,7 +280,7 @@ class Correlator {
         }
     }
 
-    // Describes columns [j, j + n) of a block as runs in the staged rows.
+    // Sets `runs` to the runs in the staged rows that form columns [j, j + n) of a block.
     std::int64_t source_runs(const Block& b, std::int64_t j, std::int64_t n, std::int64_t first_row,
                              std::int64_t image_step, PanelRun* runs) const {
         std::int64_t count = 0;
@@ -295,7 +296,8 @@ class Correlator {
         }
         return count;
     }
-    // Describes the same columns as runs in the output, where `from` is the output position.
+    // Sets `runs` to the runs in the output that form the same columns; `from` is the output
+    // position.
     std::int64_t out_runs(const Block& b, std::int64_t j, std::int64_t n, PanelRun* runs) const {
         const std::int64_t line = linear_out_ ? pixels_ : p_.w.out;
         std::int64_t count = 0;
@@ -342,8 +344,7 @@ class Correlator {
                 store(to + r * step, start + r * p_.out.stride[1], runs, run_count);
         }
     }
-    // Writes a line of a panel to the output. Runs can be short, so it avoids a function call per
-    // run.
+    // Writes a line of a panel to the output. Short runs are copied without a function call.
     void store(const T* line, std::int64_t start, const PanelRun* runs, std::int64_t count) const {
         const std::int64_t stride = p_.out.stride[3];
         for (const PanelRun* run = runs; run != runs + count; ++run) {
@@ -367,17 +368,17 @@ class Correlator {
     const T* weight_;
     const GemmKernels<T>& kernels_;
     std::int64_t taps_, pixels_;
-    std::int64_t width_, tile_rows_;  // size of a full tile
+    std::int64_t width_, tile_rows_;  // columns and rows of a full tile
     std::int64_t block_, blocks_;     // channels per block of depth, and number of blocks
-    std::int64_t depth_;              // total depth including the bias
+    std::int64_t depth_;              // total depth, including the bias
     bool has_bias_, linear_out_;
-    bool in_place_;    // tiles are accumulated in the output
-    bool keeps_sums_;  // tiles are accumulated in scratch
+    bool in_place_;    // whether tiles are accumulated in the output
+    bool keeps_sums_;  // whether tiles are accumulated in scratch memory
     std::int64_t phase_width_ = 0, row_step_ = 0;
     std::int64_t* tap_ = nullptr;
     bool* uses_phase_ = nullptr;
     bool* uses_row_ = nullptr;
-    std::int64_t images_ = 1, block_pixels_ = 0, block_rows_ = 0;  // per task
+    std::int64_t images_ = 1, block_pixels_ = 0, block_rows_ = 0;  // numbers per task
     T* a_ = nullptr;
 };
 

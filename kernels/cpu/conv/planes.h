@@ -28,15 +28,16 @@ class Planes {
     Rows<1> rows_;
 };
 
-// Returns one row of the plane that starts at `offset`, as load_lanes() does.
+// Returns one row of the plane that starts at `offset`, converted to lanes as load_lanes() does.
 template <class L>
 const L* load_plane_row(const ConstView& v, std::int64_t offset, std::int64_t row, L* buffer) {
     return load_lanes<L>(at(v.data, v.dtype, offset + row * v.back_stride(2)), v.dtype,
                          v.back_stride(1), v.back(1), buffer);
 }
 
-// Returns the number of planes per task. `work` is the number of elements read or written per
-// plane. Tasks are not too small, and few enough that each can have its own scratch memory.
+// Returns the number of planes per task. `work` is the number of elements that are read or written
+// per plane. Tasks are large enough to hide their cost, and few enough that each can have its own
+// scratch memory.
 inline std::int64_t planes_per_task(std::int64_t planes, std::int64_t work) {
     constexpr std::int64_t kGrain = std::int64_t{1} << 15, kTasks = 32;
     return std::max(kGrain / std::max<std::int64_t>(work, 1) + 1, (planes + kTasks - 1) / kTasks);

@@ -1,7 +1,7 @@
-// The gradient of an embedding. Positions are sorted by row (a stable counting sort); then each row
-// of the weight is written once as the sum of its rows of dy, each of which is read once. Work is
-// partitioned by rows and blocks of columns, never by positions, so the sums need no atomics and
-// have a fixed order.
+// The gradient of an embedding. Positions are sorted by row of the weight (a stable counting sort).
+// Then each row of the weight is written once, as the sum of its rows of dy, and each row of dy is
+// read once. Work is split by rows and blocks of columns, never by positions, so the sums need no
+// atomics and have a fixed order.
 #include "kernels/ops/index.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -39,8 +39,8 @@ AXLE_DISPATCH(add_floats);
 
 constexpr std::int64_t kTask = 32768;
 
-// Sorts the positions of ids by row into `order`: row r has the positions from index start[r] up to
-// start[r + 1]. The padding row is left out. start has rows + 2 elements.
+// Sorts the positions of ids by row into `order`. The positions of row r have the indices start[r]
+// to start[r + 1] - 1. Positions of the padding row are omitted. start has rows + 2 elements.
 template <class Index>
 void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::int64_t* start,
                  std::int64_t* order) {
@@ -50,7 +50,7 @@ void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::in
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) ++start[id[i * stride] + 2];
     for (std::int64_t r = 2; r < rows + 2; ++r) start[r] += start[r - 1];
-    // Filling moves start[r + 1] from the beginning of row r to its end.
+    // This loop moves start[r + 1] from the beginning of row r to its end.
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) order[start[id[i * stride] + 1]++] = i;
 }
@@ -60,7 +60,8 @@ void add(const double* x, double* y, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-// Writes the sum of dy's rows at `positions` to `to`, for columns [begin, begin + n), n <= kBlock.
+// Writes the sum of the rows of dy at `positions` to `to`, for columns [begin, begin + n), where n
+// <= kBlock.
 template <class Lane>
 void sum_rows(ConstView dy, const std::int64_t* positions, std::int64_t count, std::int64_t begin,
               std::int64_t n, Lane* to) {
@@ -81,7 +82,7 @@ void sum_by_row(ConstView dy, const std::int64_t* start, const std::int64_t* ord
         alignas(64) Lane buffer[kBlock];
         for (std::int64_t piece = first; piece < last; ++piece) {
             // The blocks of one row are `rows` pieces apart, so that a row with many positions is
-            // split between tasks.
+            // split between several tasks.
             const std::int64_t r = piece % rows, begin = piece / rows * kBlock;
             const std::int64_t n = std::min(kBlock, width - begin);
             const std::int64_t step = dweight.stride[1];

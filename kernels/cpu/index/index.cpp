@@ -1,6 +1,6 @@
 // Gather copies elements along rows of the output. Consecutive elements with one index are a
 // (strided) copy, so selecting slices is as fast as memcpy. Scatter assigns every line along the
-// dimension to one task, which adds in order.
+// dimension to one task, which adds the elements of the line in order.
 #include "kernels/ops/index.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kTask = 32768;
 
-// Calls f with an unsigned type of the dtype's size.
+// Calls f with an unsigned integer type of the dtype's size.
 template <class F>
 void visit_bits(DType t, F&& f) {
     switch (size_of(t)) {
@@ -30,8 +30,8 @@ void visit_bits(DType t, F&& f) {
     }
 }
 
-// Calls f(row, begin, end) for pieces of a walk's rows. The partitioning into tasks depends on the
-// shape only.
+// Calls f(row, begin, end) for pieces of a walk's rows. The split into tasks depends on the shape
+// only.
 template <int kOperands, class F>
 void for_pieces(const Walk<kOperands>& walk, F&& f) {
     const std::int64_t width = walk.width();
@@ -90,8 +90,8 @@ struct Line {
     std::int64_t length, y, index, src;
 };
 
-// Processes lines [begin, end) of a row. The inner loop is over the dimension that is denser in y;
-// each line is added in order either way.
+// Processes lines [begin, end) of a row. The inner loop is over the dimension with the smaller
+// stride in y. In both cases, each line is added in order.
 template <class T, class Index>
 void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std::int64_t begin,
                    std::int64_t end, const Index* index, const T* src, T* y) {
@@ -114,7 +114,7 @@ void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std:
 }  // namespace
 
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
-    // Broadcast dimensions are read once; the first copy is the first in row-major order.
+    // Broadcast dimensions are read once, at index 0, which is first in row-major order.
     ConstView once = index;
     std::int64_t weight[kMaxDims] = {};
     std::int64_t step = 1;
@@ -154,7 +154,7 @@ BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
 }
 
 void gather(Cpu&, int dim, ConstView x, ConstView index, View y) {
-    ConstView origin = y;  // x at index 0 everywhere, with y's shape
+    ConstView origin = y;  // x at index 0 along the dimension, with y's shape
     for (int d = 0; d < y.ndim; ++d) origin.stride[d] = d == dim ? 0 : x.stride[d];
     const Walk<3> walk({y, origin, index});
     visit_bits(y.dtype, [&]<class Bits>() {
@@ -172,7 +172,7 @@ void scatter_add(Cpu&, int dim, ConstView index, ConstView src, View y) {
     const Walk<3> walk({targets, index, src});
     const std::int64_t width = walk.width();
     if (walk.rows() == 0 || width == 0 || line.length == 0) return;
-    // Tasks consist of lines with about kTask elements in total.
+    // Each task has a number of lines with about kTask elements in total.
     const std::int64_t lines = std::clamp<std::int64_t>(kTask / line.length, 1, width);
     const std::int64_t parts = (width + lines - 1) / lines;
     const std::int64_t grain = std::max<std::int64_t>(1, kTask / (lines * line.length));
@@ -205,7 +205,7 @@ void triangle(Cpu&, bool lower, std::int64_t diagonal, ConstView x, View y) {
                     to += rest % y.shape[d] * y.stride[d];
                     rest /= y.shape[d];
                 }
-                // Columns below `edge` have c - r < diagonal (+ 1 for lower).
+                // Columns c below `edge` satisfy c - r < diagonal (or <= diagonal, if lower).
                 const std::int64_t r = row % height;
                 const std::int64_t shift = std::clamp(diagonal, -height, width) + (lower ? 1 : 0);
                 const std::int64_t edge = std::clamp<std::int64_t>(r + shift, 0, width);

@@ -1,7 +1,7 @@
-// Sorts whole rows. An element becomes an unsigned integer with the same order, stored with its
-// index. These are sorted by a least-significant-byte radix sort, with one pass for each byte that
-// is not the same in all elements. Bytes are counted while the row is read. Integers are relative
-// to the smallest of the row, so that a narrow range needs few passes. Short rows, for which
+// Sorts complete rows. An element becomes an unsigned integer with the same order, stored with its
+// index. A least-significant-byte radix sort sorts these pairs, with one pass for each byte that is
+// not the same in all elements. Bytes are counted while the row is read. Integers are relative to
+// the smallest one of the row, so that a narrow range needs few passes. Short rows, for which
 // counting is slower than comparing, are sorted by insertion. Both sorts are stable.
 #include <algorithm>
 #include <bit>
@@ -26,7 +26,8 @@ struct Ranked {
     Key key, index;
 };
 
-// Converts the elements of a row to keys in [0, most] that are sorted in ascending order.
+// Converts the elements of a row to keys in [0, most]. Sorting by ascending key gives the requested
+// order.
 template <class T>
 struct Keys {
     using Bits = BitsOf<T>;
@@ -50,7 +51,7 @@ struct Keys {
     }
 };
 
-// Sorts by insertion. a has room for n elements.
+// Sorts a row by insertion. a has space for n elements; it is also the result.
 template <class T, class Key>
 const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -62,7 +63,7 @@ const Ranked<Key>* sort_by_insertion(const Keys<T>& keys, std::int64_t n, Ranked
     return a;
 }
 
-// Sorts by radix. a and b have room for n elements each. Returns the buffer that contains the
+// Sorts a row by radix. a and b have space for n elements each. Returns the array that contains the
 // result.
 template <class T, class Key>
 const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key>* a,
@@ -86,7 +87,7 @@ const Ranked<Key>* sort_by_bytes(const Keys<T>& keys, std::int64_t n, Ranked<Key
     return a;
 }
 
-// Sorts one row. `memory` has room for 2n elements.
+// Sorts one row. `memory` has space for 2n elements.
 template <class T, class Key>
 void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* values,
               std::int64_t values_step, std::int64_t* indices, std::int64_t indices_step) {
@@ -99,8 +100,8 @@ void sort_row(const Keys<T>& keys, std::int64_t n, Ranked<Key>* memory, T* value
     }
 }
 
-// Sorts all rows. Rows are independent, so the partitioning can depend on the number of threads.
-// This limits scratch memory to what the threads use.
+// Sorts all rows. Rows are independent, so the split into tasks can depend on the number of
+// threads. Each thread needs scratch memory for only one row.
 template <class T>
 void sort_rows(Cpu& on, bool descending, ConstView x, View values, View indices) {
     using Narrow = Ranked<std::uint32_t>;

@@ -9,12 +9,12 @@
 
 namespace axle::kernels {
 
-// An element and its index. Elements are ordered by key (larger is better), then by index (lower is
-// better), so no two are equal and the selection is unique.
+// An element's key and index. Elements are ordered by key (larger is better), then by index (lower
+// is better). No two elements are equal, so the selection is unique.
 struct Keyed {
     std::uint64_t key;
     std::int64_t index;
-    friend bool operator<(const Keyed& a, const Keyed& b) {  // a comes before b
+    friend bool operator<(const Keyed& a, const Keyed& b) {  // true if a is better than b
         return a.key != b.key ? a.key > b.key : a.index < b.index;
     }
 };
@@ -28,7 +28,7 @@ using BitsOf = std::conditional_t<
                        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
 // Converts a number to an unsigned key of the same size and order. -0 and +0 have the same key; NaN
-// is the largest.
+// has the largest key.
 template <class T>
 BitsOf<T> rising_key(T x) {
     using Bits = BitsOf<T>;
@@ -47,28 +47,29 @@ BitsOf<T> rising_key(T x) {
     }
 }
 
-// Returns the key in 64 bits.
+// Returns the key of x, widened to 64 bits.
 template <class T>
 std::uint64_t key_of(T x) {
     return std::uint64_t{rising_key(x)};
 }
 
-// Buffers candidates that are better than the k-th best so far, and discards all but the best k
-// when the buffer is full. Most elements need one comparison.
+// Selects the best k elements of a sequence. Buffers the elements that are better than the current
+// k-th best. When the buffer is full, discards all elements except the best k. Most elements need
+// one comparison.
 class BestK {
   public:
     static std::int64_t buffer_size(std::int64_t k) { return std::max<std::int64_t>(2 * k, 64); }
 
-    // `buffer` has buffer_size(k) elements; k >= 1.
+    // `buffer` must have buffer_size(k) elements, and k must be at least 1.
     BestK(std::int64_t k, Keyed* buffer) : k_(k), buffer_(buffer) {}
 
-    // Adds an element. Must be called in ascending order of index.
+    // Adds an element. Indices must be added in ascending order.
     void push(std::uint64_t key, std::int64_t index) {
         if (full_ && key <= threshold_) return;
         buffer_[size_++] = {key, index};
         if (size_ == buffer_size(k_)) cut();
     }
-    // Returns the best k of at least k elements, best first.
+    // Returns the best k elements, best first. At least k elements must have been added.
     const Keyed* finish() {
         if (size_ > k_) cut();
         std::sort(buffer_, buffer_ + k_);

@@ -1,6 +1,6 @@
-// Top-k. Rows are read once, a block at a time. Candidates are kept in a buffer of 2k elements that
-// is reduced to k when it is full. This takes n + O(k) work per row, and one comparison for most
-// elements.
+// Top-k selection. Each row is read once, one block at a time. Candidates are kept in a buffer of
+// 2k elements that is reduced to k elements when it is full. A row needs n + O(k) work, and most
+// elements need one comparison.
 #include "kernels/ops/sort.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 32768;
-constexpr std::int64_t kMaxTasks = 64;  // limits scratch memory
+constexpr std::int64_t kMaxTasks = 64;  // maximum number, to limit scratch memory
 
 // Returns the best elements of one row of n elements.
 template <class Lane>

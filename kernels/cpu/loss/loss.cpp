@@ -1,9 +1,10 @@
 // Cross entropy over many long rows.
 //
-// Forward: one pass. A row is read in blocks that stay in L1. Each block computes its maximum and
-// then its sum of exponentials; the running sum is rescaled when the maximum grows. An element
-// costs one exponential and one read from memory. Backward: one read of the logits and one write of
-// the gradient; the probabilities are recomputed from the log-sum-exp. A task processes whole rows.
+// The forward pass reads memory once. A row is read in blocks that stay in L1. For each block, it
+// computes the maximum and then the sum of exponentials; the running sum is rescaled when the
+// maximum grows. An element costs one exponential and one read from memory. The backward pass reads
+// the logits once and writes the gradient once; it recomputes the probabilities from the
+// log-sum-exp. A task processes complete rows.
 #include "kernels/ops/loss.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +52,7 @@ float block_sum_exp(const float* x, std::int64_t n, float base) {
     return sum_of(even + odd);
 }
 
-// Computes y = (e^(x - lse) - shift) factor; x and y can be the same.
+// Computes y = (e^(x - lse) - shift) factor for n elements. x and y can be the same.
 void block_gradient(const float* x, std::int64_t n, float lse, float shift, float factor,
                     float* y) {
     const Pack low(lse), less(shift), by(factor);
@@ -118,7 +119,7 @@ std::int64_t target_of(const ConstView& targets, std::int64_t row) {
 }
 
 struct RowSums {
-    double lse, sum;  // sum of the logits, if requested
+    double lse, sum;  // log-sum-exp; sum of the logits, if requested
 };
 
 template <class Lane>

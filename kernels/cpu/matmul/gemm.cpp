@@ -1,11 +1,11 @@
 // Inner loops of matrix products.
 //
 // The register tile is computed as an outer product per step of depth: a column of a (one broadcast
-// element per row) times two vectors of b, accumulated in rows x 2 registers. AVX-512 and NEON have
-// 32 registers: 14 x 2 accumulators leave room for b and the broadcast. AVX2 and SSE have 16: 6 x
-// 2. A tile of 14 x 32 floats loads 184 bytes per step for 448 multiply-adds, so L2 is fast enough;
-// c is accessed once per block of depth. Lower tiles handle the last rows, and narrow ones (one
-// vector) the last columns.
+// element per row) times two vectors of b, accumulated in rows x 2 registers. With 32 registers
+// (AVX-512 and NEON), a tile has 14 x 2 accumulators and registers for b and the broadcast. With 16
+// registers (AVX2 and SSE), it has 6 x 2. A tile of 14 x 32 floats loads 184 bytes per step for 448
+// multiply-adds, so L2 is fast enough. c is accessed once per block of depth. Tiles with fewer rows
+// process the last rows of c, and tiles one vector wide process the last columns.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -102,8 +102,8 @@ void interleave(const T* const* rows, int count, std::int64_t n, T* to, std::int
 #if HWY_TARGET == HWY_SCALAR
 inline constexpr auto kInterleaveF32 = &interleave<float>;
 #else
-// Transposes 4 x 4 elements in 128-bit vectors. Two rows are duplicated, and half of the result is
-// stored.
+// Transposes 4 x 4 elements in 128-bit vectors. If there are two rows, they are duplicated and half
+// of the result is stored.
 void interleave_f32(const float* const* rows, int count, std::int64_t n, float* to,
                     std::int64_t step) {
     const hn::FixedTag<float, 4> d;
@@ -144,7 +144,7 @@ void interleave_f32(const float* const* rows, int count, std::int64_t n, float* 
 inline constexpr auto kInterleaveF32 = &interleave_f32;
 #endif
 
-// Computes a dot product with four independent sums, which hide the latency of the additions.
+// Returns a dot product, computed with four independent sums to hide the latency of the additions.
 template <class T>
 T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
     const hn::ScalableTag<T> d;
@@ -165,8 +165,8 @@ T dot(const T* HWY_RESTRICT x, const T* HWY_RESTRICT y, std::int64_t n) {
     return sum;
 }
 
-// Adds rows. The last columns use the same multiply-adds, so that an element's bits do not depend
-// on its position.
+// Adds four rows, multiplied by x[0] to x[3], to sum. The last columns use the same multiply-adds,
+// so that an element's bits do not depend on its position.
 template <class T>
 void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_t n) {
     const hn::ScalableTag<T> d;

@@ -1,21 +1,20 @@
 // Inner loops of bf16 products on CPUs with AVX512_BF16. The instruction vdpbf16ps multiplies 16
-// pairs of bf16 and adds them to 16 floats: twice the multiply-adds of f32 per instruction, and
-// operands packed as pairs need half the cache. The tile has the layout of gemm.cpp, with a pair in
-// place of a float: 14 x 2 accumulators, and per step a broadcast pair of a times two vectors of
-// pairs of b.
+// pairs of bf16 and adds them to 16 floats. It computes twice as many multiply-adds as an f32
+// instruction, and operands packed as pairs need half the cache. The tile has the layout of
+// gemm.cpp with pairs instead of floats: 14 x 2 accumulators, and per step a broadcast pair of a
+// times two vectors of pairs of b.
 //
-// The rounding within a pair is defined by the instruction, which ignores the rounding mode and
-// treats denormals as zeros. Otherwise, the terms are added in the same order as in all other
-// products.
+// The instruction defines the rounding within a pair; it ignores the rounding mode and replaces
+// denormals by zeros. Otherwise, the terms are added in the same order as in all other products.
 //
-// Instructions are enabled per function by attributes, so the file needs no compiler flags.
+// Instructions are enabled per function by attributes, so this file needs no compiler flags.
 #include "kernels/cpu/matmul/gemm.h"
 
 #if defined(__x86_64__)
 #include <cstring>
 
 #include <hwy/base.h>
-// GCC 12 reports undefined operands in its own intrinsics.
+// GCC 12 reports undefined operands inside its own intrinsics.
 #pragma GCC diagnostic push
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -23,7 +22,7 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
-// A function attribute: compile for AVX-512 with bf16.
+// Marks a function that is compiled for AVX-512 with bf16.
 #define AXLE_BF16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")))
 
 namespace axle::kernels {
@@ -38,7 +37,7 @@ AXLE_BF16 inline __m512bh broadcast(const BFloat16Pair* pair) {
     std::memcpy(&bits, pair, sizeof bits);
     __m512i pairs = _mm512_set1_epi32(bits);
 #if defined(__clang__)
-    // Clang 16 crashes on a splat of type bf16; the asm hides the type.
+    // Clang 16 crashes when it broadcasts a value of type bf16; the asm statement hides the type.
     asm("" : "+v"(pairs));
 #endif
     return reinterpret_cast<__m512bh>(pairs);
@@ -86,13 +85,13 @@ struct Tiles {
         {&tile<2 * kHalves, 1>, &tile<2 * kHalves, 2>}...};
 };
 
-// Returns a mask of the lowest n of `most` bits; 0 for n < 0.
+// Returns a mask of `most` bits in which the lowest n bits are set (none if n < 0).
 constexpr std::uint32_t low_bits(std::int64_t n, int most) {
     if (n >= most) return most == 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << most) - 1;
     return n <= 0 ? 0 : (std::uint32_t{1} << n) - 1;
 }
 
-// Transposes 16 x 16 elements of 32 bits.
+// Transposes a matrix of 16 x 16 elements of 32 bits.
 AXLE_BF16 inline void transpose(__m512i (&v)[16]) {
     __m512i t[16];
     HWY_UNROLL(4)
@@ -106,7 +105,7 @@ AXLE_BF16 inline void transpose(__m512i (&v)[16]) {
         t[i + 2] = _mm512_unpacklo_epi64(high01, high23);
         t[i + 3] = _mm512_unpackhi_epi64(high01, high23);
     }
-    // Quarter q of t[4 r + c] contains column 4 q + c of rows 4 r .. 4 r + 3.
+    // Quarter q of t[4 r + c] contains the elements of column 4 q + c in rows 4 r .. 4 r + 3.
     HWY_UNROLL(4)
     for (int c = 0; c < 4; ++c) {
         const __m512i even01 = _mm512_shuffle_i32x4(t[c], t[c + 4], 0x88);

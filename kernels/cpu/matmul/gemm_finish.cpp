@@ -1,6 +1,6 @@
-// The last step of a matrix product: while a tile of sums is still in L1, bias and activation are
-// applied and the result is written to c, which saves a pass over c for each. Slopes are multiplied
-// later with the contents of c, in rows longer than the rows of a tile.
+// The last step of a matrix product. While a tile of sums is still in L1, bias and activation are
+// applied and the result is written to c, which avoids additional passes over c. Slopes are
+// multiplied later with the contents of c, in rows that are longer than the rows of a tile.
 #include "kernels/cpu/matmul/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -110,7 +110,7 @@ void multiply_row(Activation activation, DType dtype, void* c, std::int64_t c_st
         const T* x = load_lanes<T>(to, dtype, c_stride, count, c_lanes);
         const T* v = load_lanes<T>(at(slope_of, dtype, i * slope_stride), dtype, slope_stride,
                                    count, slope_lanes);
-        T* const out = const_cast<T*>(x);  // c itself, or a buffer of lanes
+        T* const out = const_cast<T*>(x);  // c itself, or the buffer
         slopes(activation, x, v, out, count);
         store_lanes<T>(out, to, dtype, c_stride, count);
     }

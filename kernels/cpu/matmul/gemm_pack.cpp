@@ -12,7 +12,8 @@
 namespace axle::kernels {
 namespace {
 
-// Packs lines that are adjacent in memory, one depth after another, split into panels.
+// Packs lines that are adjacent in memory. Each depth is a row in memory, which is split into
+// panels.
 template <class T>
 void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer) {
@@ -40,7 +41,7 @@ void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     }
 }
 
-// Packs lines that are each contiguous in memory.
+// Packs lines whose elements are contiguous in memory.
 template <class T>
 void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                 std::int64_t quantum, T* to, T* buffer) {
@@ -65,7 +66,7 @@ void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std
     }
 }
 
-// Packs lines that are contiguous in neither direction, element by element.
+// Packs lines element by element, for operands that are contiguous in neither direction.
 void pack_strided(const Lines& lines, std::int64_t count, std::int64_t depth, std::int64_t width,
                   BFloat16Pair* to) {
     const auto* from = static_cast<const BFloat16*>(lines.data);

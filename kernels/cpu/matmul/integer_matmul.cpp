@@ -1,5 +1,5 @@
-// Integer products: exact sums that wrap around, so any order gives the same bits. A simple loop,
-// because integer products are not time-critical.
+// Integer products. Sums wrap around on overflow and are exact, so any order gives the same bits.
+// They use a simple loop, because integer products are not time-critical.
 #include <type_traits>
 
 #include "kernels/cpu/matmul/gemm.h"
@@ -7,8 +7,8 @@
 namespace axle::kernels {
 namespace {
 
-// The unsigned type of the sums. It is at least as wide as int, so that products are never computed
-// in a signed type.
+// The unsigned type of the sums. It has at least the size of int, because smaller types would be
+// promoted to signed int.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 

@@ -1,17 +1,16 @@
-// Computes c = a b with the usual blocking (Goto and van de Geijn, "Anatomy of high-performance
-// matrix multiplication", 2008): a block of a and a block of b are packed into scratch memory, and
+// Computes c = a b with blocking (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008). A block of a and a block of b are packed into scratch memory, and
 // register tiles (gemm.cpp) iterate over them, accumulating c block by block along the depth. c is
 // split into rectangles, one per task. Each task packs the operands that it needs: this costs a few
 // percent of the multiplications, and tasks never wait for each other. An element's terms are added
 // in the order of the depth, in blocks that depend on K only. Its bits therefore do not depend on
-// the partitioning or on the path of its tile, and the partitioning can depend on the number of
-// threads.
+// the split, which can depend on the number of threads.
 //
 // If only few tiles would read a packed panel and the operand already has the panel's layout in
 // memory, the tile reads the operand directly.
 //
-// f16 operands, and bf16 operands on CPUs without bf16 instructions, are converted to f32 when they
-// are packed.
+// f16 operands are converted to f32 when they are packed. So are bf16 operands on CPUs without bf16
+// instructions.
 #include "kernels/ops/matmul.h"
 
 #include "kernels/cpu/targets.h"
@@ -26,19 +25,21 @@
 namespace axle::kernels {
 namespace {
 
-// Sizes of the blocks of a (rows x depth) and b (depth x columns), chosen to fit in L2 and L3. The
-// depth is in units (see UnitTraits).
+// The sizes of the blocks of a (rows x depth) and b (depth x columns), chosen to fit in L2 and L3.
+// The depth is counted in units (see UnitTraits).
 constexpr std::int64_t kDepth = 384;
 constexpr std::int64_t kRows = 28 * 14;
 constexpr std::int64_t kColumns = 1024;
-// Maximum rows of a task, which limits the sums that a 16-bit c keeps in scratch memory.
+// The maximum number of rows of a task, which limits the sums that a 16-bit c keeps in scratch
+// memory.
 constexpr std::int64_t kMaxRows = 2048;
-// Minimum number of multiply-adds per additional thread.
+// The minimum number of multiply-adds per additional thread.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
-// A panel is read in place if at most this many tiles would share a packed one.
+// A panel is not packed if at most this many tiles would share it.
 constexpr std::int64_t kInPlaceReaders = 6;
 
-// Returns the size of equal parts of n: at most `most`, and a multiple of quantum.
+// Splits n into nearly equal parts of at most `most` elements, and returns their size, rounded up
+// to a multiple of quantum.
 std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
@@ -56,7 +57,7 @@ constexpr std::int64_t units_of(std::int64_t depth) {
     return divide_up(depth, UnitTraits<Unit>::kTerms);
 }
 
-// A block of one operand, packed or in place.
+// A block of one operand, either packed or read from the operand's own memory.
 template <class Unit>
 class Block {
   public:
@@ -74,7 +75,7 @@ class Block {
             pack_panels(packed, extent - packed_from, depth, width, quantum,
                         scratch_ + packed_from * units_, buffer_);
     }
-    // Returns the panel of the lines from i on; i is a multiple of the width.
+    // Returns the panel of the lines that begin with line i, a multiple of the width.
     Panel<Unit> panel(std::int64_t i) const {
         if (in_place_ && i + width_ <= extent_)
             return {static_cast<const Unit*>(lines_.data) + i, lines_.depth_stride};
@@ -137,9 +138,10 @@ class Product {
     }
 
   private:
-    // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds: the
-    // work of the busiest thread including padding, plus about a third of a multiply-add per packed
-    // element, plus a fraction of a rectangle to allow for threads of different speed.
+    // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds. The
+    // estimate is the work of the busiest thread including padding, plus about a third of a
+    // multiply-add per packed element, plus a fraction of a rectangle because threads have
+    // different speeds.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));
@@ -179,7 +181,7 @@ class Product {
         return r;
     }
 
-    // Return the sizes of a slot's scratch memory, which holds the blocks of a and b, the
+    // Return the sizes of the parts of a slot's scratch memory: the blocks of a and b, the
     // conversion buffer, and the sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
@@ -192,8 +194,8 @@ class Product {
     }
     std::int64_t sums_step() const { return round_up(b_columns(), kernels_.lanes); }
     std::int64_t sums_size() const { return keeps_sums_ ? round_up(rows_, 2) * sums_step() : 0; }
-    // Returns the size of `count` elements in bytes, rounded up because every part is aligned to 64
-    // bytes.
+    // Returns the size of `count` elements in bytes, rounded up to a multiple of 64, the alignment
+    // of every part.
     template <class U>
     static std::int64_t bytes_of(std::int64_t count) {
         return round_up(count * static_cast<std::int64_t>(sizeof(U)), 64);
@@ -238,7 +240,8 @@ class Product {
         if (epilogue_.slope_of.data != nullptr) apply_slopes(r);
     }
 
-    // Adds one block of depth to a rectangle of c, tile by tile down the columns.
+    // Adds one block of depth to a rectangle of c. Iterates over tiles from top to bottom, then to
+    // the next columns.
     void multiply_blocks(const Block<Unit>& a, const Block<Unit>& b, const Rectangle& r,
                          std::int64_t depth, bool first, bool last, T* sums) const {
         const std::int64_t c_start = matrix_offset(c_, c_, r.batch);
@@ -272,7 +275,7 @@ class Product {
         }
     }
 
-    // Multiplies a whole rectangle by slopes. The rows of a tile are short and far apart, so
+    // Multiplies a complete rectangle by slopes. The rows of a tile are short and far apart, so
     // reading slope_of tile by tile would be slower.
     void apply_slopes(const Rectangle& r) const {
         const ConstView& s = epilogue_.slope_of;
@@ -284,7 +287,7 @@ class Product {
                             s.back_stride(1), r.columns);
     }
 
-    // Returns the offset of the part in v, which has c's shape.
+    // Returns the offset of the rectangle in v, which has c's shape.
     template <class AnyView>
     std::int64_t place(const AnyView& v, const Rectangle& part) const {
         return matrix_offset(v, c_, part.batch) + part.row * v.back_stride(2) +
@@ -292,7 +295,7 @@ class Product {
     }
 
     // Writes a tile of sums to c. If tiles cannot be accumulated in c itself, c is read and written
-    // once, after the last block of depth.
+    // only once, after the last block of depth.
     void finish(const T* tile, std::int64_t step, const Rectangle& part, std::int64_t c_start,
                 bool add_c, bool last) const {
         alignas(64) T added[kMaxTileRows * kMaxTileColumns];
@@ -346,12 +349,12 @@ class Product {
     const GemmKernels<Unit>& kernels_;
     std::int64_t m_, n_, k_, batches_ = 1;
     std::int64_t width_;  // columns of a full tile
-    std::int64_t depth_;  // per block
-    bool c_in_place_;     // tiles are accumulated in c itself
-    bool keeps_sums_;     // tiles are accumulated in scratch
-    bool finishes_;       // an epilogue is applied to the sums
+    std::int64_t depth_;  // depth of a block
+    bool c_in_place_;     // whether tiles are accumulated in c itself
+    bool keeps_sums_;     // whether tiles are accumulated in scratch memory
+    bool finishes_;       // whether an epilogue is applied to the sums
     const T* bias_ = nullptr;
-    // The activation that is applied to a tile; none if its slope is used instead.
+    // The activation that is applied to a tile, or none if the product is multiplied by its slope.
     Activation activation_ = Activation::none;
     std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;

@@ -1,6 +1,7 @@
-// Products that use each matrix element once (M or N is 1) and are limited by reading the matrix.
-// It is read in place, in memory order: lines along the depth become dot products; lines along the
-// output are added, four at a time.
+// Products that use each matrix element once (M or N is 1), so that reading the matrix limits their
+// speed. The matrix is read without packing, in memory order. If its lines along the depth are
+// contiguous, they become dot products; if its lines along the output are contiguous, they are
+// added, four at a time.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,10 +12,11 @@
 namespace axle::kernels {
 namespace {
 
-// Outputs are split into ranges of about this many matrix elements.
+// The approximate number of matrix elements per range of outputs, and the maximum number of
+// outputs.
 constexpr std::int64_t kTaskElements = 65536;
 constexpr std::int64_t kMaxOutputs = 1024;
-// Number of terms of a dot product that are summed in T.
+// The number of terms of a dot product that are summed in T.
 constexpr std::int64_t kDepth = 2048;
 
 // Computes out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
@@ -53,7 +55,8 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     }
 }
 
-// Applies the epilogue to a range of sums and stores it. The steps are the row steps of c and pre.
+// Applies the epilogue to a range of sums and stores the results. The steps are the row steps of c
+// and pre.
 template <class T>
 void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& epilogue,
                   const View& c, void* c_data, std::int64_t c_stride, void* pre_data,
@@ -76,7 +79,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
     const ConstView& matrix = is_row ? b : a;
     const ConstView& vector = is_row ? a : b;
     const View& pre = epilogue.pre;
-    const int out_dim = is_row ? 1 : 2;  // dimension of c, counted from the end
+    const int out_dim = is_row ? 1 : 2;  // dimension of c along the output, counted from the end
     const std::int64_t depth = a.back(1), outputs = c.back(out_dim);
     const std::int64_t stride = matrix.back_stride(out_dim);
     const std::int64_t depth_stride = matrix.back_stride(3 - out_dim);
@@ -97,7 +100,7 @@ void run(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
     const std::int64_t buffer_size = std::max(along ? kDepth : 4 * range, range);
     const std::int64_t slot_size = round_up(depth, 16) + round_up(range, 16) + buffer_size;
     T* const memory = scratch.take<T>(slots * slot_size);
-    // A single output column has a single bias.
+    // If c has a single column, all its elements have the same bias.
     const T* bias = nullptr;
     if (epilogue.bias.data != nullptr) {
         T* values = scratch.take<T>(outputs);

@@ -1,12 +1,13 @@
-// Batch norm. Channels are processed in groups that fit in L2 if the shape allows it. A task then
-// reads its group from memory once for the statistics (backward: for the sums of dy and dy (x -
-// mean)) and finds it in the cache for the result, which is written once. For larger groups, the
-// statistics of parts are merged in order, and the data are read a second time for the result.
+// Batch norm. Channels are processed in groups that fit in L2 if the shape permits it. A task then
+// reads its group from memory once for the statistics (in the backward pass, for the sums of dy and
+// dy (x - mean)). It reads the group again from the cache for the result, which is written once.
+// For larger groups, the statistics of parts are merged in order, and the data are read from memory
+// a second time for the result.
 //
-// Planes (the elements of one sample and channel) with at least 64 elements are spans with one
-// coefficient each. Smaller ones are processed as rows of many adjacent channels, [N, C S] summed
-// by columns; each channel's coefficient is repeated S times. The partitioning depends on the shape
-// only.
+// A plane is the elements of one sample and channel. Planes with at least 64 elements are spans
+// with one coefficient each. Smaller planes are processed as rows of many adjacent channels, [N, C
+// S] summed by columns, in which each channel's coefficient is repeated S times. The split depends
+// on the shape only.
 #include <cmath>
 #include <type_traits>
 
@@ -21,7 +22,7 @@ namespace {
 using Cut = BatchNormCut;
 using Block = ChannelBlock;
 
-// Adds the column sums of a row of small planes to the sums of their channels.
+// Adds the column sums of rows of small planes to the sums of their channels.
 template <class T>
 void fold(const T* columns, const Block& block, std::int64_t plane, double* sum) {
     for (std::int64_t p = 0; p < block.channels; ++p)
@@ -39,7 +40,7 @@ const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L
 // The scratch memory of a slot.
 template <class L>
 struct Buffers {
-    L* spans;  // Cut::spans elements
+    L* spans;  // number of elements: Cut::spans()
     L* rows;   // 5 rows, for coefficients and column sums
     double *columns, *channels;
 
@@ -56,7 +57,7 @@ struct Buffers {
     }
 };
 
-// Adds a tile of rows to the moments of a block's channels.
+// Adds a tile of rows to the moments of the channels in a block.
 void add_rows(const float* const* row, int count, const Block& block, std::int64_t plane,
               const Buffers<float>& buffers, Moments* moments) {
     const std::int64_t n = block.channels * plane;
@@ -118,7 +119,7 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
         span.scale = spread(scale, block, cut.plane, buffers.rows + row);
         span.shift = spread(shift, block, cut.plane, buffers.rows + 2 * row);
     }
-    // The loop runs backwards, because the end of the block is most likely in the cache.
+    // The loop runs backwards, because the end of the block is most likely to be in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, block.channel);
@@ -132,8 +133,8 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
     }
 }
 
-// Runs first(block, slot) for all blocks, then finish(block) for each group after its last block,
-// then last(block, slot) for all blocks.
+// Runs first(block, slot) for all blocks, then last(block, slot) for all blocks. Between the two
+// calls, runs finish(block) for each group when all blocks of the group are ready.
 template <class First, class Finish, class Last>
 void run(const Cut& cut, First first, Finish finish, Last last) {
     const std::int64_t slots = cut.slots();
@@ -153,7 +154,7 @@ void run(const Cut& cut, First first, Finish finish, Last last) {
                    [&](std::int64_t task, std::int64_t slot) { last(cut.block(task), slot); });
 }
 
-// Computes running += momentum (newest - running)
+// Computes running += momentum (newest - running) for each channel.
 template <class L, class Newest>
 void update_running(Scratch& scratch, const View& running, double momentum, Newest newest) {
     if (running.data == nullptr) return;
@@ -220,7 +221,7 @@ void apply(Cpu& on, const ConstView& x, const ConstView& mean, const ConstView& 
     });
 }
 
-// Adds a block's sums of dy and of dy (x - mean).
+// Adds up dy and dy (x - mean) over the planes of a block.
 template <class L>
 void block_sums(const Cut& cut, const Block& block, const DensePlanes& dy, const DensePlanes& x,
                 const L* mean, const Buffers<L>& buffers, double* sum, double* product) {
@@ -254,7 +255,7 @@ void block_sums(const Cut& cut, const Block& block, const DensePlanes& dy, const
     }
 }
 
-// Computes dx = a dy + b (x - mean) + c, with one coefficient per channel.
+// The coefficients of dx = a dy + b (x - mean) + c, with one value per channel.
 template <class L>
 struct GradientCoefficients {
     const L* mean;
@@ -272,7 +273,7 @@ void apply_gradient(const Cut& cut, const Block& block, const DensePlanes& dy, c
         span.b = spread<L>(of.b, block, cut.plane, buffers.rows + 2 * row);
         span.c = spread<L>(of.c, block, cut.plane, buffers.rows + 3 * row);
     }
-    // The loop runs backwards, because the end of the block is most likely in the cache.
+    // The loop runs backwards, because the end of the block is most likely to be in the cache.
     for (std::int64_t u = block.last - 1; u >= block.first; --u) {
         const std::int64_t length = cut.length(u), n = block.channels * length;
         const std::int64_t offset = cut.offset(u, first);
@@ -333,7 +334,7 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
             if (dx.data == nullptr) return;
             const Buffers<L> buffers = all.of(cut, slot);
             if (batch_statistics) return apply_gradient(cut, block, dy, x, of, buffers, dx);
-            apply_affine<L>(cut, block, dy, of.c, of.a, of.c, buffers, dx);  // c is 0
+            apply_affine<L>(cut, block, dy, of.c, of.a, of.c, buffers, dx);  // the shift of.c is 0
         });
 }
 

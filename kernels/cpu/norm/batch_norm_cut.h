@@ -1,4 +1,4 @@
-// Partitioning of batch norm into tasks. It depends on the shape only.
+// The split of batch norm into tasks, which depends on the shape only.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@ namespace axle::kernels {
 inline constexpr std::int64_t kSmallPlane = 64;  // planes of at least this size are spans
 inline constexpr std::int64_t kRow = 512;        // elements in a row of small planes
 inline constexpr std::int64_t kTile = 32;        // rows whose statistics are computed together
-// Maximum number of elements of a group that stays in L2 and in this task's share of L3, if there
-// are enough groups to keep many threads busy.
+// The maximum size of a group, in elements. kPrivate elements stay in L2. kShared elements stay in
+// the task's part of L3; this limit is used if there are enough groups to keep many threads busy.
 inline constexpr std::int64_t kPrivate = std::int64_t{1} << 17;
 inline constexpr std::int64_t kShared = std::int64_t{1} << 19;
 inline constexpr std::int64_t kManyGroups = 16;
 
-// Channels [channel, channel + channels) of units [first, last). A unit is a sample or a piece of
-// its planes.
+// A block of channels [channel, channel + channels) in units [first, last). A unit is a sample or a
+// piece of its planes.
 struct ChannelBlock {
     std::int64_t channel, channels, part, first, last;
 };
 
 struct BatchNormCut {
-    std::int64_t batch, channels, plane;  // N, C, S
+    std::int64_t batch, channels, plane;  // N, C and S
     bool rows;
     std::int64_t width;          // channels per group
     std::int64_t pieces;         // pieces per plane
@@ -53,15 +53,15 @@ struct BatchNormCut {
         return {channel, std::min(width, channels - channel), part, part * height,
                 std::min(batch * pieces, (part + 1) * height)};
     }
-    // Returns the elements per channel of a unit, and their offset.
+    // length() returns the number of elements per channel of a unit, and offset() their offset.
     std::int64_t length(std::int64_t unit) const {
         return std::min(kPiece, plane - unit % pieces * kPiece);
     }
     std::int64_t offset(std::int64_t unit, std::int64_t channel) const {
         return (unit / pieces * channels + channel) * plane + unit % pieces * kPiece;
     }
-    // Returns the length of a block's longest span, and the number of such buffers needed for the
-    // given dtypes.
+    // span() returns the length of a block's longest span. spans() returns the number of buffers of
+    // this length that the block needs.
     std::int64_t span() const { return width * std::min(plane, kPiece); }
     std::int64_t spans() const { return rows ? kTile : 3; }
 };

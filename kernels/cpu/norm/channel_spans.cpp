@@ -1,5 +1,5 @@
-// Every loop reads its operands once and writes its result once. One loop body handles both planes
-// (broadcast coefficients) and rows (loaded coefficients).
+// SIMD loops of batch norm and group norm. Every loop reads its operands once and writes its result
+// once. One loop body handles both planes (broadcast coefficients) and rows (loaded coefficients).
 #include "kernels/cpu/norm/channel_spans.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// The coefficient of a plane (Same) or the coefficients of a row.
+// Same is the coefficient of a plane; the next struct has the coefficients of a row.
 struct Same {
     Pack v;
     explicit Same(const float* p) : v(*p) {}
@@ -90,7 +90,7 @@ void simd_gradient_row(const GradientSpan<float>& s, std::int64_t n) {
     over(Gradient<Each>{s.dy, s.x, Each(s.centre), Each(s.a), Each(s.b), Each(s.c), s.dx}, n);
 }
 
-// Returns x - centre, with zeros after the end.
+// Returns x - centre, with zeros after the first `left` elements unless kWhole.
 template <bool kWhole>
 HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     const Pack d = load_part<kWhole>(x, left) - centre;
@@ -98,7 +98,7 @@ HWY_INLINE Pack deviation(const float* x, Pack centre, std::int64_t left) {
     return hn::IfThenElseZero(hn::FirstN(FloatTag(), static_cast<std::size_t>(left)), d.v);
 }
 
-// Sums g and g (x - centre) over a plane, where g is x - centre if kOwn, else dy.
+// Sums g and g (x - centre) over a plane, where g is x - centre if kOwn is true, else dy.
 template <bool kOwn>
 struct PlaneSums {
     const float *dy, *x;

@@ -1,9 +1,10 @@
 // The arithmetic of batch norm and group norm on contiguous memory: SIMD functions for the
-// instruction set of this CPU, and helpers shared by both kernels. Layer norm uses them for the
-// sums of its rows.
+// instruction set of this CPU, and helpers shared by both kernels. Layer norm also uses them for
+// the sums of its rows.
 //
-// Planes: `count` consecutive spans of `length` elements, with one coefficient per plane. Rows: one
-// coefficient per element, for planes so small that a row of many planes is one span.
+// The functions for planes process `count` consecutive spans of `length` elements, with one
+// coefficient per plane. The functions for rows have one coefficient per element; they are used for
+// planes so small that a row of many planes is one span.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 
 namespace axle::kernels {
 
-// Computes y = (x - centre) scale + shift. y can be x.
+// The operands of y = (x - centre) scale + shift. y can be the same memory as x.
 template <class L>
 struct AffineSpan {
     const L *x, *centre, *scale, *shift;
@@ -28,16 +29,16 @@ void affine_planes(const AffineSpan<float>& span, std::int64_t count, std::int64
 void affine_planes(const AffineSpan<double>& span, std::int64_t count, std::int64_t length);
 void affine_row(const AffineSpan<float>& span, std::int64_t n);
 
-// Adds the sum of g and the sum of g (x - centre), where g is dy, or x - centre if dy is null. The
-// elements of a plane are summed in L.
+// Adds the sum of g to `sum` and the sum of g (x - centre) to `product` for each plane. g is dy, or
+// x - centre if dy is null. The elements of a plane are summed in L.
 template <class L>
 void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product);
-// Computes the same per column of up to 8 rows of n elements.
+// Adds the same sums for each column of `rows` <= 8 rows of n elements.
 void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
                     std::int64_t n, float* sum, float* product);
 
-// Computes dx = a dy + b (x - centre) + c. dx can be dy or x.
+// The operands of dx = a dy + b (x - centre) + c. dx can be the same memory as dy or x.
 template <class L>
 struct GradientSpan {
     const L *dy, *x, *centre, *a, *b, *c;
@@ -47,12 +48,13 @@ void gradient_planes(const GradientSpan<float>& span, std::int64_t count, std::i
 void gradient_planes(const GradientSpan<double>& span, std::int64_t count, std::int64_t length);
 void gradient_row(const GradientSpan<float>& span, std::int64_t n);
 
-// Number of elements processed together while they are in L1. Longer planes are split.
+// The number of elements processed together while they are in L1. Longer planes are split.
 inline constexpr std::int64_t kPiece = 2048;
 inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
 
-// Count, mean and sum of squared deviations, which can be merged without cancellation (Chan, Golub
-// and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979).
+// The count, mean and sum of squared deviations of some numbers. They can be merged without
+// cancellation (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
+// sample variances", 1979).
 struct Moments {
     double count = 0, mean = 0, squares = 0;
 
@@ -63,16 +65,16 @@ struct Moments {
         squares += other.squares + distance * distance * (count * other.count / total);
         count = total;
     }
-    // Adds n elements, given the sum of their deviations from a centre (`sum`) and of the squares
-    // (`square`). The result is accurate if the centre is within a few standard deviations of their
-    // mean, or is the mean of all previous elements, in which case its error becomes part of the
-    // variance.
+    // Adds n elements. `sum` is the sum of their deviations from centre, and `square` is the sum of
+    // the squares of these deviations. The result is accurate if centre is within a few standard
+    // deviations of the elements' mean. It is also accurate if centre is the mean of all previous
+    // elements, because a difference of the means is then a part of the variance.
     void add_deviations(double n, double centre, double sum, double square) {
         add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
     }
     double variance() const { return squares / count; }
 };
-// Adds a plane of at most kPiece elements to each of `count` moments, reading memory once.
+// Adds a plane of at most kPiece elements to each of `count` moments. Memory is read once.
 template <class L>
 void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* moments) {
     constexpr std::int64_t kTogether = 32;
@@ -96,7 +98,7 @@ struct DensePlanes {
     const void* data = nullptr;
     DType dtype = DType::f32;
 
-    // Returns elements from `offset` on as lanes, in `buffer` if they have another type.
+    // Returns n elements that start at `offset` as lanes. Uses `buffer` if they have another type.
     template <class L>
     const L* load(std::int64_t offset, std::int64_t n, L* buffer) const {
         return load_lanes<L>(at(data, dtype, offset), dtype, 1, n, buffer);
@@ -105,7 +107,7 @@ struct DensePlanes {
 // Returns x, or a copy in scratch memory if x is not row-major.
 DensePlanes planes_of(Cpu& on, Scratch& scratch, const ConstView& x);
 
-// A span of the result: lanes to compute into, which are then converted to the result.
+// A span of the result y. Callers compute into lanes(); store() converts the lanes to y's dtype.
 template <class L>
 class Target {
   public:
@@ -124,8 +126,8 @@ class Target {
     L* lanes_;
 };
 
-// Returns a weight or another per-channel vector as lanes in scratch memory, filled with `none` if
-// it is absent.
+// Returns a weight or another per-channel vector as lanes in scratch memory. If v has no data, all
+// elements are `none`.
 template <class L>
 const L* vector_or(Scratch& scratch, const ConstView& v, std::int64_t n, L none) {
     L* buffer = scratch.take<L>(n);

@@ -1,7 +1,8 @@
-// Group norm. The channels of a group are contiguous. A task processes whole groups of samples: it
-// reads each group from memory once for the statistics (backward: for the sums of dy and dy (x -
-// mean) of every channel) and, if it fits, finds it in L2 for the result, which is written once.
-// The sums of all samples are added in order for the gradients of weight and bias.
+// Group norm. The channels of a group are contiguous. A task processes complete groups of samples.
+// It reads each group from memory once for the statistics (in the backward pass, for the sums of dy
+// and dy (x - mean) of every channel). If the group fits in L2, the task reads it from there for
+// the result, which is written once. For the gradients of weight and bias, the sums of all samples
+// are added in order.
 #include <cmath>
 
 #include "kernels/cpu/matmul/gemm.h"
@@ -11,8 +12,8 @@
 namespace axle::kernels {
 namespace {
 
-// The partitioning of x: group r, in row-major order of [N, groups], consists of `width` planes
-// from r width on.
+// The split of x into groups. Group r, in row-major order of [N, groups], consists of `width`
+// planes that begin with plane r width.
 struct Cut {
     std::int64_t batch, channels, groups, plane, width, count, grain;
 
@@ -26,8 +27,8 @@ struct Cut {
     std::int64_t size() const { return width * plane; }  // elements per group
     std::int64_t slots() const { return slots_for(count, grain); }
     std::int64_t first_channel(std::int64_t group) const { return group % groups * width; }
-    // Calls f(plane, planes, offset, length) for the spans of a group in order: several whole
-    // planes, or a piece of one.
+    // Calls f(plane, planes, offset, length) for the spans of a group in order. A span is several
+    // complete planes, or a piece of one plane.
     template <class F>
     void spans(std::int64_t group, F f) const {
         const std::int64_t together = std::max<std::int64_t>(1, kPiece / plane);

@@ -1,9 +1,9 @@
 // Layer norm and RMS norm, one row at a time. A row is read from memory once; later passes (sum,
-// deviations and their squares, result) find it in L1. An RMS norm is a layer norm with mean 0.
+// deviations and their squares, result) read it from L1. An RMS norm is a layer norm with mean 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
-// sums for weight and bias, in f32 for 64 rows at a time and in f64 beyond that. The tasks' sums
-// are added in order. The partitioning depends on the shape only.
+// sums for weight and bias, in f32 for 64 rows at a time, whose sums are added in f64. Then the
+// sums of all tasks are added in order. The split depends on the shape only.
 #include "kernels/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,15 +23,15 @@
 namespace axle::kernels {
 namespace {
 
-// The operands of one row of the backward pass. A null weight means ones; a null output is not
-// written.
+// The operands of one row of the backward pass. If weight is null, it counts as ones; null outputs
+// are not written.
 template <class L>
 struct NormGradRow {
     const L *dy, *x, *weight;
     L mean, rstd;
     bool centred;
     std::int64_t n;
-    L *dx, *dweight, *dbias;  // dx is written; dweight and dbias are added to
+    L *dx, *dweight, *dbias;  // dx is overwritten; dweight and dbias are added to
 };
 
 }  // namespace
@@ -56,7 +56,7 @@ struct NormRow {
     }
 };
 
-// Computes y = (x - mean) rstd weight + bias
+// Computes y = (x - mean) rstd weight + bias for n elements.
 void normalize(const float* x, float mean, float rstd, const float* weight, const float* bias,
                float* y, std::int64_t n) {
     const NormRow row = {x, weight, bias, Pack(mean), Pack(rstd), y};
@@ -68,10 +68,10 @@ void normalize(const float* x, float mean, float rstd, const float* weight, cons
 struct Gradient {
     const NormGradRow<float> row;  // a copy, so that stores cannot change its pointers
     Pack mean, rstd;
-    Pack sum_g = Pack(0.0f), sum_gh = Pack(0.0f);  // needed by dx
+    Pack sum_g = Pack(0.0f), sum_gh = Pack(0.0f);  // sums of g and g h, needed by dx
 
-    // Adds a part of the row to the sums, dweight and dbias. Zeros after the end of the row add
-    // nothing, because dy is 0 there.
+    // Adds a part of the row to the sums, dweight and dbias. Elements after the end of the row have
+    // no effect, because their dy is 0.
     template <bool kWhole>
     HWY_INLINE void sums(std::int64_t i, std::int64_t left) {
         const Pack dy = load_part<kWhole>(row.dy + i, left);
@@ -170,19 +170,19 @@ std::int64_t rows_per_task(std::int64_t rows, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (rows + kTasks - 1) / kTasks);
 }
 
-// Returns a row of a view as lanes.
+// Returns a row of a view as lanes. Uses `buffer` if the row must be converted.
 template <class L>
 const L* load_row(const ConstView& x, std::int64_t offset, L* buffer) {
     return load_lanes<L>(at(x.data, x.dtype, offset), x.dtype, x.back_stride(1), x.back(1), buffer);
 }
-// Returns a weight or bias as lanes in scratch memory, or null.
+// Returns a weight or bias as lanes in scratch memory, or null if it has no data.
 template <class L>
 const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     if (v.data == nullptr) return nullptr;
     return load_lanes<L>(v.data, v.dtype, v.stride[0], n, scratch.take<L>(n));
 }
 
-// The mean of a row and its variance (for an RMS norm, the mean square). The sum of the deviations
+// The mean and the variance (for an RMS norm, the mean square) of a row. The sum of the deviations
 // corrects the rounding error of the mean.
 struct RowMoments {
     double mean = 0, variance = 0;
@@ -228,7 +228,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
     });
 }
 
-// The sums of one task for dweight and dbias, which are n consecutive elements each.
+// The sums of one task for dweight and dbias, which have n elements each and are consecutive.
 template <class L>
 struct VectorSums {
     L* recent;      // sums of fewer than kFlush rows
@@ -244,7 +244,7 @@ struct VectorSums {
     }
 };
 
-// Adds the tasks' sums, in order.
+// Adds the sums of all tasks in order, and writes dweight and dbias.
 template <class L>
 void gather_sums(const VectorSums<L>& sums, std::int64_t tasks, std::int64_t n, const View& dweight,
                  const View& dbias) {

@@ -1,8 +1,8 @@
-// One pass over memory per step: the parameter, its gradient and its state are read once and
-// written once per element (AdamW in f32: 16 bytes in, 12 bytes out); unscaling, clipping and
-// weight decay are done in registers. Values that depend on a group or on a slot's step count (bias
-// corrections) are computed once per slot before the work is partitioned. 16-bit parameters and
-// gradients are converted through blocks of f32 lanes that stay in L1.
+// Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
+// once and written once per element (for AdamW in f32, 16 bytes are read and 12 are written);
+// unscaling, clipping and weight decay are done in registers. Values that depend on a group or on a
+// slot's step count (bias corrections) are computed once per slot before the work is split. 16-bit
+// parameters and gradients are converted through blocks of f32 lanes that stay in L1.
 #include "kernels/ops/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,7 +23,7 @@ namespace axle::kernels::HWY_NAMESPACE {
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// Updates a whole pack at i, or its first `rest` lanes.
+// Updates the elements of a pack at i, or only its first `rest` elements.
 template <SgdKind kKind, class... Rest>
 HWY_INLINE void sgd_pack(const SgdFactors<Pack>& k, const SgdSpan<float>& s, std::int64_t i,
                          Rest... rest) {
@@ -152,8 +152,8 @@ void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::
     store_lanes<Lane>(p, to, slot.param_dtype, 1, n);
 }
 
-// Calls body(p, g, offset, n) with the parameter and the gradient as lanes: once if both are lanes
-// already, else block by block. Then stores p to the parameter.
+// Calls body(p, g, offset, n) with the parameter and the gradient as lanes, then stores p to the
+// parameter. If no conversion is needed, calls body once, otherwise block by block.
 template <class Lane, class Body>
 void with_lanes(const Slot& slot, const Philox& draws, std::int64_t offset, std::int64_t n,
                 Body&& body) {
@@ -176,15 +176,15 @@ void with_lanes(const Slot& slot, const Philox& draws, std::int64_t offset, std:
     }
 }
 
-// Calls f.template operator()<Lane>() with the type that a slot is computed in.
+// Calls f.template operator()<Lane>() with the type in which a slot is computed (float or double).
 template <class F>
 void visit_lane(const Slot& slot, F&& f) {
     if (slot.param_dtype == DType::f64) return f.template operator()<double>();
     f.template operator()<float>();
 }
 
-// Computes the steps of all slots, then calls body(step, slot, p, g, offset, n) for all their
-// lanes.
+// Computes the steps of all slots, then calls body(step, slot, p, g, offset, n) for the lanes of
+// all slots.
 template <class Step, class Group, class Body>
 void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
                   const StepScalars* scalars, Body&& body) {

@@ -1,4 +1,5 @@
-// Private to kernels/cpu/optimizer/optimizer.cpp: operands of its inner loops, as contiguous lanes.
+// Private to kernels/cpu/optimizer/optimizer.cpp: the operands of its inner loops, as contiguous
+// lanes.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@ template <class Lane>
 struct SgdSpan {
     Lane* p;
     const Lane* g;
-    Lane* b;  // null for a plain step
+    Lane* b;  // null for SGD without momentum
     std::int64_t n;
 };
 
@@ -19,7 +20,7 @@ struct AdamSpan {
     const Lane* g;
     Lane* m;
     Lane* v;
-    Lane* largest;  // null without AMSGrad
+    Lane* largest;  // null unless AMSGrad is used
     std::int64_t n;
 };
 

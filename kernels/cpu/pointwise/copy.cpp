@@ -1,5 +1,6 @@
-// Contiguous operands of the same type are copied as whole runs. Other copies are converted through
-// lanes of the wider of the two types. A transposed copy is walked in the order of the output.
+// Copies, conversions and fills. Contiguous operands of the same dtype are copied as runs of bytes.
+// Other copies are converted through lanes of the wider of the two dtypes. A transposed copy is
+// iterated in the order of the output.
 #include "kernels/ops/copy.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kTask = 65536;
 
-// Copies elements of one size as raw bits.
+// Copies n elements that have the size of T as raw bits.
 template <class T>
 void copy_row(const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
               std::int64_t n) {
@@ -73,8 +74,8 @@ void store_constant(const void* value, const void* const*, void* out, std::int64
 
 void copy(Cpu& on, ConstView x, View y) {
     if (x.dtype == y.dtype) return copy_same_type(x, y);
-    // The lane type must represent every value of both sides; f32 is sufficient for 16-bit floats
-    // only.
+    // The lane type must represent every value of both dtypes. f32 is sufficient for f32 and 16-bit
+    // floats only.
     const bool small =
         (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
     const bool whole = is_integral(x.dtype) && is_integral(y.dtype);

@@ -1,5 +1,6 @@
-// The formulas, compiled for the Pack of the current target: axle::kernels::HWY_NAMESPACE::formula.
-// Included once per target, like kernels/cpu/simd-inl.h.
+// The formulas, compiled for the Pack of the current target, in
+// axle::kernels::HWY_NAMESPACE::formula. This file is included once per target, like
+// kernels/cpu/simd-inl.h.
 #if defined(AXLE_KERNELS_CPU_FORMULAS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_FORMULAS_INL_H_
 #undef AXLE_KERNELS_CPU_FORMULAS_INL_H_
@@ -17,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace formula {
-// The files must be included in this order.
+// These files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
@@ -25,8 +26,8 @@ namespace formula {
 // clang-format on
 }  // namespace formula
 
-// Applies a formula whose parameters are passed as bytes. The same formula in
-// kernels/ops/pointwise.h has the same layout.
+// Returns a formula whose parameters are passed as bytes. They are the bytes of the same formula in
+// kernels/ops/pointwise.h, which has the same layout.
 template <class F>
 HWY_INLINE F formula_from(const void* bytes) {
     static_assert(std::is_trivially_copyable_v<F>);

@@ -1,9 +1,9 @@
-// Norms, scaling and checks of many gradients together. Each is limited by reading the gradients
-// once.
+// Norms, scaling and checks of many gradients in one call. Their speed is limited by reading the
+// gradients once.
 //
-// A norm sums in f64: every chunk of the concatenated table has a partial sum, and these are
-// combined in order. f32 lanes are converted in registers, so that squares of large (still scaled)
-// gradients neither overflow nor lose digits.
+// Norms are summed in f64: every chunk of the concatenated table has a partial sum, and the partial
+// sums are combined in order. f32 lanes are converted to f64 in registers, so that squares of large
+// (still scaled) gradients neither overflow nor lose digits.
 #include "kernels/ops/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,7 +19,7 @@ namespace axle::kernels::HWY_NAMESPACE {
 
 using DoubleTag = hn::ScalableTag<double>;
 
-// Returns sum + |x| or x^2 of the floats at x, one per lane.
+// Adds x^2 (if kSquares) or |x| of one float per lane to sum, and returns the result.
 template <bool kSquares>
 HWY_INLINE hn::Vec<DoubleTag> add_lanes(const float* x, hn::Vec<DoubleTag> sum) {
     const hn::Rebind<float, DoubleTag> narrow;
@@ -102,7 +102,8 @@ AXLE_DISPATCH(max_abs);
 AXLE_DISPATCH(multiply);
 AXLE_DISPATCH(limit);
 
-// Calls body(lanes, n) for a part of a row: once if its elements are lanes already, else in blocks.
+// Calls body(lanes, n) for a part of a row. If no conversion is needed, calls body once, otherwise
+// block by block.
 template <class Lane, class Body>
 void read_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& body) {
     Lane buffer[kBlock];
@@ -126,11 +127,11 @@ void change_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& bo
     }
 }
 
-// Returns the larger number, or NaN if either is NaN.
+// Returns the larger number, or NaN if a or b is NaN.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
-// How a norm accumulates elements and combines partial results: as a sum, or as a maximum of
-// non-negative values.
+// The operations that compute a norm. They accumulate elements and combine partial results, either
+// as a sum or as a maximum of non-negative values.
 struct Power {
     double p;
 

@@ -1,5 +1,5 @@
-// One pass over memory, one element at a time: fp8 is supported on CPUs to test GPU programs, so it
-// is not optimized.
+// Quantization to 8 bits, in one pass over memory, one element at a time. It is not optimized,
+// because CPUs support fp8 only for testing GPU programs.
 #include "kernels/ops/quantize.h"
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 namespace axle::kernels {
 namespace {
 
-// Calls f(i), which processes element i and returns magnitude_bits(x[i]), and updates *largest.
+// Calls f(i) for all elements and updates *largest. f(i) processes element i and returns
+// magnitude_bits(x[i]).
 template <class F>
 void over_chunks(Cpu& on, std::int64_t n, float* largest, F&& f) {
     const std::int64_t chunks = (n + kChunk - 1) / kChunk;

@@ -1,5 +1,5 @@
-// Random halves are generated in a buffer that stays in L1; this is cheaper than the rounding
-// itself.
+// Stochastic rounding. The 16 random bits per element are generated in a buffer that stays in L1,
+// which costs less than the rounding itself.
 #include "kernels/cpu/pointwise/rounding.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +51,7 @@ namespace {
 AXLE_DISPATCH(philox_words);
 AXLE_DISPATCH(round_bf16);
 
-// The lower half of a word is stored before the upper.
+// The lower half of a word must be stored before the upper half.
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
@@ -59,7 +59,7 @@ static_assert(std::endian::native == std::endian::little);
 void store_stochastically(const float* lanes, void* data, DType dtype, Philox random,
                           std::int64_t first, std::int64_t n) {
     assert(n <= kBlock && is_half(dtype));
-    // Up to 8 halves of the first block can precede the first element.
+    // In the first block, up to 7 halves belong to elements before `first`.
     alignas(64) std::uint16_t halves[kBlock + 8 + 2 * HWY_NAMESPACE::kPhiloxStep];
     const std::int64_t before = first % 8;
     AXLE_CALL(philox_words)

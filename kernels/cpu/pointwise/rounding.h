@@ -8,8 +8,8 @@
 
 namespace axle::kernels {
 
-// Rounds elements `first` to first + n - 1 of a call (n <= kBlock) and stores them in the f16 or
-// bf16 array `data`.
+// Rounds elements first to first + n - 1 of a call (n <= kBlock) and stores them in the f16 or bf16
+// array `data`. `first` selects the random bits.
 void store_stochastically(const float* lanes, void* data, DType dtype, Philox random,
                           std::int64_t first, std::int64_t n);
 

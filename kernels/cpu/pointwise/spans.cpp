@@ -8,10 +8,11 @@
 namespace axle::kernels {
 namespace {
 
-// Elements per task: enough to make scheduling costs negligible.
+// The number of elements per task, which makes the cost of scheduling negligible.
 constexpr std::int64_t kTask = 32768;
 
-// Returns the dtype to store, where bool replaces u8, which has the same representation.
+// Returns the dtype to load or store. Booleans are treated as u8, which has the same
+// representation, if the lanes are u8.
 DType stored(DType dtype, DType lane) {
     return dtype == DType::boolean && lane == DType::u8 ? DType::u8 : dtype;
 }

@@ -1,5 +1,5 @@
 // Computes y = f(x), dx = dy f'(v) and f''(v) for all unary formulas. Operands are read once and
-// the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers are scalar.
+// the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers use scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Computes a span. The tail is computed in a pack as well, so that an element's bits do not depend
-// on its position.
+// Computes the values of a span. The last elements are also computed in a pack, so that an
+// element's bits do not depend on its position.
 template <class F>
 void value_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
     const F f = formula_from<F>(formula);
@@ -51,7 +51,7 @@ void curve_span(const void* formula, const void* const* in, void* out, std::int6
     if (i < n) f.curve(Pack::load(v + i, n - i)).store(y + i, n - i);
 }
 
-// The spans of every formula for this target, in the order of the list.
+// The spans of every formula for this target, in the order of AXLE_UNARY_FORMULAS.
 #define AXLE_ROW(NAME) \
     {&value_span<formula::NAME>, &slope_span<formula::NAME>, &curve_span<formula::NAME>},
 inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};

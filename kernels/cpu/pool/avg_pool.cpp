@@ -1,7 +1,8 @@
-// Average pooling processes one output row at a time. It first adds the rows and then the columns
-// of each window; the backward pass distributes a row of dy over the columns and then adds it to
-// the rows. Disjoint windows cost one read of the input; overlapping ones cost kernel_h / stride_h
-// reads from L1. Means of whole planes are sums of spans. Every plane is computed by one task.
+// Average pooling, one output row at a time. The forward pass first adds the rows and then the
+// columns of each window. The backward pass distributes a row of dy over the columns and then adds
+// it to the rows. If windows are disjoint, the input is read once; if they overlap, it is read
+// kernel_h / stride_h times from L1. Means of complete planes are sums of spans. Every plane is
+// computed by one task.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Computes sum += x
+// Adds n elements of x to sum.
 void add_row(const float* x, float* sum, std::int64_t n) {
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes)
@@ -45,7 +46,7 @@ AXLE_DISPATCH(add_row);
 
 void add_to(const float* x, float* sum, std::int64_t n) {
     if (n > 8) return AXLE_CALL(add_row)(x, sum, n);
-    for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];  // shorter than a function call
+    for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];  // faster than a function call
 }
 void add_to(const double* x, double* sum, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
@@ -93,15 +94,15 @@ void mean_planes(Cpu& on, const Pool& pool, const ConstView& x, const View& y) {
     });
 }
 
-// Returns whether the outputs (y or dy) are means of whole planes.
+// Returns whether the outputs (y or dy) are means of complete planes.
 bool is_global(const Pool& pool, const ConstView& y) {
     return pool.adaptive && y.back(1) == 1 && y.back(2) == 1;
 }
 
-// The block size of sum_span: a plane that is split into blocks of this size has the same sum.
+// The block size of sum_span. Summing a plane in blocks of this size does not change its sum.
 constexpr std::int64_t kSumBlock = 2048;
 
-// Returns the sum of the plane at `offset`; buffer has kSumBlock elements.
+// Returns the sum of the plane at `offset`. buffer must have kSumBlock elements.
 template <class L>
 double sum_of_plane(const ConstView& x, std::int64_t offset, L* buffer) {
     const std::int64_t height = x.back(2), width = x.back(1);
@@ -123,7 +124,7 @@ double sum_of_plane(const ConstView& x, std::int64_t offset, L* buffer) {
     return sum + sum_span(buffer, filled);
 }
 
-// Computes means of whole planes.
+// Computes the means of complete planes.
 template <class L>
 void mean_of_planes(Cpu& on, const ConstView& x, const View& y) {
     const Planes planes(x);

@@ -1,6 +1,7 @@
-// An output row is computed by blending two input rows (with SIMD, reading both in order), and then
-// blending pairs of elements of the result in L1; the backward pass does the reverse. Coordinates
-// and weights are computed once per axis. Every plane is computed by one task.
+// Resizing. An output row is computed by blending two input rows (with SIMD, reading both rows in
+// order), and then blending pairs of elements of the result in L1. The backward pass performs these
+// steps in reverse order. Coordinates and weights are computed once per axis. Every plane is
+// computed by one task.
 #include "kernels/ops/interpolate.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Computes y = (1 - weight) a + weight b
+// Computes y = (1 - weight) a + weight b for n elements.
 void blend_rows(const float* a, const float* b, float weight, float* y, std::int64_t n) {
     const Pack u(1 - weight), v(weight);
     std::int64_t i = 0;
@@ -28,7 +29,7 @@ void blend_rows(const float* a, const float* b, float weight, float* y, std::int
     if (i < n) (u * Pack::load(a + i, n - i) + v * Pack::load(b + i, n - i)).store(y + i, n - i);
 }
 
-// Computes sum += weight x
+// Adds weight * x to sum for n elements.
 void add_weighted_row(const float* x, float weight, float* sum, std::int64_t n) {
     const Pack w(weight);
     std::int64_t i = 0;

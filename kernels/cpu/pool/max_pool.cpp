@@ -1,9 +1,9 @@
-// Max pooling processes one output row at a time: the input rows of its windows are converted to
-// lanes (unless they are lanes already) and stay in L1. Every plane is computed by one task.
+// Max pooling, one output row at a time. The input rows of its windows are converted to lanes (if
+// needed) and stay in L1. Every plane is computed by one task.
 //
-// For f32 windows with stride 1 or 2, a pack of outputs is computed at a time, tap by tap; the
-// position of the largest tap is kept in integer lanes. Windows that overlap the padding, and all
-// other cases, are processed element by element.
+// For f32 windows with stride 1 or 2, a pack of outputs is computed together, tap by tap; integer
+// lanes keep the position of the largest tap. Windows that overlap the padding, and all other
+// cases, are processed element by element.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,11 +23,11 @@
 namespace axle::kernels {
 namespace {
 
-// Consecutive outputs of one row whose windows are inside the input: output i covers the columns
-// column + [i * stride, i * stride + width) of each row.
+// Consecutive outputs of one row whose windows are inside the input. Output i reads `width` columns
+// of each row, starting at column i * stride of `rows`.
 struct MaxRun {
     const float* const* rows;
-    std::int64_t height, width, stride;  // stride is 1, or 2 with a width of at least 2
+    std::int64_t height, width, stride;  // stride is 1, or it is 2 and width is at least 2
     std::int64_t column;
     std::int32_t place, row_step;  // position of the first tap; difference between rows
     std::int64_t count;
@@ -54,7 +54,8 @@ struct Largest {
     }
 };
 
-// Loads the even and the odd elements of 2 kLanes elements (or of the first 2 n, unless kWhole).
+// Loads the even and the odd elements of 2 kLanes elements, or of the first 2 n elements unless
+// kWhole.
 template <bool kWhole>
 HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd) {
     if (kWhole) return hn::LoadInterleaved2(FloatTag(), p, even.v, odd.v);
@@ -65,7 +66,7 @@ HWY_INLINE void load_pairs(const float* p, std::int64_t n, Pack& even, Pack& odd
     hn::LoadInterleaved2(FloatTag(), both, even.v, odd.v);
 }
 
-// Computes outputs [i, i + kLanes), or [i, i + left) unless kWhole.
+// Computes outputs [i, i + kLanes), or outputs [i, i + left) unless kWhole.
 template <bool kWhole, int kStride>
 HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left) {
     const IntTag di;
@@ -93,7 +94,7 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
             place = hn::Add(place, one);
         }
         if (run.width % 2 == 0) continue;
-        // The load ends at the last element of the row, so that nothing after it is read.
+        // This load ends at the last element of the row, so that no memory after it is read.
         load_pairs<kWhole>(row + run.width - 2, left, even, odd);
         largest.meet(odd, place);
     }
@@ -115,7 +116,7 @@ HWY_INLINE void max_outputs(const MaxRun& run) {
 }
 
 void max_run(const MaxRun& run) {
-    const MaxRun own = run;  // a copy, so that stores cannot change it
+    const MaxRun own = run;  // a copy, so that stores cannot change its pointers
     if (own.stride == 1)
         max_outputs<1>(own);
     else

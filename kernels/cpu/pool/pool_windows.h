@@ -9,18 +9,18 @@
 
 namespace axle::kernels {
 
-// A window that covers the inputs begin, begin + dilation, ... below end, or no input if end <=
+// The inputs begin, begin + dilation, ... below end of one window. The window is empty if end <=
 // begin. begin is always inside the input.
 struct PoolWindow {
     std::int64_t begin, end;
-    std::int64_t padded;  // number of elements including padding
+    std::int64_t padded;  // number of elements, including padding
 };
 
 struct PoolWindows {
     std::int64_t in, out;
     PoolAxis pool;
     PoolWindow* windows;
-    std::int64_t whole_begin, whole_end;  // outputs whose windows do not overlap the padding
+    std::int64_t whole_begin, whole_end;  // outputs whose windows do not overlap padding
 
     const PoolWindow& operator[](std::int64_t o) const { return windows[o]; }
 };

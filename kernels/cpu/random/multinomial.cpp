@@ -1,6 +1,6 @@
-// Multinomial sampling: one pass over each row, in f64. With replacement, the row's cumulative sums
-// are searched once per sample. Without replacement, every weight gets a random key, and the
-// largest keys are selected.
+// Multinomial sampling, with one pass over each row in f64. With replacement, each sample is found
+// by a search in the row's cumulative sums. Without replacement, every weight gets a random key,
+// and the largest keys are selected.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 16384;
-constexpr std::int64_t kMaxTasks = 32;  // limits scratch memory
+constexpr std::int64_t kMaxTasks = 32;  // maximum number, to limit scratch memory
 
 // Returns (word + 1/2) / 2^32, which is strictly between 0 and 1.
 double open_unit(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }
@@ -36,13 +36,13 @@ std::int64_t rows_of_task(std::int64_t rows, std::int64_t n) {
     return std::max((rows + kMaxTasks - 1) / kMaxTasks, (kTask + n - 1) / n);
 }
 
-// Inverts the cumulative distribution of a row for each sample.
+// Draws the samples of a row. Each sample inverts the row's cumulative distribution.
 void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t offset,
                            std::int64_t row, std::int64_t samples, double* sums, std::int64_t* out,
                            std::int64_t out_stride) {
     const std::int64_t n = weights.back(1);
     double total = 0;
-    std::int64_t last = 0;  // index of the last nonzero weight; rounding must not select beyond it
+    std::int64_t last = 0;  // last nonzero weight; no later index may be drawn
     for_weights(weights, offset, [&](std::int64_t i, double weight) {
         if (weight > 0) last = i;
         sums[i] = total += weight;
@@ -55,8 +55,8 @@ void draw_with_replacement(const Philox& random, ConstView weights, std::int64_t
     }
 }
 
-// Selects the elements with the largest weight / -ln(u), whose reciprocals are exponential random
-// variables with the weights as rates.
+// Selects the elements with the largest weight / -ln(u). The reciprocals of these numbers are
+// exponential random variables with the weights as rates.
 void draw_without_replacement(const Philox& random, ConstView weights, std::int64_t offset,
                               std::int64_t row, std::int64_t samples, Keyed* buffer,
                               std::int64_t* out, std::int64_t out_stride) {

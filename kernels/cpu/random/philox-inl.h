@@ -1,6 +1,7 @@
 // Philox 4x32-10 (kernels/philox.h) for a pack of counters, for the current SIMD target.
 //
-// Included once per target by Highway's foreach_target.h; the toggle below is its include guard.
+// Highway's foreach_target.h includes this file once per target; the toggle below is its include
+// guard.
 #if defined(AXLE_KERNELS_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef AXLE_KERNELS_CPU_PHILOX_INL_H_
 #undef AXLE_KERNELS_CPU_PHILOX_INL_H_
@@ -21,11 +22,12 @@ namespace axle::kernels::HWY_NAMESPACE {
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using Words = hn::Vec<WordTag>;
 
-// philox_words() rounds its count up to a multiple of at most this number.
+// The largest step of all targets. philox_words() rounds its count up to a multiple of its step.
 inline constexpr std::int64_t kPhiloxStep = 64;
 
 #if HWY_TARGET == HWY_SCALAR
-// Writes `count` words of `random` from `first_block` on, rounded up to whole steps.
+// Writes `count` words of `random`, beginning with block first_block. The count is rounded up to a
+// multiple of the step.
 inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
                          std::uint32_t* words) {
     for (std::int64_t i = 0; i < count; i += 4) {
@@ -34,14 +36,15 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// Sets units[w] to word w, as a number in [0, 1), of the block that contains word `first`.
+// Converts the four words of the block that contains word `first` to numbers in [0, 1), and stores
+// them in units.
 inline void philox_units(Philox random, std::int64_t first, std::int64_t, float* units) {
     const auto words = random.block(static_cast<std::uint64_t>(first) / 4);
     for (int w = 0; w < 4; ++w) units[w] = Philox::to_unit(words[w]);
 }
 #else
 
-// Computes the low and high halves of the 64-bit products with `factor`.
+// Computes the low and high halves of the 64-bit products x * factor.
 HWY_INLINE void multiply_words(Words x, Words factor, Words& low, Words& high) {
     const WordTag d;
     const hn::Repartition<std::uint64_t, WordTag> wide;
@@ -51,7 +54,7 @@ HWY_INLINE void multiply_words(Words x, Words factor, Words& low, Words& high) {
     high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
 }
 
-// Computes words 0 to 3 of the blocks whose counters have the halves `low` and `high`.
+// Computes words 0 to 3 of the blocks whose counters have the 32-bit halves `low` and `high`.
 HWY_INLINE void philox_rounds(std::uint64_t seed, Words low, Words high, Words words[4]) {
     const WordTag d;
     Words c0 = low, c1 = high, c2 = hn::Zero(d), c3 = hn::Zero(d);
@@ -71,7 +74,8 @@ HWY_INLINE void philox_rounds(std::uint64_t seed, Words low, Words high, Words w
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-// Writes `count` words of `random` from `first_block` on, rounded up to whole steps.
+// Writes `count` words of `random`, beginning with block first_block. The count is rounded up to a
+// multiple of the step.
 inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t count,
                          std::uint32_t* words) {
     const WordTag d;
@@ -82,7 +86,7 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
         const std::uint64_t counter =
             random.offset + first_block + static_cast<std::uint64_t>(i) / 4;
         const Words low = hn::Add(hn::Set(d, static_cast<std::uint32_t>(counter)), iota);
-        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 if low wrapped around
+        const Words carry = hn::VecFromMask(d, hn::Lt(low, iota));  // -1 if low overflowed
         const Words high = hn::Sub(hn::Set(d, static_cast<std::uint32_t>(counter >> 32)), carry);
         Words w[4];
         philox_rounds(random.seed, low, high, w);
@@ -90,8 +94,8 @@ inline void philox_words(Philox random, std::uint64_t first_block, std::int64_t 
     }
 }
 
-// Sets units[w][lane] to word w, as a number in [0, 1), of the block that contains word first +
-// lane * stride. units has 4 rows of kLanes elements.
+// Converts word w of the block that contains word first + lane * stride to a number in [0, 1), and
+// stores it in units[w][lane]. units has 4 rows of kLanes elements.
 HWY_INLINE void philox_units(Philox random, std::int64_t first, std::int64_t stride, float* units) {
     const WordTag d;
     std::uint32_t low[Pack::kLanes], high[Pack::kLanes];

@@ -1,6 +1,7 @@
-// Random numbers are generated in blocks of 512: Philox words into a buffer in L1, words to floats,
-// floats into the tensor. Philox runs one counter per lane, so a vector of n lanes generates n
-// blocks together. This is limited by its 40 multiplications per block, not by memory.
+// Random numbers, generated in blocks of 512. Philox words are written to a buffer in L1 and
+// converted to floats, and the floats are written to the tensor. Philox runs one counter per lane,
+// so a vector of n lanes generates n blocks together. Its 40 multiplications per block limit the
+// speed, not memory.
 #include "kernels/ops/random.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,13 +19,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Converts the upper 24 bits to a float in [0, 1), exactly.
+// Converts the upper 24 bits of each word to a float in [0, 1). The conversion is exact.
 HWY_INLINE Pack to_unit(Words w) {
     const auto upper = hn::BitCast(IntTag(), hn::ShiftRight<8>(w));
     return hn::Mul(hn::ConvertTo(FloatTag(), upper), hn::Set(FloatTag(), 0x1p-24f));
 }
 
-// Computes low + u * range without a fused multiply-add, so that every target gives the same bits.
+// Computes low + u * range without fused multiply-adds, so that every target gives the same bits.
 void uniform_floats(const std::uint32_t* words, float low, float range, float limit, float* y) {
     for (std::int64_t i = 0; i < kBlock; i += Pack::kLanes) {
         const Pack u = to_unit(hn::LoadU(WordTag(), words + i));
@@ -32,7 +33,7 @@ void uniform_floats(const std::uint32_t* words, float low, float range, float li
     }
 }
 
-// Returns (w + 1/2) / 2^32, rounded once, because both halves and their scaled values are exact
+// Returns (w + 1/2) / 2^32, rounded once: both 16-bit halves of w and their scaled values are exact
 // floats.
 HWY_INLINE Pack to_open_unit(Words w) {
     const FloatTag d;
@@ -43,9 +44,9 @@ HWY_INLINE Pack to_open_unit(Words w) {
     return fma(Pack(upper), Pack(0x1p-16f), tail);
 }
 
-// Computes cos and sin of 2 pi u for u in [0, 1]. The quarter cos_sin_turn q is split off exactly;
-// the rest f in [-1/2, 1/2] uses Chebyshev approximations of sin(pi f / 2) / f and cos(pi f / 2) in
-// f^2.
+// Computes the cosine and sine of 2 pi u for u in [0, 1]. 4 u is split exactly into the nearest
+// integer q (the number of quarter turns) and f in [-1/2, 1/2]. Chebyshev approximations in f^2
+// give sin(pi f / 2) / f and cos(pi f / 2).
 HWY_INLINE void cos_sin_turn(Pack u, Pack& cosine, Pack& sine) {
     const Pack t = u * Pack(4.0f);
     const Pack q = round(t);
@@ -126,8 +127,8 @@ AXLE_DISPATCH(dropout_floats);
 
 constexpr std::int64_t kTask = 64 * kBlock;
 
-// Calls f(words, first, n) for every block [first, first + n) of [0, count), n <= kBlock; words[i]
-// is the word of element first + i.
+// Calls f(words, first, n) for every block [first, first + n) of [0, count), where n <= kBlock.
+// words[i] is the random word of element first + i.
 template <class F>
 void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     parallel_ranges(count, kTask, [&](std::int64_t begin, std::int64_t end) {
@@ -139,7 +140,7 @@ void for_blocks(const Philox& random, std::int64_t count, F&& f) {
     });
 }
 
-// Returns the same number as to_open_unit, for one word.
+// Returns the number that to_open_unit computes, for one word.
 float open_unit(std::uint32_t word) { return static_cast<float>((word + 0.5) * 0x1p-32); }
 
 // Returns the largest value of the dtype below high.
@@ -222,7 +223,7 @@ void randint(Cpu&, Philox random, std::int64_t low, std::int64_t high, View y) {
 }
 
 void dropout(Cpu&, Philox random, double p, ConstView x, View y) {
-    // Tests u >= p for u = bits / 2^24 with integers.
+    // Compares integers instead of u >= p, where u = bits / 2^24.
     const auto threshold = static_cast<std::int32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     for_blocks(random, y.numel(), [&](const std::uint32_t* words, std::int64_t i, std::int64_t n) {

@@ -3,13 +3,13 @@
 //
 //     rows     computes one result at a time; its elements are runs of the innermost reduced
 //              dimension
-//     columns  computes up to 512 adjacent results at a time; their totals stay in L1 while x is
-//              added to them, eight rows together
+//     columns  computes up to 512 adjacent results together; their totals stay in L1 while x is
+//              added to them, eight rows at a time
 //
-// The rows walk is used if the innermost reduced dimension is contiguous, the columns walk if a
-// kept one is. Elements of any other stride or type are gathered in blocks that stay in L1. If
-// there are few results, the reduced elements are split as well; partial results are stored in
-// scratch memory and combined in order.
+// The walk over rows is used if the innermost reduced dimension is contiguous, and the walk over
+// columns if a kept dimension is contiguous. Elements with any other stride or type are gathered in
+// blocks that stay in L1. If there are few results, the reduced elements are split as well; partial
+// results are stored in scratch memory and combined in order.
 //
 // f32 sums are computed in SIMD lanes over 2048 elements (rows) or eight (columns); totals are f64.
 #include "kernels/ops/reduce.h"
@@ -51,7 +51,7 @@ struct Sum {
     Acc finish(Acc a) const { return divisor == 1 ? a : a / divisor; }
 };
 
-// Sums squared deviations from centre[result].
+// Sums the squared deviations of elements from centre[result].
 template <class L>
 struct Square {
     using Lane = L;
@@ -79,14 +79,14 @@ struct Square {
     Acc finish(Acc a) const { return a / divisor; }
 };
 
-// Returns whether b replaces a, because it is more extreme or it is the first NaN.
+// Returns whether b replaces a: b is more extreme, or b is the first NaN.
 template <bool kMax, class L>
 bool beats(L b, L a) {
     if (kMax ? b > a : b < a) return true;
     return b != b && a == a;
 }
 
-// Returns a value below (kMax) or above every element.
+// Returns the initial value, which is below every element if kMax is true, and above otherwise.
 template <bool kMax, class L>
 constexpr L initial_extreme() {
     using Limits = std::numeric_limits<L>;
@@ -119,7 +119,7 @@ struct Extreme {
     Acc join(Acc a, Acc b) const { return beats<kMax>(b, a) ? b : a; }
     Acc finish(Acc a) const { return a; }
 
-    // Returns the extreme of n > 0 elements.
+    // Returns the largest or smallest of n > 0 elements.
     static L of(const L* x, std::int64_t n) {
         if constexpr (std::is_same_v<L, float>) return kMax ? max_block(x, n) : min_block(x, n);
         L best = x[0];
@@ -138,8 +138,8 @@ struct ArgExtreme {
     };
 
     Acc start() const { return {L(0), -1}; }
-    // Computes the extreme of a block first. Only if it replaces the total, the block is searched
-    // for its position.
+    // Computes the extreme value of each block first. A block is searched for the position only if
+    // this value replaces the total.
     void row(const L* x, std::int64_t n, std::int64_t position, std::int64_t, Acc& total) const {
         for (std::int64_t i = 0; i < n; i += kBlock) {
             const std::int64_t length = std::min(kBlock, n - i);

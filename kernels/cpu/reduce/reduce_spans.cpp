@@ -1,5 +1,6 @@
-// Spans are read four packs at a time, with one accumulator each. Column totals are kept in memory
-// (L1), and several rows are read in parallel. Every element is read once.
+// Reductions of contiguous floats. Spans are read four packs at a time, with one accumulator for
+// each pack. Column totals stay in L1, and several rows are read together. Every element is read
+// once.
 #include "kernels/cpu/reduce/reduce_spans.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,7 +22,7 @@ constexpr std::int64_t kSumBlock = 2048;  // elements that are summed in f32
 struct Plus {
     static HWY_INLINE Pack join(Pack a, Pack b) { return a + b; }
 };
-// Returns b if it is larger or NaN; keeps a NaN in a.
+// Selects the larger value. A NaN is larger than every number.
 struct Larger {
     static HWY_INLINE Pack join(Pack a, Pack b) {
         return hn::IfThenElse(hn::Or(hn::Gt(b.v, a.v), hn::IsNaN(b.v)), b.v, a.v);
@@ -35,7 +36,7 @@ struct Smaller {
     static HWY_INLINE float join(float a, float b) { return b < a || b != b ? b : a; }
 };
 
-// Joins the whole packs of x into a[0..3]; returns the number of elements processed.
+// Combines the full packs of x with a[0] to a[3]. Returns the number of elements processed.
 template <class Op>
 HWY_INLINE std::int64_t join_packs(const float* x, std::int64_t n, Pack* a) {
     std::int64_t i = 0;
@@ -105,7 +106,7 @@ HWY_INLINE float extreme_block(const float* x, std::int64_t n) {
 float simd_max_block(const float* x, std::int64_t n) { return extreme_block<Larger>(x, n); }
 float simd_min_block(const float* x, std::int64_t n) { return extreme_block<Smaller>(x, n); }
 
-// Computes total += v, in f64.
+// Adds the elements of v to total, in f64. Only the first `left` elements are added unless kWhole.
 template <bool kWhole>
 HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
 #if HWY_TARGET != HWY_SCALAR
@@ -126,7 +127,7 @@ HWY_INLINE void add_f64(Pack v, double* total, std::int64_t left) {
     for (std::int64_t i = 0; i < count; ++i) total[i] += static_cast<double>(lanes[i]);
 }
 
-// Returns the sum of eight rows at column c.
+// Returns the sums of eight rows for the pack of columns that begins at c.
 template <bool kWhole>
 HWY_INLINE Pack sum_eight(const float* const* rows, std::int64_t c, std::int64_t left) {
     Pack v[8];
@@ -144,7 +145,7 @@ HWY_INLINE void sum_few(const float* const* rows, int count, std::int64_t width,
 }
 void simd_sum_columns(const float* const* rows, int count, std::int64_t width, double* total) {
     if (count < 8) return sum_few(rows, count, width, total);
-    // This is a copy, so that stores cannot change the pointers.
+    // The pointers are copied, so that stores cannot change them.
     const float* const row[8] = {rows[0], rows[1], rows[2], rows[3],
                                  rows[4], rows[5], rows[6], rows[7]};
     std::int64_t c = 0;

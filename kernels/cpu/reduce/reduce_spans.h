@@ -9,7 +9,7 @@ namespace axle::kernels {
 // are added in f64.
 double sum_span(const float* x, std::int64_t n);
 double sum_span(const double* x, std::int64_t n);
-// Returns the sum of (x - centre)^2.
+// Returns the sum of (x - centre)^2 over n contiguous elements.
 double square_span(const float* x, float centre, std::int64_t n);
 double square_span(const double* x, double centre, std::int64_t n);
 
@@ -17,7 +17,8 @@ double square_span(const double* x, double centre, std::int64_t n);
 float max_block(const float* x, std::int64_t n);
 float min_block(const float* x, std::int64_t n);
 
-// Adds `count` rows of `width` elements to one total per column. The sums add up to 8 rows in f32.
+// Add up to 8 rows of `width` elements to one total per column. The rows are summed in f32, the
+// totals in f64.
 void sum_columns(const float* const* rows, int count, std::int64_t width, double* total);
 void square_columns(const float* const* rows, int count, std::int64_t width, const float* centre,
                     double* total);

@@ -14,13 +14,13 @@
 namespace axle::kernels {
 
 inline constexpr int kRows = 8;                   // rows that the columns walk reads together
-inline constexpr std::int64_t kColumns = kBlock;  // results that it computes together
+inline constexpr std::int64_t kColumns = kBlock;  // results that the columns walk computes together
 inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elements per task
 
-// A reduction (Op below) is a struct with
-//     Lane, Acc      the type that elements are loaded as, and the type of the accumulator
-//     start()        the result of no elements
-//     row            adds n elements, which begin at `position` of number `result`
+// A reduction (Op below) is a struct with these members:
+//     Lane, Acc      the type to which elements are converted, and the type of the accumulator
+//     start()        returns the result of no elements
+//     row            adds n elements of result number `result`, beginning at `position`
 //     columns        adds up to kRows elements to each of `width` adjacent results
 //     kFolds         true if columns ignores position and result
 //     join           combines two partial results, the second from later elements
@@ -29,7 +29,7 @@ inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elemen
 template <class Op>
 using Finished = decltype(std::declval<Op>().finish(std::declval<typename Op::Acc>()));
 
-// Writes results to y: `count` adjacent ones beginning with number `result`.
+// Writes `count` adjacent results to y, beginning with result number `result`.
 struct ToView {
     const ReducePlan& plan;
     const View& y;
@@ -100,8 +100,8 @@ void reduce_rows(Cpu& on, const ReducePlan& plan, const Op& op, const ConstView&
 }
 
 // Adds the rows of a narrow matrix, starting at row `begin`, to the totals of its `width` results.
-// Treats `fold` rows at a time as one wide row. Returns the first row that was not added; fewer
-// than `fold` rows are left.
+// Groups of `fold` rows are processed as one wide row. Returns the first row that was not added;
+// fewer than `fold` rows remain.
 template <class Op>
 std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, std::int64_t width,
                            std::int64_t begin, std::int64_t end, typename Op::Acc* total) {
@@ -125,8 +125,8 @@ std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, 
     return begin;
 }
 
-// Adds the elements [begin, end) of `width` results, beginning with number `result`, to their
-// totals.
+// Adds the elements [begin, end) of `width` results, beginning with result number `result`, to the
+// totals of these results.
 template <class Op>
 void reduce_columns(const ReducePlan& plan, const Op& op, const ConstView& x, std::int64_t result,
                     std::int64_t width, std::int64_t begin, std::int64_t end,
@@ -166,8 +166,8 @@ void reduce_by_columns(Cpu& on, const ReducePlan& plan, const Op& op, const Cons
     using Acc = typename Op::Acc;
     const std::int64_t all = plan.kept.inner_size(), width = std::min(all, kColumns);
     const std::int64_t blocks = (all + width - 1) / width, tiles = plan.outputs / all * blocks;
-    // Pieces have at least kPiece elements, and there are no more of them than keep a large machine
-    // busy.
+    // Pieces have at least kPiece elements, and their number is limited to what keeps a large
+    // machine busy.
     const std::int64_t n = std::max<std::int64_t>(1, plan.n);
     const std::int64_t wanted =
         std::clamp<std::int64_t>(n * width / kPiece, 1, std::max<std::int64_t>(1, 64 / tiles));

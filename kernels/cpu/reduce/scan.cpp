@@ -1,7 +1,8 @@
-// Cumulative sums and products. Four elements are combined with each other before the running total
-// is, so that the chain of dependent operations is a quarter of the row's length. If rows are
-// adjacent in memory (a scan over a dimension other than the last), they are processed side by side
-// in the same order of operations, with one read and one write of memory by whole cache lines.
+// Cumulative sums and products. Four elements are combined with each other before they are combined
+// with the running total, so that the chain of dependent operations is a quarter of the row's
+// length. If rows are adjacent in memory (a scan over a dimension that is not the last), they are
+// processed together in the same order of operations. Memory is read once and written once, in full
+// cache lines.
 #include "kernels/ops/scan.h"
 
 #include <algorithm>
@@ -68,12 +69,13 @@ void scan_row(Op op, const void* x, void* y, DType dtype, std::int64_t x_step, s
     }
 }
 
-// The strides of x or y, from an element to the next one in its row and to the next row.
+// The strides of x or y: from an element to the next one in its row, and from a row to the next
+// row.
 struct Steps {
     std::int64_t element, row;
 };
 
-// Processes `rows` <= kBlock rows together.
+// Processes `rows` rows together. rows is at most kBlock.
 template <class Lane, class Sum, class Op>
 void scan_side_by_side(Op op, const void* x, void* y, DType dtype, Steps x_steps, Steps y_steps,
                        std::int64_t n, std::int64_t rows) {
@@ -138,7 +140,7 @@ void scan(Op op, ConstView x, View y) {
     if (x.dtype == DType::f64) return scan_rows<double, double>(op, x, y);
     if (x.dtype == DType::f32) return scan_rows<float, double>(op, x, y);
     if (is_half(x.dtype)) return scan_rows<float, float>(op, x, y);
-    scan_rows<std::int64_t, std::uint64_t>(op, x, y);  // unsigned, so that overflow wraps around
+    scan_rows<std::int64_t, std::uint64_t>(op, x, y);  // unsigned sums wrap around on overflow
 }
 
 // The arguments of cumprod_backward as rows of lanes.
@@ -151,7 +153,7 @@ struct ProductGradient {
     ProductGradient(ConstView dy_, ConstView x_, ConstView y_, View dx_)
         : dy(dy_), x(x_), y(y_), dx(dx_), rows({dy, x, y, dx}) {}
 
-    // Walks a row from its end, in blocks.
+    // Processes a row in blocks, from its end to its beginning.
     void row(std::int64_t number) const {
         const auto offset = rows.offsets(number);
         alignas(64) Lane buffers[4][kBlock];

@@ -1,10 +1,10 @@
-// Flash attention (Dao et al., 2022), forward pass, for every shape, dtype, mask and stride.
+// Forward pass of flash attention (Dao et al., 2022), for every shape, dtype, mask and stride.
 //
 // A block processes 64 queries of a head and iterates over the keys that they attend to in tiles of
-// 64. The maximum and the sum of each row and its part of the output stay in registers. q and out
-// are transferred from or to memory once, k and v once per 64 queries (mostly from L2); nothing as
-// large as the scores is ever stored. Arithmetic is in f32 (f64 for f64) and does not use the
-// tensor cores.
+// 64. For each row, the maximum, the sum and a part of the output stay in registers. q and out are
+// transferred from or to memory once, k and v once per 64 queries (mostly from L2). The scores are
+// never stored as a full matrix. Arithmetic is in f32 (f64 for f64) and does not use the tensor
+// cores.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     for (int r = 0; r < kEach; ++r) maximum[r] = kMinusInfinity<C>, sum[r] = 0;
 
     if (whole) load_tile<kDepth>(q, q_head, first, call.queries, 0, window, scale, q_tile);
-    const int seen = first + kTile + call.offset;  // keys attended to by the last row
+    const int seen = first + kTile + call.offset;  // number of keys that the last row attends to
     const int end = seen < call.keys ? seen : call.keys;
     for (int key = 0; key < end; key += kTile) {
         C score[kEach][kEach] = {};

@@ -1,12 +1,12 @@
 // Private to kernels: tiles in shared memory for attention and its gradients.
 //
-// A block of 256 threads processes kTile rows (queries or keys) and iterates over the other side in
-// tiles of kTile. Operands are stored in shared memory, row by row, in the type of the arithmetic.
-// Thread (y, x) of 16 x 16 computes rows 4 y ... 4 y + 3 of every product, so that a row belongs to
-// half a warp: its statistics are combined by shuffles, and a half warp reads only those weights of
-// the tile that it has written itself. Heads deeper than kDepth are split: products along the depth
-// are computed in chunks of kDepth, and a block computes one window of kDepth columns of the
-// result.
+// A block of 256 threads processes kTile rows (queries or keys) and iterates over the other
+// dimension (keys or queries) in tiles of kTile. Operands are stored in shared memory, row by row,
+// in the type of the arithmetic. Thread (y, x) of 16 x 16 computes rows 4 y ... 4 y + 3 of every
+// product, so each row is computed by half a warp. Shuffles combine the statistics of a row, and a
+// half warp reads only those weights of the tile that it has written itself. Heads with more than
+// kDepth columns are split: products along the depth are computed in chunks of kDepth, and a block
+// computes one window of kDepth columns of the result.
 #pragma once
 
 #include "kernels/cuda/attention/attention_call.cuh"
@@ -18,29 +18,31 @@ namespace axle::kernels::attend {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kSide = 16;             // threads along each side of a tile
-inline constexpr int kEach = kTile / kSide;  // rows, and columns of weights, per thread
+inline constexpr int kEach = kTile / kSide;  // rows per thread, and columns of weights per thread
 
-// Number of elements in 16 bytes, the unit of shared memory access.
+// The number of elements in 16 bytes, the unit of shared memory access.
 template <class C>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(C));
-// Distance between rows in shared memory, chosen so that rows start in different banks.
+// The distance between rows in shared memory, chosen so that rows start in different banks.
 template <class C, int kWidth>
 inline constexpr int kPitch = kWidth + kVector<C>;
 
-// Number of blocks that a multiprocessor runs concurrently; limits their registers.
+// The number of blocks that a multiprocessor runs concurrently, which limits their registers.
 template <class C, int kDepth>
 inline constexpr int kBlocks = sizeof(C) * kDepth <= 256 ? 2 : 1;
 
 __device__ inline int row_of_thread() { return static_cast<int>(threadIdx.x) / kSide * kEach; }
 __device__ inline int lane_of_row() { return static_cast<int>(threadIdx.x) % kSide; }
 
-// Returns the number of columns, out of `depth`, in the tile that begins at `first`.
+// Returns the number of columns in the tile that begins at column `first`: at most `most`, and none
+// beyond `depth`.
 __device__ inline int width_at(int depth, int first, int most) {
     return depth - first < most ? depth - first : most;
 }
 
-// Loads rows [first, first + kTile) of a matrix, `width` columns from `column` on, multiplied by
-// `factor`. Rows from `rows` on are set to zero, as are columns up to a whole vector.
+// Loads rows [first, first + kTile) of a matrix, `width` columns starting at `column`, multiplied
+// by `factor`. Rows with an index of `rows` or more are set to zero, and so are the columns that
+// fill the last vector.
 template <int kDepth, class T, class C>
 __device__ inline void load_tile(const Operand<const T>& x, const T* head, int first, int rows,
                                  int column, int width, C factor, C* tile) {
@@ -77,7 +79,7 @@ __device__ inline void load_tile(const Operand<const T>& x, const T* head, int f
     }
 }
 
-// Computes sum[r][c] += row (4 y + r) of a . row (x + 16 c) of b
+// Adds to sum[r][c] the product of row 4 y + r of a and row x + 16 c of b.
 template <int kDepth, class C>
 __device__ inline void add_products(const C* a, const C* b, int width, C (&sum)[kEach][kEach]) {
     constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
@@ -98,13 +100,15 @@ __device__ inline void add_products(const C* a, const C* b, int width, C (&sum)[
     }
 }
 
-// A thread's part of a result [kTile][kDepth]: rows 4 y + r, columns (x + 16 g) kVector + e.
+// The part of a result [kTile][kDepth] that a thread computes: rows 4 y + r, columns (x + 16 g)
+// kVector + e.
 template <int kDepth, class C>
 struct Result {
     static constexpr int kGroups = kDepth / (kSide * kVector<C>);
     C at[kEach][kGroups][kVector<C>] = {};
 
-    // Adds weights [kTile][kTile] times b [kTile][kDepth], of which `width` columns are used.
+    // Adds the product of weights [kTile][kTile] and b [kTile][kDepth], of which `width` columns
+    // are used.
     __device__ void add(const C* weights, const C* b, int width) {
         constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
         weights += row_of_thread() * kPitch<C, kTile>, b += lane_of_row() * kStep;
@@ -136,7 +140,7 @@ struct Result {
             for (int e = 0; e < kVector<C>; ++e) at[r][g][e] *= factor;
     }
 
-    // Stores rows from `first` on that are below `rows`, and columns from `column` on.
+    // Stores the rows [first, rows) and the columns starting at `column`.
     template <class T>
     __device__ void store(const Operand<T>& y, T* head, int first, int rows, int column,
                           int width) const {
@@ -170,7 +174,7 @@ struct Result {
 // own rows.
 template <class C>
 __device__ inline void store_weights(const C (&weight)[kEach][kEach], C* tile) {
-    __syncwarp();  // the previous weights have been read
+    __syncwarp();  // wait until the previous weights have been read
 #pragma unroll
     for (int r = 0; r < kEach; ++r)
 #pragma unroll
@@ -180,8 +184,8 @@ __device__ inline void store_weights(const C (&weight)[kEach][kEach], C* tile) {
     __syncwarp();
 }
 
-// Returns the score of (query i, key j) plus the mask, or -infinity if it is masked out. `mask` is
-// the offset of the head's mask.
+// Returns the score of query i and key j plus the mask, or -infinity if the key is masked out.
+// `mask` is the offset of the head's mask.
 template <class C>
 __device__ inline C masked(const Call& call, std::int64_t mask, int i, int j, C score) {
     if (i >= call.queries || j >= call.keys || j > i + call.offset) return kMinusInfinity<C>;
@@ -189,7 +193,7 @@ __device__ inline C masked(const Call& call, std::int64_t mask, int i, int j, C 
     return score + call.mask.at<C>(mask + i * call.mask.stride[2] + j * call.mask.stride[3]);
 }
 
-// Returns exp(x) with the precision of the result's dtype T.
+// Returns exp(x). The precision is sufficient for a result of dtype T.
 template <class T, class C>
 __device__ inline C exponential(C x) {
     if constexpr (sizeof(T) == 2)
@@ -198,7 +202,7 @@ __device__ inline C exponential(C x) {
         return exp(x);
 }
 
-// Returns four bits, which are set if the random numbers 4 block ... 4 block + 3 are at least p.
+// Returns four bits; bit i is set if random number 4 block + i is at least p.
 __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, float p) {
     const auto words = random.block(block);
     unsigned bits = 0;
@@ -207,9 +211,10 @@ __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, 
     return bits;
 }
 
-// Returns in bit 4 r + c whether the thread's weight (query first + 4 y + r, key + x + 16 c) is
-// kept. The lanes of a half warp each compute some of the blocks of four random numbers of a row
-// and exchange them. `row` is the index of the tile's first query among all queries of the call.
+// Returns 16 bits; bit 4 r + c is set if dropout keeps the thread's weight of query first + 4 y + r
+// and key `key` + x + 16 c. The lanes of a half warp compute different blocks of four random
+// numbers of a row and exchange them. `row` is the index of the tile's first query among all
+// queries of the call.
 __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int key) {
     static_assert(kTile == 4 * kSide);
     const Philox random = call.random.resolved();
@@ -233,8 +238,9 @@ __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int 
     }
     return kept;
 }
-// Like kept_in_rows for tiles whose rows are keys, for weight (query row + x + 16 c, key + 4 y +
-// r), with four consecutive numbers per thread and query.
+// Returns the same bits as kept_in_rows, for tiles whose rows are keys: bit 4 r + c is for the
+// weight of query `row` + x + 16 c and key `key` + 4 y + r. Each thread uses four consecutive
+// numbers per query.
 __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, int key) {
     static_assert(kEach == 4);
     const Philox random = call.random.resolved();
@@ -253,7 +259,7 @@ __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, i
     return kept;
 }
 
-// Calls f<T, kDepth>(), where kDepth is the number of columns of a head in a tile.
+// Calls f<T, kDepth>() with the type of the dtype and the number of columns of a head in a tile.
 template <class F>
 void visit_depth(DType t, std::int64_t depth, F&& f) {
     if (t == DType::f64) return f.template operator()<double, 64>();
@@ -267,13 +273,14 @@ void visit_depth(DType t, std::int64_t depth, F&& f) {
     });
 }
 
-// Returns a log-sum-exp that gives weights of 0 for a row without keys.
+// Returns lse, or for a row without keys a number that makes its weights 0.
 template <class C>
 __device__ inline C finite_lse(C lse) {
     return lse == kMinusInfinity<C> ? -kMinusInfinity<C> : lse;
 }
 
-// Computes the gradients of keys and values. delta = rowsum(dout out) is [B, H, Tq] in lse's dtype.
+// Computes the gradients of keys and values. delta = rowsum(dout * out) is [B, H, Tq] in lse's
+// dtype.
 void keys_backward(Cuda& on, const Call& call, const ConstView& dout, const ConstView& q,
                    const ConstView& k, const ConstView& v, const ConstView& lse, const void* delta,
                    const View& dk, const View& dv);

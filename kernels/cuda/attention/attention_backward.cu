@@ -1,11 +1,11 @@
 // Computes the gradients of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
-// There are three kernels. None of them adds across blocks, so every run gives the same bits. The
-// first computes delta = rowsum(dout out). In the second, a block computes dq of 64 queries and
-// iterates over their keys. In the third, a block computes dk and dv of 64 keys of a key-value head
-// and iterates over the queries of all heads that share it. This costs 3 + 4 products per pair of
-// tiles; a single kernel that adds dq atomically would need 5. The block's own rows are read once,
-// and the other side once per 64 rows.
+// There are three kernels. No kernel adds numbers of different blocks, so every run gives the same
+// bits. The first kernel computes delta = rowsum(dout * out). In the second, a block computes dq of
+// 64 queries and iterates over their keys. In the third, a block computes dk and dv of 64 keys of a
+// key-value head and iterates over the queries of all heads that share it. This costs 3 + 4
+// products per pair of tiles; a single kernel that adds dq atomically would need 5. The operands of
+// a block's own rows are read once; the operands that it iterates over are read once per 64 rows.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"

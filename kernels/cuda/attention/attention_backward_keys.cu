@@ -1,13 +1,13 @@
-// The gradients of keys and values, see attention_backward.cu.
+// The gradients of keys and values, used by attention_backward.cu.
 //
 // A block processes 64 keys of a key-value head, with dk and dv in registers, and iterates over the
-// queries that attend to them. Tiles of scores are transposed: their rows are keys.
+// queries that attend to these keys. Tiles of scores are transposed: their rows are keys.
 #include "kernels/cuda/attention/attention.cuh"
 
 namespace axle::kernels::attend {
 namespace {
 
-// Computes dk and dv, each of which can be null.
+// Computes dk and dv. Either pointer can be null.
 template <class T, int kDepth>
 __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     attention_dk_dv(Call call, Operand<const T> dout, Operand<const T> q, Operand<const T> k,
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
     const BlockTask task(blockIdx.x, call.groups, call.batch, call.depth, kDepth);
     const int first =
-        task.tile * kTile;  // if causal, most queries attend to the first keys, so they start first
+        task.tile * kTile;  // if causal, the first keys have most queries, so they start first
     const int shared = call.heads / call.groups;
     const T* const k_head = k.head(task.b, task.h);
     const T* const v_head = v.head(task.b, task.h);

@@ -1,4 +1,4 @@
-// Private to kernels: the parameters of attention kernels, and the partitioning of their work.
+// Private to kernels: the parameters of attention kernels, and how their work is split into blocks.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ Operand<T> operand(const V& x) {
     return y;
 }
 
-// Returns lse [B, H, Tq] as an operand, so that its heads are addressed like the heads of other
-// operands.
+// Returns lse [B, H, Tq] as a 4-d operand, so that its heads are addressed in the same way as the
+// heads of other operands.
 template <class C, class V>
 Operand<C> lse_operand(const V& lse) {
     Operand<C> y;
@@ -56,7 +56,7 @@ struct Mask {
     DType dtype = DType::boolean;
     std::int64_t stride[4] = {};
 
-    // Returns the value that is added to a score.
+    // Returns the value that the mask adds to a score.
     template <class C>
     __device__ C at(std::int64_t place) const {
         switch (dtype) {
@@ -85,7 +85,7 @@ struct Call {
     double scale;
     bool drops;
     float dropout_p;
-    double kept;  // the factor of kept weights
+    double kept;  // factor by which kept weights are multiplied
     Philox random;
 
     std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
@@ -113,12 +113,13 @@ inline Call call_of(const ConstView& q, const ConstView& k, const ConstView& mas
     return call;
 }
 
-// The part of the result that a block computes. Block numbers count windows fastest, then heads,
-// then tiles, so that the longest tiles of a causal call can be started first.
+// The part of the result that a block computes. Consecutive block numbers differ first in the
+// window, then in the head, then in the tile, so that the longest tiles of a causal call start
+// first.
 struct BlockTask {
     std::int64_t b;
     int tile, h;
-    int window;  // first column
+    int window;  // first column of the window
 
     __device__ BlockTask(std::int64_t block, int heads, std::int64_t batch, int depth, int width) {
         const std::int64_t windows = depth > width ? (depth + width - 1) / width : 1;

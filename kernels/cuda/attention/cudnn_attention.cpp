@@ -1,6 +1,6 @@
-// Selects the attention calls that cuDNN supports, and binds their tensors. Operands with a
-// supported layout are used in place; others, such as a gradient that is a broadcast number, are
-// copied to scratch memory.
+// Selects the attention calls that cuDNN supports, and passes their tensors to it. Operands with a
+// supported layout are used without a copy; operands with another layout, such as a broadcast
+// gradient, are copied to scratch memory.
 #include "kernels/cuda/attention/cudnn_attention.h"
 
 #include <bit>
@@ -15,24 +15,25 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Before 9.6, the caller had to clear the sum of dq. The backward pass is wrong in 9.10.0 and
-// 9.10.1, and up to 9.15.0 if the number of keys is not a multiple of 128.
+// The minimum cuDNN version. Before 9.6, the caller had to clear the sum of dq. The backward pass
+// has bugs in 9.10.0 and 9.10.1, and up to 9.15.0 if the number of keys is not a multiple of 128.
 constexpr std::int64_t kMinVersion = 90600;
 bool has_backward(std::int64_t keys) {
     const std::int64_t v = version();
     return v != 91000 && v != 91001 && (v > 91500 || keys % 128 == 0);
 }
 
-// Axle's own kernels are used for products with fewer multiplications than this, and for few
-// queries (text generation token by token), because cuDNN would need a plan for each new length.
+// The limits below which Axle's own kernels are used: kMinWork multiplications, and kFewestQueries
+// queries. With few queries, as in text generation, cuDNN would need a new plan for every length.
 constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kFewestQueries = 16;
 
-// Limit of the partial sums in the deterministic backward pass, which grow with the square of the
-// sequence length.
+// The maximum number of bytes for the partial sums of the deterministic backward pass, which grow
+// with the square of the sequence length.
 constexpr std::int64_t kMaxWorkspace = std::int64_t{2} << 30;
 
-// Returns whether cuDNN supports such a call, for any operand addresses.
+// Returns whether cuDNN supports a call with these shapes, dtypes and parameters. The addresses of
+// operands are not checked.
 bool supports(const ConstView& q, const ConstView& k, const AttentionParams& params) {
     const std::int64_t depth = q.shape[3], queries = q.shape[2];
     return is_half(q.dtype) && depth % 8 == 0 && depth >= 16 && depth <= 256 &&
@@ -43,7 +44,7 @@ bool supports(const ConstView& q, const ConstView& k, const AttentionParams& par
 }
 
 bool is_aligned(const ConstView& x) { return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0; }
-// Returns whether rows consist of 16-bit numbers and are aligned to 16 bytes.
+// Returns whether the elements of each row are contiguous and the rows are aligned to 16 bytes.
 bool has_supported_layout(const ConstView& x) {
     if (!is_aligned(x) || x.stride[3] != 1) return false;
     for (int d = 0; d < 3; ++d)
@@ -51,7 +52,7 @@ bool has_supported_layout(const ConstView& x) {
     return true;
 }
 
-// Returns x, or dense scratch memory of its shape if x has no data or an unsupported layout.
+// Returns x, or dense scratch memory of the given shape if x has no data or an unsupported layout.
 View supported_or_scratch(DeviceScratch& scratch, const ConstView& x, const ConstView& shape) {
     if (x.data == nullptr || !has_supported_layout(x))
         return dense_like(shape, scratch.take<char>(shape.numel() * size_of(shape.dtype)),
@@ -68,8 +69,8 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// Returns the score of a masked key, which is finite because older versions turn an infinity into
-// NaN.
+// Returns the score of a masked key. It is finite because older versions of cuDNN turn an infinity
+// into NaN.
 float hidden_score() {
     return version() < 91000 ? std::numeric_limits<float>::lowest()
                              : -std::numeric_limits<float>::infinity();
@@ -77,8 +78,8 @@ float hidden_score() {
 
 enum Kind : std::int64_t { kForward = 1, kBackward = 2 };
 
-// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
-// are destroyed.
+// Returns the cache of plans. It is never destroyed because cuDNN can be unloaded before static
+// objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -105,12 +106,12 @@ const Plan* backward_plan(Cuda& on, const AttentionTensors& at,
 }
 
 // Returns whether cuDNN can run the backward pass for gradients with the layouts that core uses.
-// Only cuDNN can reproduce the weights that it dropped.
+// The forward pass checks this, because only cuDNN can reproduce the weights that it dropped.
 bool can_run_backward(Cuda& on, const AttentionTensors& at) {
     if (!has_backward(at.k.shape[2])) return false;
     const auto gradient = [&](const ConstView& x) {
         if (x.contiguous()) return x;
-        View y = dense_like(x, nullptr, x.dtype);  // [B, H, T, D] stored as [B, T, H, D]
+        View y = dense_like(x, nullptr, x.dtype);  // shape [B, H, T, D], stored as [B, T, H, D]
         y.stride[1] = x.shape[3], y.stride[2] = x.shape[1] * x.shape[3];
         return ConstView(y);
     };
@@ -119,7 +120,7 @@ bool can_run_backward(Cuda& on, const AttentionTensors& at) {
                           on.deterministic}) != nullptr;
 }
 
-// Bindings that both passes have in common: the bias and the state of the random numbers.
+// The bindings that both passes need: the bias and the state of the random generator.
 struct Extras {
     const ConstView& mask;
     const AttentionParams& params;
@@ -238,9 +239,10 @@ bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, con
     if (params.dropout_p > 0 && !must) return false;
     if (run_backward(on, dout, q, k, v, mask, out, lse, params, dq, dk, dv)) return true;
     if (must)
-        throw DeviceError(str(current_op, ": cuDNN ", version(), " applied dropout and cannot ",
-                              "compute its gradients: use_deterministic_algorithms(true) ",
-                              "selects Axle's own dropout kernels"));
+        throw DeviceError(str(
+            current_op, ": cuDNN ", version(),
+            " cannot compute the gradients of its dropout; call "
+            "use_deterministic_algorithms(true) before the forward pass to use Axle's kernels"));
     return false;
 }
 

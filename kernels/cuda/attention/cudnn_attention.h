@@ -6,17 +6,17 @@
 
 namespace axle::kernels::cudnn {
 
-// Implements kernels/ops/attention.h. Returns false, without having queued anything with an effect,
-// if cuDNN is missing or does not support the call. It supports f16 and bf16, depths that are
-// multiples of 8 from 16 to 256, and causal masks with as many queries as keys. Small calls are
-// refused, because a plan takes about half a second for each new shape. Dropout uses cuDNN's
-// generator and is therefore refused if on.deterministic.
+// Computes kernels/ops/attention.h's attention() with cuDNN. Returns false, without having queued
+// anything with an effect, if cuDNN is missing or does not support the call. Supported calls have
+// f16 or bf16 operands, a depth that is a multiple of 8 from 16 to 256, and as many queries as keys
+// if they are causal. Small calls are not supported, because planning takes about half a second for
+// each new shape. Dropout is not supported if on.deterministic, because it uses cuDNN's generator.
 bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView& v,
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse);
-// Computes the gradients. Gives the same bits in every run only if on.deterministic. Throws
-// DeviceError if cuDNN dropped weights in the forward pass and cannot run the backward pass,
-// because its random numbers cannot be reproduced otherwise.
+// Computes the gradients, or returns false like attention(). Gives the same bits in every run only
+// if on.deterministic. Throws DeviceError if cuDNN dropped weights in the forward pass and cannot
+// run the backward pass, because only cuDNN can reproduce its random numbers.
 bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& mask, const ConstView& out,
                         const ConstView& lse, const AttentionParams& params, const View& dq,

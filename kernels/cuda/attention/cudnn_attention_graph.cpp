@@ -1,5 +1,5 @@
-// cuDNN's attention engines recognize exactly these operations in this order; equivalent formulas
-// have no engine.
+// Graphs of attention. cuDNN's attention engines recognize exactly these operations in this order;
+// equivalent formulas have no engine.
 #include "kernels/cuda/attention/cudnn_attention_graph.h"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Returns the strides of x. Dimensions of size 1 get the stride of a row-major tensor, because
-// their own is arbitrary.
+// Returns the strides of x. A dimension of size 1 gets the stride that it has in a row-major
+// tensor, because its own stride is arbitrary.
 Dims strides_of(const ConstView& x) {
     std::int64_t extent = 8;
     for (int d = 0; d < x.ndim; ++d)
@@ -22,21 +22,21 @@ Dims strides_of(const ConstView& x) {
 Value rows_of(Graph& graph, const ConstView& x) {
     return graph.tensor(data_type(x.dtype), Dims(x.shape, x.shape + 4), strides_of(x));
 }
-// Adds x with its rows and columns transposed.
+// Adds a tensor for x with its last two dimensions swapped.
 Value columns_of(Graph& graph, const ConstView& x) {
     Dims dims(x.shape, x.shape + 4), strides = strides_of(x);
     std::swap(dims[2], dims[3]), std::swap(strides[2], strides[3]);
     return graph.tensor(data_type(x.dtype), dims, strides);
 }
-// Adds an i64 in device memory.
+// Adds a tensor for one i64 in device memory.
 Value scalar(Graph& graph) { return graph.tensor(CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1}); }
 
 // The sizes of a call and the parts of the graph that both passes share.
 struct Scores {
     Graph& graph;
     const AttentionTensors& at;
-    Dims dims;  // [B, H, Tq, Tk]
-    Dims row;   // [B, H, Tq, 1]
+    Dims dims;  // the shape [B, H, Tq, Tk] of the scores
+    Dims row;   // the shape [B, H, Tq, 1] of one number per query
 
     Scores(Graph& graph_, const AttentionTensors& at_) : graph(graph_), at(at_) {
         dims = {at.q.shape[0], at.q.shape[1], at.q.shape[2], at.k.shape[2]};
@@ -51,13 +51,13 @@ struct Scores {
         return graph.pointwise(mode, {x, b}, temporary());
     }
 
-    // bias() returns the bias of the scores, and biased() adds it to the scores x. Without a bias,
-    // biased() returns x.
+    // bias() returns the tensor of the bias. biased() returns x plus the bias, or x if there is no
+    // bias.
     Value bias() const { return at.bias.ndim == 0 ? graph.number() : rows_of(graph, at.bias); }
     Value biased(Value x, Value bias) const {
         return at.bias.ndim == 0 ? x : with(CUDNN_POINTWISE_ADD, x, bias);
     }
-    // Hides key j from query i if i < j.
+    // Returns x with the score of query i and key j replaced by `hidden` if i < j.
     Value masked(Value x, Value hidden) const {
         if (!at.causal) return x;
         const Value i = graph.index(x, 2, temporary(CUDNN_DATA_INT32));
@@ -66,20 +66,20 @@ struct Scores {
                                            temporary(CUDNN_DATA_BOOLEAN), CUDNN_DATA_BOOLEAN);
         return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, {x, hidden, seen}, temporary());
     }
-    // Returns a tensor that is 1 where a weight is kept, else 0.
+    // Returns a tensor that contains 1 for each kept weight and 0 for each dropped weight.
     Value keep_mask(Value seed, Value offset) const {
         return graph.bernoulli(1 - at.dropout_p, seed, offset, temporary());
     }
 
-    // Transposes x to [B, H, Tk, Tq] in the operands' dtype.
+    // Returns x transposed to [B, H, Tk, Tq], in the operands' dtype.
     Value transposed_weights(Value x) const {
         const Dims strides = row_major(dims);
         return graph.reshape(
             x, graph.temporary(data_type(at.q.dtype), {dims[0], dims[1], dims[3], dims[2]},
                                {strides[0], strides[1], strides[3], strides[2]}));
     }
-    // Computes y [B, G, Tk, D] = transposed_weights x [B, H, Tq, D], summed over the heads that
-    // share a group.
+    // Adds the product y [B, G, Tk, D] of transposed_weights and x [B, H, Tq, D], summed over the
+    // query heads of each key-value head.
     void sum_of_queries(Value transposed_weights, Value x, Value y) const {
         if (at.k.shape[1] == dims[1]) {
             graph.matmul(transposed_weights, x, y);
@@ -112,7 +112,8 @@ Graph attention_graph(const AttentionTensors& at) {
     const Value sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, x, scores.of_rows());
     const Value log = graph.pointwise(CUDNN_POINTWISE_LOG, {sum}, scores.of_rows());
     graph.pointwise(CUDNN_POINTWISE_ADD, {highest, log}, lse);
-    // Products require the operands' dtype, so the last operation on the weights writes it.
+    // cuDNN's products require operands of this dtype, so the last operation on the weights
+    // converts them.
     const cudnnDataType_t type = data_type(at.q.dtype);
     if (at.dropout_p > 0) {
         x = scores.with(CUDNN_POINTWISE_DIV, x, sum);
@@ -125,9 +126,9 @@ Graph attention_graph(const AttentionTensors& at) {
     return graph;
 }
 
-// Builds the graph of the gradients. With the keep mask r, kept = 1 / (1 - p) and the weights P, dv
-// = (P r kept)^T dout, and dscores = P (dP r - delta / kept) kept, where dP = dout v^T and delta =
-// rowsum(dout out).
+// Builds the graph of the gradients. P are the weights, r is the keep mask and kept = 1 / (1 - p).
+// Then dv = (P r kept)^T dout, and dscores = P (dP r - delta / kept) kept, where dP = dout v^T and
+// delta = rowsum(dout * out).
 Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradients& gradients) {
     Graph graph;
     const Scores scores(graph, at);

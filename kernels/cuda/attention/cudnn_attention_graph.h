@@ -6,27 +6,28 @@
 namespace axle::kernels::cudnn {
 
 // The operands and options of attention (kernels/ops/attention.h). A graph depends on the alignment
-// of the data pointers, but does not read the data.
+// of the data pointers, but not on the data.
 struct AttentionTensors {
     ConstView q, k, v, out, lse;
     // The bias that is added to the scaled scores, [B or 1, H or 1, Tq or 1, Tk], finite. A view
     // without dimensions means no bias.
     ConstView bias = {};
     bool causal = false;   // query i attends to keys j <= i
-    double dropout_p = 0;  // below 1
+    double dropout_p = 0;  // must be below 1
 };
 struct AttentionGradients {
     ConstView dout, dq, dk, dv;
     bool deterministic = false;
 };
 
-// Values are numbered in the order of the enumerators. Values that a graph does not use are not
-// bound. seed and offset are i64 in device memory; kept is 1 / (1 - p).
+// The values of the forward graph, numbered in the order of the enumerators. Values that a graph
+// does not use are not bound. seed and offset are i64 in device memory; kept is 1 / (1 - p).
 struct ForwardValues {
     enum : Value { q = 1, k, v, out, lse, scale, hidden, kept, seed, offset, bias };
 };
 struct BackwardValues {
-    // unit is 1 - p. dq_sum is f32 [B, H, Tq, D], row-major, and only used if not deterministic.
+    // unit is 1 - p. dq_sum is a row-major f32 tensor [B, H, Tq, D], used only if not
+    // deterministic.
     enum : Value {
         dout = 1,
         q,

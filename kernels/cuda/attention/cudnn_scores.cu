@@ -1,8 +1,8 @@
-// Masks, and rows without keys, for cuDNN's attention.
+// Kernels that write masks for cuDNN's attention, and clear rows without keys.
 //
-// The bias is written once per call in the size of the mask: at most B Tq Tk numbers if heads share
-// the mask, and much less if queries share it. To find rows without keys, a warp searches a row
-// until it finds a visible key, which most rows have among their first 32.
+// The bias is written once per call. It has the size of the mask: at most B Tq Tk numbers if heads
+// share the mask, and much less if queries share it. To find rows without keys, a warp reads a row
+// until it finds a visible key, which is among the first 32 keys in most rows.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention.cuh"
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The biases of masked scores (kHidden) and the lowest other biases (kLowest). They are finite even
-// when multiplied by powers of two and summed.
+// kHidden is the bias of masked scores, and kLowest is the lowest bias of visible scores. They stay
+// finite even when multiplied by powers of two and summed.
 template <class T>
 inline constexpr float kHidden = -0x1p101f;
 template <class T>
@@ -39,7 +39,7 @@ struct Bias {
     }
 };
 
-// Returns the mask, or the bias, without its broadcast dimensions.
+// Returns x with size 1 in all dimensions in which the mask is broadcast.
 template <class V>
 V without_repeats(const ConstView& mask, V x) {
     for (int d = 0; d < 3; ++d)
@@ -47,8 +47,8 @@ V without_repeats(const ConstView& mask, V x) {
     return x;
 }
 
-// Returns whether the row of the mask leaves one of the first `keys` keys visible. Called by all
-// lanes together.
+// Returns whether at least one of the first `keys` keys is visible in this row of the mask. All
+// lanes of the warp must call it together.
 __device__ inline bool has_visible_key(const attend::Mask& mask, std::int64_t row,
                                        std::int64_t keys) {
     const auto lane = static_cast<std::int64_t>(threadIdx.x % kWarp);
@@ -61,7 +61,7 @@ __device__ inline bool has_visible_key(const attend::Mask& mask, std::int64_t ro
     return false;
 }
 
-// Clears rows without keys, with one warp per row of out and lse.
+// Clears rows without keys. Each warp processes one row of out and lse.
 __global__ void __launch_bounds__(kThreads)
     blank(attend::Mask mask, bool causal, std::int64_t rows, std::int64_t heads,
           std::int64_t queries, std::int64_t keys, int depth, attend::Operand<std::uint16_t> out,
@@ -88,7 +88,7 @@ struct Finite {
 __global__ void set_random_state(Philox random, std::int64_t* seed, std::int64_t* offset) {
     const Philox state = random.resolved();
     *seed = static_cast<std::int64_t>(state.seed);
-    // The offset counts numbers, and a block has four.
+    // cuDNN's offset counts numbers; a Philox block has four numbers.
     *offset = static_cast<std::int64_t>(state.offset * 4);
 }
 
@@ -99,7 +99,7 @@ View bias_like(const ConstView& mask, DType operands, void* data) {
     bias.data = data, bias.ndim = 4;
     bias.dtype = mask.dtype == DType::boolean || mask.dtype == operands ? operands : DType::f32;
     for (int d = 0; d < 4; ++d) bias.shape[d] = mask.shape[d];
-    constexpr std::int64_t kRow = 8;  // rows begin at multiples of 16 bytes
+    constexpr std::int64_t kRow = 8;  // rows begin at multiples of 8 elements (16 bytes)
     std::int64_t stride = (mask.shape[3] + kRow - 1) / kRow * kRow;
     bias.stride[3] = 1;
     for (int d = 2; d >= 0; --d) {

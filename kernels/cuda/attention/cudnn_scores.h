@@ -1,5 +1,5 @@
-// Private to kernels: kernels that cuDNN's attention graphs need around them. They do not depend on
-// cuDNN.
+// Private to kernels: kernels that prepare the inputs and correct the results of cuDNN's attention.
+// This code does not call cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 namespace axle::kernels::cudnn {
 
-// Converts the mask of kernels/ops/attention.h to the bias that cuDNN adds. It consists of finite
-// numbers of the operands' dtype, or f32 for a floating mask of another dtype. The score of a
-// hidden key is so low that its weight is 0 unless all keys are hidden; lower values in a floating
-// mask are raised to almost that value. Heads, batches and queries that share a mask share the
-// bias, by stride 0. `data` is null, or bias_bytes() bytes aligned to 16.
+// bias_like() converts the mask of kernels/ops/attention.h to the bias that cuDNN adds to scores.
+// Its numbers are finite and have the operands' dtype, or f32 for a floating mask of another dtype.
+// The bias of a hidden key is so low that the key's weight is 0 unless all keys are hidden. Lower
+// values in a floating mask are raised to a slightly higher value than this bias. Heads, batches
+// and queries that share a mask share the bias, by stride 0. `data` is null, or points to
+// bias_bytes() bytes aligned to 16.
 View bias_like(const ConstView& mask, DType operands, void* data);
 std::int64_t bias_bytes(const View& bias);
 void write_bias(Cuda& on, const ConstView& mask, const View& bias);
 
-// Sets rows of out to 0 and their lse to -infinity for queries whose keys are all masked out,
-// because cuDNN attends to all their keys equally. out is [B, H, Tq, D], 16-bit; lse is [B, H, Tq].
+// Sets out to 0 and lse to -infinity in the rows of queries whose keys are all masked out, because
+// cuDNN attends to all keys equally in these rows. out is [B, H, Tq, D], 16-bit; lse is [B, H, Tq].
 void clear_rows_without_keys(Cuda& on, const ConstView& mask, bool causal, const View& out,
                              const View& lse);
-// Copies lse to the contiguous `to`, and replaces -infinity by a number so large that all weights
-// are 0.
+// Copies lse to the contiguous `to`. Replaces -infinity by a number so large that all weights of
+// the row are 0.
 void replace_infinity(Cuda& on, const ConstView& lse, const View& to);
 
 // Writes the seed and the offset of the dropout generator to GPU memory.

@@ -1,7 +1,7 @@
-// The cosine and sine of every (position, pair) are computed once per call, in f64, and rounded.
-// These are T D / 2 pairs, which is small because batches * heads rows use each of them. Then x is
-// read once and y is written once, in packs of 16 bytes if rows are dense; the table is read from
-// the cache.
+// Rotary embedding. The cosine and sine of every (position, pair) are computed once per call, in
+// f64, and rounded. This table is small, with T D / 2 pairs, and each entry is used by batches *
+// heads rows. Then x is read once and y is written once, in packs of 16 bytes if rows are dense;
+// the table is read from the cache.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/walk.cuh"
@@ -24,12 +24,12 @@ __global__ void fill_table(double base, std::int64_t offset, int direction, std:
     }
 }
 
-// Distance between the two halves of a row, in elements.
+// The distance between the two halves of a row of y and of x, in elements.
 struct Halves {
     std::int64_t y, x;
 };
 
-// Rotates kN elements per step. `walk` is over the lower halves of y and x, and the table.
+// Rotates kN elements per step. `walk` is over the lower halves of y and of x, and over the table.
 template <class T, int kN>
 __global__ void __launch_bounds__(kThreads)
     rotate(DeviceWalk<3> walk, Halves to_upper, const T* x, const Compute<T>* cosine,

@@ -1,10 +1,10 @@
 // Softmax along rows, and its backward pass. Rows of up to 8192 floats are held in the registers of
-// a team of up to 512 threads, which first computes the row's sums and then the result, with one
-// read and one write of memory. Longer rows are read a second time, possibly from L2.
+// a team of up to 512 threads, which first computes the row's sums and then the result. Memory is
+// read once and written once. Longer rows are read a second time, possibly from L2.
 //
 // If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// other than the last), a block processes 32 adjacent rows, one per lane, and its warps share them.
-// These are also read twice.
+// that is not the last), a block processes 32 adjacent rows. Each lane of a warp reads one of these
+// rows, and the warps of the block share them. These rows are also read twice.
 #include <cmath>
 
 #include "kernels/cuda/reduce/exp_sum.cuh"
@@ -20,8 +20,9 @@ constexpr int kLongPacks = 2;  // packs of a long row per thread and step
 constexpr int kMaxThreads = 512;
 constexpr int kSlices = 8;  // warps that share 32 adjacent rows
 
-// The passes have a common structure, which is a sum over the row, in which add() takes the first
-// input a and, in a backward pass, the second input b; then result() for each element.
+// All passes have the same structure. add() sums over the elements of a row, which come from the
+// first input a and, in a backward pass, from the second input b. Then result() computes each
+// element.
 
 template <class C>
 struct Forward {
@@ -29,7 +30,7 @@ struct Forward {
     using Sum = ExpSum<C>;
     using Join = JoinExpSums;
     __device__ static Sum none() { return Sum::none(); }
-    // Returns the value of an element that does not exist.
+    // Returns the value that stands for an element after the end of the row.
     __device__ static C nothing() { return -std::numeric_limits<C>::infinity(); }
     template <int kCount>
     __device__ static void add(Sum& sum, const C (&a)[kCount], const C (&)[kCount]) {
@@ -90,7 +91,7 @@ struct LogSoftmaxBackward : Backward<C> {
     __device__ C result(C dy, C y) const { return dy - exp(y) * total; }
 };
 
-// In a forward pass, a and b are the same view.
+// The inputs and the output of a pass. In a forward pass, a and b are the same view.
 struct Operands {
     DeviceRows<3> rows;
     const void *a, *b;
@@ -112,14 +113,15 @@ struct Operands {
     }
 };
 
-// The part of a row that a thread holds at a time: kCount packs of a and, in a backward pass, of b.
+// The packs of a row that a thread holds at the same time: kCount packs of a and, in a backward
+// pass, kCount packs of b.
 template <class T, class Op, int kCount>
 struct Held {
     using C = Compute<T>;
     static constexpr int kN = kPack<T>;
     Pack<T> a[kCount], b[Op::kBackward ? kCount : 1];
 
-    // Loads from n elements, beginning with `first`.
+    // Loads this thread's packs of n elements, beginning with element `first`.
     __device__ void load(const Operands& o, const DeviceRows<3>::Place& at, std::int64_t first,
                          int n, const Team& team) {
         const T nothing = convert<T>(Op::nothing());

@@ -1,9 +1,10 @@
 // Convolution and transposed convolution without cuDNN, as implicit matrix products. The rows of
-// the result are the channels of a group, its columns are the pixels of all images, and a sum runs
-// over the taps: channels of the source times positions in the kernel. A block computes a tile of
-// 64 x 64. It gathers the factors of 16 taps in shared memory while it loads the factors of the
-// next 16 taps into registers, so that each element is used for 64 sums. The transposed convolution
-// visits all taps of a pixel and uses those that the stride maps to an element of dy.
+// the result are the channels of a group, and its columns are the pixels of all images. Each result
+// is a sum over taps: channels of the source times positions in the kernel. A block computes a tile
+// of 64 x 64 results. It gathers the factors of 16 taps in shared memory while it loads the factors
+// of the next 16 taps into registers, so that each element is used for 64 sums. The transposed
+// convolution visits all taps of a pixel and uses only the taps that the stride maps to an element
+// of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
@@ -12,7 +13,7 @@
 namespace axle::kernels {
 namespace {
 
-// Maps pixel i of the result and tap t to an element of the source, along one dimension.
+// Maps pixel i of the result and tap t to an element of the source, along one image dimension.
 template <bool kTransposed>
 struct TapIndex {
     std::int64_t size;  // size of the source
@@ -26,7 +27,7 @@ struct TapIndex {
           dilation(axis.dilation),
           by_stride(axis.stride) {}
 
-    // Compute the element as place(origin(i), distance(t)), or -1 if there is none.
+    // The element is place(origin(i), distance(t)); a result of -1 means that no element exists.
     __device__ std::int64_t origin(std::int64_t i) const {
         return kTransposed ? i + padding : i * stride - padding;
     }
@@ -51,18 +52,18 @@ struct Product {
     const T* weight;
     const T* bias;  // can be null
     T* result;
-    // In weight_step, c is the dimension that rows are multiplied with.
+    // In weight_step, c is the stride of the channels over which the product sums.
     ImageSteps source_step, result_step, weight_step;
-    std::int64_t row_step, bias_step;  // distance between rows
-    std::int64_t group_step;           // distance between groups of the weight
-    std::int64_t rows, channels;       // per group
+    std::int64_t row_step, bias_step;  // distances between rows in w and bias
+    std::int64_t group_step;           // distance between groups in the weight
+    std::int64_t rows, channels;       // numbers per group
     std::int64_t depth, pixels;
     std::int64_t row_tiles, pixel_tiles, tiles;
     TapIndex<kTransposed> h, w;
     TripleIndex tap, pixel;
 
-    // The channels of source and result are the second and first dimension of w, or for a
-    // transposed convolution the first and second.
+    // In a convolution, the second dimension of w is the channel of the source and the first is the
+    // channel of the result. In a transposed convolution, it is the opposite.
     Product(const ConstView& x, const ConstView& k, const ConstView& b,
             const ConvGeometry& geometry, const View& y)
         : source(x.as<T>()),
@@ -90,7 +91,7 @@ struct Product {
     }
 };
 
-// The offsets of a tap's elements from the first element of the group.
+// The offsets of a tap's weight and source element from the first elements of the group.
 struct Tap {
     std::int64_t weight, source;
     std::int64_t down, right;
@@ -103,8 +104,8 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
     __shared__ ConvFactors<C> factors;
     __shared__ Tap taps[kConvDepth];
     const int thread = static_cast<int>(threadIdx.x);
-    // This thread loads column b_column of b at the terms b_term, b_term + kTermStep, ..., and term
-    // a_term of a in the rows a_row, a_row + kRowStep, ...
+    // This thread loads from column b_column of b the terms b_term, b_term + kTermStep, ..., and
+    // from a the term a_term of the rows a_row, a_row + kRowStep, ...
     const int b_column = thread % kConvTile, b_term = thread / kConvTile;
     const int a_term = thread % kConvDepth, a_row = thread / kConvDepth;
     constexpr int kTermStep = kConvThreads / kConvTile, kRowStep = kConvThreads / kConvDepth;
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
         __syncthreads();
         fetch();
         for (std::int64_t k = 0; k < p.depth; k += kConvDepth) {
-            __syncthreads();  // the factors of the last step and these taps have been read
+            __syncthreads();  // wait until the last factors and these taps have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[a_term][a_row + l * kRowStep] = a[l];
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
                 to[channel * p.result_step.c] = convert<T>(base + sums[i][j]);
             }
         }
-        __syncthreads();  // before the taps of the next tile are written
+        __syncthreads();  // wait before the taps of the next tile are written
     }
 }
 

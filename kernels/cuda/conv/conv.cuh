@@ -1,5 +1,5 @@
-// Private to kernels: helpers of the convolution kernels, which are a tile of a matrix product and
-// the mapping of its indices to images.
+// Private to kernels: helpers of the convolution kernels. They compute a tile of a matrix product
+// and map its indices to images.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace axle::kernels {
 
 inline constexpr int kConvTile = 64, kConvDepth = 16, kConvThreads = 256;
 inline constexpr int kConvEach = 4;  // rows and columns of the tile per thread
-// Number of elements of each factor that a thread loads per step.
+// The number of elements of each factor that a thread loads per step.
 inline constexpr int kConvLoads = kConvTile * kConvDepth / kConvThreads;
-// Length of a line in shared memory, which has four more elements so that a column's elements are
-// in different banks.
+// The length of a line in shared memory. Four extra elements put the elements of a column into
+// different banks.
 inline constexpr int kConvLine = kConvTile + 4;
 
 template <class C>
@@ -24,7 +24,7 @@ struct ConvFactors {
     alignas(16) C a[kConvDepth][kConvLine], b[kConvDepth][kConvLine];
 };
 
-// Computes sums += a' b for the thread's rows and columns.
+// Adds the product of a (transposed) and b to the sums of the thread's rows and columns.
 template <class C>
 __device__ inline void conv_multiply(const ConvFactors<C>& factors,
                                      C (&sums)[kConvEach][kConvEach]) {
@@ -46,7 +46,7 @@ __device__ inline void conv_multiply(const ConvFactors<C>& factors,
 
 // --- images
 
-// Strides of [N, C, H, W].
+// The strides of an image tensor [N, C, H, W].
 struct ImageSteps {
     std::int64_t n, c, h, w;
 

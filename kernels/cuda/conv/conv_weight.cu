@@ -1,8 +1,8 @@
-// The gradient of a convolution's weight without cuDNN: a matrix product of dy and x. The rows of
-// the result are the output channels of a group, its columns are the taps, and a sum runs over the
-// pixels of all images. There are few tiles with long sums, so the pixels are split into parts,
-// whose number depends on the shapes. The sums of the parts are stored in scratch memory and added
-// in order by a second kernel.
+// The gradient of a convolution's weight without cuDNN, which is a matrix product of dy and x. The
+// rows of the result are the output channels of a group, and its columns are the taps. Each result
+// is a sum over the pixels of all images. There are few tiles with long sums, so the pixels are
+// split into parts; the number of parts depends only on the shapes. The sums of the parts are
+// stored in scratch memory, and a second kernel adds them in order.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
@@ -16,11 +16,11 @@ struct Product {
     const T* dy;
     const T* x;
     ImageSteps dy_step, x_step;
-    std::int64_t rows, channels, columns;  // per group
-    std::int64_t pixels, part;             // in total, and per part
+    std::int64_t rows, channels, columns;  // numbers per group
+    std::int64_t pixels, part;             // number of pixels in total and per part
     std::int64_t height, width;            // dimensions of x
     ConvAxis h, w;
-    std::int64_t row_tiles, column_tiles, tiles;  // tiles: in all parts and groups
+    std::int64_t row_tiles, column_tiles, tiles;  // tiles is the number in all parts and groups
     std::int64_t groups, parts;
     TripleIndex tap, pixel;
 
@@ -42,7 +42,7 @@ struct Product {
           groups(geometry.groups),
           tap(dw.shape[2], dw.shape[3]),
           pixel(dy_.shape[2], dy_.shape[3]) {
-        // Uses enough blocks for a large GPU, with at least kMin terms each.
+        // Splits the pixels into enough parts for a large GPU, with at least kMin terms each.
         constexpr std::int64_t kBlocks = 1024, kMin = 512;
         const std::int64_t of_result = row_tiles * column_tiles * groups;
         const std::int64_t most = (pixels + kMin - 1) / kMin;
@@ -54,14 +54,14 @@ struct Product {
     }
 };
 
-// Offsets of a pixel or a column in dy and x, and its coordinates in x.
+// The offsets of a pixel or a column in dy and x, and its coordinates in x.
 struct Place {
-    std::int64_t dy, x;  // dy is used for pixels only
+    std::int64_t dy, x;  // dy is set for pixels only
     std::int64_t down, right;
     bool exists;
 };
 
-// Computes sums[part, o, column].
+// Computes the partial sums, sums[part, o, column].
 template <class T>
 __global__ void __launch_bounds__(kConvThreads)
     correlate_parts(Product<T> p, Compute<T>* partial_sums) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kConvThreads)
     __shared__ ConvFactors<C> factors;
     __shared__ Place pixels[kConvDepth], columns[kConvTile];
     const int thread = static_cast<int>(threadIdx.x);
-    // These are the term, and the first row or column, that this thread loads.
+    // This thread loads the term `term` and the rows or columns line, line + kLineStep, ...
     const int term = thread % kConvDepth, line = thread / kConvDepth;
     constexpr int kLineStep = kConvThreads / kConvDepth;
 
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kConvThreads)
         __syncthreads();
         fetch();
         for (std::int64_t k = begin; k < end; k += kConvDepth) {
-            __syncthreads();  // the factors of the last step and these pixels have been read
+            __syncthreads();  // wait until the last factors and these pixels have been read
 #pragma unroll
             for (int l = 0; l < kConvLoads; ++l) {
                 factors.a[term][line + l * kLineStep] = a[l];
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kConvThreads)
             for (int j = 0; j < kConvEach; ++j)
                 if (first_column + own_column + j < p.columns) to[j] = sums[i][j];
         }
-        __syncthreads();  // before the pixels and columns of the next tile are written
+        __syncthreads();  // wait before the indices of the next tile are written
     }
 }
 

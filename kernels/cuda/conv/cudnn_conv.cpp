@@ -1,6 +1,6 @@
-// Convolutions as graphs of one operation, or of two if there is a bias. Operands with a layout
-// that cuDNN supports, all NCHW or all NHWC, are used in place; others are copied to scratch
-// memory.
+// Convolutions as cuDNN graphs of one operation, or of two operations if there is a bias. Operands
+// with a layout that cuDNN supports (all NCHW or all NHWC) are used without a copy; operands with
+// another layout are copied to scratch memory.
 #include "kernels/cuda/conv/cudnn_conv.h"
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Returns the stride along a dimension, given that `out` windows fit in `in`. A single window could
-// have any stride; cuDNN requires one that leaves no room for a second window.
+// Returns the stride along a dimension in which `out` windows fit in `in` elements. If there is a
+// single window, any stride is correct, but cuDNN requires a stride that leaves no space for a
+// second window.
 std::int64_t stride_of(const ConvAxis& axis, std::int64_t in, std::int64_t kernel,
                        std::int64_t out) {
     const std::int64_t room = in + 2 * axis.padding - axis.dilation * (kernel - 1) - 1;
@@ -41,7 +42,7 @@ Graph conv_graph(ConvResult result, const ConstView& x, const ConstView& w, cons
 
     switch (result) {
         case ConvResult::y: {
-            // The sums stay in f32 until the bias has been added.
+            // The sums stay in f32 until the bias is added.
             const Dims dims(y.shape, y.shape + 4), steps(y.stride, y.stride + 4);
             const std::int64_t channels = y.shape[1];
             const Value bias = has_bias ? graph.tensor(data_type(y.dtype), {1, channels, 1, 1},
@@ -93,7 +94,7 @@ Limits conv_limits(DType t, bool deterministic, bool allow_tf32) {
     limits.deterministic = deterministic;
     limits.workspace = std::int64_t{1} << 30;
     limits.avoided = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    if (t == DType::f32 && !allow_tf32)  // the tensor cores compute f32 as TF32
+    if (t == DType::f32 && !allow_tf32)  // tensor cores would round f32 to TF32
         limits.avoided |=
             1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     return limits;
@@ -101,8 +102,8 @@ Limits conv_limits(DType t, bool deterministic, bool allow_tf32) {
 
 namespace {
 
-// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
-// are destroyed.
+// Returns the cache of plans. It is never destroyed because cuDNN can be unloaded before static
+// objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -111,7 +112,7 @@ PlanCache& plans() {
 // The order of dimensions in memory.
 enum class Layout { nchw, nhwc };
 
-// Returns a view of v's shape on dense memory.
+// Returns a view of dense memory at `data` with v's shape and the given layout.
 View dense(const ConstView& v, Layout layout, void* data) {
     View y;
     y.data = data, y.dtype = v.dtype, y.ndim = 4;
@@ -132,14 +133,16 @@ bool has_layout(const ConstView& v, Layout layout) {
     return true;
 }
 
-// If the images have different layouts, uses NCHW, which most kernels of Axle read and write.
+// Returns the layout of the images. If they have different layouts, returns NCHW, which most
+// kernels of Axle read and write.
 Layout common_layout(const ConstView& x, const ConstView& y) {
     const bool nchw = has_layout(x, Layout::nchw) && has_layout(y, Layout::nchw);
     const bool nhwc = has_layout(x, Layout::nhwc) && has_layout(y, Layout::nhwc);
     return nhwc && !nchw ? Layout::nhwc : Layout::nchw;
 }
 
-// Returns v in the layout: on its own memory, or on scratch memory if it has another layout.
+// Returns v in the given layout. If v has another layout, returns a view of scratch memory without
+// copying the elements.
 View in_layout(DeviceScratch& scratch, const ConstView& v, Layout layout) {
     if (has_layout(v, layout)) return dense(v, layout, const_cast<void*>(v.data));
     return dense(v, layout, scratch.take<char>(v.numel() * size_of(v.dtype)));
@@ -153,7 +156,7 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
 struct Conv {
     ConvResult result;
     ConstView x, w, y;
-    ConstView bias;  // [C] of the result, or without data
+    ConstView bias;  // one number per channel of the result, or without data
     const ConvGeometry& geometry;
 
     const Plan* plan(Cuda& on) const {
@@ -175,7 +178,7 @@ struct Conv {
     }
 };
 
-// Returns the bias with a shape that broadcasts to y's.
+// Returns the bias as a view that broadcasts to y's shape.
 ConstView spread(const ConstView& bias, const View& y) {
     ConstView v = y;
     v.data = bias.data;
@@ -183,7 +186,8 @@ ConstView spread(const ConstView& bias, const View& y) {
     return v;
 }
 
-// Computes `given` after converting its tensors to a common layout.
+// Computes the convolution `given` after converting its tensors to a common layout. Returns false
+// if cuDNN does not support it.
 bool convolve(Cuda& on, const Conv& given, const View& out) {
     if (out.dtype == DType::f64 || handle_for(on) == nullptr) return false;
     DeviceScratch scratch(on);

@@ -6,9 +6,9 @@
 
 namespace axle::kernels::cudnn {
 
-// Implement kernels/ops/conv.h for f32, f16 and bf16 and nonempty operands and results, except that
-// the bias of a transposed convolution is added to rounded sums. Return false, without queueing
-// anything, if cuDNN is missing or has no kernel.
+// Compute the functions of kernels/ops/conv.h with cuDNN, for f32, f16 and bf16. Operands and
+// results must not be empty. In conv2d_transposed, the bias is added to rounded sums. Return false,
+// without queueing anything, if cuDNN is missing or has no kernel.
 bool conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 bool conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,
@@ -16,17 +16,17 @@ bool conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,
 bool conv2d_weight_gradient(Cuda& on, ConstView dy, ConstView x, const ConvGeometry& geometry,
                             View dw);
 
-// Which of the three tensors is the result.
+// The tensor that is the result: y (forward), x (gradient of the input) or w (of the weight).
 enum class ConvResult { y, x, w };
-// Values are numbered in the order of the enumerators.
+// The values of a convolution graph, numbered in the order of the enumerators.
 struct ConvValues {
     enum : Value { x = 1, w, y, bias, sum };
 };
-// Returns the graph of one convolution. Only the alignment of the views' data is used. y can have a
-// bias.
+// Returns the graph of one convolution. Only the alignment of the views' data is used, not the
+// data. A bias is supported only if the result is y.
 Graph conv_graph(ConvResult result, const ConstView& x, const ConstView& w, const ConstView& y,
                  const ConvGeometry& geometry, bool has_bias = false);
-// Returns the restrictions on engines.
+// Returns the restrictions on the engines that can compute a convolution of dtype t.
 Limits conv_limits(DType t, bool deterministic, bool allow_tf32);
 
 }  // namespace axle::kernels::cudnn

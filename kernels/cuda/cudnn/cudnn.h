@@ -35,18 +35,19 @@ struct Functions {
     decltype(&cudnnBackendFinalize) finalize;
     decltype(&cudnnBackendExecute) execute;
 };
-// Returns null if libcudnn.so.9 is not found. Throws DeviceError if it has another major version.
+// Returns cuDNN's functions, or null if libcudnn.so.9 is not found. Throws DeviceError if the
+// library has another major version.
 const Functions* functions();
-// Returns the version of the library, such as 91900 for 9.19.0, or 0 if there is none.
+// Returns the version of the library, such as 91900 for 9.19.0, or 0 if cuDNN is missing.
 std::int64_t version();
 
-// Returns a handle for the context's device and this thread, bound to its stream, or null if cuDNN
-// is missing or cannot run. Handles are returned to a pool when the thread ends, and never
-// destroyed.
+// Returns a handle for the context's device and this thread, bound to the context's stream. Returns
+// null if cuDNN is missing or cannot run. When a thread ends, its handles are returned to a pool;
+// they are never destroyed.
 cudnnHandle_t handle_for(Cuda& on);
 
-// Called when cuDNN has no kernel for a supported operation. Adds a library warning, once per
-// operation (current_op), and returns false.
+// Adds a library warning that cuDNN has no kernel for a supported operation, once per operation
+// (current_op). Always returns false.
 bool fall_back_to_own_kernels();
 
 // Thrown if cuDNN has no kernel for a graph, or if the graph is malformed.
@@ -57,7 +58,7 @@ inline void accept(cudnnStatus_t status) {
     if (status != CUDNN_STATUS_SUCCESS) throw UnsupportedGraph{status};
 }
 
-// The cuDNN type tag of an attribute's element type.
+// The cuDNN type tag of an attribute whose elements are of type T.
 template <class T>
 struct AttributeType;
 #define AXLE_ATTRIBUTE_TYPE(TYPE, TAG)                            \
@@ -84,8 +85,8 @@ AXLE_ATTRIBUTE_TYPE(cudnnNanPropagation_t, CUDNN_TYPE_NAN_PROPOGATION)
 AXLE_ATTRIBUTE_TYPE(char, CUDNN_TYPE_CHAR)
 #undef AXLE_ATTRIBUTE_TYPE
 
-// A backend descriptor. Its attributes are set, then it is finalized and used. Every failure throws
-// UnsupportedGraph.
+// A cuDNN backend descriptor. Callers set its attributes, finalize it and then use it. All
+// functions throw UnsupportedGraph if cuDNN returns an error.
 class Descriptor {
   public:
     explicit Descriptor(cudnnBackendDescriptorType_t type) {
@@ -122,7 +123,7 @@ class Descriptor {
     }
     void finalize() { accept(functions()->finalize(raw_)); }
 
-    // Returns an attribute with one element.
+    // Returns the value of an attribute that has one element.
     template <class T>
     T get(cudnnBackendAttributeName_t name) const {
         T value = {};
@@ -139,10 +140,10 @@ class Descriptor {
 using Value = std::int64_t;
 using Dims = std::vector<std::int64_t>;
 
-cudnnDataType_t data_type(DType t);  // for f64 f32 f16 bf16 i64 i32 u8 boolean
+cudnnDataType_t data_type(DType t);  // supports f64, f32, f16, bf16, i64, i32, u8 and boolean
 Dims row_major(const Dims& dims);
 
-// A sequence of operations. Functions that add an operation return its result y.
+// A graph of operations, added in order. Functions that add an operation return its result y.
 class Graph {
   public:
     // Adds a tensor that run() binds to device memory.
@@ -154,33 +155,34 @@ class Graph {
     Value temporary(cudnnDataType_t type, const Dims& dims) {
         return temporary(type, dims, row_major(dims));
     }
-    // Adds an f32 of 1 x 1 x ... that run() reads on the host.
+    // Adds a single f32 number (a tensor of 1 x 1 x ...) that run() reads on the host.
     Value number(int ndim = 4);
 
-    // Adds an operation with one to three operands, y = mode(x), y = mode(x, b), or binary_select
-    // with y = t ? x : b.
+    // Adds an operation with one to three operands: y = mode(x), y = mode(x, b), or for
+    // binary_select y = t ? x : b.
     Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> operands, Value y,
                     cudnnDataType_t precision = CUDNN_DATA_FLOAT);
-    // Adds an operation that sets y, of the shape of x, to the index along the axis.
+    // Adds an operation that sets each element of y, which has the shape of x, to its index along
+    // the axis.
     Value index(Value x, std::int64_t axis, Value y);
     Value matmul(Value a, Value b, Value y);
-    // Adds a reduction of the dimensions in which y has size 1 (or fewer elements).
+    // Adds a reduction over the dimensions in which y has size 1, or fewer elements than x.
     Value reduce(cudnnReduceTensorOp_t op, Value x, Value y);
-    // Adds an operation that sets y to 1 with the given probability, else to 0. The random numbers
-    // are cuDNN's own, a function of seed and offset (each an i64 of 1 x 1 x ...), and the same in
-    // every graph with y's shape.
+    // Adds an operation that sets each element of y to 1 with the given probability, else to 0.
+    // cuDNN computes the random numbers from seed and offset (each an i64 of 1 x 1 x ...); they are
+    // the same in every graph with y's shape.
     Value bernoulli(double probability, Value seed, Value offset, Value y);
-    // Adds a reshape of x to y, a temporary.
+    // Adds an operation that reshapes x to y. y must be a temporary.
     Value reshape(Value x, Value y);
-    // Adds any other operation, whose attributes the caller sets before it finalizes it. part()
-    // keeps the descriptors that it refers to alive.
+    // operation() adds any other operation; the caller sets its attributes and finalizes it. part()
+    // adds a descriptor that an operation refers to. The graph keeps both alive.
     Descriptor& operation(cudnnBackendDescriptorType_t type);
     Descriptor& part(cudnnBackendDescriptorType_t type);
 
     const Descriptor& operator[](Value x) const { return values_[static_cast<std::size_t>(x - 1)]; }
 
-    // Returns the operation graph, validated by cuDNN. Without a handle it is validated for any
-    // device.
+    // Returns the operation graph after cuDNN has validated it. Without a handle, it is validated
+    // without regard to the device.
     Descriptor finish(cudnnHandle_t handle) const;
 
   private:
@@ -191,35 +193,35 @@ class Graph {
     std::vector<std::unique_ptr<Descriptor>> operations_, parts_;
 };
 
-// The device that plans are created for: the device of a handle, or a device that is only described
-// (by a DEVICEPROP descriptor), for which plans can be created but not run.
+// The device for which plans are created. It is either the device of a handle, or a device that is
+// only described (by a DEVICEPROP descriptor), for which plans can be created but not run.
 struct Target {
     cudnnHandle_t handle = nullptr;
     const Descriptor* described = nullptr;
 };
 
-// Restrictions on a plan.
+// The restrictions on the engine of a plan.
 struct Limits {
     bool deterministic = false;
-    std::int64_t workspace = std::numeric_limits<std::int64_t>::max();  // in bytes
+    std::int64_t workspace = std::numeric_limits<std::int64_t>::max();  // maximum size in bytes
     std::uint32_t avoided = 0;  // bit n excludes engines with cudnnBackendNumericalNote_t n
 };
 
-// An operand of a plan: a value and its device memory (or a number on the host).
+// An operand of a plan: a value and the device memory (or the host number) that it is bound to.
 struct Binding {
     Value value;
     const void* data;
 };
 
-// A graph compiled for a device. Uses the first engine proposed by the heuristics that can be
-// compiled within the limits. Throws UnsupportedGraph if there is none.
+// A graph compiled for a device. cuDNN's heuristics propose engines; the plan uses the first engine
+// that can be compiled within the limits. Throws UnsupportedGraph if there is none.
 class Plan {
   public:
     Plan(Graph graph, const Target& target, const Limits& limits);
 
     std::int64_t workspace() const { return workspace_; }
-    // Queues the plan. Not thread-safe. If cuDNN fails, returns false and adds a library warning,
-    // and the plan is not tried again.
+    // Queues the plan on the context's stream. Not thread-safe. If cuDNN fails, returns false, adds
+    // a library warning, and marks the plan as failed so that it is not used again.
     bool run(Cuda& on, std::span<const Binding> bindings) const;
     bool failed() const { return failed_; }
 
@@ -233,17 +235,18 @@ class Plan {
     mutable bool failed_ = false;
 };
 
-// The identity of a graph: numbers in a fixed order, beginning with the kind of graph.
+// The key that identifies a graph: numbers in a fixed order, beginning with the kind of graph.
 using Key = std::vector<std::int64_t>;
-// Appends dtype, shape, strides and the alignment of the data (up to 16 bytes).
+// Appends the dtype, shape, strides and data alignment (up to 16 bytes) of x to the key.
 void append(Key& key, const ConstView& x);
 
-// Caches plans, and which graphs are not supported.
+// A cache of plans, which also records the graphs that are not supported.
 class PlanCache {
   public:
-    // Returns the plan of a key on the context's device, created from build() on first use, or null
-    // if cuDNN is missing, does not support the graph, or has failed to run it. Every handle, and
-    // so every thread, has its own plans, because not all of cuDNN's engines are thread-safe.
+    // Returns the plan of a key on the context's device, and creates it with build() on first use.
+    // Returns null if cuDNN is missing, does not support the graph, or has failed to run it. Every
+    // handle, and so every thread, has its own plans, because not all of cuDNN's engines are
+    // thread-safe.
     const Plan* find(Cuda& on, Key key, const Limits& limits, const std::function<Graph()>& build);
 
   private:

@@ -8,7 +8,7 @@ namespace axle::kernels::cudnn {
 
 namespace {
 
-// Returns the engine settings that the heuristics of a mode propose, best first.
+// Returns the engine settings that cuDNN's heuristics propose in this mode, best first.
 std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_t mode,
                                   const Target& target) {
     Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -34,7 +34,7 @@ std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_
     return found;
 }
 
-// Returns the numerical notes of an engine, as bits.
+// Returns the numerical notes of an engine; bit n is set if it has cudnnBackendNumericalNote_t n.
 std::uint32_t notes_of(const Descriptor& config) {
     const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t raw = engine.raw();
@@ -59,7 +59,7 @@ Plan::Plan(Graph graph, const Target& target, const Limits& limits) : graph_(std
         try {
             configs = proposals(parts_.front(), mode, target);
         } catch (const UnsupportedGraph&) {
-            continue;  // this mode proposes nothing
+            continue;  // this mode proposes no engines
         }
         for (Descriptor& config : configs) {
             parts_.push_back(std::move(config));
@@ -70,7 +70,8 @@ Plan::Plan(Graph graph, const Target& target, const Limits& limits) : graph_(std
     throw UnsupportedGraph{CUDNN_STATUS_NOT_SUPPORTED};
 }
 
-// Creates the plan from the settings at the back of parts_.
+// Compiles the plan with the engine settings in the last element of parts_. Returns whether this
+// engine can be used.
 bool Plan::compile(const Target& target, const Limits& limits) {
     try {
         std::uint32_t avoided = limits.avoided;
@@ -123,7 +124,7 @@ void append(Key& key, const ConstView& x) {
     key.insert(key.end(), x.shape, x.shape + x.ndim);
     key.insert(key.end(), x.stride, x.stride + x.ndim);
     const auto address = reinterpret_cast<std::uintptr_t>(x.data) | 16;
-    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // its lowest set bit
+    key.push_back(static_cast<std::int64_t>(address & (~address + 1)));  // the alignment
 }
 
 const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
@@ -133,7 +134,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     key.push_back(limits.deterministic);
     key.push_back(limits.workspace);
     key.push_back(limits.avoided);
-    // The handle also distinguishes devices.
+    // The key includes the handle, so that each device has its own plans.
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(handle)));
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);
@@ -145,7 +146,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     try {
         plan = std::make_unique<const Plan>(build(), Target{handle, nullptr}, limits);
     } catch (const UnsupportedGraph&) {
-        // The cache then records that there is no plan.
+        // The graph is not supported; the cache stores a null plan below.
     }
     return (plans_[std::move(key)] = std::move(plan)).get();
 }

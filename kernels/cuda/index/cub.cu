@@ -1,9 +1,9 @@
-// CUB's radix sorts. A few rows are sorted one after another by the whole GPU; many rows are sorted
-// by one block each. CUB's DeviceSegmentedSort is made for rows of different lengths, but it waits
-// for the GPU, which kernels must not do and a captured graph cannot do.
+// Calls CUB's radix sorts. A few rows are sorted one after another by all blocks of the GPU; many
+// rows are sorted by one block each. CUB's DeviceSegmentedSort is designed for rows of different
+// lengths, but it waits for the GPU. Kernels must not wait, and a captured graph cannot.
 //
 // By default, CUB annotates its calls for NVIDIA's profilers, with a library that an environment
-// variable selects; this disables it.
+// variable selects. The following macro disables the annotations.
 #define CCCL_DISABLE_NVTX
 //
 #include <cub/device/device_radix_sort.cuh>
@@ -17,7 +17,7 @@
 namespace axle::kernels {
 namespace {
 
-constexpr std::int64_t kLongRow = 16384;  // a row of this length uses a good part of the GPU
+constexpr std::int64_t kLongRow = 16384;  // a row of this length uses a large part of the GPU
 constexpr int kMaxRowsInTurn = 16;        // maximum number of such rows sorted one after another
 
 struct Start {
@@ -25,7 +25,7 @@ struct Start {
     __host__ __device__ std::int64_t operator()(std::int64_t row) const { return row * n; }
 };
 
-// Calls call(memory, size) twice: first to get the size, then to run it.
+// Calls call(memory, size) twice: first to get the size, then to run the sort.
 template <class Call>
 void run_cub(DeviceScratch& scratch, const char* name, Call call) {
     std::size_t size = 0;
@@ -61,7 +61,8 @@ Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int
             return cub::DeviceRadixSort::SortPairs(memory, size, keys, indices, n, 0, bits,
                                                    on.stream());
         });
-        // The passes depend on the bits only, so the results of all rows are in the same buffer.
+        // The number of passes depends only on `bits`, so the results of all rows are in the same
+        // buffer.
         if (row == 0) result = {keys.Current(), indices.Current()};
     }
     return result;

@@ -1,6 +1,6 @@
-// Private to kernels: sorting by CUB, whose headers come with CUDA. Only cub.cu includes them. For
-// the simulated GPU, which cannot compile these headers, tests/simulator/cub.cpp implements the
-// same functions.
+// Private to kernels: sorting by CUB, whose headers are a part of CUDA. Only cub.cu includes these
+// headers. The simulated GPU cannot compile them; tests/simulator/cub.cpp implements the same
+// functions for it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace axle::kernels {
 
-// Separate arrays of sort keys and of element indices within their rows.
+// Two arrays: sort keys, and the indices of elements within their rows.
 template <class Key>
 struct Ranks {
     Key* keys;
@@ -21,9 +21,9 @@ Ranks<Key> take_ranks(DeviceScratch& scratch, std::int64_t count) {
 }
 
 // Sorts each of `rows` rows of n elements by the lowest `bits` bits of their keys in ascending
-// order; the sort is stable. Key is std::uint32_t or std::uint64_t; rows * n < 2^31, or rows = 1
-// and n < 2^32. Returns the result, which is in `a` or in scratch memory of the same size; other
-// contents are undefined.
+// order. The sort is stable. Key is std::uint32_t or std::uint64_t. rows * n must be below 2^31, or
+// rows must be 1 and n below 2^32. Returns the result, which is in `a` or in scratch memory of the
+// same size. If it is in scratch memory, the contents of `a` are undefined.
 template <class Key>
 Ranks<Key> sort_by_keys(Cuda& on, DeviceScratch& scratch, Ranks<Key> a, std::int64_t rows,
                         std::int64_t n, int bits);

@@ -1,7 +1,7 @@
-// The gradient of an embedding. Positions are sorted by row with a stable sort; then each row of
-// the weight is written once as the sum of its rows of dy, each of which is read once, in packs of
-// 16 bytes if they are dense. Work is partitioned by rows and columns, never by positions, so the
-// sums need no atomics and have a fixed order.
+// The gradient of an embedding. Positions are sorted by row of the weight with a stable sort. Then
+// each row of the weight is written once, as the sum of its rows of dy. Each row of dy is read
+// once, in packs of 16 bytes if it is dense. Work is split by rows and columns, never by positions,
+// so the sums need no atomics and have a fixed order.
 #include <algorithm>
 #include <bit>
 
@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 constexpr int kSumThreads = 128;
 constexpr int kAhead = 8;  // rows of dy that a thread loads ahead
 
-// The range of row r in the sorted positions; initially empty.
+// The range of weight row r in the sorted positions, which is empty at first.
 struct Bounds {
     std::int64_t begin, end;
 };
@@ -49,7 +49,7 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// Sums rows of dy. A thread sums kN adjacent columns of a row.
+// Sums rows of dy. Each thread sums kN adjacent columns of a weight row.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,
@@ -107,7 +107,7 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     visit_float(dy.dtype, [&]<class T>() {
         using C = Compute<T>;
         const auto sum = [&]<int kN>() {
-            // There is one block per unit of work, because rows have different lengths.
+            // Each unit of work gets its own block, because rows have different lengths.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
                   sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());

@@ -1,8 +1,8 @@
-// Gather reads the index and one element of x for each element of y; slices selected by one index
-// are copied in packs of 16 bytes. Scatter has two implementations. In order: a thread processes a
-// line along the dimension (or a range of its targets, if there are few lines) from its first index
-// to the last, so that sums have a fixed order; indices are read once per range. With atomics: each
-// element is added once, in any order.
+// Gather reads the index and one element of x for each element of y. Slices that are selected by
+// one index are copied in packs of 16 bytes. Scatter has two implementations. In the ordered one, a
+// thread processes a line along the dimension from its first index to the last, so that sums have a
+// fixed order. If there are few lines, each line is split into ranges of targets, and the indices
+// are read once per range. In the atomic implementation, each element is added once, in any order.
 #include <algorithm>
 #include <type_traits>
 
@@ -20,7 +20,7 @@ constexpr int kThreads = 256;
 
 // --- check
 
-// Iterates over the indices, by offset in memory and position in row-major order.
+// The indices, which are visited by offset in memory and position in row-major order.
 struct Indices {
     int ndim = 0;
     std::int64_t numel = 1;
@@ -29,12 +29,13 @@ struct Indices {
     explicit Indices(const ConstView& index) {
         std::int64_t weight_here = 1;
         for (int d = index.ndim - 1; d >= 0; --d) {
-            // Broadcast dimensions are visited once; the first copy is the first in row-major
-            // order.
+            // Broadcast dimensions are visited once. The visited copy of an index is the first one
+            // in row-major order.
             const std::int64_t size =
                 index.stride[d] == 0 ? std::min<std::int64_t>(1, index.shape[d]) : index.shape[d];
             numel *= size;
-            // Dimensions are stored innermost first, and merged if they are contiguous in memory.
+            // Dimensions are stored from the innermost to the outermost, and merged if they are
+            // contiguous.
             const bool together = ndim > 0 &&
                                   stride[ndim - 1] * shape[ndim - 1] == index.stride[d] &&
                                   weight[ndim - 1] * shape[ndim - 1] == weight_here;
@@ -68,8 +69,8 @@ __global__ void check_kernel(Indices indices, const Index* index, std::int64_t s
 
 // --- gather
 
-// A walk over y, x at index 0 everywhere, and the index. `step` is the stride of x along the
-// dimension.
+// A walk over y, x (at index 0 along the dimension) and the index. `step` is the stride of x along
+// the dimension.
 struct GatherWalk {
     DeviceWalk<3> walk;
     std::int64_t step, size;
@@ -87,7 +88,7 @@ __global__ void gather_elements(GatherWalk g, const Bits* __restrict__ x,
     }
 }
 
-// Gathers 16 bytes per step; strides of x and y, and g.step, are in bytes.
+// Gathers 16 bytes per step. The strides of x and y, and g.step, are in bytes.
 template <class Index>
 __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
                              const Index* __restrict__ index, char* __restrict__ y) {
@@ -103,7 +104,7 @@ __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
 
 // --- scatter
 
-// Returns the sum as the CPU computes it; the sum of booleans is "or".
+// Returns a + b, computed as on the CPU. For booleans it is "a or b".
 template <class T>
 __device__ inline T sum_of(T a, T b) {
     if constexpr (std::is_same_v<T, bool>)
@@ -114,14 +115,14 @@ __device__ inline T sum_of(T a, T b) {
         return convert<T>(static_cast<Compute<T>>(a) + static_cast<Compute<T>>(b));
 }
 
-// A line along the scattered dimension: `length` elements with these strides, for `size` targets
-// that are split into `parts` ranges.
+// A line along the scattered dimension. It has `length` elements with these strides, and `size`
+// targets that are split into `parts` ranges.
 struct Line {
     std::int64_t length, size, parts;
     std::int64_t y, index, src;
 };
 
-constexpr int kAhead = 4;  // elements whose indices a thread loads ahead
+constexpr int kAhead = 4;  // number of elements whose indices a thread loads ahead
 
 template <class T, class Index>
 __global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* index, const T* src,
@@ -154,7 +155,7 @@ __global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* in
     }
 }
 
-// The types that a GPU can add atomically.
+// True for types that a GPU can add atomically.
 template <class T>
 inline constexpr bool kHasAtomicAdd =
     std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, std::int32_t> ||
@@ -168,7 +169,7 @@ __device__ inline void add_atomically(T* at, T x) {
         atomicAdd(at, x);
 }
 
-// Adds with atomics. `walk` is over src, the index, and y at index 0 everywhere.
+// Adds with atomics. `walk` is over src, the index, and y (at index 0 along the dimension).
 template <class T, class Index>
 __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std::int64_t size,
                                    const T* src, const Index* index, T* y) {
@@ -180,8 +181,8 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
     }
 }
 
-// Atomics are used if there are fewer lines than kFewLines, which do not fill a GPU, and they are
-// at least kLongLine long.
+// Atomics are used if there are fewer than kFewLines lines, which is too few to fill a GPU, and the
+// lines have at least kLongLine elements.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 
 }  // namespace
@@ -197,7 +198,7 @@ void check_index(Cuda& on, ConstView index, std::int64_t size) {
 }
 
 void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
-    ConstView origin = y;  // x at index 0 everywhere, in y's shape
+    ConstView origin = y;  // x at index 0 along the dimension, in y's shape
     origin.data = x.data;
     for (int d = 0; d < y.ndim; ++d) origin.stride[d] = d == dim ? 0 : x.stride[d];
     const Walk<3> walk({y, origin, index});
@@ -234,7 +235,7 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
 
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y) {
     const std::int64_t length = index.shape[dim], size = y.shape[dim];
-    ConstView targets = index;  // y at index 0 everywhere
+    ConstView targets = index;  // y at index 0 along the dimension
     for (int d = 0; d < y.ndim; ++d) targets.stride[d] = d == dim ? 0 : y.stride[d];
     const Walk<3> elements({src, index, targets});
     if (elements.rows() == 0 || size == 0) return;

@@ -1,9 +1,9 @@
-// Private to kernels: selection of the best k of a sequence of elements by a block of threads.
+// Private to kernels: selection of the best k elements of a sequence by a block of threads.
 //
-// Elements better than the k-th best so far are gathered in shared memory. When it is full, it is
-// sorted (bitonic sort) and reduced to k elements. Most elements of a long row need one comparison.
-// The result does not depend on the order in which threads write, because no two elements have the
-// same rank.
+// Elements that are better than the current k-th best are gathered in shared memory. When this
+// memory is full, it is sorted (bitonic sort) and reduced to k elements. Most elements of a long
+// row need one comparison. The result does not depend on the order in which threads write, because
+// no two elements have the same rank.
 #pragma once
 
 #include <bit>
@@ -15,21 +15,21 @@
 
 namespace axle::kernels {
 
-// An element and its rank: the lower key first, then the lower index.
+// An element with its rank. Elements are ordered by key, then by index.
 struct Ranked {
     std::uint64_t key;
     std::int64_t index;
 };
 
-// Number of bits in the keys of T.
+// The number of bits in the keys of T.
 template <class T>
 inline constexpr int kKeyBits = 8 * static_cast<int>(sizeof(T));
 template <class T>
 using KeyOf = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
-// Converts a number to an unsigned key; lower keys are better. The larger number is better if
-// `largest`, else the smaller one. NaN counts as larger than every number; -0 and +0 have the same
-// key.
+// Converts a number to an unsigned key; lower keys are better. If `largest` is true, larger numbers
+// are better, otherwise smaller numbers. NaN counts as larger than every number; -0 and +0 have the
+// same key.
 template <class T>
 __device__ inline KeyOf<T> key_of(T x, bool largest) {
     using Key = KeyOf<T>;
@@ -49,7 +49,7 @@ __device__ inline KeyOf<T> key_of(T x, bool largest) {
     return largest ? kAll & ~rising : rising;
 }
 
-// A placeholder that ranks after all elements.
+// Returns a placeholder that is worse than all elements.
 __device__ inline Ranked no_element() {
     return {~std::uint64_t{0}, std::numeric_limits<std::int64_t>::max()};
 }
@@ -59,11 +59,12 @@ __device__ inline bool goes_before(const Ranked& a, const Ranked& b) {
 
 inline constexpr int kSelectThreads = 512;
 inline constexpr int kSelectCapacity = 2048;              // elements in shared memory
-inline constexpr int kMaxSelected = kSelectCapacity / 2;  // the maximum k
+inline constexpr int kMaxSelected = kSelectCapacity / 2;  // maximum of k
 inline constexpr int kSelectPerThread = 2;                // elements per thread and step
 static_assert(kMaxSelected + kSelectThreads * kSelectPerThread <= kSelectCapacity);
 
-// Sorts each piece of `size` elements (a power of two) of the first `count` elements.
+// Sorts each group of `size` consecutive elements (a power of two) among the first `count`
+// elements.
 __device__ inline void sort_pieces(Ranked* x, int count, int size) {
     for (int run = 2; run <= size; run *= 2)
         for (int gap = run / 2; gap > 0; gap /= 2) {
@@ -77,7 +78,8 @@ __device__ inline void sort_pieces(Ranked* x, int count, int size) {
         }
 }
 
-// Sorts the first `count` elements. The elements after them, up to a power of two, are overwritten.
+// Sorts the first `count` elements. Overwrites the elements after them, up to the next power of
+// two.
 __device__ inline void sort_shared(Ranked* x, int count) {
     int size = 1;
     while (size < count) size *= 2;
@@ -88,16 +90,16 @@ __device__ inline void sort_shared(Ranked* x, int count) {
 }
 
 // Selects the best k <= kMaxSelected of n elements. source(i) returns element i, or no_element() to
-// skip it. Returns to all threads the result in shared memory, in order, and its size in `found`.
-// Blocks have kSelectThreads threads.
+// skip it. Returns the sorted result, in shared memory, to all threads, and sets `found` to its
+// size. The block must have kSelectThreads threads.
 template <class Source>
 __device__ inline const Ranked* select_best(const Source& source, std::int64_t n, int k,
                                             int& found) {
     __shared__ Ranked best[kSelectCapacity];
     __shared__ int count;
-    __syncthreads();  // the result of the previous call has been read
+    __syncthreads();  // wait until the result of the previous call has been read
     if (threadIdx.x == 0) count = 0;
-    Ranked limit = no_element();  // elements better than this are gathered
+    Ranked limit = no_element();  // only elements better than this are gathered
     __syncthreads();
     Ranked next[kSelectPerThread];
     const auto load = [&](std::int64_t first) {
@@ -119,7 +121,7 @@ __device__ inline const Ranked* select_best(const Source& source, std::int64_t n
             if (goes_before(now[j], limit)) best[atomicAdd(&count, 1)] = now[j];
         __syncthreads();
         const int gathered = count;
-        __syncthreads();  // all threads have read it
+        __syncthreads();  // wait until all threads have read the count
         if (gathered <= kMaxSelected) continue;
         sort_shared(best, gathered);
         if (threadIdx.x == 0) count = k;

@@ -1,12 +1,12 @@
 // Top-k and sorting. Rows of up to kSelectCapacity elements are sorted in a block's shared memory,
 // several at a time, with one read of x. For longer rows and k up to kMaxSelected, one block per
 // row selects the best elements while it reads the row (select.cuh). If there are too few rows to
-// fill the GPU, they are split into parts, and the result is selected from the best of all parts.
-// For larger k, up to whole rows, CUB's radix sort is used (cub.cu). CUB has no selection that
-// reads a row once, and no sort of short rows that never waits for the GPU.
+// fill the GPU, they are split into parts, and the result is selected from the best elements of all
+// parts. For larger k, including complete sorts, CUB's radix sort is used (cub.cu). CUB has no
+// selection that reads a row only once, and no sort of short rows that never waits for the GPU.
 //
-// Values are fetched by index, because a key does not preserve the sign of a zero or the bits of a
-// NaN.
+// Results contain the elements themselves, read by index, because a key does not preserve the sign
+// of a zero or the bits of a NaN.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -24,7 +24,7 @@ constexpr int kThreads = 256;
 constexpr std::int64_t kMinPart = 16384;            // elements per part of a row
 constexpr std::int64_t kMaxSortedAtOnce = 1 << 24;  // elements that CUB sorts at a time
 
-// Rows of x, values and indices, and the strides of their last dimensions.
+// The rows of x, values and indices, and the strides of their last dimensions.
 struct Task {
     DeviceRows<3> rows;
     std::int64_t n, k;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kSelectThreads)
     }
 }
 
-// Selects the best of each part. candidates is [rows][parts][k].
+// Selects the best elements of each part of a row. candidates is [rows][parts][k].
 template <class T>
 __global__ void __launch_bounds__(kSelectThreads)
     select_parts(Task task, std::int64_t part, std::int64_t parts, const T* x, Ranked* candidates) {
@@ -95,10 +95,11 @@ __global__ void __launch_bounds__(kSelectThreads)
         write_best(task, place, j, best[j].index, x, values, indices);
 }
 
-// Rows that are sorted in a block's shared memory, in pieces of `size` elements (a power of two).
+// The rows that a block sorts in its shared memory, each in a group of `size` elements (a power of
+// two).
 struct ShortRows {
     int size, together;
-    bool across;  // adjacent threads load from adjacent rows
+    bool across;  // if true, adjacent threads load from adjacent rows
 
     explicit ShortRows(const Task& task)
         : size(static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(task.n)))),
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kSelectThreads)
             write_best(task, task.rows.place(first + row), j, elements[row * cut.size + j].index, x,
                        values, indices);
         }
-        __syncthreads();  // before the elements are overwritten
+        __syncthreads();  // wait before the elements are overwritten
     }
 }
 

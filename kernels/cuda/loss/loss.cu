@@ -1,11 +1,12 @@
 // Cross entropy over many long rows.
 //
-// Forward: one pass. A team of threads (a block, for more than a few hundred classes) reads its row
-// once. Each thread keeps the largest logit and the sum of exponentials so far, rescaled when the
-// largest grows; the sums of all threads are combined. Backward: one read of the logits and one
-// write of the gradient. The probabilities are recomputed from the log-sum-exp, and no thread reads
-// the elements of another, so that the gradient can overwrite the logits. Both load packs of 16
-// bytes from the row's first aligned element on, because vocabulary sizes are often odd.
+// The forward pass reads memory once. A team of threads (a block, if there are more than a few
+// hundred classes) reads a row. Each thread keeps the largest logit and the sum of exponentials so
+// far, and rescales the sum when a larger logit is found; then the sums of all threads are
+// combined. The backward pass reads the logits once and writes the gradient once. It recomputes the
+// probabilities from the log-sum-exp. A thread reads only the elements that it writes, so that the
+// gradient can overwrite the logits. Both passes load packs of 16 bytes from the row's first
+// aligned element on, because vocabulary sizes are often odd.
 #include <cmath>
 
 #include "kernels/cuda/error_reporter.cuh"
@@ -18,12 +19,12 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kTogether = 128;  // threads per block of small teams
+constexpr int kTogether = 128;  // threads per block of teams smaller than a warp
 constexpr int kAtOnce = 4;      // packs or elements that a thread loads at a time
 
 struct Targets {
     const void* data;
-    bool wide;  // i64, else i32
+    bool wide;  // true for i64, false for i32
     std::int64_t stride, ignore_index, classes;
 
     Targets(const ConstView& targets, std::int64_t classes_, std::int64_t ignore_index_)
@@ -43,8 +44,8 @@ struct Targets {
     }
 };
 
-// A row split into elements before the first aligned pack, packs, and elements after them. The
-// elements of a row that is not contiguous are all after them.
+// A row split into the elements before the first aligned pack, the packs, and the elements after
+// the packs. If a row is not contiguous, all its elements are in the last part.
 struct Cut {
     std::int64_t head = 0, packs = 0;
 
@@ -66,7 +67,7 @@ struct Cut {
 template <class T>
 struct RowSums {
     ExpSum<Compute<T>> exponentials;
-    double sum;  // sum of the logits, if requested
+    double sum;  // sum of the logits, computed only if requested
 
     template <int kN>
     __device__ void add(const Pack<T, kN>& pack, bool with_sum) {
@@ -90,7 +91,7 @@ struct JoinRowSums {
     }
 };
 
-// Processes a thread's part of a row.
+// Returns the sums of this thread's part of a row.
 template <class T>
 __device__ RowSums<T> scan(const T* row, std::int64_t n, std::int64_t stride, const Team& team,
                            bool with_sum) {
@@ -165,10 +166,10 @@ struct BackwardOperands {
     DType dloss_dtype;
     void* dlogits;
     std::int64_t to_row_stride, to_stride;
-    std::int64_t part;  // elements of a row per block, a multiple of all pack sizes
+    std::int64_t part;  // number of elements of a row per block, a multiple of all pack sizes
 };
 
-// Computes the gradient of a row.
+// The function that computes the gradient of a row.
 template <class C>
 struct RowGradient {
     C lse, shift, factor, hit;
@@ -182,7 +183,7 @@ struct RowGradient {
         hit = (C(1) - static_cast<C>(o.smoothing)) * factor;
         if (!o.targets.counts(target)) target = -1;
     }
-    // Computes the gradient for classes [first, first + kN).
+    // Returns the gradient of classes [first, first + kN).
     template <class To, class T, int kN>
     __device__ Pack<To, kN> operator()(const Pack<T, kN>& x, std::int64_t first) const {
         Pack<To, kN> y;
@@ -245,8 +246,8 @@ __global__ void check(ErrorReporter report, Targets targets, std::int64_t rows) 
     }
 }
 
-// Calls f<T, To>() for the dtypes of the logits and of their gradient, which can be f16 or bf16 for
-// f32 logits.
+// Calls f<T, To>() with the types of the logits and of their gradient. For f32 logits, the gradient
+// can also be f16 or bf16.
 template <class F>
 void visit_gradient(DType from, DType to, F&& f) {
     if (from == DType::f32 && to == DType::f16) return f.template operator()<float, Half>();

@@ -1,4 +1,4 @@
-// A column sum is a sum over the first dimension.
+// Column sums, computed as a reduction of the first dimension.
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/reduce.h"
 

@@ -25,13 +25,14 @@ struct CublasLt {
     decltype(cublasLtMatmulAlgoCheck)* check_algo;
     decltype(cublasLtMatmul)* matmul;
 
-    // Throws CudaError "op: what failed: CUBLAS_STATUS_..." unless status is success.
+    // Throws CudaError with the message "op: what failed: CUBLAS_STATUS_..." unless status is
+    // success.
     void check(cublasStatus_t status, const char* what,
                std::source_location at = std::source_location::current()) const;
 };
 
-// Returns null if the library cannot be used; cublaslt_error() returns the reason, or an empty
-// string.
+// Returns cuBLASLt, or null if it cannot be used. cublaslt_error() returns the reason why it cannot
+// be used, or an empty string.
 const CublasLt* cublaslt();
 const std::string& cublaslt_error();
 

@@ -1,5 +1,5 @@
-// Products of 8-bit floats by cuBLASLt. It requires both operands to be contiguous along the inner
-// dimension, so the first one is transposed and the second one is not.
+// Products of 8-bit floats by cuBLASLt. It requires operands that are contiguous along the inner
+// dimension, so the first operand is transposed and the second one is not.
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/ops/quantize.h"
 
@@ -21,7 +21,7 @@ bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
     if (!is_aligned(a.data) || !is_aligned(b.data) || !is_aligned(c.data)) return false;
     if (cublaslt() == nullptr) return false;
 
-    // cuBLASLt stores matrices by columns, where c is its transpose c^T = b a^T.
+    // cuBLASLt stores matrices by columns. There, c is the transpose c^T = b a^T.
     LtProduct lt;
     lt.rows = columns, lt.columns = rows, lt.depth = depth;
     lt.in = b.dtype, lt.out = c.dtype;

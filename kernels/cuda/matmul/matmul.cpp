@@ -1,13 +1,13 @@
-// Products are computed by cuBLASLt as far as it supports them, else by Axle's own kernel
-// (simt_matmul.cu). An operand that cuBLASLt cannot read is copied first. cuBLASLt applies as much
-// of the epilogue as it can. These variants are tried in order:
-//     the whole epilogue              one pass over c
-//     the bias; then the activation   one more pass, from the argument as it was rounded
-//     nothing; then the rest          the sums are stored in scratch memory, in f32 or f64
-// The same holds for the activation's slope.
+// Matrix products. cuBLASLt computes the products that it supports, and Axle's own kernel
+// (simt_matmul.cu) computes all other products. An operand that cuBLASLt cannot read is copied
+// first. cuBLASLt applies as much of the epilogue as it can. These variants are tried in order:
+//     the complete epilogue           one pass over c
+//     the bias; then the activation   one more pass, from the argument after rounding
+//     no epilogue; then all of it     the sums are stored in scratch memory, in f32 or f64
+// A multiplication by the activation's slope uses the same variants.
 //
-// cuBLASLt stores matrices by columns, Axle by rows: a matrix c in Axle is its transpose there, and
-// c^T = b^T a^T. So b is its first operand and a the second.
+// cuBLASLt stores matrices by columns, and Axle stores them by rows. So cuBLASLt computes the
+// transpose, c^T = b^T a^T, with b as the first operand and a as the second.
 #include "kernels/ops/matmul.h"
 
 #include <algorithm>
@@ -24,11 +24,11 @@
 namespace axle::kernels {
 namespace {
 
-// Maximum number of matrices per call; larger batches are split.
+// The maximum number of matrices per call; larger batches are split.
 constexpr std::int64_t kMaxBatches = 65535;
 
-// The layout of a matrix, which is stored by rows or by columns. If it is not transposed, rows
-// follow each other.
+// The layout of a matrix, which is stored by rows or by columns. If it is not transposed, it is
+// stored by rows.
 struct Layout {
     bool transposed;
     std::int64_t ld;
@@ -52,8 +52,8 @@ bool by_rows(const V& x) {
     return layout && !layout->transposed;
 }
 
-// Returns the operand, or a copy that is stored by rows. Broadcast batch dimensions are copied
-// once.
+// Returns x, or a copy that is stored by rows if cuBLASLt cannot read x. Broadcast batch dimensions
+// are copied once.
 ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     if (layout_of(x)) return x;
     ConstView once = x;
@@ -69,8 +69,7 @@ ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return copied;
 }
 
-// Returns the alignment, at most 16 bytes, which is the largest that algorithms of cuBLASLt
-// require.
+// Returns the alignment in bytes, at most 16, because no algorithm of cuBLASLt requires more.
 std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     const auto bits =
         reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(bytes_between);
@@ -78,16 +77,17 @@ std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     return static_cast<std::int64_t>(std::min<std::uintptr_t>(bits & (~bits + 1), 16));
 }
 
-// Operations that cuBLASLt applies to the sums. `vector` is a bias of c's dtype, or receives the
-// row sums of a.
+// The operations that cuBLASLt applies to the sums. `vector` is the bias in c's dtype, or the
+// output for the row sums of a.
 struct Extras {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     const void* vector = nullptr;
     ConstView aux = {};
 };
 
-// Computes d = f(a b + added). d and tensors of its shape are stored by rows; added is optional.
-// Returns false if cuBLASLt has no algorithm for it; d is not changed then.
+// Computes d = f(a b + added), where f is the epilogue in `extras`. d and tensors of its shape are
+// stored by rows; `added` is optional. If cuBLASLt has no algorithm for the product, returns false
+// and does not change d.
 bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const Extras& extras) {
     DeviceScratch scratch(on);
     a = with_layout(on, scratch, a), b = with_layout(on, scratch, b);
@@ -98,8 +98,7 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch is merged into as few dimensions as possible, and the innermost is passed to
-    // cuBLASLt.
+    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
@@ -136,7 +135,9 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
                         at(views[i].data, views[i].dtype, offsets[i] + done * matrices[i]->batch);
             if (!lt_matmul(on, lt)) {
                 if (first) return false;
-                throw CudaError(str(current_op, ": cuBLASLt supports only a part of the batch"));
+                throw CudaError(str(
+                    current_op, ": cuBLASLt computed only a part of the batch: it rejected matrix ",
+                    done, " of row ", row));
             }
             first = false;
         }
@@ -144,15 +145,14 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     return true;
 }
 
-// Returns whether cuBLASLt supports these dtypes and is available.
+// Returns whether cuBLASLt is available and supports these dtypes.
 bool multiplies(const ConstView& a, const View& c) {
     const bool types =
         is_floating(a.dtype) && (c.dtype == a.dtype || (is_half(a.dtype) && c.dtype == DType::f32));
     return types && a.back(1) > 0 && cublaslt() != nullptr;
 }
 
-// Returns whether x can be an auxiliary tensor, for which cuBLASLt requires an alignment of 16
-// bytes for all rows.
+// Returns whether x can be an auxiliary tensor of cuBLASLt, whose rows must be aligned to 16 bytes.
 bool is_auxiliary(const ConstView& x) {
     const auto layout = layout_of(x);
     if (!layout || layout->transposed) return false;
@@ -161,16 +161,17 @@ bool is_auxiliary(const ConstView& x) {
     return alignment(x.data, between * size_of(x.dtype)) >= 16;
 }
 
-// An optional auxiliary tensor with d's layout. The activation's argument is stored in `pre`, or
-// its slope is taken at `slope_of`.
+// An optional auxiliary tensor with d's layout: either `pre`, which receives the activation's
+// argument, or `slope_of`, which contains the arguments of its slope.
 struct Auxiliary {
     View pre;
     ConstView slope_of;
 };
 
-// Returns the epilogue of cuBLASLt that applies the activation and stores its argument, or
-// multiplies with the slope. Its GELU is an approximation that is sufficiently accurate for 16 bits
-// only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's propagates.
+// Returns the epilogue of cuBLASLt that applies the activation and stores its argument, or that
+// multiplies with the slope. cuBLASLt's GELU is an approximation that is accurate enough for 16-bit
+// results only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's ReLU
+// preserves.
 std::optional<cublasLtEpilogue_t> fused(const MatmulEpilogue& epilogue, const View& c,
                                         const Auxiliary& aux) {
     const bool stores = aux.pre.data != nullptr, slopes = aux.slope_of.data != nullptr;
@@ -198,7 +199,7 @@ cublasLtEpilogue_t with_bias(cublasLtEpilogue_t epilogue) {
     return static_cast<cublasLtEpilogue_t>(epilogue | CUBLASLT_EPILOGUE_BIAS);
 }
 
-// Computes c = activation(x), or x activation'(slope_of).
+// Computes c = activation(x), or c = x activation'(slope_of) if slope_of has data.
 void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, View c) {
     if (activation == Activation::none) {
         if (x.data != c.data) copy(on, x, c);
@@ -210,8 +211,8 @@ void activate(Cuda& on, Activation activation, ConstView x, ConstView slope_of, 
     });
 }
 
-// Computes in scratch memory and copies the results. Used if c or the argument of the activation is
-// stored neither by rows nor by columns, or if their layouts differ.
+// Computes the product in scratch memory and copies the results. Used if c or the argument of the
+// activation is stored neither by rows nor by columns, or if their layouts differ.
 void matmul_by_copy(Cuda& on, const ConstView& a, const ConstView& b, const View& c,
                     const MatmulEpilogue& epilogue) {
     DeviceScratch scratch(on);
@@ -233,7 +234,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
     if (c.numel() == 0) return;
     if (!multiplies(a, c)) return simt_matmul(on, a, b, c, epilogue);
 
-    // From here on, d is c, or its transpose if c is stored by columns.
+    // In the code below, d is c, or the transpose of c if c is stored by columns.
     View d = c;
     Auxiliary aux = {epilogue.pre, {}};
     if (epilogue.activation != Activation::none) aux.slope_of = epilogue.slope_of;
@@ -279,7 +280,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
 void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum) {
     if (c.numel() > 0 && multiplies(a, c) && row_sum.dtype == c.dtype &&
         (row_sum.back_stride(1) == 1 || row_sum.back(1) == 1)) {
-        // a is cuBLASLt's second operand, or the first if c is stored by columns.
+        // In cuBLASLt, a is the second operand, or the first operand if c is stored by columns.
         if (by_rows(c) && product(on, a, b, {}, c, {CUBLASLT_EPILOGUE_BGRADB, row_sum.data}))
             return;
         if (!by_rows(c) && by_rows(transposed(c)) &&

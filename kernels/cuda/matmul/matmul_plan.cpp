@@ -1,9 +1,10 @@
-// The plan of a product is the algorithm that computes it. It comes from the tuning file, or is the
-// one that cuBLASLt recommends; a product that is used a second time is tuned. In deterministic
-// mode the recommendation is final, because timing can choose another algorithm in every run.
+// The plan of a product is the algorithm that computes it. It is read from the tuning file, or it
+// is the algorithm that cuBLASLt recommends. A product is tuned when it is used a second time. In
+// deterministic mode it keeps the recommended algorithm, because timing can choose another
+// algorithm in every run.
 //
 // Algorithms that split the depth must add the parts in the type of the sums and in a separate
-// step: other schemes round intermediate results or depend on the order in which parts finish.
+// step. Other schemes round intermediate results or depend on the order in which parts finish.
 #include "kernels/cuda/matmul/matmul_plan.h"
 
 #include <array>
@@ -58,7 +59,7 @@ std::string text_of(const Key& key) {
 
 struct HashOfKey {
     std::size_t operator()(const Key& key) const {
-        std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, one word at a time
+        std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a hash of 64-bit words
         for (const std::int64_t field : key)
             hash = (hash ^ static_cast<std::uint64_t>(field)) * 0x100000001b3u;
         return hash ^ (hash >> 32);
@@ -126,13 +127,13 @@ Description describe(const CublasLt& lt, const Cuda& on, const LtProduct& p) {
 
 struct Plan {
     bool supported = false;
-    bool tuned = false;  // set when a thread begins tuning
+    bool tuned = false;  // set to true when a thread begins tuning
     int uses = 0;
     cublasLtMatmulAlgo_t algo = {};
     std::size_t workspace = 0;
 };
 
-// Returns the bytes between the first and the last element of a batch.
+// Returns the number of bytes between the first and the last element of a batch.
 std::int64_t extent(const LtMatrix& matrix, std::int64_t rows, std::int64_t columns,
                     std::int64_t batches, DType dtype) {
     return ((batches - 1) * matrix.batch + (columns - 1) * matrix.ld + rows) * size_of(dtype);
@@ -145,7 +146,7 @@ class Planner {
         int major = 0;
         check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
                    "cudaDeviceGetAttribute");
-        // These sizes are NVIDIA's recommendation.
+        // NVIDIA recommends these workspace sizes.
         most_workspace_ = std::size_t{major >= 9 ? 32u : 4u} << 20;
         lt.check(lt.create(&handle_), "cublasLtCreate");
     }
@@ -209,7 +210,7 @@ class Planner {
         return plan;
     }
 
-    // Returns algorithms in the order in which cuBLASLt expects them to be fast.
+    // Returns the algorithms for a product, ordered by cuBLASLt's estimate of their speed.
     std::vector<cublasLtMatmulHeuristicResult_t> candidates(const LtProduct& product,
                                                             Description& description) {
         cublasLtMatmulPreferenceOpaque_t preference = {};
@@ -244,8 +245,8 @@ class Planner {
         return found;
     }
 
-    // Sets the plan to the fastest of the candidates, which write to scratch memory. Returns false
-    // if this is not possible, usually because there is not enough memory.
+    // Sets the plan to the fastest of the candidates, which write their results to scratch memory.
+    // Returns false if this is not possible, usually because there is not enough memory.
     bool tune(Cuda& on, LtProduct product, Description description, Plan& plan) {
         const auto found = candidates(product, description);
         DeviceScratch scratch(on);

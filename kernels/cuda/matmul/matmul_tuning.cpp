@@ -16,12 +16,13 @@
 namespace axle::kernels {
 namespace {
 
-// Minimum multiply-adds of a product that is tuned. The time of smaller products is mostly launch
-// overhead.
+// The minimum number of multiply-adds of a product that is tuned. The time of smaller products is
+// mostly launch overhead.
 constexpr double kMinWork = 0x1p28;
-// Number of runs between two events.
+// The number of runs that are measured between two events.
 constexpr int kRuns = 3;
-// A later candidate must be at least this much faster, so that noise does not decide.
+// A candidate replaces an earlier one only if its time is at most this fraction, so that
+// measurement noise has no influence.
 constexpr float kGain = 0.98f;
 
 struct Event {
@@ -78,7 +79,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
     int best = -1;
     float least = 0;
     for (int i = 0; i < candidates; ++i) {
-        if (!run(i)) continue;  // this run also loads its code on the GPU
+        if (!run(i)) continue;  // not measured: it also loads code on the GPU
         check_cuda(cudaEventRecord(from.event, on.stream()), "cudaEventRecord");
         for (int n = 0; n < kRuns; ++n) run(i);
         check_cuda(cudaEventRecord(to.event, on.stream()), "cudaEventRecord");
@@ -109,13 +110,12 @@ std::optional<cublasLtMatmulAlgo_t> TuningFile::find(const std::string& key) {
 }
 
 void TuningFile::add(const std::string& key, const cublasLtMatmulAlgo_t& algo) {
-    read();  // adds results that other processes have written in the meantime
+    read();  // adds the results that other processes have written since the last read
     algos_[key] = algo;
     write();
 }
 
-// Reads the file. Each product is one line, which contains the key, a space and the algorithm's
-// bits.
+// Reads the file. Each line describes one product: the key, a space and the bits of the algorithm.
 void TuningFile::read() {
     if (path_.empty()) return;
     std::ifstream file(path_);

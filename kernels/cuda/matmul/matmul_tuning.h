@@ -1,9 +1,10 @@
 // Private to kernels: finds the fastest algorithm of cuBLASLt for a product by running the
 // candidates, and stores it in a file.
 //
-// AXLE_MATMUL_TUNE=0 disables tuning, and "all" also tunes the smallest products. AXLE_MATMUL_CACHE
-// is the path of the file, or empty for no file. By default it is in $XDG_CACHE_HOME/axle or
-// ~/.cache/axle, with a name that contains the GPU and the version of cuBLASLt.
+// AXLE_MATMUL_TUNE=0 disables tuning, and AXLE_MATMUL_TUNE=all also tunes the smallest products.
+// AXLE_MATMUL_CACHE is the path of the file; an empty path disables the file. By default the file
+// is in $XDG_CACHE_HOME/axle or ~/.cache/axle, with a name that contains the GPU and the version of
+// cuBLASLt.
 #pragma once
 
 #include <functional>
@@ -17,23 +18,23 @@
 
 namespace axle::kernels {
 
-// Returns whether a product with `work` multiply-adds is worth tuning and the stream can be waited
-// for.
+// Returns whether a product with `work` multiply-adds is large enough to be tuned, and the program
+// can wait for the stream now.
 bool should_tune(const Cuda& on, double work);
 
-// Measures the candidates with events on the stream and waits for it. Returns the index of the
-// fastest candidate (the first of those that are about equally fast), or -1 if none can run. run(i)
-// queues candidate i and returns whether this was possible.
+// Measures the candidates with events on the stream and waits for the stream. Returns the index of
+// the fastest candidate (the first one, if several are about equally fast), or -1 if no candidate
+// can run. run(i) queues candidate i and returns whether this was possible.
 int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run);
 
-// Tuning results for one type of GPU, shared between processes. A file that cannot be read or
-// written is ignored, as are invalid lines. Not thread-safe.
+// Tuning results for one type of GPU, shared between processes through a file. Invalid lines, and
+// errors when the file is read or written, are ignored. Not thread-safe.
 class TuningFile {
   public:
-    // Opens the file of this device and version of cuBLASLt.
+    // Opens the file for a device and a version of cuBLASLt.
     TuningFile(int device, std::size_t version);
 
-    // Find or add the algorithm of a product by its key. Keys contain no spaces.
+    // Returns or adds the algorithm of the product with this key. Keys must not contain spaces.
     std::optional<cublasLtMatmulAlgo_t> find(const std::string& key);
     void add(const std::string& key, const cublasLtMatmulAlgo_t& algo);
 

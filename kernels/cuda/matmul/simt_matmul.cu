@@ -1,10 +1,11 @@
-// Computes c = a b without tensor cores or libraries, for machines without cuBLASLt, and for cases
-// that it does not support (integers, arbitrary strides, an empty depth).
+// Computes c = a b without tensor cores or libraries. Used on machines without cuBLASLt, and for
+// the cases that cuBLASLt does not support (integers, arbitrary strides, an empty depth).
 //
-// A block computes 64 x 64 elements of c, each thread 4 x 4 of them in registers. Tiles of a and b,
-// 16 deep, are stored in shared memory in the type of the sums; memory is read in the direction in
-// which an operand is contiguous. Every element of a is read once per 64 columns of c, every
-// element of b once per 64 rows. An element's terms are added one after another.
+// A block computes 64 x 64 elements of c, and each thread computes 4 x 4 of them in registers.
+// Tiles of a and b, 16 deep, are stored in shared memory in the type of the sums. Memory is read in
+// the direction in which an operand is contiguous. Every element of a is read once per 64 columns
+// of c, and every element of b once per 64 rows. The terms of an element are added one after
+// another.
 #include <algorithm>
 
 #include "kernels/cuda/device.cuh"
@@ -23,7 +24,7 @@ constexpr int kEach = 4;    // rows and columns per thread
 constexpr int kAcross = kTile / kEach;
 constexpr int kMaxBatchDims = kMaxDims - 2;
 
-// An operand, with strides in elements by row, by column and by the batch dimensions.
+// An operand with its strides along rows, columns and batch dimensions, in elements.
 struct Operand {
     char* data = nullptr;
     DType dtype = DType::f32;
@@ -42,7 +43,7 @@ struct Operand {
 
 struct Problem {
     Operand a, b, c, bias, addend;
-    Operand aux;  // pre or slope_of
+    Operand aux;  // the operand pre or slope_of
     std::int64_t rows = 0, columns = 0, depth = 0, row_tiles = 0;
     std::int64_t batches = 1, batch_shape[kMaxBatchDims] = {};
     int batch_dims = 0;
@@ -59,8 +60,8 @@ struct Problem {
     }
 };
 
-// The parameters of a product. In is the element type of integers; for floating operands, the dtype
-// member is used.
+// Returns element i of an operand, converted to Sum. In is the type of integer elements; for
+// floating elements, In is ignored and the type is from.dtype.
 template <class In, class Sum>
 __device__ inline Sum load_as(const Operand& from, std::int64_t i) {
     if constexpr (std::is_integral_v<Sum>) {
@@ -116,13 +117,13 @@ __device__ inline Sum slope(Activation activation, Sum x) {
     return Sum(1);
 }
 
-// The width of a line in shared memory is two elements more than the tile, so that threads that
+// A tile in shared memory. Its lines are two elements longer than the tile, so that threads that
 // write along the depth use different banks.
 template <class Sum>
 using SharedTile = Sum[kDepth][kTile + 2];
 
-// Loads lines [line, line + kTile) of an operand (rows of a, or columns of b) from `depth` on.
-// Elements outside of the operand are zero.
+// Loads lines [line, line + kTile) of an operand (rows of a, or columns of b), starting at position
+// `depth` of each line. Elements outside of the operand are zero.
 template <class In, class Sum>
 __device__ inline void load_tile(const In* from, std::int64_t line_stride,
                                  std::int64_t depth_stride, std::int64_t line, std::int64_t lines,
@@ -207,7 +208,8 @@ __global__ void __launch_bounds__(kThreads) multiply(Problem problem) {
 
 std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-// Computes c = activation(a b + bias + addend), or multiplied with the slope.
+// Computes c = activation(a b + bias + addend), or (a b + bias + addend) times the activation's
+// slope.
 void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue,
          ConstView addend) {
     if (c.numel() == 0) return;
@@ -220,7 +222,8 @@ void run(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilo
         row.shape[1] = row.shape[0], row.stride[1] = row.stride[0], row.stride[0] = 0;
         bias = Operand(row);
     }
-    // Threads step along a row of c, whose elements should be contiguous in memory.
+    // Adjacent threads write adjacent elements of a row of c, so rows should be contiguous in
+    // memory.
     if (magnitude(c.back_stride(2)) < magnitude(c.back_stride(1))) {
         std::swap(a, b);
         a = transposed(a), b = transposed(b), c = transposed(c);

@@ -7,11 +7,11 @@
 
 namespace axle::kernels {
 
-// Supports everything that matmul() in kernels/ops/matmul.h does.
+// Computes matmul() as in kernels/ops/matmul.h, with all its dtypes, layouts and epilogues.
 void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
-// Applies the epilogue of a product whose sums have c's shape and are f32 (f64 if c is f64). c is
-// floating; epilogue.accumulate is ignored.
+// Applies the epilogue to sums and writes the result to c. sums has c's shape and dtype f32 (f64 if
+// c is f64). c is floating. epilogue.accumulate is ignored.
 void finish_product(Cuda& on, ConstView sums, View c, const MatmulEpilogue& epilogue);
 
 // Returns x with its last two dimensions swapped.

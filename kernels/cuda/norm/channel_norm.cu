@@ -1,7 +1,8 @@
-// Batch norm and group norm: x is read once for the statistics, by a reduction
-// (kernels/cuda/reduce/reduce.cuh), and a second time for the result y. The reduction sums the
-// differences to the first element of a channel or group, and their squares, in f64. This is
-// accurate as long as that element is within some thousand standard deviations of the mean.
+// Batch norm and group norm. x is read once for the statistics, by a reduction
+// (kernels/cuda/reduce/reduce.cuh), and a second time for the result y. The reduction sums, in f64,
+// the differences between each element and the first element of its channel or group, and the
+// squares of these differences. This is accurate if the first element is within about a thousand
+// standard deviations of the mean.
 #include <cmath>
 
 #include "kernels/cuda/norm/channel_norm.cuh"
@@ -9,7 +10,7 @@
 namespace axle::kernels {
 namespace {
 
-// Writes mean, rstd and the running statistics of a result whose first element is x[result * step].
+// Writes the mean, rstd and running statistics of a result whose first element is x[result * step].
 template <class T>
 struct Moments {
     using Lane = Compute<T>;
@@ -56,7 +57,7 @@ struct Moments {
     }
 };
 
-// Computes y = (x - mean) rstd weight + bias
+// Computes y = (x - mean) rstd weight + bias for each element.
 template <class T>
 struct Apply {
     using C = Compute<T>;
@@ -80,13 +81,13 @@ struct Apply {
     }
 };
 
-// Returns y, or scratch memory if the computation has another dtype.
+// Returns y if it has the dtype of the computation, else scratch memory of that dtype.
 View result_in(DeviceScratch& scratch, const View& y, DType dtype) {
     if (y.dtype == dtype) return y;
     return dense_like(y, scratch.take<char>(y.numel() * size_of(dtype)), dtype);
 }
 
-// Calls f<T>(x, y) with both row-major and of one dtype.
+// Calls f<T>(x, y) after converting both to row-major views of one dtype T.
 template <class F>
 void with_operands(Cuda& on, const ConstView& x, const View& y, F&& f) {
     DeviceScratch scratch(on);

@@ -1,7 +1,7 @@
 // Private to kernels: helpers shared by the passes of batch norm and group norm.
 //
-// A plane is the elements of one sample and channel; plane k belongs to channel k % C. Its
-// statistics have the index k % C (batch norm) or k / (C / groups) (group norm).
+// A plane is the elements of one sample and channel. Plane k belongs to channel k % C. The index of
+// its statistics is k % C in batch norm, and k / (C / groups) in group norm.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace axle::kernels {
 
-// A row-major x [N, C, ...].
+// The dimensions of a row-major x [N, C, ...].
 struct Planes {
     std::int64_t batch, channels, size;  // N, C and the number of elements in a plane
-    std::int64_t width;  // number of adjacent planes that share statistics; 0 for batch norm
+    std::int64_t width;  // number of adjacent planes that share statistics, or 0 for batch norm
     Divider by_channels, by_width;
 
     Planes(const ConstView& x, std::int64_t groups)
@@ -36,7 +36,7 @@ struct Planes {
     }
 };
 
-// Returns a row-major view.
+// Returns a row-major view of data with the given dtype and shape.
 inline View dense_view(const void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
     View v;
     v.data = const_cast<void*>(data), v.dtype = dtype;
@@ -46,8 +46,8 @@ inline View dense_view(const void* data, DType dtype, std::initializer_list<std:
 
 inline constexpr int kPlaneThreads = 256;
 
-// Calls f.template at<kN>(element, plane) for every pack of kN elements of all planes, or for each
-// element if planes do not consist of whole packs of T.
+// Calls f.template at<kN>(element, plane) for every pack of kN elements of all planes. If the size
+// of planes is not a multiple of the pack size, calls it for each element.
 template <int kN, class F>
 __device__ inline void for_each_pack(const F& f, std::uint32_t units, Divider by_plane,
                                      std::int64_t first_plane, std::int64_t plane_size) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
         for_each_pack<1>(f, units, by_plane, first_plane, f.planes.size);
 }
 
-// Starts a kernel over all elements. `aligned` is true if all operands are aligned to 16 bytes.
+// Starts a kernel over all elements. `aligned` means that all operands are aligned to 16 bytes.
 template <class T, class F>
 void start_on_planes(Cuda& on, const F& f, bool aligned) {
     const Planes& planes = f.planes;
@@ -83,7 +83,7 @@ void start_on_planes(Cuda& on, const F& f, bool aligned) {
     }
 }
 
-// Returns an element of a vector over channels, or `otherwise` if there is no vector.
+// Returns the element of a channel in v, or `otherwise` if v has no data.
 template <class C>
 __device__ inline C channel_value(const NormVector& v, std::int64_t channel, C otherwise) {
     return v.data == nullptr ? otherwise : load_as<C>(v.data, v.dtype, channel * v.stride);

@@ -1,12 +1,13 @@
-// The backward pass of batch norm and group norm: dy and x are read once for the sums of dy and of
-// dy (x - mean), per channel or per sample and channel, and a second time to compute dx = a dy + b
-// (x - mean) + c. The coefficients are computed from the sums in between.
+// The backward pass of batch norm and group norm. dy and x are read once for the sums of dy and of
+// dy (x - mean), per channel or per sample and channel. A small kernel computes the coefficients a,
+// b and c from these sums. Then dy and x are read a second time to compute dx = a dy + b (x - mean)
+// + c.
 #include "kernels/cuda/norm/channel_norm.cuh"
 
 namespace axle::kernels {
 namespace {
 
-// Computes {sum(dy), sum(dy (x - mean))} per plane, or for batch norm per channel.
+// Computes the sums {sum(dy), sum(dy (x - mean))} of each plane (for batch norm, of each channel).
 template <class T>
 struct Sums {
     using Lane = Compute<T>;
@@ -31,7 +32,7 @@ struct Sums {
     __device__ void write(std::int64_t result, const Acc& acc) const { sums[result] = acc; }
 };
 
-// The terms of dx that are computed from the sums of one group or channel.
+// The coefficients b and c of dx, which are computed from the sums of one group or channel.
 template <class C>
 struct Coefficients {
     C b, c;
@@ -55,7 +56,8 @@ __global__ void find_coefficients(std::int64_t count, std::int64_t width, std::i
               static_cast<C>(-r * mean_g / elements)};
 }
 
-// Adds the sums of all samples with one thread per channel. Batch norm has one sum per channel.
+// Computes dweight and dbias with one thread per channel, which adds the sums of all samples. In
+// batch norm, each channel has a single sum.
 template <class C>
 __global__ void find_gradients(std::int64_t samples, Planes planes, const PairOf<double>* sums,
                                const C* rstd, C* dweight, C* dbias) {
@@ -72,7 +74,7 @@ __global__ void find_gradients(std::int64_t samples, Planes planes, const PairOf
     if (dbias != nullptr) dbias[channel] = static_cast<C>(of_bias);
 }
 
-// Computes dx = a dy + b (x - mean) + c with a = rstd weight.
+// Computes dx = a dy + b (x - mean) + c with a = rstd weight for each element.
 template <class T>
 struct Gradient {
     using C = Compute<T>;

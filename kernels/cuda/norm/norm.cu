@@ -1,7 +1,7 @@
 // Layer norm and RMS norm. Rows of up to 8192 floats are held in the registers of a team of up to
-// 512 threads, with one read and one write of memory; the two sums, of the elements and of their
-// squared deviations from the mean, need no further reads. Longer rows are read again for each,
-// possibly from L2. An RMS norm is a layer norm with mean 0.
+// 512 threads. Memory is read once and written once: the sum of the elements and the sum of their
+// squared deviations from the mean are computed from registers. Longer rows are read again for each
+// sum and for the result, possibly from L2. An RMS norm is computed as a layer norm with mean 0.
 #include <cmath>
 
 #include "kernels/cuda/norm/norm.cuh"
@@ -43,7 +43,7 @@ struct Held {
             for (int j = 0; j < kN; ++j) total += static_cast<C>(x[p].at[j]);
         return static_cast<double>(total);
     }
-    // Returns the sums of the deviations from the centre and of their squares.
+    // Returns the sum of the deviations from the centre, and the sum of their squares.
     __device__ PairOf<double> deviations(C centre, int n, const Team& team) const {
         C sum = 0, square = 0;
 #pragma unroll
@@ -75,8 +75,8 @@ struct Held {
     }
 };
 
-// The mean and reciprocal standard deviation of n elements. The sum of the deviations corrects the
-// rounding error of the centre.
+// The mean and the reciprocal standard deviation of n elements. The sum of the deviations corrects
+// the rounding error of `centre`, which is an approximation of the mean.
 template <class C>
 struct Moments {
     C mean, rstd;

@@ -6,12 +6,12 @@
 
 namespace axle::kernels {
 
-// An optional weight or bias, with any floating dtype and stride (f64 only together with f64).
+// An optional weight or bias with any floating dtype and stride. It is f64 only if x is f64.
 struct NormVector {
     const void* data;
     DType dtype;
     std::int64_t stride;
-    bool packs;  // packs of 16 bytes can be loaded
+    bool packs;  // whether packs of 16 bytes can be loaded
 
     explicit NormVector(const ConstView& v)
         : data(v.data),
@@ -20,8 +20,8 @@ struct NormVector {
           packs(stride == 1 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 &&
                 v.shape[0] % 8 == 0) {}
 
-    // Loads elements [i, i + kN), which must not extend beyond n, or `otherwise` if there is no
-    // vector.
+    // Loads elements [i, i + kN) of the vector; i + kN must not exceed n. If the vector has no
+    // data, sets all elements to `otherwise`.
     template <class C, int kN>
     __device__ void load(std::int64_t i, std::int64_t n, C otherwise, C (&v)[kN]) const {
         if (data == nullptr) {
@@ -56,8 +56,8 @@ struct NormVector {
     }
 };
 
-// Returns the dtype in which rows are read and written: the common dtype of all operands, or f32 if
-// they differ.
+// Returns the dtype in which rows are read and written, which is the common dtype of all operands,
+// or f32 if their dtypes differ.
 inline DType norm_dtype(std::initializer_list<ConstView> views) {
     DType common = views.begin()->dtype;
     for (const ConstView& v : views)

@@ -1,11 +1,11 @@
 // The backward pass of layer norm and RMS norm, with one read of dy and x and one write of dx.
 //
-// For rows that fit in the registers of a team of up to 512 threads (8192 elements, 4096 of f64), a
-// block processes many rows, and each thread accumulates the sums for weight and bias of its
-// columns in registers. At the end the block writes its sums, and a second kernel adds the sums of
-// all blocks in order. The number of blocks is what the GPU can run concurrently, so the order of
+// If rows fit in the registers of a team of up to 512 threads (8192 elements, or 4096 for f64), a
+// block processes many rows. Each thread accumulates the sums of its columns for dweight and dbias
+// in registers. At the end the block writes its sums, and a second kernel adds the sums of all
+// blocks in order. There are as many blocks as the GPU can run concurrently, so the order of
 // summation depends on the shape and the GPU. Longer rows use two kernels, one along rows for dx
-// and one down columns for the sums, and read memory up to three times.
+// and one along columns for the sums, and read memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/norm.h"
@@ -14,23 +14,23 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kTogether = 256;  // threads per block if teams are smaller than a warp
+constexpr int kTogether = 256;  // threads per block for teams smaller than a warp
 
-// The number of packs of a row that a thread holds, which is 16 elements, or 8 for f64.
+// The number of packs of a row that a thread holds. They have 16 elements, or 8 for f64.
 template <class T>
 inline constexpr int kPacks = sizeof(T) == 2 ? 2 : 4;
 template <class T>
 inline constexpr int kHeld = kPacks<T> * kPack<T>;
 
 struct Operands {
-    DeviceRows<3> rows;  // dy, x, dx
+    DeviceRows<3> rows;  // rows of dy, x and dx
     const void *dy, *x;
     void* dx;  // can be null
     std::int64_t n, stride[3];
     bool dense;
     NormVector weight;
     const void *mean, *rstd;  // mean is null for an RMS norm
-    void* sums;               // [blocks, 2, n] for dweight and dbias; can be null
+    void* sums;               // shape [blocks, 2, n], for dweight and dbias; can be null
 };
 
 // The part of a row that a thread holds.
@@ -57,9 +57,10 @@ struct Held {
         rstd = mine ? static_cast<const C*>(o.rstd)[row] : C(0);
     }
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
-    // Returns h of an element. If there is no element, dy is 0, and so are products with h.
+    // Returns h of an element. If the element does not exist, its dy is 0, and so are products with
+    // h.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
-    // Returns the sums of g and of g h.
+    // Returns the sum of g and the sum of g h over the row.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,
                               const Team& team) const {
         PairOf<C> sum = {0, 0};
@@ -97,7 +98,7 @@ struct Held {
     }
 };
 
-// Adds the sums of a block's teams for the same columns, and writes them to [2, n] at `out`.
+// Adds the sums of a block's teams for each column, and writes the totals to `out` [2, n].
 template <class C, int kN, int kCount>
 __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Team& team, int n,
                            C* out) {
@@ -112,7 +113,7 @@ __device__ void store_sums(const C (&weight)[kN], const C (&bias)[kN], const Tea
     }
     __shared__ C total[2 * kN * kWarp];
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    // True in the first team of the warp.
+    // True for the threads of the first team in each warp.
     const bool first = static_cast<int>(threadIdx.x) % kWarp < team.size;
 #pragma unroll 1
     for (int turn = 0; turn < kTogether / kWarp; ++turn) {
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(kMaxThreads) long_rows(Operands o) {
     }
 }
 
-// Sums columns with one thread per column, and one part of the rows per blockIdx.y.
+// Sums columns. Each thread processes one column, and each blockIdx.y processes a part of the rows.
 template <class T>
 __global__ void __launch_bounds__(kTogether) long_columns(Operands o, std::int64_t height) {
     using C = Compute<T>;
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(kTogether) long_columns(Operands o, std::int64
     out[i] = weight, out[o.n + i] = bias;
 }
 
-// Computes dweight and dbias from the sums of `parts` blocks: a block adds 32 columns, and its
+// Computes dweight and dbias from the sums of `parts` blocks. Each block adds 32 columns, and its
 // warps share the parts.
 template <class C>
 __global__ void __launch_bounds__(kTogether)
@@ -250,7 +251,8 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
     std::int64_t parts = 0;
     if (fits) {
         const TeamLayout layout(team_for(units, kPacks<T>, kMaxThreads), kTogether);
-        // A team gets at least four rows, so that writing its sums is worthwhile.
+        // Each team processes at least four rows; with fewer rows, writing the sums would cost too
+        // much.
         const std::int64_t most = on.multiprocessors() * std::int64_t{kMaxThreads / layout.threads};
         parts = std::clamp<std::int64_t>(layout.blocks(rows) / 4, 1, most);
         if (sums) o.sums = scratch.take<C>(parts * 2 * o.n);
@@ -263,7 +265,7 @@ void run(Cuda& on, Operands o, void* dweight, void* dbias) {
             start(on, {{(o.n + kTogether - 1) / kTogether, parts}, kTogether}, &long_columns<T>, o,
                   height);
         }
-        // This kernel runs after the sums, because dx can alias dy or x.
+        // This kernel runs after the sums, because dx can be the same memory as dy or x.
         if (o.dx != nullptr) start(on, {{rows}, kMaxThreads}, &long_rows<T>, o);
     }
     if (sums)

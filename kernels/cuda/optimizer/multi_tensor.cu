@@ -1,9 +1,9 @@
-// Norms, scaling and checks of many gradients together. Each is limited by reading the gradients
-// once, in packs of 16 bytes if a tensor is aligned. As many blocks as the GPU can run step through
-// the chunks of a table.
+// Norms, scaling and checks of many gradients in one call. Their speed is limited by reading the
+// gradients once, in packs of 16 bytes if a tensor is aligned. As many blocks as the GPU can run
+// concurrently iterate over the chunks of a table.
 //
-// A norm sums in f64: every block writes its partial result, and one block combines them in order.
-// The assignment of chunks to blocks depends on the GPU's size only.
+// Norms are summed in f64: every block writes its partial result, and one block combines the
+// partial results in order. The assignment of chunks to blocks depends only on the size of the GPU.
 #include <cmath>
 
 #include "kernels/cuda/optimizer/multi_tensor.cuh"
@@ -18,7 +18,8 @@ Grid grid_of(const Cuda& on, const Table<Run>& table) {
     return {std::min<std::int64_t>(table.chunks(), std::int64_t{16} * on.multiprocessors())};
 }
 
-// Calls f(x + i) for this thread's part of elements [from, to), or pack(x + i) for whole packs.
+// Calls pack(x + i) for the full packs and one(x + i) for the remaining elements of this thread's
+// part of elements [from, to).
 template <class T, class OfPack, class OfOne>
 __device__ void for_elements(T* x, std::int64_t from, std::int64_t to, OfPack pack, OfOne one) {
     constexpr int kN = kPack<T>;
@@ -33,7 +34,8 @@ __device__ void for_elements(T* x, std::int64_t from, std::int64_t to, OfPack pa
     for (std::int64_t i = from + threadIdx.x; i < to; i += kThreads) one(x + i);
 }
 
-// Calls f(elements, from, to) for each chunk of the block, with typed elements.
+// Calls f(elements, from, to) for each chunk of this block. `elements` has the type of the row's
+// dtype.
 template <class F>
 __device__ void for_each_chunk(const Table<Run>& table, F f) {
     for (std::uint32_t chunk = blockIdx.x; chunk < table.chunks(); chunk += gridDim.x) {
@@ -55,7 +57,7 @@ __device__ void for_each_chunk(const Table<Run>& table, F f) {
     }
 }
 
-// Calls f(x) for all elements in the block's chunks.
+// Calls f(x) for all elements in the chunks of this block.
 template <class F>
 __device__ void read_elements(const Table<Run>& table, F f) {
     for_each_chunk(table, [&]<class T>(const T* x, std::int64_t from, std::int64_t to) {
@@ -68,7 +70,7 @@ __device__ void read_elements(const Table<Run>& table, F f) {
     });
 }
 
-// Sets x = f(x) for all elements in the block's chunks.
+// Sets x = f(x) for all elements in the chunks of this block.
 template <class F>
 __device__ void change_elements(const Table<Run>& table, F f) {
     for_each_chunk(table, [&]<class T>(T* x, std::int64_t from, std::int64_t to) {
@@ -84,8 +86,8 @@ __device__ void change_elements(const Table<Run>& table, F f) {
     });
 }
 
-// The operations of a norm. each() maps |x|, operator() combines two partial results, and root()
-// maps the final result.
+// The operations that compute a norm. each() transforms |x|, operator() combines two partial
+// results, and root() transforms the total.
 struct OfOnes {
     __device__ double each(double a) const { return a; }
     __device__ double operator()(double a, double b) const { return a + b; }
@@ -102,7 +104,7 @@ struct OfPowers : OfOnes {
     __device__ double root(double x) const { return pow(x, 1 / p); }
 };
 struct Largest : OfOnes {
-    // Returns the larger number, or NaN if either is NaN.
+    // Returns the larger number, or NaN if a or b is NaN.
     __device__ double operator()(double a, double b) const { return a > b || a != a ? a : b; }
 };
 
@@ -123,7 +125,7 @@ __global__ void norm_of_partials(Power power, std::int64_t n, const double* part
     if (threadIdx.x == 0) *norm = n == 0 ? 0 : power.root(mine);
 }
 
-// Builds tables of the rows that are not empty.
+// Calls f(table) for tables that together contain all rows that are not empty.
 template <class F>
 void for_each_table(std::span<const Run> runs, F&& f) {
     for_each_table(

@@ -1,9 +1,8 @@
 // Private to kernels: tables of tensors on a GPU.
 //
-// A table is passed as a kernel parameter, so it needs no GPU memory and no copy, and a captured
-// graph stores it. Longer tables are split over several launches. Rows are split into chunks that
-// are numbered through the table; a block finds the row of its chunk by a binary search in the
-// constant cache.
+// A table is a kernel parameter, so it needs no GPU memory and no copy, and a captured graph stores
+// it. Longer tables are split into several launches. Rows are split into chunks that are numbered
+// through the table. A block finds the row of its chunk by binary search in the constant cache.
 #pragma once
 
 #include <algorithm>
@@ -21,27 +20,28 @@ inline constexpr std::size_t kMaxParameterBytes = 32764;
 
 template <class Row>
 struct Table {
-    // The number of rows that leaves room for the other parameters of a kernel.
+    // The maximum number of rows in a table; 256 bytes are reserved for the other kernel
+    // parameters.
     static constexpr int kRows = static_cast<int>((kMaxParameterBytes - 256) / (sizeof(Row) + 4));
 
     std::int32_t rows = 0;
     std::int32_t chunk = 0;  // elements per chunk
-    // The first chunk of each row, followed by the number of chunks.
+    // The number of the first chunk of each row, followed by the total number of chunks.
     std::uint32_t first[kRows + 1] = {};
     Row row[kRows] = {};
 
     AXLE_HOST_DEVICE std::uint32_t chunks() const { return first[rows]; }
 };
 
-// The type of a table parameter, which is read in place by all threads.
+// The type of a table as a kernel parameter that all threads read without making a copy.
 #if defined(__CUDACC__)
 #define AXLE_TABLE(Row) const __grid_constant__ Table<Row>
 #else
 #define AXLE_TABLE(Row) const Table<Row>&
 #endif
 
-// Calls f(table) for tables that fit in a launch and together contain all rows for which
-// wanted(row).
+// Calls f(table) for tables that fit in a launch. Together they contain all rows for which
+// wanted(row) is true.
 template <class Row, class Wanted, class F>
 void for_each_table(std::span<const Row> rows, std::int32_t chunk, Wanted wanted, F&& f) {
     Table<Row> table;

@@ -1,13 +1,14 @@
-// One pass over memory per step: the parameter, its gradient and its state are read once and
-// written once per element (AdamW in f32: 16 bytes in, 12 bytes out); unscaling, clipping and
-// weight decay are done in registers. Values that depend on a group or on a slot's step count (bias
-// corrections) are computed before by a small kernel with one thread per slot. It also increments
-// the step count, which must not change while other threads read it.
+// Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
+// once and written once per element (for AdamW in f32, 16 bytes are read and 12 are written);
+// unscaling, clipping and weight decay are done in registers. Before this pass, a small kernel with
+// one thread per slot computes the values that depend on a group or on a slot's step count (bias
+// corrections). It also increments the step count, which must not change while other threads read
+// it.
 //
-// In the update, a thread loads 16 bytes of each f32 array (the same number of elements of 16-bit
-// ones) before it uses the first. One kernel handles all dtypes: the dtype is uniform in a block,
-// and the cost of the branches is hidden by memory latency. Slots that are not aligned, and the
-// last few elements, are processed one element at a time.
+// In the update, a thread loads 16 bytes of each f32 array (and the same number of elements of
+// 16-bit arrays) before it uses the first value. One kernel handles all dtypes: the dtype is
+// uniform in a block, and memory latency hides the cost of the branches. Slots that are not
+// aligned, and the last few elements, are processed one element at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +22,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int32_t kChunk = 4096;
 
-// Elements as raw bits.
+// The raw bits of several elements.
 struct Bits {
     unsigned word[4];
 };
@@ -34,8 +35,8 @@ __device__ Bits bits_at(const void* data, std::int64_t i) {
     return bits;
 }
 
-// Loads N elements from the i-th on, without converting them, so that several loads can be in
-// flight.
+// Loads N elements, beginning with element i, without converting them, so that several loads can
+// run concurrently.
 template <int N>
 __device__ Bits fetch(const void* data, DType dtype, std::int64_t i) {
     if constexpr (N <= 2)
@@ -71,7 +72,7 @@ __device__ void store_as_type(void* data, std::int64_t i, const Pack<Lane, N>& l
     store_pack(static_cast<T*>(data) + i, pack);
 }
 
-// Stores N elements, converted to the dtype. f16 and bf16 are rounded.
+// Stores N elements after converting them to the dtype; f16 and bf16 are rounded to nearest.
 template <class Lane, int N>
 __device__ void store_elements(void* data, DType dtype, std::int64_t i,
                                const Pack<Lane, N>& lanes) {
@@ -81,8 +82,8 @@ __device__ void store_elements(void* data, DType dtype, std::int64_t i,
     store_as_type<BFloat16>(data, i, lanes);
 }
 
-// Returns random halves for elements i to i + N - 1, where N is 1, 2 or 4 and divides i. Two
-// adjacent threads compute the same block; the cost is hidden by memory latency.
+// Computes 16 random bits for each of the elements i to i + N - 1. N is 1, 2 or 4 and divides i.
+// Two adjacent threads compute the same Philox block; memory latency hides this cost.
 template <int N>
 __device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
     const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);
@@ -116,9 +117,9 @@ __device__ void store_stochastically(const Slot& slot, const Philox& draws, std:
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// A rule defines its group, the step that it computes for a slot, and the update of an element of
-// the slot, which changes the gradient, the parameter, and the first buffers() of first, second and
-// second_max.
+// A rule (Sgd or Adam) defines its group type, the step that it computes for a slot, and the update
+// of one element. The update changes the gradient, the parameter, and the first buffers() of first,
+// second and second_max.
 
 struct Sgd {
     using Group = SgdGroup;
@@ -153,7 +154,7 @@ struct Adam {
     };
 };
 
-// Processes elements [from, to) N at a time; their number is a multiple of N.
+// Updates elements [from, to), N at a time; to - from is a multiple of N.
 template <class Lane, int N, class Update>
 __device__ void update_elements(const Slot& slot, const Update& update, const Philox& draws,
                                 std::int64_t from, std::int64_t to) {
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
     update_elements<Lane, 1>(slot, update, draws, from, to);
 }
 
-// Updates the slots that are computed in Lane.
+// Updates the slots whose dtype is computed in the type Lane (float or double).
 template <class Lane, class Rule>
 void update_lanes(Cuda& on, std::span<const Slot> slots, const typename Rule::Group* groups,
                   const StepScalars* scalars) {

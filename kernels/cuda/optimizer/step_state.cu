@@ -1,4 +1,4 @@
-// Kernels with one thread, or with one thread per parameter group.
+// Kernels of the step state, which use one thread, or one thread per parameter group.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/step_state.h"

@@ -1,4 +1,4 @@
-// Arithmetic of two operands, y = f(a, b), with two reads and one write of memory.
+// Binary formulas, y = f(a, b). Each operand is read once and the result is written once.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"

@@ -1,4 +1,4 @@
-// Comparisons, y = f(a, b) with a boolean y, and y = condition ? a : b, which copies bits.
+// Comparisons y = f(a, b) with a boolean y, and the selection y = condition ? a : b.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"

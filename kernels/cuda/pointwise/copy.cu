@@ -1,7 +1,7 @@
-// Copying, converting and creating elements. Copies between equal dtypes copy bits: contiguous runs
-// in packs of 16 bytes, transposed copies through tiles in shared memory so that both sides are
-// accessed along their contiguous dimension, and the rest element by element. Conversions read and
-// write every element once. fill and arange only write.
+// Copies, conversions and fills. Copies between equal dtypes copy bits: contiguous runs in packs of
+// 16 bytes, transposed copies through tiles in shared memory, and all other copies element by
+// element. The tiles let transposed copies access x and y along their contiguous dimensions.
+// Conversions read and write every element once. fill and arange only write.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"
@@ -9,8 +9,8 @@
 namespace axle::kernels {
 namespace {
 
-// Converts like the CPU: a number is converted to an integer through i64, so that negative ones
-// wrap around in u8; values outside of i64 become its minimum.
+// Converts as on the CPU. A number is converted to an integer through i64, so that negative numbers
+// wrap around in u8. Values outside of i64 become the minimum of i64.
 template <class To, class From>
 AXLE_HOST_DEVICE To converted(From x) {
     using C = Compute<From>;
@@ -46,12 +46,13 @@ struct Constant {
 constexpr int kTile = 32;
 constexpr int kTileThreads = 256;
 
-// The tiles of a copy, one per block. The last dimension counts tiles along y's contiguous
-// dimension, the one before it along x's; the other dimensions repeat these two.
+// The tiles of a copy, one per block. The last dimension of the walk counts tiles along y's
+// contiguous dimension, and the dimension before it counts tiles along x's contiguous dimension.
+// The outer dimensions repeat these matrices.
 struct Tiles {
-    DeviceWalk<2> walk;  // over {y, x}, one tile per step
+    DeviceWalk<2> walk;  // over {y, x}, with one tile per step
     std::int64_t height, width;
-    std::int64_t y_step, x_step;  // distance between the rows of a tile, in y and (across) in x
+    std::int64_t y_step, x_step;  // distance between rows in y, and between columns in x
 };
 
 template <class Bits>
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const std::uint32_t tile_x = blockIdx.x - above * walk.size[walk.ndim - 1];
     const std::uint32_t beyond = walk.by[walk.ndim - 2].quotient(above);
     const std::uint32_t tile_y = above - beyond * walk.size[walk.ndim - 2];
-    // These are the sizes of the matrix from this tile's corner on.
+    // The size of the part of the matrix that begins at this tile's corner.
     const std::int64_t height = tiles.height - std::int64_t{tile_y} * kTile;
     const std::int64_t width = tiles.width - std::int64_t{tile_x} * kTile;
     const int column = static_cast<int>(threadIdx.x) % kTile;
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(kTileThreads)
             y[place.at[0] + row * tiles.y_step + column] = tile[column][row];
 }
 
-// If x is transposed relative to y, starts a copy in tiles and returns true.
+// Starts a copy in tiles and returns true if x is transposed relative to y; otherwise returns
+// false.
 template <class Bits>
 bool copy_transposed(Cuda& on, ConstView x, View y) {
     const Walk<2> walk({y, x});
@@ -123,7 +125,7 @@ template <class T>
 __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
                               std::int64_t stride) {
     for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid()) {
-        // The value is rounded twice, as on the CPU.
+        // The product and the sum are rounded separately, as on the CPU.
         const double value = __dadd_rn(start, __dmul_rn(static_cast<double>(i), step));
         if constexpr (std::is_integral_v<T>)
             y[i * stride] = static_cast<T>(converted<std::int64_t>(value));
@@ -132,7 +134,7 @@ __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
     }
 }
 
-// Iterates over the rows of all matrices. Elements have the same position in x and y.
+// The rows of all matrices of a call. An element has the same position in x and y.
 struct Matrices {
     int ndim;
     std::int64_t numel;
@@ -143,7 +145,8 @@ template <class Bits>
 __global__ void triangle_kernel(bool lower, std::int64_t diagonal, Matrices m, const Bits* x,
                                 Bits* y) {
     for (std::int64_t i = thread_in_grid(); i < m.numel; i += threads_in_grid()) {
-        std::int64_t rest = i, from = 0, to = 0, above_diagonal = 0;  // column - row
+        std::int64_t rest = i, from = 0, to = 0,
+                     above_diagonal = 0;  // column index minus row index
         for (int d = m.ndim - 1; d >= 0; --d) {
             const std::int64_t next = rest / m.shape[d];
             const std::int64_t here = rest - next * m.shape[d];

@@ -1,8 +1,8 @@
-// Private to kernels: y[i] = f(a[i], b[i], ...) for operands of any strides.
+// Private to kernels: computes y[i] = f(a[i], b[i], ...) for operands of any strides.
 //
-// Operands whose innermost dimension is contiguous, or has stride 0, are read and written in packs
-// of 16 bytes: contiguous memory, rows of a larger tensor, a broadcast bias. Other operands are
-// processed element by element, in the memory order of the result. Computing an offset takes one
+// Operands whose innermost dimension is contiguous or has stride 0 (contiguous memory, rows of a
+// larger tensor, a broadcast bias) are read and written in packs of 16 bytes. Other operands are
+// processed element by element, in the memory order of the result. Computing an offset costs one
 // multiplication per dimension.
 #pragma once
 
@@ -32,7 +32,7 @@ __device__ inline Pack<T, kN> load_or_repeat(const T* p, bool repeat) {
 }
 
 // Computes f for all elements. `walk` counts packs. If bit k of `repeats` is set, operand k has one
-// element per pack. `rest` elements follow the last pack of a one-dimensional walk.
+// element per pack. `rest` is the number of elements after the last pack of a one-dimensional walk.
 template <class F, class Y, class... In>
 __global__ void elementwise_packs(F f, DeviceWalk<1 + sizeof...(In)> walk, unsigned repeats,
                                   int rest, Y* y, const In*... in) {
@@ -75,8 +75,8 @@ __global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* 
 }
 
 // Computes y[i] = f(a[i], b[i], ...). f is copied to the GPU and called as Y f(In...). The views
-// have y's shape, and the dtypes of Y and In... or others of the same size. y can be one of the
-// operands, with the same strides.
+// have y's shape. Their elements have the sizes of Y and In..., but can have other dtypes. y can be
+// one of the operands, with the same strides.
 template <class Y, class... In, class F, class... Views>
 void elementwise(Cuda& on, F f, View y, const Views&... in) {
     static_assert(sizeof...(In) == sizeof...(Views));

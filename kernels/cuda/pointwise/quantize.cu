@@ -1,6 +1,6 @@
-// One pass over memory that writes 1 byte per element. The largest value is computed with an atomic
-// maximum of bits, which have the same order as non-negative floats. A thread processes up to four
-// elements at a time.
+// Quantization to 8 bits, in one pass over memory that writes 1 byte per element. The largest value
+// is computed with an atomic maximum of bits, which have the same order as non-negative floats. A
+// thread processes up to four elements at a time.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/visit.cuh"
@@ -19,7 +19,7 @@ __device__ inline void raise(float* largest, std::uint32_t size) {
         atomicMax(reinterpret_cast<unsigned*>(largest), size);
 }
 
-// Processes the first n elements; `packs` times kEach of them are in packs.
+// Quantizes the first n elements. `packs` groups of kEach elements are loaded as packs.
 template <class From, class To, bool kWrites>
 __global__ void quantize_kernel(const From* x, std::int64_t n, std::int64_t packs,
                                 const float* scale, To* y, float* largest) {

@@ -1,4 +1,4 @@
-// Unary formulas, y = f(x), with one read and one write of memory.
+// Unary formulas, y = f(x). The operand is read once and the result is written once.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/pointwise.h"

@@ -1,4 +1,4 @@
-// Computes dx = dy f'(v) and f''(v) for all unary formulas.
+// Slopes dx = dy f'(v) and curves f''(v) of all unary formulas.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"

@@ -1,4 +1,4 @@
-// Pooling as graphs of one cuDNN operation.
+// Pooling, as cuDNN graphs of one operation.
 #include "kernels/cuda/pool/cudnn_pool.h"
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Axle's own kernels are used below this number of elements, because cuDNN would need a plan.
+// Calls with fewer elements use Axle's own kernels, because creating a plan for cuDNN costs more.
 constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kMax = std::int64_t{1} << 31;
 
-// The windows along one axis. `after` is the padding at the end, or what the last window needs
-// beyond the end.
+// The windows along one axis. `before` and `after` are the padding on each side. If the last window
+// extends beyond the end, `after` is the number of missing elements.
 struct Windows {
     std::int64_t kernel, stride, before, after;
 
@@ -30,7 +30,7 @@ struct Geometry {
         : h(pool, pool.h, x.back(2), y.back(2)), w(pool, pool.w, x.back(1), y.back(1)) {}
 };
 
-// Returns dense planes as [N, C, H, W].
+// Returns x, which has dense planes, as a view [N, C, H, W].
 ConstView planes_of(const ConstView& x) {
     ConstView y;
     y.data = x.data, y.dtype = x.dtype, y.ndim = 4;
@@ -48,8 +48,8 @@ cudnnResampleMode_t mode_of(PoolResult result, const Pool& pool) {
                               : CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING;
 }
 
-// Returns the cache, which is never destroyed because cuDNN can be unloaded before static objects
-// are destroyed.
+// Returns the cache of plans. It is never destroyed because cuDNN can be unloaded before static
+// objects are destroyed.
 PlanCache& plans() {
     static auto* const cache = new PlanCache;
     return *cache;
@@ -83,7 +83,8 @@ bool has_pool_rules(PoolResult result, const Pool& pool, const ConstView& x, con
     if (pool.h.dilation != 1 || pool.w.dilation != 1) return false;
     if (result == PoolResult::maximum) return true;
     if (pool.divisor != 0) return false;
-    // cuDNN counts a window that extends beyond the padding as a whole window.
+    // For the divisor, cuDNN counts all elements of a window, including elements beyond the
+    // padding.
     const Geometry at(pool, x, y);
     return !pool.count_padding || (at.h.after == at.h.before && at.w.after == at.w.before);
 }

@@ -1,8 +1,8 @@
-// Resizing. Each axis is described once per call by a small table in scratch memory: the inputs
-// that each output reads, and for the backward pass the outputs that read each input. Then a thread
-// computes one element of the result from the tables: the forward pass blends four neighbors, the
-// backward pass sums the outputs that read the element. The reads of a warp are close together, so
-// each element is read from memory once.
+// Resizing. For each axis, small tables in scratch memory are computed once per call: the inputs
+// that each output reads, and for the backward pass the outputs that read each input. Then each
+// thread computes one element of the result from the tables. The forward pass blends four
+// neighbors; the backward pass sums the outputs that read the element. The threads of a warp read
+// elements that are close together, so that each element is read from memory once.
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/ops/interpolate.h"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// An output is (1 - weight) x[low] + weight x[high], or the single element if low equals high.
+// The inputs of one output, whose value is (1 - weight) x[low] + weight x[high], or x[low] if low
+// equals high.
 struct Tap {
     std::int64_t low, high;
     double weight;
@@ -23,7 +24,7 @@ struct Readers {
     std::int64_t begin, end;
 };
 
-// How one axis is resized.
+// The description of how one axis is resized.
 struct Axis {
     enum Kind { same, nearest, corners, centers };
 
@@ -68,12 +69,11 @@ __global__ void make_taps(Axis axis, Tap* taps) {
         taps[o] = axis.tap(o);
 }
 
-// Finds the readers of each input. This relies on low and high being non-decreasing over the
-// outputs.
+// Finds the outputs that read each input. low and high must be non-decreasing over the outputs.
 __global__ void make_readers(const Tap* taps, std::int64_t out, std::int64_t in, Readers* readers) {
     for (std::int64_t i = thread_in_grid(); i < in; i += threads_in_grid()) {
-        // Returns the first output from `begin` on for which f is true; f is then true for all
-        // later ones.
+        // Returns the first output from `begin` on for which f is true. f must be true for all
+        // later outputs.
         const auto first = [&](std::int64_t begin, auto f) {
             for (std::int64_t end = out; begin < end;) {
                 const std::int64_t middle = begin + (end - begin) / 2;

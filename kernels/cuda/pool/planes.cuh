@@ -11,7 +11,8 @@
 
 namespace axle::kernels {
 
-// Computes n / divisor for any n >= 0, as a multiplication if both are below 2^31.
+// Division by a fixed number, n / divisor for any n >= 0. It is computed as a multiplication if n
+// and divisor are below 2^31.
 struct Split {
     std::int64_t divisor = 1;
     Divider by;
@@ -28,7 +29,7 @@ struct Split {
 class DevicePlanes {
   public:
     explicit DevicePlanes(const ConstView& v) {
-        // The dimension that is being merged, before it is stored at ndim_.
+        // The merged dimension that will be stored at index ndim_.
         std::int64_t size = 1, stride = 0;
         for (int d = v.ndim - 3; d >= 0; --d) {
             count_ *= v.shape[d];
@@ -56,7 +57,7 @@ class DevicePlanes {
     }
 
   private:
-    // Adds a dimension. Dimensions are added innermost first.
+    // Adds a dimension. Dimensions must be added from the innermost to the outermost.
     void add_dimension(std::int64_t size, std::int64_t stride) {
         by_[ndim_] = Split(std::max<std::int64_t>(size, 1));
         stride_[ndim_++] = stride;

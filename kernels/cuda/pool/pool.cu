@@ -1,7 +1,7 @@
-// Pooling without cuDNN. A thread computes one element of the result: it finds its window (or, in
-// the backward pass, the windows that contain the element) and gathers. Adjacent windows overlap or
-// touch, so each element is read from memory once and otherwise from L1. If windows are large and
-// few are adjacent (means of whole planes), a warp computes one element.
+// Pooling without cuDNN. A thread computes one element of the result: it finds the element's window
+// (or, in the backward pass, the windows that contain the element) and reads the elements in it.
+// Adjacent windows overlap or touch, so each element is read once from memory and then from L1. If
+// windows are large and few are adjacent (means of complete planes), a warp computes one element.
 #include "kernels/cuda/pool/cudnn_pool.h"
 #include "kernels/cuda/pool/planes.cuh"
 #include "kernels/cuda/start.cuh"
@@ -12,12 +12,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A window that covers the inputs begin, begin + dilation, ... below end, or no input if end <=
+// The inputs begin, begin + dilation, ... below end of one window. The window is empty if end <=
 // begin. begin is always inside the input.
 template <class I>
 struct Window {
     I begin, end;
-    I padded;  // number of elements including padding
+    I padded;  // number of elements, including padding
 };
 
 // The windows along one axis, with coordinates of type I.
@@ -25,7 +25,7 @@ template <class I>
 struct Side {
     I in, out;
     I kernel, stride, padding, dilation;
-    bool parts;  // true for adaptive pooling, whose windows have different sizes
+    bool parts;  // true for adaptive pooling, in which windows have different sizes
     Split by_in, by_out, by_stride;
 
     Side(PoolAxis axis, bool adaptive, std::int64_t in_, std::int64_t out_)
@@ -58,7 +58,7 @@ struct Side {
         return dilation == 1 ? w.end - w.begin : (w.end - w.begin - 1) / dilation + 1;
     }
 
-    // Returns the outputs [begin, end) whose windows contain input i. Requires dilation 1.
+    // Returns the range of outputs whose windows contain input i. The dilation must be 1.
     __device__ Window<I> readers(I i) const {
         if (parts) {
             const auto at = static_cast<std::int64_t>(i) * out;
@@ -83,7 +83,7 @@ struct Windows {
           count_padding(pool.count_padding),
           divisor(static_cast<I>(pool.divisor)) {}
 
-    // Returns the divisor of a mean.
+    // Returns the divisor of the mean over a window.
     template <class C>
     __device__ C divide_by(const Window<I>& a, const Window<I>& b) const {
         if (divisor != 0) return static_cast<C>(divisor);
@@ -93,7 +93,7 @@ struct Windows {
     }
 };
 
-// Calls f(i, j) for the elements of a window, which are distributed over kLanes lanes.
+// Calls f(i, j) for each element of a window. The elements are distributed over kLanes lanes.
 template <int kLanes, class I, class F>
 __device__ inline void for_window(const Side<I>& h, const Side<I>& w, const Window<I>& a,
                                   const Window<I>& b, F f) {
@@ -119,7 +119,7 @@ struct Largest {
     C value;
     I place;
 
-    // Returns whether x, at position `at`, replaces the current maximum.
+    // Returns whether x, at position `at`, must replace the current maximum.
     __device__ bool yields_to(C x, I at) const {
         if (value != value) return x != x && at > place;
         return x != x || x > value || (x == value && at < place);
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Returns whether coordinates, and positions in a plane of the input, fit in 31 bits.
+// Returns whether coordinates and positions in a plane of the input fit in 31 bits.
 bool is_narrow(const Pool& pool, const ConstView& in, const ConstView& out) {
     constexpr std::int64_t kMax = std::int64_t{1} << 30;
     const auto fits = [](const PoolAxis& axis, std::int64_t size, std::int64_t results) {
@@ -206,15 +206,15 @@ bool is_narrow(const Pool& pool, const ConstView& in, const ConstView& out) {
            in.back(2) * in.back(1) < kMax && pool.divisor > -kMax && pool.divisor < kMax;
 }
 
-// Returns whether to use one warp per window: windows are large, and there are too few of them in a
-// row for adjacent lanes to read adjacent elements.
+// Returns whether to use one warp per window. This is faster if windows are large and a row has too
+// few of them for adjacent lanes to read adjacent elements.
 bool is_wide(const Pool& pool, const ConstView& in, const ConstView& out) {
     const std::int64_t h = pool.adaptive ? in.back(2) / out.back(2) : pool.h.kernel;
     const std::int64_t w = pool.adaptive ? in.back(1) / out.back(1) : pool.w.kernel;
     return out.back(1) < kWarp / 2 && h >= kWarp / std::max<std::int64_t>(w, 1);
 }
 
-// Calls f<kLanes, T, I>() with the template arguments that x and y require.
+// Calls f<kLanes, T, I>() with the template arguments that the shapes and dtypes require.
 template <class F>
 void visit_windows(const Pool& pool, const ConstView& x, const ConstView& y, F&& f) {
     visit_float(x.dtype, [&]<class T>() {

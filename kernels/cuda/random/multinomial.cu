@@ -1,10 +1,11 @@
-// Multinomial sampling. With replacement, a block scans a row's cumulative sums into scratch memory
-// and inverts them once per sample. Without replacement, every weight gets a random key, and the
-// best keys are selected as in topk.
+// Multinomial sampling. With replacement, a block writes the cumulative sums of a row to scratch
+// memory and finds each sample by binary search. Without replacement, every weight gets a random
+// key, and the best keys are selected as in topk.
 //
-// The samples are the same as with sequential sums, although the scan adds in another order: both
-// sums are within n roundings of the exact one. In the rare case that a target is closer to a sum
-// than that, one thread adds the row in order and the row is sampled again.
+// The samples are the same as with sequential sums, although the scan adds in another order. In
+// both orders, at most n roundings separate a sum from the exact one. If a target is so close to a
+// sum that rounding could change the sample, which is rare, one thread adds the row in order and
+// the row is sampled again.
 #include <algorithm>
 
 #include "kernels/cuda/error_reporter.cuh"
@@ -19,13 +20,14 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 4;  // adjacent weights per thread in a scan
+constexpr int kEach = 4;  // number of adjacent weights per thread in a scan
 
 struct Weights {
     std::int64_t n, step;
 };
 
-// Searches with all threads of the block and returns the same result to all of them.
+// Returns the error in a row, or none. All threads of the block must call it together; all get the
+// same result.
 template <class T>
 __device__ BadWeights::Why find_error(const T* row, const Weights& weights, std::int64_t needed) {
     double total = 0;
@@ -71,7 +73,7 @@ __device__ inline double open_unit(std::uint32_t word) { return (word + 0.5) * 0
 
 // --- with replacement
 
-// Writes the cumulative sums of a row; returns the last of them.
+// Writes the cumulative sums of a row and returns the last one.
 template <class T>
 __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     double carry = 0;
@@ -96,7 +98,7 @@ __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     return carry;
 }
 
-// Computes the cumulative sums sequentially in one thread; `last` becomes the last index with a
+// Computes the cumulative sums sequentially in one thread. Sets `last` to the last index with a
 // nonzero weight.
 template <class T>
 __device__ void add_in_order(const T* row, const Weights& weights, double* sums,
@@ -109,7 +111,7 @@ __device__ void add_in_order(const T* row, const Weights& weights, double* sums,
     }
 }
 
-// Returns the index of the first sum above the target.
+// Returns the index of the first cumulative sum above the target.
 __device__ inline std::int64_t upper_bound(const double* sums, std::int64_t n, double target) {
     std::int64_t low = 0;
     while (n > 0) {
@@ -128,7 +130,7 @@ struct Draws {
     std::int64_t samples, step;
 };
 
-// Draws with replacement. `sums` has n elements per block.
+// Draws samples with replacement. `sums` is scratch memory of n elements per block.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     draw_with_replacement(Philox given, DeviceRows<2> rows, Weights weights, Draws draws,
@@ -167,14 +169,14 @@ __global__ void __launch_bounds__(kThreads)
             const std::int64_t found = upper_bound(sums, n, target);
             out[s * draws.step] = found < last ? found : last;
         }
-        __syncthreads();  // before the sums change
+        __syncthreads();  // wait before the sums change
     }
 }
 
 // --- without replacement
 
-// Ranks elements by weight / -ln(u). Its reciprocal is an exponential random variable whose rate is
-// the weight, so the first k elements are a sample without replacement.
+// Ranks elements by weight / -ln(u). The reciprocal of this number is an exponential random
+// variable with the weight as its rate, so the first k elements are a sample without replacement.
 template <class T>
 struct Clocks {
     Philox random;

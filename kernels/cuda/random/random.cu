@@ -1,6 +1,6 @@
-// Random numbers and dropout. A thread generates the words for as many elements as one 16-byte
-// access holds, at least one block of Philox, and writes the elements together. It is limited by
-// Philox's multiplications for 16-bit types, and by memory for wider ones.
+// Random numbers and dropout. Each thread generates the words for the elements of one 16-byte
+// access, at least one Philox block, and writes these elements together. The speed is limited by
+// Philox's multiplications for 16-bit types, and by memory for wider types.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,8 @@ struct Run {
     T at[kRun<T>];
 };
 
-// Loads kRun elements from p on; only the first `count` of them exist.
+// Loads kRun elements that begin at p. Elements after the first `count` do not exist and are not
+// read.
 template <class T>
 __device__ inline Run<T> load_run(const T* p, std::int64_t count, bool aligned) {
     Run<T> run;
@@ -57,7 +58,7 @@ __device__ inline void store_run(const Run<T>& run, T* p, std::int64_t count, bo
         if (j < count) p[j] = run.at[j];
 }
 
-// Generates the words of the elements from `first` on, a multiple of 4.
+// Generates the words of kCount elements, beginning with element `first`, a multiple of 4.
 template <int kCount>
 __device__ inline void words_from(const Philox& random, std::int64_t first,
                                   std::uint32_t (&words)[kCount]) {
@@ -69,7 +70,7 @@ __device__ inline void words_from(const Philox& random, std::int64_t first,
     }
 }
 
-// Fills y. f(words, run) computes the elements from their words.
+// Fills y. f(words, run) computes the elements of a run from their random words.
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads)
     generate(Philox given, F f, std::int64_t n, T* y, bool aligned) {
@@ -91,8 +92,8 @@ void generate_with(Cuda& on, const Philox& random, F f, const View& y) {
           y.as<T>(), packs<T>(y.data));
 }
 
-// Computes low + u * range without a fused multiply-add, so that every processor gives the same
-// bits.
+// Returns low + u * range, computed without a fused multiply-add so that every processor gives the
+// same bits.
 __device__ inline float scaled(float u, float range, float low) {
     return __fadd_rn(__fmul_rn(u, range), low);
 }
@@ -113,8 +114,8 @@ struct Uniform {
     }
 };
 
-// Returns (word + 1/2) / 2^32, rounded once, because both halves and their scaled values are exact
-// floats.
+// Returns (word + 1/2) / 2^32, rounded once: both 16-bit halves of the word and their scaled values
+// are exact floats.
 __device__ inline float open_unit(std::uint32_t word) {
     const float tail = fmaf(static_cast<float>(word & 0xffffu), 0x1p-32f, 0x1p-33f);
     return fmaf(static_cast<float>(word >> 16), 0x1p-16f, tail);
@@ -213,7 +214,7 @@ void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View 
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y) {
     const std::int64_t n = y.numel();
     if (n == 0) return;
-    // Tests u >= p for u = bits / 2^24 with integers.
+    // Compares integers instead of u >= p, where u = bits / 2^24.
     const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     visit_float(y.dtype, [&]<class T>() {

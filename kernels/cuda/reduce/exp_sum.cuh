@@ -8,8 +8,8 @@
 
 namespace axle::kernels {
 
-// The sum of e^(x - top), where top is the largest x so far, ignoring NaN (which makes the sum
-// NaN). The elements of one call of add() are summed in C, the calls in f64.
+// The sum of e^(x - top), where top is the largest x so far. A NaN does not change top but makes
+// the sum NaN. The elements of one call of add() are summed in C, and the results of calls in f64.
 template <class C>
 struct ExpSum {
     C top;
@@ -17,7 +17,7 @@ struct ExpSum {
 
     __device__ static ExpSum none() { return {-std::numeric_limits<C>::infinity(), 0}; }
 
-    // Adds kCount elements. x[i] = -inf adds nothing.
+    // Adds kCount elements to the sum. An element -infinity has no effect.
     template <int kCount>
     __device__ void add(const C (&x)[kCount]) {
         C highest = top;

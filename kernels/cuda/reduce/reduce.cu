@@ -1,4 +1,4 @@
-// Sums and means over any dimensions; see kernels/cuda/reduce/reduce.cuh for the walks.
+// Sums and means over any dimensions. kernels/cuda/reduce/reduce.cuh explains the walks.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 

@@ -1,20 +1,19 @@
 // Private to kernels: the two walks of a reduction.
 //
-//     rows     a team of threads computes one result: it reads the elements in memory order, in
-//     packs
-//              of 16 bytes if the innermost reduced dimension is contiguous, aligned and divisible
-//     columns  used if a kept dimension is contiguous: a lane computes several adjacent results,
-//     and
-//              the other threads of the block process further elements of them
+// In the walk over rows, a team of threads computes one result. It reads the elements in memory
+// order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned and
+// divisible. The walk over columns is used if a kept dimension is contiguous. A lane computes
+// several adjacent results, and other threads of the block process further elements of the same
+// results.
 //
 // If there are few results, the reduced elements are split as well: partial results are stored in
 // scratch memory and combined in order by a second kernel. Memory is read once. The partitioning
 // depends on the shape and the strides only.
 //
-// A reduction (Op) is a struct with
+// A reduction (Op) is a struct with these members:
 //     Lane, Acc      the type that elements are converted to, and the type of the accumulator
 //     kInputs        1 or 2 operands, which have the same shape and strides
-//     start()        the result of no elements
+//     start()        returns the result of no elements
 //     take           adds kCount elements at position, position + step, ... of `result`:
 //                    the elements of the first operand, then the elements of the second
 //     join           combines two partial results; their order does not change the bits
@@ -38,10 +37,10 @@ inline constexpr int kReduceThreads = 256;
 inline constexpr int kReduceAtOnce = 4;              // packs that a thread loads together
 inline constexpr std::int64_t kReduceBlocks = 1024;  // number of blocks that keep a GPU busy
 
-// Some dimensions, walked in row-major order.
+// Some dimensions of an operand, iterated in row-major order.
 struct DeviceDims {
     int ndim = 0;
-    bool small = true;  // all numbers are below 2^31
+    bool small = true;  // whether all indices and offsets are below 2^31
     std::int64_t size[kMaxDims] = {};
     std::int64_t stride[kMaxDims] = {};
     Divider by[kMaxDims] = {};
@@ -53,7 +52,7 @@ struct DeviceDims {
         small = n <= std::numeric_limits<std::int32_t>::max();
         for (int d = 0; d < ndim && small && n > 0; ++d) by[d] = Divider(size[d]);
     }
-    // Returns n contiguous elements.
+    // Returns one dimension of n contiguous elements.
     static DeviceDims line(std::int64_t n) {
         const std::int64_t one = 1;
         return {1, &n, &one};
@@ -71,7 +70,7 @@ struct DeviceDims {
     }
 };
 
-// The destination of the results.
+// The memory to which the results are written.
 struct ReduceOutput {
     void* data;
     DType dtype;
@@ -102,19 +101,19 @@ struct ReduceOutput {
     }
 };
 
-// The operands of a walk and their partitioning.
+// The operands of a walk, and how the work is split.
 struct ReduceSource {
     const void *x, *second;
-    DeviceDims kept, reduced;  // counted in units for rows
+    DeviceDims kept, reduced;  // in the walk over rows, counted in units
     std::int64_t results, units, height, pieces;
     bool packed;
-    // The members below are used for columns only.
+    // The members below are used in the walk over columns only.
     std::int64_t width, stride,
-        blocks;  // size and stride of the innermost kept dimension; blocks along it
+        blocks;  // size and stride of the innermost kept dimension, and blocks along it
     int lanes;
 };
 
-// Adds the elements of kCount loads of kN elements each.
+// Adds the elements of kCount loads to the accumulator; each load has kN elements.
 template <class Op, class T, int kCount, int kN>
 __device__ inline void reduce_take(const Op& op, typename Op::Acc& acc,
                                    const Pack<T, kN> (&a)[kCount], const Pack<T, kN> (&b)[kCount],
@@ -274,7 +273,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         reduce_tile<T, Op, 1>(op, s, partial, parts);
 }
 
-// Combines the pieces of a result with one warp.
+// Combines the pieces of a result. Each warp processes one result.
 template <class Op>
 __global__ void __launch_bounds__(kReduceThreads)
     reduce_finish(Op op, std::int64_t results, std::int64_t pieces,
@@ -290,14 +289,14 @@ __global__ void __launch_bounds__(kReduceThreads)
     if (mine && team.rank == 0) op.write(result, acc);
 }
 
-// Splits s.units so that there are enough blocks, but no piece is smaller than `least`.
+// Splits s.units into pieces to get enough blocks. No piece is smaller than `least` units.
 inline void cut_reduction(ReduceSource& s, std::int64_t blocks, std::int64_t least) {
     s.pieces = std::max<std::int64_t>(1, std::min(kReduceBlocks / blocks, s.units / least));
     s.height = std::max<std::int64_t>(1, (s.units + s.pieces - 1) / s.pieces);
     s.pieces = std::max<std::int64_t>(1, (s.units + s.height - 1) / s.height);
 }
 
-// Returns whether loads of n elements of T along the innermost dimension of `along` are aligned.
+// Returns whether loads of n elements of T along the innermost dimension in `along` are aligned.
 template <class T>
 bool reduction_packs(const ConstView& x, const ConstView& second, const DimList& along,
                      const DimList& across, int n) {
@@ -310,8 +309,8 @@ bool reduction_packs(const ConstView& x, const ConstView& second, const DimList&
     return divide;
 }
 
-// Starts a reduction. Results are numbered in row-major order of plan.kept. The second operand, if
-// Op has one, has x's dtype, shape and strides.
+// Starts a reduction. Results are numbered in row-major order of plan.kept. `second` is the second
+// operand, if Op has one; it must have x's dtype, shape and strides.
 template <class T, class Op>
 void reduce(Cuda& on, const ReducePlan& plan, const Op& op, const ConstView& x,
             const ConstView& second = {}) {

@@ -1,5 +1,5 @@
-// Largest and smallest elements and their positions. One kernel handles both maxima and minima,
-// because selecting the comparison costs little compared with a read of memory.
+// Largest and smallest elements and their positions. One kernel handles both maxima and minima: the
+// choice of the comparison costs little compared with reading memory.
 #include "kernels/cuda/reduce/reduce.cuh"
 #include "kernels/ops/reduce.h"
 
@@ -13,11 +13,11 @@ template <class L>
 struct End {
     bool largest;
 
-    // Returns whether b replaces a, because it is more extreme or it is the first NaN.
+    // Returns whether b replaces a: b is more extreme, or b is the first NaN.
     __device__ bool beats(L b, L a) const {
         return (largest ? b > a : b < a) || (b != b && a == a);
     }
-    // Returns the initial value, which every element replaces or equals.
+    // Returns the initial value. Every element replaces it or is equal to it.
     __device__ L far() const {
         using Limits = std::numeric_limits<L>;
         if constexpr (Limits::has_infinity)
@@ -66,8 +66,8 @@ struct ArgExtremeReduction {
     template <int kCount>
     __device__ void take(Acc& acc, const L (&x)[kCount], const L (&)[kCount], std::int64_t position,
                          std::int64_t step, std::int64_t) const {
-        // The positions of a thread ascend, so of equal elements the first one is kept, except
-        // before the first element.
+        // A thread visits positions in ascending order, so among equal elements it keeps the first
+        // one. The initial value has no position and must be replaced.
 #pragma unroll
         for (int i = 0; i < kCount; ++i)
             if (end.beats(x[i], acc.value) || acc.index == kNowhere)

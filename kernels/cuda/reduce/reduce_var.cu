@@ -1,12 +1,12 @@
-// Variances. Computes first the means, then the squared deviations from them, with one read of
-// memory each.
+// Variances. First the means are computed, then the squared deviations from the means. Each of
+// these steps reads memory once.
 #include "kernels/cuda/reduce/sum.cuh"
 #include "kernels/ops/reduce.h"
 
 namespace axle::kernels {
 namespace {
 
-// Sums squared deviations from centre[result].
+// Sums the squared deviations of elements from centre[result].
 template <class L>
 struct SquareReduction {
     using Lane = L;

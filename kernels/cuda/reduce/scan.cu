@@ -1,11 +1,11 @@
 // Cumulative sums and products of rows. A block processes tiles of a row in shared memory: each
 // thread combines adjacent elements, and the results of all threads are scanned. If rows are
 // adjacent in memory, short, or very many, one thread per row is used instead, which loads a few
-// elements ahead. If there are too few rows to fill the GPU, they are split into chunks: the
-// chunks' totals need one read, and the result one more read and a write.
+// elements ahead. If there are too few rows to fill the GPU, rows are split into chunks. One read
+// computes the totals of the chunks, and one more read and a write compute the result.
 //
-// CUB's DeviceScan always reads once, but its order of additions depends on which block runs first:
-// floating-point sums would differ from run to run.
+// CUB's DeviceScan reads memory only once, but its order of additions depends on which block runs
+// first. Floating-point sums would differ from run to run.
 #include <algorithm>
 #include <cstdlib>
 
@@ -22,13 +22,13 @@ constexpr int kThreads = 256;
 constexpr int kEach = 8;  // adjacent elements per thread in a tile, and elements loaded together
 constexpr int kTile = kThreads * kEach;
 constexpr std::int64_t kShortRow = 64;
-constexpr std::int64_t kMinPiece = 64;  // minimum elements of a chunk per thread
+constexpr std::int64_t kMinPiece = 64;  // minimum number of elements in a chunk per thread
 constexpr std::int64_t kMaxPieces = 128;
 
 struct Task {
     DeviceRows<2> rows;
     std::int64_t n, x_step, y_step;
-    std::int64_t chunk = 0, chunks = 1;  // number of chunks per row
+    std::int64_t chunk = 0, chunks = 1;  // elements per chunk, and chunks per row
 
     void cut(std::int64_t wanted, std::int64_t unit) {
         chunks = std::max<std::int64_t>(1, wanted);
@@ -38,7 +38,7 @@ struct Task {
     AXLE_HOST_DEVICE std::int64_t pieces() const { return rows.count * chunks; }
 };
 
-// A chunk of a row: elements first to end - 1. Its index in the table of sums is row * chunks +
+// A chunk of a row, elements first to end - 1. The index of its sum in the table is row * chunks +
 // number.
 struct Piece {
     std::int64_t row, number, first, end;
@@ -51,7 +51,7 @@ struct Piece {
 
 // --- one block per chunk
 
-// Combines x over the threads of a block, in a fixed order.
+// Combines the values x of all threads of a block, in a fixed order, and returns the result.
 template <class Op, class T>
 __device__ inline T block_total(Op op, T x) {
     T total = Op::kIdentity;
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Returns the position of an element in shared memory. The elements of a thread are adjacent, with
-// a gap after them, so that 32 threads use 32 banks.
+// Returns the position of element i in shared memory. There is a gap after the adjacent elements of
+// each thread, so that 32 threads access 32 different banks.
 __device__ inline int padded(int i) { return i + i / kEach; }
 
 template <class T, class Op>
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
                 if (first + i < piece.end)
                     to[(first + i) * task.y_step] = convert<T>(tile[padded(i)]);
             }
-            __syncthreads();  // before the tile is filled again
+            __syncthreads();  // wait before the tile is filled again
         }
     }
 }
@@ -129,7 +129,7 @@ __device__ inline std::int64_t piece_of_thread(const Task& task, std::int64_t t)
     return (t - number * task.rows.count) * task.chunks + number;
 }
 
-// Calls f(i, x) for the elements of a piece, in order.
+// Calls f(i, x) for the elements of a piece, in order, and loads some elements ahead.
 template <class T, class F>
 __device__ inline void walk_ahead(const Task& task, const Piece& piece, const T* from, F f) {
     for (std::int64_t first = piece.first; first < piece.end; first += kEach) {
@@ -208,19 +208,19 @@ template <class Op>
 void scan(Cuda& on, Op op, ConstView x, View y) {
     if (x.numel() == 0) return;
     const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
-    // Sums are unsigned, so that overflow wraps around.
+    // Integers are summed as unsigned integers, which wrap around on overflow.
     if (x.dtype == DType::i64)
         return scan_rows(on, task, op, x.as<std::uint64_t>(), y.as<std::uint64_t>());
     visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, op, x.as<T>(), y.as<T>()); });
 }
 
 struct ProductGradient {
-    DeviceRows<4> rows;  // rows of dy, x, y, dx
+    DeviceRows<4> rows;  // rows of dy, x, y and dx
     std::int64_t n, step[4];
 };
 
-// Runs the backward pass of cumprod with one thread per row. Threads of adjacent rows read adjacent
-// elements if the scanned dimension is not the last one in memory.
+// Runs the backward pass of cumprod with one thread per row. If the scanned dimension is not the
+// last one in memory, adjacent threads read adjacent elements.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_gradient(ProductGradient task, const T* dy, const T* x, const T* y, T* dx) {

@@ -20,22 +20,22 @@ struct Times {
     }
 };
 
-// Combines x over all threads before this one with op, and returns the result; `total` becomes the
-// combination over all threads. The order of operations is fixed. Must be called by all threads of
-// a block of kThreads together.
+// Combines x over all threads before this one with op, and returns the result. Sets `total` to the
+// combination over all threads. The order of operations is fixed. All threads of a block of
+// kThreads must call it together.
 template <int kThreads, class T, class Op>
 __device__ inline T block_scan(T x, T& total, Op op) {
     static_assert(kThreads % kWarp == 0);
     constexpr int kWarps = kThreads / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    T upto = x;  // combination of this lane and the lanes before it
+    T upto = x;  // combination of the lanes up to and including this lane
     for (int offset = 1; offset < kWarp; offset *= 2) {
         const T before = __shfl_up_sync(kAllLanes, upto, offset);
         if (lane >= offset) upto = op(before, upto);
     }
     __shared__ T sums[kWarps];
-    __syncthreads();  // the sums of the previous call have been read
+    __syncthreads();  // wait until the sums of the previous call have been read
     if (lane == kWarp - 1) sums[warp] = upto;
     __syncthreads();
     T before = Op::kIdentity;
@@ -48,7 +48,7 @@ __device__ inline T block_scan(T x, T& total, Op op) {
     return lane == 0 ? before : op(before, in_warp);
 }
 
-// Returns the exclusive sum of x over the threads of a block, like the function above.
+// Returns the exclusive sum of x over the threads of a block, and sets `total` to the sum of all x.
 template <int kThreads, class T>
 __device__ inline T block_scan(T x, T& total) {
     return block_scan<kThreads>(x, total, Plus());

@@ -91,7 +91,7 @@ TEST(StepRecord, SeparatesSchedulesThatStepBeforeTheirOptimizer) {
     EXPECT_EQ(record.early_schedulers, std::vector<optim::Scheduler*>{&run.halving});
     EXPECT_EQ(record.schedulers, std::vector<optim::Scheduler*>{&run.doubling});
     EXPECT_THROW(record.add_step(run.sgd),
-                 UsageError);  // the schedule `doubling` has stepped since
+                 UsageError);  // throws because a schedule stepped after the first step of sgd
 }
 
 TEST(StepRecord, RejectsSchedulesThatNeedAMetric) {

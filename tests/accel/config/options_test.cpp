@@ -82,7 +82,7 @@ TEST(DeprecatedOptions, AreRejectedIfTheyContradictTheConfiguration) {
 }
 
 // Covers 1.fp16, 31.logging_dir.
-TEST(DeprecatedOptions, Fp16SetsMixedPrecision) {
+TEST(DeprecatedOptions, SetMixedPrecisionFromFp16) {
     EXPECT_EQ(Accelerator({.cpu = true, .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "fp16", .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "bf16", .fp16 = false}).mixed_precision(), "bf16");
@@ -93,7 +93,7 @@ TEST(DeprecatedOptions, Fp16SetsMixedPrecision) {
 }
 
 // Covers 1.kwargs_handlers, 8.AutocastKwargs, 8.GradScalerKwargs, 29.KwargsHandler, 30.3.
-TEST(KwargsHandlers, SetAllOptions) {
+TEST(KwargsHandlers, SetOptionsOfTheAccelerator) {
     const Accelerator accelerator(
         {.mixed_precision = "fp16",
          .cpu = true,

@@ -201,7 +201,7 @@ TEST(ProjectConfiguration, WritesOnTheMainProcessOfEachMachine) {
     }
 }
 
-// One machine died before it had written its copy of the last state.
+// Rank 1 deletes its copy of the last state, as if its machine had failed before it wrote the copy.
 TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_two_machines([&](int rank) {
@@ -216,7 +216,7 @@ TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
         accelerator.wait_for_everyone();
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 1);
-        // A state on only one machine is from an interrupted save.
+        // A state that exists on only one machine is from an interrupted save, and can be replaced.
         EXPECT_EQ(accelerator.save_state(), path);
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 2);

@@ -111,7 +111,7 @@ TEST(DispatchBatches, UsesTheSliceFunction) {
     });
 }
 
-// Yields batches with the given numbers of rows.
+// A batch sampler whose batches have the given numbers of rows.
 class Ragged : public data::BatchSampler {
   public:
     explicit Ragged(Rows sizes, bool drop_last = false)
@@ -156,7 +156,7 @@ TEST(DispatchBatches, ReportsIncompatibleBatchesOnAllRanks) {
         const auto rows = wide(12, [](std::int64_t i) { return i < 8 ? std::int64_t{3} : 4; });
         data::DataLoader loader(rows, {.batch_size = 2});
         accel::prepare_data_loader(loader, group, dispatched());
-        // The loader and the group are still usable.
+        // Checks that the loader and the group stay usable after the error.
         for (int again = 0; again < 2; ++again) {
             int steps = 0;
             expect_error<ShapeError>(

@@ -14,6 +14,7 @@
 #include "tests/close.h"
 #include "tests/dist/parallel/replicas.h"
 #include "tests/dist/ranks.h"
+#include "tests/job.h"
 #include "tests/log_capture.h"
 
 namespace axle {

@@ -58,7 +58,7 @@ std::string train(const Group& group, data::DataLoader& loader,
     return "came to the end";
 }
 
-class FailingLoader : public testing::TestWithParam<int> {};  // workers
+class FailingLoader : public testing::TestWithParam<int> {};  // the number of workers
 
 TEST_P(FailingLoader, EndsAllLoopsWhenOneProcessFails) {
     const auto ends = ends_of([&](const Group& group) {
@@ -185,7 +185,7 @@ TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessBreaksOut) {
     expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 
-// The process that left its loop continues with other collectives.
+// Rank 1 leaves its loop and then calls another collective.
 TEST(PreparedLoader, ReportsACollectiveCalledAfterBreakingOut) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});

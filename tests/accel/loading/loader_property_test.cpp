@@ -84,7 +84,8 @@ Pass pass_of(data::DataLoader& loader, const Accelerator& accelerator, const Opt
             EXPECT_LE(valid, rows);
             EXPECT_GT(rows, 0);
             EXPECT_LE(rows, loader.batch_size());
-            // Batches sharded by index or as a stream are full, unless they may be uneven.
+            // Several processes get only full batches, unless batches are dispatched or may be
+            // uneven.
             const bool may_be_short =
                 o.dispatches || accelerator.num_processes() == 1 || (!o.iterable && !o.evens);
             if (!may_be_short) {
@@ -102,7 +103,7 @@ Pass pass_of(data::DataLoader& loader, const Accelerator& accelerator, const Opt
     return pass;
 }
 
-// Joins the rows by step, and within a step by process.
+// Returns the rows of all processes, sorted by step and then by process.
 Rows in_order(const std::vector<Tree>& by_rank) {
     Rows all;
     std::size_t steps = 0;

@@ -116,7 +116,7 @@ std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
     return wrong;
 }
 
-// Runs f(group) in several processes, which must return "".
+// Runs f(group) in several processes and expects that it returns an empty string.
 template <class F>
 void expect_right(int processes, F&& f) {
     Job job(processes, [&](const dist::Environment& environment) -> std::string {

@@ -26,7 +26,7 @@ using Sizes = std::vector<std::int64_t>;
 using Log = std::vector<Rows>;  // one element per step
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Returns a dataset of the rows 1000 * epoch + i, in shards of these sizes.
+// Returns a dataset of the rows 1000 * epoch + i, in shards of the given sizes.
 data::ShardedDataset shards_of(const Sizes& sizes, bool sized = true) {
     std::vector<std::shared_ptr<const data::IterableDataset>> shards;
     std::int64_t first = 0;
@@ -109,10 +109,10 @@ Case drawn(std::mt19937& engine, int processes) {
     return c;
 }
 
-class OwnShards : public testing::TestWithParam<int> {};
+class DatasetShards : public testing::TestWithParam<int> {};
 
 // Covers 4.HF, 4.set_epoch.
-TEST_P(OwnShards, YieldEveryRowOnceInEqualNumbersOfSteps) {
+TEST_P(DatasetShards, YieldEveryRowOnceInEqualNumbersOfSteps) {
     on_ranks(GetParam(), [](const Group& group) {
         std::mt19937 engine(static_cast<unsigned>(group->size()));
         for (int i = 0; i < 40; ++i) {
@@ -138,14 +138,14 @@ TEST_P(OwnShards, YieldEveryRowOnceInEqualNumbersOfSteps) {
             for (Rows& step : later)
                 for (std::int64_t& row : step) row -= 7000;
             EXPECT_EQ(later, first);
-            // All ranks have had the same number of steps, and so gathered all rows.
+            // All ranks must have the same number of steps.
             for (const Tree& steps : group->all_gather_object(std::ssize(first)))
                 EXPECT_EQ(steps.integer(), std::ssize(first));
         }
     });
 }
 
-TEST_P(OwnShards, AreReadByOneProcessEach) {
+TEST_P(DatasetShards, AreReadByOneProcessEach) {
     std::vector<std::atomic<int>> readers(8);
     on_ranks(GetParam(), [&](const Group& group) {
         std::vector<std::shared_ptr<const data::IterableDataset>> shards;
@@ -162,7 +162,7 @@ TEST_P(OwnShards, AreReadByOneProcessEach) {
 }
 
 // This test resumes after every step with the same number of processes.
-TEST_P(OwnShards, ResumeExactlyAfterEveryStep) {
+TEST_P(DatasetShards, ResumeExactlyAfterEveryStep) {
     on_ranks(GetParam(), [](const Group& group) {
         for (const int workers : {0, 2})
             for (const bool drop_last : {false, true}) {
@@ -189,7 +189,7 @@ TEST_P(OwnShards, ResumeExactlyAfterEveryStep) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, OwnShards, testing::Values(1, 2, 4),
+INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
 // Each of two later runs resumes after every step of the previous run.

@@ -55,7 +55,8 @@ TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoop) {
             EXPECT_EQ(accelerator.valid_rows(100), 100);  // 100 is not the size of this batch
         }
         EXPECT_EQ(accelerator.active_dataloader(), nullptr);
-        // The rows of both ranks are 0 1 | 2 3, 4 0 | 1 2 and 0 1 2 | 3 4 5, 6 0 1 | 2 3 4.
+        // The rows of rank 0 | rank 1 in the steps of the outer loop are 0 1 | 2 3 and 4 0 | 1 2.
+        // In the inner loop, they are 0 1 2 | 3 4 5 and 6 0 1 | 2 3 4.
         const bool first = group->rank() == 0;
         EXPECT_EQ(valid, (Rows{2, first ? 1 : 0}));
         EXPECT_EQ(valid_within, first ? (Rows{3, 1, 3, 1}) : (Rows{3, 0, 3, 0}));
@@ -97,7 +98,7 @@ TEST(Accumulation, CompletesUpdatesAfterInterruptedEvaluations) {
     }
 }
 
-// --- preparing
+// --- options of prepare()
 
 TEST(PreparedLoader, YieldsTheSameBatchesWhenPreparedTwice) {
     on_ranks(2, [](const Group& group) {
@@ -256,7 +257,8 @@ TEST(PreparedLoader, UsesTheSameEpochOnAllRanksAfterInterruptedLoops) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
         data::DataLoader loader(numbers(18), {.batch_size = 4, .shuffle = true, .seed = 5});
         accelerator.prepare(loader);
-        // Rank 0 reads three batches, the last of its loop; rank 1 reads two.
+        // Rank 0 leaves its loop at its third and last batch, so its epoch does not end. Rank 1 has
+        // only two batches, so its epoch ends.
         int steps = 0;
         for ([[maybe_unused]] auto& batch : loader)
             if (++steps == 3) break;

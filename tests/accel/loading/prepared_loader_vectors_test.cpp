@@ -20,7 +20,7 @@ using tests::Rows;
 
 constexpr const char* kUnknown = "TypeError";
 
-// The batches and loader properties that one process observes.
+// The batches and loader properties of one process.
 struct Seen {
     std::vector<Rows> batches, gathered;
     std::vector<bool> ends;

@@ -55,7 +55,7 @@ TEST(Accumulation, IgnoresAnInterruptedEvaluation) {
 TEST(Accumulation, RejectsZeroSteps) {
     Accelerator accelerator({.gradient_accumulation_steps = 3});
     tests::expect_error<ValueError>(
-        {"Accelerator: gradient accumulation needs at least one step", "0"},
+        {"Accelerator: the number of gradient accumulation steps must be positive", "0"},
         [&] { accelerator.set_gradient_accumulation_steps(0); });
     EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
 }
@@ -70,7 +70,7 @@ TEST(Accumulation, DividesTheLossByTheSteps) {
 }
 
 // Covers 3.backward.
-TEST(Accumulation, KeepsTheGraphOnRequest) {
+TEST(Accumulation, RetainsTheAutogradGraphOnRequest) {
     for (const auto rule : {accel::ShortWindow::as_upstream, accel::ShortWindow::actual}) {
         Accelerator accelerator({.gradient_accumulation_plugin = {{.short_window = rule}}});
         const Tensor w = full({2}, 3.0, {.dtype = f64, .requires_grad = true});
@@ -83,8 +83,7 @@ TEST(Accumulation, KeepsTheGraphOnRequest) {
     }
 }
 
-// With sync_with_dataloader off, each update steps the optimizer of its model, however often
-// accumulate() is called per batch.
+// The loop calls accumulate() twice per batch, and every call begins a micro-batch.
 // Covers 7.several, 7.several-accumulate.
 TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
     using Flags = std::vector<bool>;

@@ -33,7 +33,8 @@ std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     const auto step = accel::CheckpointReader(folder)
                           .read(str("random_states_", accelerator.process_index()))["step"]
                           .integer();
-    accelerator.wait_for_everyone();  // the next checkpoint replaces this checkpoint
+    accelerator.wait_for_everyone();  // all ranks must read this checkpoint before the next one
+                                      // replaces it
     return step;
 }
 

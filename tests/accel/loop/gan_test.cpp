@@ -1,4 +1,5 @@
-// Compares programs with several models, optimizers and loaders with loops written by hand.
+// Compares the training of several models and optimizers by an Accelerator with a loop written by
+// hand.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -79,8 +80,8 @@ struct Gan {
 
 const optim::GradScalerOptions kScaler{.init_scale = 1024, .growth_interval = 3};
 
-// Trains the reference, with explicit calls for all that the Accelerator does. The critic steps
-// between the two losses.
+// Trains the reference models with a loop that makes all calls of the Accelerator explicitly. The
+// critic steps between the two losses.
 Gan by_hand(const Nets& start) {
     Gan gan(start);
     optim::GradScaler scaler(kScaler);
@@ -177,7 +178,7 @@ TEST(GanTraining, MatchesTheHandWrittenLoopInFp16) {
             });
 }
 
-// DataParallel does not reduce the gradients of this training.
+// This test prepares no model, so DataParallel does not reduce the gradients.
 // Covers 8.GradScaler.
 TEST(GradScaler, SkipsTheStepOnAllProcessesIfOneOverflows) {
     tests::on_ranks(2, [](const Group& group) {

@@ -113,7 +113,8 @@ TEST_P(ShortWindowOption, DiscardsTheWindowIfDrop) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
-// The last micro-batch has several losses, and one model is used only in the micro-batch before.
+// Each micro-batch has two losses of the model `often`. The model `once` is used only in the first
+// micro-batch.
 TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
@@ -144,7 +145,7 @@ TEST(ShortWindow, NeedsSyncWithDataloader) {
         });
 }
 
-// An evaluation that ends, or is left, within the window has no effect.
+// An evaluation loop within the window has no effect, whether it ends or is interrupted.
 TEST(ShortWindow, DropsRemainderOfTrainingLoop) {
     Course run({.num_steps = 2, .short_window = ShortWindow::drop}, dist::ProcessGroup::alone());
     data::DataLoader eval(numbers(3, 1));
@@ -191,7 +192,8 @@ TEST(ShortWindow, ResumesFromACheckpointIfActual) {
     EXPECT_EQ(loaded.schedule.last_epoch(), kBatches);
 }
 
-// A schedule made for training without accumulation ends with the data.
+// If adjust_scheduler is set, a schedule for training without accumulation ends at the end of the
+// data.
 // Covers 5.adjust_scheduler, 7.adjust_scheduler, 31.adjust_scheduler.
 TEST(AdjustScheduler, CountsMicroBatchesOfAllProcesses) {
     for (const int size : {1, 2})

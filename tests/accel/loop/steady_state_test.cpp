@@ -23,7 +23,7 @@ std::int64_t entries(const char* folder) {
     return std::distance(begin(all), end(all));
 }
 
-// Returns the anonymous resident memory of this process.
+// Returns the anonymous resident memory of this process in bytes.
 std::int64_t resident_bytes() {
     std::ifstream file("/proc/self/statm");
     std::int64_t size = 0, resident = 0, shared = 0;

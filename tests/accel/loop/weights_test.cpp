@@ -57,7 +57,7 @@ accel::AcceleratorOptions options(const Group& group, int steps,
             .process_group = group};
 }
 
-// Runs one update of a recorded case.
+// The model and the optimizer of one update of a recorded case.
 struct Update {
     const json& c;
     const Group& group;
@@ -92,7 +92,7 @@ void follow(const json& c, const Group& group) {
             EXPECT_NEAR(update.model.gradient(), expected, 1e-12);
             update.sgd.step();
             EXPECT_NEAR(update.model.a.item(), start - expected, 1e-12);
-            // Without weights the gradient is a mean of means, as upstream.
+            // Without weights, the gradient is a mean of means, as in Accelerate.
             update.model.a.detach().fill_(start);
             update.sgd.zero_grad();
             update.run(accelerator, false);
@@ -113,7 +113,7 @@ TEST_P(WeightedLoss, MatchesAccelerate) {
     tests::on_ranks_of_each(file, follow);
 }
 
-// Returns part `part` of a micro-batch: tokens, with varying lengths.
+// Returns the tokens of one part of a micro-batch. The number of tokens varies.
 Numbers tokens_of(int process, int micro_batch, int part) {
     Numbers tokens;
     const int n = 1 + (3 * process + 5 * micro_batch + 2 * part) % 4;
@@ -122,7 +122,7 @@ Numbers tokens_of(int process, int micro_batch, int part) {
     return tokens;
 }
 
-// The first loss of a micro-batch depends on one model, the second on both.
+// The first loss of a micro-batch depends on one model, the second loss on both models.
 // Covers 7.several, 7.variable-length, 30.5.
 TEST_P(WeightedLoss, IsExactForSeveralLossesAndModels) {
     constexpr int kSteps = 3;

@@ -206,7 +206,7 @@ TEST(Prepare, DoesNotAverageGradientsOfAnEvaluationModel) {
             nn::Embedding table(2, 1);
             table.weight = full({2, 1}, group->rank() + 1.0, {.requires_grad = true});
             accelerator.prepare_model(table, {}, evaluation_mode);
-            // With averaging, rank 0's values are broadcast.
+            // If gradients are averaged, prepare() broadcasts the values of rank 0.
             EXPECT_EQ(table.weight.to_vector()[0], evaluation_mode ? group->rank() + 1.0 : 1.0);
             sum(mul(table.weight, group->rank() * 2.0)).backward();
             EXPECT_EQ(table.weight.grad().to_vector()[0],
@@ -324,7 +324,7 @@ TEST(AcceleratorAutocast, CanBeSwitchedOffAndOnInNestedScopes) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AcceleratorAutocast, UsesTheOptionInModelsAndScopes) {
+TEST(AcceleratorAutocast, AppliesAutocastKwargsToModelsAndScopes) {
     const Tensor a = ones({2, 2});
     SmallNet net;
     Accelerator accelerator(

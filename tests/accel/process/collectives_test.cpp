@@ -190,7 +190,7 @@ TEST(Collectives, MatchAccelerate) {
         });
 }
 
-// A pair of lists is not a list of two elements.
+// A pair of lists must not be treated as a list of two elements.
 TEST(GatherForMetrics, GathersEachMemberOfAPair) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator({.cpu = true, .process_group = group});

@@ -39,7 +39,7 @@ void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     say("AXLE_JOB_TOKEN", environment.token);
 }
 
-// Returns what f writes to stdout.
+// Returns the text that f() writes to stdout.
 template <class F>
 std::string written_by(F&& f) {
     std::ostringstream out;

@@ -1,4 +1,4 @@
-// Tests on which of several processes functions run, and loggers and trackers write.
+// Tests which processes run functions, write log messages and call trackers.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -120,7 +120,7 @@ TEST(Logger, WritesOnTheSelectedRanks) {
     EXPECT_EQ(ended[1].text, "[RANK 1] train: from all|[RANK 1] train: in turn|");
 }
 
-// One tracker is for the main process, one for all processes.
+// The first tracker must be called only on the main process, the second on all processes.
 // Covers 11.on_main_process, 11.GeneralTracker.
 TEST(AcceleratorLog, UsesTrackersOnTheMainProcessByDefault) {
     struct Counter : accel::Tracker {

@@ -131,8 +131,8 @@ TEST(AccelerateCheckpoint, ReportsMissingOrDamagedFilesAndChangesNothing) {
     }
 }
 
-// If random states are missing or cannot be read, the rest is loaded.
-TEST(AccelerateCheckpoint, DoesNotNeedRandomStates) {
+// If random states are missing or cannot be read, all other state is loaded.
+TEST(AccelerateCheckpoint, CanBeLoadedWithoutRandomStates) {
     LogCapture logged;
     for (const bool damaged : {false, true}) {
         const Copy copy("whole");

@@ -100,9 +100,9 @@ void expect_to_survive(int rounds, bool same_place) {
 }
 
 // Covers 30.11.
-TEST(LatestCheckpoint, SurvivesSixtyKills) { expect_to_survive(60, false); }
+TEST(LatestCheckpoint, CanBeLoadedAfterSixtyKilledSaves) { expect_to_survive(60, false); }
 
-TEST(ReplacedCheckpoint, SurvivesSixtyKills) { expect_to_survive(60, true); }
+TEST(ReplacedCheckpoint, CanBeLoadedAfterSixtyKilledSaves) { expect_to_survive(60, true); }
 
 TEST(SaveState, LongSeriesOfKillsKeepsTheLatestCheckpoint) {
     expect_to_survive(600, false);

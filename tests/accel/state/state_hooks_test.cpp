@@ -159,7 +159,7 @@ TEST(RegisterForCheckpointing, RestoresAllObjectsInOrder) {
     EXPECT_FALSE(fs::exists(folder / "s/custom_checkpoint_3.json"));
     best.value = 0, counter.batches = 0;
     Tensor(ema.weight.detach()).fill_(0);
-    accelerator.free_memory();  // keeps the objects
+    accelerator.free_memory();  // registered objects stay registered
     accelerator.load_state(folder / "s");
     EXPECT_EQ(best.value, 0.25);
     EXPECT_EQ(counter.batches, 4);

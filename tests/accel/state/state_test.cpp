@@ -242,7 +242,7 @@ TEST(SaveState, ReplacesAnOlderCheckpointCompletely) {
     expect_same(snapshot(other), saved);
 }
 
-// Simulates a full disk by limiting the size of files that this process writes.
+// A scope in which the size of files that this process writes is limited, to simulate a full disk.
 class SmallDisk {
   public:
     explicit SmallDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -1,4 +1,4 @@
-// Bytes of files, and the rows of a PNG file.
+// Helpers that read the bytes of files and the rows of PNG files.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 
 namespace axle::tests {
 
-// Collects log messages while it exists.
+// A log sink that collects messages during its lifetime.
 class Messages {
   public:
     Messages() {

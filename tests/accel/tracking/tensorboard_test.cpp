@@ -257,7 +257,7 @@ TEST(SummaryWriter, WritesHparamsWithTheirTypes) {
 
 // --- histograms
 
-TEST(Histogram, HasTheBucketsOfTensorBoard) {
+TEST(Histogram, UsesTheBucketsOfTensorBoard) {
     // PyTorch computes these values in make_histogram() with SummaryWriter.default_bins.
     const Histogram h = make_histogram(std::vector<double>{0.7, 0.75, 0.8, 0.8, 1.0});
     EXPECT_EQ(h.num, 5);

@@ -29,7 +29,7 @@ using tests::Recorder;
 using tests::TemporaryFolder;
 using tests::with;
 
-// --- choosing
+// --- the option log_with
 
 // Covers 11.filter_trackers.
 TEST(LogWith, RejectsUnknownNamesAndSuggestsTheNearest) {

@@ -207,15 +207,15 @@ TEST(Profile, RethrowsAnExceptionOfTheLoop) {
 
 // Covers 19.ProfileKwargs.activities, 19.schedule_option.
 TEST(Profile, RejectsUnsupportedOptions) {
-    expect_error<ValueError>({"profile: unknown activity: 'xpu'", "cpu and cuda"}, [] {
+    expect_error<ValueError>({"profile: unknown activity: 'xpu'", "expected cpu or cuda"}, [] {
         ProfileSession s({.activities = {"cpu", "xpu"}});
     });
     expect_error<ValueError>({"profile: wait can't be negative: -1"}, [] {
         ProfileSession s({.schedule_option = ProfileSchedule{.wait = -1}});
     });
-    expect_error<ValueError>({"profile: ", "at least one active step: 0"}, [] {
-        ProfileSession s({.schedule_option = ProfileSchedule{.active = 0}});
-    });
+    expect_error<ValueError>(
+        {"profile: ", "the number of active steps in a schedule must be positive: 0"},
+        [] { ProfileSession s({.schedule_option = ProfileSchedule{.active = 0}}); });
     const ProfileSession running;
     expect_error<UsageError>({"profile: another recording is already running"},
                              [] { ProfileSession second; });

@@ -104,7 +104,7 @@ TEST(ProgressBar, WritesFewLinesAndAlwaysTheLastLine) {
     }
 }
 
-// Connects stderr to a pseudo terminal while it exists.
+// A pseudo terminal to which stderr is connected during its lifetime.
 class Terminal {
   public:
     Terminal() : master_(posix_openpt(O_RDWR | O_NOCTTY)), stderr_(dup(STDERR_FILENO)) {
@@ -124,7 +124,7 @@ class Terminal {
     // Returns false where the system has no pseudo terminals, such as in a container without
     // devpts.
     bool is_open() const { return is_open_; }
-    // Returns what has been written to it.
+    // Returns the text that was written to the terminal.
     std::string shown() const {
         std::string all;
         char part[4096];
@@ -162,7 +162,7 @@ std::vector<std::pair<std::string, std::string>> config(const TemporaryFolder& f
 
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
-TEST(ReadConfig, KeepsScalarsAsWrittenInOrder) {
+TEST(ReadConfig, KeepsTextAndOrderOfScalars) {
     const TemporaryFolder folder;
     EXPECT_EQ(config(folder,
                      "# a comment\nlr: 6e-4\nsteps: 0010\neval-only: yes\nout: 'a: b'\n"

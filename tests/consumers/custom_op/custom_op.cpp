@@ -30,7 +30,7 @@ Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
         const float* from = row.data<float>();  // throws DTypeError unless x is f32
         const float unit = *step.data<float>();
         float* to = y.data<float>();
-        // Runs on all threads, in chunks that do not depend on their number.
+        // Runs on all threads. The chunks do not depend on the number of threads.
         axle::kernels::parallel_ranges(x.numel(), 32768, [=](std::int64_t i, std::int64_t end) {
             for (; i < end; ++i)
                 to[i] = unit * std::fmin(std::fmax(std::nearbyint(from[i] / unit), low), high);
@@ -46,10 +46,10 @@ Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     return axle::record("fake_quantize", y, {x}, rule);
 }
 
-// --- a layer: its tensors and children, one forward, one visit
+// --- a layer: tensors, child layers, forward() and visit()
 
-// Computes y = x quantized(W)^T + b. Training updates the full-precision weight; the product uses
-// the rounded weight.
+// A linear layer with rounded weights: y = x quantized(W)^T + b. Training updates the
+// full-precision weight; the product uses the rounded weight.
 struct QuantizedLinear : nn::Model<QuantizedLinear> {
     nn::Linear linear;
     Tensor step;
@@ -67,7 +67,7 @@ struct QuantizedLinear : nn::Model<QuantizedLinear> {
     void visit(nn::Visitor& v) override { v("linear", linear), v.buffer("step", step); }
 };
 
-// --- both work with the rest of the library
+// --- a program that trains the layer
 
 int main() {
     axle::manual_seed(7);

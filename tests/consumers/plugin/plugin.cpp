@@ -2,6 +2,7 @@
 // yaml-cpp.
 #include <exception>
 
+#include <axle/accel/config/config.h>
 #include <axle/axle.h>
 
 extern "C" {

@@ -1,5 +1,4 @@
-// Tests the dtype in which every op computes under autocast against the autocast class of its
-// cases.
+// Tests that every op computes under autocast in the dtype of its autocast class.
 #include "core/autograd/autocast.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace axle::tests {
 namespace {
 
-// Calls test(case, row) for the rows with floating operands of all cases of a class.
+// Calls test(case, row) for every row with floating operands in the cases of an autocast class.
 template <class Test>
 void for_each_row(Autocast autocast, Test test) {
     for (const OpCase& c : op_cases()) {
@@ -96,7 +95,7 @@ TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, KeepF64) {
+TEST_P(AutocastOps, KeepF64Operands) {
     for (const Autocast autocast :
          {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {

@@ -50,7 +50,7 @@ TEST(Autograd, AccumulatesUntilZeroGrad) {
     EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Autograd, HandlesChainOfMillionOps) {
+TEST(Autograd, DifferentiatesChainOfMillionOps) {
     const std::int64_t before = autograd::live_nodes();
     {
         const Tensor x = leaf({1}, {1});
@@ -108,10 +108,10 @@ TEST(Autograd, DetectsSavedTensorChangedInPlace) {
               std::string::npos);
 }
 
-TEST(Autograd, RefusesInPlaceOpsOnTensorsThatRequireGrad) {
+TEST(Autograd, RejectsInPlaceOpsOnTensorsThatRequireGrad) {
     Tensor x = leaf({2}, {1});
-    EXPECT_EQ(text_of([&] { x.fill_(0); }).substr(0, 43),
-              "fill_: in place on a tensor that requires a");
+    EXPECT_EQ(text_of([&] { x.fill_(0); }).substr(0, 66),
+              "fill_: a tensor that requires a gradient can't be changed in place");
     const NoGrad no_grad;
     x.fill_(0);
     EXPECT_EQ(x.item(), 0);
@@ -123,7 +123,8 @@ TEST(Autograd, ReportsMissingHistoryAndWrongGradient) {
     const Tensor y = leaf({1, 2}, {2}) * 2.0;
     EXPECT_NE(text_of([&] { y.backward(); }).find("needs a gradient argument: [2]"),
               std::string::npos);
-    EXPECT_EQ(text_of([&] { y.backward(ones({3})); }), "backward: gradient [3] for a tensor [2]");
+    EXPECT_EQ(text_of([&] { y.backward(ones({3})); }),
+              "backward: shapes differ: gradient [3], tensor [2]");
 }
 
 TEST(Autograd, CallsHooksInOrder) {
@@ -151,7 +152,7 @@ TEST(Autograd, AccumulatesHalfPrecisionGradientsInF32) {
     EXPECT_EQ(w.grad().to_vector()[0], 1.00390625);
 }
 
-TEST(Autograd, LeafTakesOverUnsharedGradient) {
+TEST(Autograd, StoresUnsharedGradientInLeafWithoutCopy) {
     const Tensor w = leaf({1, 2, 3}, {3});
     const void* made = nullptr;
     record("op", ones({3}, {.dtype = f64}), {w}, [&](const Grads& dy, Needs) -> Grads {
@@ -168,7 +169,7 @@ TEST(Autograd, LeafTakesOverUnsharedGradient) {
     EXPECT_NE(v.grad().raw_data(), seed.raw_data());
 }
 
-TEST(Checkpoint, GivesSameGradients) {
+TEST(Checkpoint, GivesSameGradientsAsWithoutCheckpointing) {
     const auto block = [](const Tensor& x) {
         return tanh(x * 1.5) * sigmoid(x) + dropout(x, 0.25);
     };

@@ -70,7 +70,7 @@ void expect_refused(Foreign& foreign, std::initializer_list<const char*> parts,
 
 TEST(DLPack, ExportsShapeStridesOffsetAndVersion) {
     const Tensor base = arange(24).view({2, 3, 4});
-    const Tensor x = base.transpose(0, 2).narrow(0, 1, 2);  // [2, 3, 2]
+    const Tensor x = base.transpose(0, 2).narrow(0, 1, 2);  // shape [2, 3, 2]
     ManagedTensorVersioned* managed = as_managed(to_dlpack(x));
     EXPECT_EQ(managed->version.major, 1u);
     EXPECT_EQ(managed->version.minor, 1u);
@@ -84,7 +84,7 @@ TEST(DLPack, ExportsShapeStridesOffsetAndVersion) {
     managed->deleter(managed);
 }
 
-TEST(DLPack, KeepsExportedMemoryUntilDeleter) {
+TEST(DLPack, KeepsExportedMemoryUntilDeleterIsCalled) {
     Tensor x = ones({3});
     const std::weak_ptr<Storage> storage = x.impl()->storage;
     ManagedTensor* managed = as_managed(to_dlpack_unversioned(x));
@@ -201,12 +201,11 @@ TEST(DLPack, CopiesReadOnlyMemory) {
 
 TEST(DLPack, IgnoresIsCopiedFlag) {
     Foreign foreign;
-    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1}
-                                                    << 40;  // the second flag is unknown
+    foreign.managed.flags = dlpack::kIsCopied | std::uint64_t{1} << 40;  // an unknown flag
     EXPECT_EQ(from_dlpack(foreign.handle()).raw_data(), foreign.floats());
 }
 
-TEST(DLPack, AcceptsLaterMinorVersionsOnly) {
+TEST(DLPack, AcceptsLaterMinorButNotMajorVersions) {
     Foreign foreign;
     foreign.managed.version = {1, 9};
     EXPECT_EQ(from_dlpack(foreign.handle()).numel(), 6);
@@ -221,7 +220,7 @@ TEST(DLPack, ImportsHandleWithoutDeleter) {
     EXPECT_EQ(from_dlpack(foreign.handle()).numel(), 6);
 }
 
-TEST(DLPack, RefusesToExportUnsupportedTensors) {
+TEST(DLPack, RejectsExportOfUnsupportedTensors) {
     expect_error<UsageError>({"to_dlpack: the tensor is undefined"}, [] { to_dlpack({}); });
     expect_error<UsageError>({"to_dlpack: the tensor requires a gradient", "detach()"},
                              [] { to_dlpack(ones({2}).set_requires_grad()); });
@@ -230,7 +229,7 @@ TEST(DLPack, RefusesToExportUnsupportedTensors) {
     });
 }
 
-TEST(DLPack, RefusesOtherDevicesByName) {
+TEST(DLPack, RejectsOtherDevicesAndReportsTheirNames) {
     Foreign foreign;
     foreign.managed.array.device = {2, 1};
     expect_refused<DeviceError>(foreign, {"from_dlpack: the memory is not on the CPU: CUDA",
@@ -243,7 +242,7 @@ TEST(DLPack, RefusesOtherDevicesByName) {
     }
 }
 
-TEST(DLPack, RefusesUnsupportedDTypes) {
+TEST(DLPack, RejectsUnsupportedDTypes) {
     Foreign foreign;
     foreign.managed.array.dtype = {dlpack::kFloat, 32, 4};
     expect_refused<DTypeError>(foreign, {"from_dlpack: unsupported dtype: float", "4 lanes"});
@@ -257,7 +256,7 @@ TEST(DLPack, RefusesUnsupportedDTypes) {
     expect_refused<DTypeError>(foreign, {"from_dlpack: ", "unknown (code 200)"});
 }
 
-TEST(DLPack, RefusesNullAndWrongShapes) {
+TEST(DLPack, RejectsNullPointersAndInvalidShapes) {
     expect_error<ValueError>({"from_dlpack: the handle is null"},
                              [] { from_dlpack(static_cast<DLManagedTensor*>(nullptr)); });
     expect_error<ValueError>({"from_dlpack: the handle is null"},
@@ -279,7 +278,7 @@ TEST(DLPack, RefusesNullAndWrongShapes) {
     expect_refused<ValueError>(foreign, {"from_dlpack: the data is null for shape [2, 3]"});
 }
 
-TEST(DLPack, RefusesMisalignedAndOverflowingMemory) {
+TEST(DLPack, RejectsMisalignedAndOverflowingMemory) {
     Foreign foreign;
     foreign.managed.array.byte_offset = 2;
     expect_refused<ValueError>(foreign, {"from_dlpack: elements of float32 are not aligned to 4"});

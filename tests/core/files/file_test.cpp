@@ -42,7 +42,7 @@ TEST(ReadFile, ReportsMissingFileAndReason) {
     expect_error<FileError>({"a\\x00b: can't open: Invalid"}, [] { read_file({"a\0b", 3}); });
 }
 
-TEST(ReadFile, RefusesNonRegularFiles) {
+TEST(ReadFile, RejectsNonRegularFiles) {
     const TemporaryFolder folder;
     expect_error<FileError>({folder.path().c_str(), "not a regular file"},
                             [&] { read_file(folder.path()); });
@@ -59,13 +59,13 @@ TEST(InputFile, ReportsTruncationAfterOpening) {
     const InputFile file(folder / "a");
     ASSERT_EQ(::truncate((folder / "a").c_str(), 4), 0);
     std::byte bytes[10];
-    expect_error<FileError>({(folder / "a").c_str(), "ends after 4 bytes of 10"},
+    expect_error<FileError>({(folder / "a").c_str(), "the file ends after 4 of 10 bytes"},
                             [&] { file.read_at(0, bytes); });
     file.read_at(1, std::span(bytes, 3));
     EXPECT_EQ(bytes[2], std::byte{'3'});
 }
 
-TEST(MappedFile, MapsContentsWithPrivateWrites) {
+TEST(MappedFile, DoesNotWriteChangesToFile) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "hello");
     MappedFile map(folder / "a");
@@ -128,7 +128,7 @@ TEST(AtomicFile, KeepsOldFileWhenDiskIsFull) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-TEST(AtomicFile, SyncDoesNotCommit) {
+TEST(AtomicFile, DoesNotCommitOnSync) {
     const TemporaryFolder folder;
     write_file_atomically(folder / "a", "old");
     {

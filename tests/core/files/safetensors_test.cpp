@@ -142,7 +142,7 @@ TEST(SafetensorsFile, ListsEntriesAndReadsTensorsByName) {
                             [&] { file.tensor("x\n"); });
 }
 
-TEST(SafetensorsFile, MappedTensorsOutliveFileObject) {
+TEST(SafetensorsFile, KeepsMappedTensorsValidAfterDestruction) {
     const TemporaryFolder folder;
     save_safetensors(folder / "a", {{"x", arange(100, {f32})}, {"b", ones({3}, {boolean})}});
     Tensor x, copy;
@@ -169,7 +169,7 @@ TEST(SafetensorsFile, CopiesMisalignedTensors) {
     EXPECT_EQ(SafetensorsFile(folder / "a").mapped_tensor("x").item(), 1);
 }
 
-TEST(LoadSafetensors, RefusesTruncatedAndExtendedFiles) {
+TEST(LoadSafetensors, RejectsTruncatedAndExtendedFiles) {
     const TemporaryFolder folder;
     save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {u8})}},
                      {{"k", "v"}});
@@ -181,11 +181,12 @@ TEST(LoadSafetensors, RefusesTruncatedAndExtendedFiles) {
                                 [&] { load_safetensors(folder / "cut"); });
     }
     write_quickly(folder / "longer", whole + "x");
-    expect_error<FileError>({(folder / "longer").c_str(), "1 bytes at the end belong to no tensor"},
-                            [&] { load_safetensors(folder / "longer"); });
+    expect_error<FileError>(
+        {(folder / "longer").c_str(), "1 unexpected bytes after the last tensor"},
+        [&] { load_safetensors(folder / "longer"); });
 }
 
-TEST(LoadSafetensors, SurvivesAnyFlippedBit) {
+TEST(LoadSafetensors, DoesNotCrashOnAnyFlippedBit) {
     const TemporaryFolder folder;
     save_safetensors(folder / "whole", {{"a", arange(3, {f32})}, {"b", ones({2}, {boolean})}},
                      {{"k", "v"}});
@@ -207,7 +208,7 @@ struct BadFile {
     const char* reason;
 };
 
-TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
+TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
     const auto tensor = [](const std::string& fields) { return "{\"x\":{" + fields + "}}"; };
     const auto with_shape = [&](const std::string& shape, const std::string& end = "4") {
         return tensor(R"("dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,)" + end + "]");
@@ -222,7 +223,7 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
     const std::string two = R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})";
     const std::string deep(200'000, '[');
     const BadFile bad_files[] = {
-        // invalid JSON or not an object
+        // Invalid JSON, and JSON that is not an object.
         {"", 0, "starts with '{'"},
         {" {}", 0, "starts with '{'"},
         {"[]", 0, "starts with '{'"},
@@ -243,7 +244,7 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
         {"{\"x\":" + deep, 0, "tensor 'x': a list"},
         {with_shape(deep), 4, "tensor 'x': a list is not allowed here"},
         {with_shape("[{}]"), 4, "tensor 'x': an object is not allowed here"},
-        // duplicate or missing keys
+        // Duplicate keys and missing keys.
         {"{\"x\":" + one + ",\"x\":" + two + "}", 8, "duplicate tensor name: 'x'"},
         {R"({"__metadata__":{},"__metadata__":{}})", 0, "duplicate key: '__metadata__'"},
         {R"({"__metadata__":{"a":"b","a":"b"}})", 0, "__metadata__ has a duplicate key: 'a'"},
@@ -257,7 +258,7 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
          "unknown field: 'more'"},
         {tensor(R"("dtype":"F32","shape":[1])"), 4, "data_offsets is missing"},
         {tensor(""), 0, "is missing"},
-        // dtypes
+        // Invalid dtypes.
         {with_dtype(R"("F31")"), 4, "tensor 'x': unknown dtype: F31"},
         {with_dtype(R"("f32")"), 4, "unknown dtype: f32"},
         {with_dtype(R"("F8_E4M3FNUZ")"), 4, "unknown dtype: F8_E4M3FNUZ"},
@@ -265,7 +266,7 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
         {with_dtype(R"("F6_E3M2")"), 4, "smaller than a byte are not supported: F6_E3M2"},
         {with_dtype("4"), 4, "a number is not allowed here"},
         {with_dtype("[]"), 4, "a list is not allowed here"},
-        // numbers
+        // Invalid numbers.
         {with_shape("[-1]"), 4, "not an integer in [0, 2^63): -1"},
         {with_shape("[-0]"), 4, "not an integer"},
         {with_shape("[1.0]"), 4, "not an integer in [0, 2^63): 1.0"},
@@ -280,26 +281,28 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
         {with_shape("[4294967296,4294967296]", "0"), 0, "too many elements"},
         {with_shape("[0,4294967296,4294967296]", "0"), 0, "too many elements"},
         {with_shape("[1,1,1,1,1,1,1,1,1]"), 4, "more than 8 dimensions"},
-        // offsets and sizes
+        // Invalid offsets and sizes.
         {with_shape("[2]"), 4, "[2] of float32 needs 8 bytes: data_offsets [0, 4]"},
         {with_shape("[1]", "8"), 8, "[1] of float32 needs 4 bytes"},
         {with_shape("[1]", "3"), 3, "needs 4 bytes"},
-        {with_shape("[2]", "8"), 4, "past the end of the data, 4 bytes"},
-        {with_shape("[1000000000000]", "4000000000000"), 4, "past the end of the data"},
-        {with_offsets("[4,8]"), 8, "a gap or an overlap, expected begin 0"},
+        {with_shape("[2]", "8"), 4, "ends after the 4 bytes of data in the file"},
+        {with_shape("[1000000000000]", "4000000000000"), 4,
+         "ends after the 4 bytes of data in the file"},
+        {with_offsets("[4,8]"), 8,
+         "a gap before the data or an overlap with other data, expected begin 0"},
         {with_offsets("[4,0]"), 4, "data_offsets [4, 0]"},
         {with_offsets("[0]"), 4, "fewer than two data_offsets"},
         {with_offsets("[]"), 4, "fewer than two data_offsets"},
         {with_offsets("[0,4,4]"), 4, "more than two data_offsets"},
-        {with_offsets("[0,4]"), 5, "1 bytes at the end belong to no tensor"},
+        {with_offsets("[0,4]"), 5, "1 unexpected bytes after the last tensor"},
         {"{\"x\":" + one + ",\"y\":" + one + "}", 4,
-         "tensor 'y': a gap or an overlap, expected begin 4"},
+         "tensor 'y': a gap before the data or an overlap with other data, expected begin 4"},
         {"{\"x\":" + two + ",\"y\":" + one +
              R"(,"z":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})",
-         10, "tensor 'z': a gap or an overlap, expected begin 8"},
+         10, "tensor 'z': a gap before the data or an overlap with other data, expected begin 8"},
         {R"({"b":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},)"
          R"("n\u0007":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
-         1, "tensor 'n\\x07': a gap or an overlap"},
+         1, "tensor 'n\\x07': a gap before the data or an overlap"},
     };
     const TemporaryFolder folder;
     for (const BadFile& bad : bad_files) {
@@ -310,7 +313,7 @@ TEST(LoadSafetensors, RefusesInvalidFilesWithReason) {
     }
 }
 
-TEST(LoadSafetensors, RefusesExcessiveHeaderLength) {
+TEST(LoadSafetensors, RejectsExcessiveHeaderLength) {
     const TemporaryFolder folder;
     for (const std::uint64_t length : {100'000'001ull, 1ull << 40, 1ull << 63, ~0ull}) {
         std::string bytes = file_of("{}", 0);
@@ -322,11 +325,12 @@ TEST(LoadSafetensors, RefusesExcessiveHeaderLength) {
     std::string bytes = file_of("{}", 0);
     bytes[0] = 3;
     write_quickly(folder / "a", bytes);
-    expect_error<FileError>({(folder / "a").c_str(), "ends within its header: 10 bytes of 11"},
-                            [&] { load_safetensors(folder / "a"); });
+    expect_error<FileError>(
+        {(folder / "a").c_str(), "the file ends within its header: 10 of 11 bytes"},
+        [&] { load_safetensors(folder / "a"); });
 }
 
-TEST(LoadSafetensors, RefusesInvalidBooleans) {
+TEST(LoadSafetensors, RejectsInvalidBooleans) {
     const TemporaryFolder folder;
     const std::string header = R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})";
     write_quickly(folder / "a", file_of(header, 0) + "\1\2");

@@ -90,7 +90,7 @@ std::string zip_of(const std::vector<Entry>& entries, bool is_64 = false) {
 
 std::string file_of(const std::string& pickle) { return zip_of({{"a/data.pkl", pickle}}); }
 
-// Returns a file with one tensor over an entry of four floats.
+// Returns a file with one tensor whose storage has four floats.
 std::string tensor_file(const std::string& rest_of_arguments, const std::string& storage = "0",
                         int numel = 4) {
     const auto text = [](const std::string& value) {
@@ -156,7 +156,7 @@ TEST(LoadTorchFile, KeepsShapesStridesAndSharedMemory) {
     EXPECT_EQ(views["tied"].tensor().impl()->storage, views["tie"].tensor().impl()->storage);
 }
 
-TEST(LoadTorchFile, DoesNotWriteThroughToFile) {
+TEST(LoadTorchFile, DoesNotModifyFileThroughTensors) {
     Tensor x = load("views")["middle"].tensor();
     x.fill_(3);
     EXPECT_EQ(x.to_vector(), (std::vector<double>{3, 3, 3, 3}));
@@ -224,7 +224,7 @@ TEST(LoadTorchFile, ReadsOptimizerState) {
 }
 
 // Covers 10.load.
-TEST(LoadTorchFile, RefusesUnsupportedContentsWithReason) {
+TEST(LoadTorchFile, RejectsUnsupportedContentsWithReason) {
     for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{
              {"call", "contains __builtin__.print, which is neither"},
              {"counter", "contains collections.Counter, which"},
@@ -265,7 +265,7 @@ TEST(LoadTorchFile, ReadsZip64Files) {
     }
 }
 
-TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
+TEST(LoadTorchFile, RejectsInconsistentZipFiles) {
     const Entry pickle{"a/data.pkl", "\x80\x02K\x05."};
     EXPECT_THAT(load_error(zip_of({pickle, pickle})),
                 HasSubstr("entry 'a/data.pkl': duplicate name"));
@@ -281,7 +281,7 @@ TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
     };
     constexpr std::size_t kEnd = 22,
                           kHeader = kEnd + 10 + 46;  // offsets from the end; the name has 10 bytes
-    EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("one part of a split zip file"));
+    EXPECT_THAT(changed(kEnd - 4, 1), HasSubstr("split zip files are not supported"));
     EXPECT_THAT(changed(kEnd - 10, 2), HasSubstr("directory points outside of it"));
     EXPECT_THAT(changed(kEnd - 12, 127), HasSubstr("directory points outside of it"));
     EXPECT_THAT(changed(kHeader, 'x'), HasSubstr("directory is corrupt"));
@@ -294,12 +294,12 @@ TEST(LoadTorchFile, RefusesInconsistentZipFiles) {
     EXPECT_THAT(load_error(std::string(100, 'x')), HasSubstr("not a complete zip file"));
 }
 
-TEST(LoadTorchFile, RefusesInvalidPickles) {
+TEST(LoadTorchFile, RejectsInvalidPickles) {
     using namespace std::string_literals;
     for (const auto& [pickle, reason] : std::vector<std::pair<std::string, const char*>>{
              {"", "pickle: byte 0: unexpected end"},
-             {"\x80\x01N.", "protocol is 1"},
-             {"\x80\x06N.", "protocol is 6"},
+             {"\x80\x01N.", "the protocol must be from 2 to 5: 1"},
+             {"\x80\x06N.", "the protocol must be from 2 to 5: 6"},
              {"N", "pickle: byte 1: unexpected end"},
              {".", "does not end with exactly one value"},
              {"NN.", "does not end with exactly one value"},
@@ -314,14 +314,14 @@ TEST(LoadTorchFile, RefusesInvalidPickles) {
              {"](NNu.", "setting items of a value that is not a dict"},
              {"}(Nu.", "a key without a value"},
              {"}Na.", "appending to a value that is not a list"},
-             {"NNR.", "a call of a value that is not a name"},
-             {"NNb.", "state for a value that is not a dict"},
-             {"NQ.", "a storage without a tensor"},
+             {"NNR.", "a value that is not a global name is called"},
+             {"NNb.", "a value that is not a dict has state"},
+             {"NQ.", "a storage is not part of a tensor"},
              {"ctorch\nSize\n.", "unexpected value: torch.Size"},
              {"ctorch\nfloat32\n)R.", "unexpected call of torch.float32"},
              {"ctorch\nFloatStorage\n)R.", "unexpected call of torch.FloatStorage"},
              {"ctorch\nSize\n)R.", "unexpected structure"},
-             {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict with constructor arguments"},
+             {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict has constructor arguments"},
              {"c__builtin__\neval\n.", "contains __builtin__.eval"},
              {"\x8c\x02os\x8c\x06system\x93.", "contains os.system"},
              {"c\n\n.", "contains ., which"},
@@ -337,7 +337,7 @@ TEST(LoadTorchFile, RefusesInvalidPickles) {
         EXPECT_THAT(load_error(file_of(pickle)), HasSubstr(reason)) << reason;
 }
 
-TEST(LoadTorchFile, RefusesExponentiallyNestedContainers) {
+TEST(LoadTorchFile, RejectsExponentiallyNestedContainers) {
     std::string nested = "\x80\x02]q" + bytes_of(0, 1) + "0";
     for (int i = 0; i < 40; ++i)
         nested += "](h" + bytes_of(i, 1) + "h" + bytes_of(i, 1) + "eq" + bytes_of(i + 1, 1) + "0";
@@ -357,7 +357,7 @@ TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
     EXPECT_THAT(load_error(naming(10000)), HasSubstr("exceed the copy limit"));
 }
 
-TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
+TEST(LoadTorchFile, RejectsTensorsOutsideTheirStorage) {
     EXPECT_EQ(load_error(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
     const std::string zero = "K" + bytes_of(0, 1);
     for (const auto& [arguments, reason] : std::vector<std::pair<std::string, const char*>>{
@@ -380,7 +380,7 @@ TEST(LoadTorchFile, RefusesTensorsOutsideTheirStorage) {
     EXPECT_THAT(load_error(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
                 HasSubstr("entry 'a/data/1': is missing"));
     EXPECT_THAT(load_error(tensor_file(zero + "K\x04\x85K\x01\x85", "0", 5)),
-                HasSubstr("entry 'a/data/0': has a different size than its storage"));
+                HasSubstr("entry 'a/data/0': its size does not match the storage"));
 }
 
 TEST(LoadTorchFile, ReportsMissingFile) {

@@ -35,7 +35,7 @@ struct Arena {
         Arena& arena = *static_cast<Arena*>(context);
         const auto found = arena.blocks.find(block);
         if (found == arena.blocks.end() || found->second != size)
-            std::abort();  // the block was not allocated here
+            std::abort();  // another allocator has allocated the block
         arena.blocks.erase(found);
         std::free(static_cast<std::byte*>(block) - arena.shift);
     }
@@ -54,7 +54,7 @@ class HostMemoryAllocator : public testing::Test {
     Arena first_, second_;
 };
 
-TEST_F(HostMemoryAllocator, IsUsedAndCached) {
+TEST_F(HostMemoryAllocator, IsUsedForTensorsAndCached) {
     host_memory::set_allocator(first_.allocator());
     for (int i = 0; i < 3; ++i) {
         const Tensor x = full({1000}, 2);
@@ -69,7 +69,7 @@ TEST_F(HostMemoryAllocator, IsUsedAndCached) {
     EXPECT_TRUE(first_.blocks.empty());
 }
 
-TEST_F(HostMemoryAllocator, GetsItsOwnBlocksBack) {
+TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
     auto from_system = std::make_unique<Tensor>(full({500}, 1));
     host_memory::set_allocator(first_.allocator());
     auto from_first = std::make_unique<Tensor>(full({500}, 2));
@@ -87,7 +87,7 @@ TEST_F(HostMemoryAllocator, GetsItsOwnBlocksBack) {
     EXPECT_EQ(from_second.sum().item(), 1500);
 }
 
-TEST_F(HostMemoryAllocator, CanBeSetAgain) {
+TEST_F(HostMemoryAllocator, CanBeReplacedAndSetAgain) {
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1); }
     host_memory::set_allocator(second_.allocator());
@@ -108,7 +108,7 @@ TEST_F(HostMemoryAllocator, FlushesCacheBeforeOutOfMemory) {
     EXPECT_EQ(full({100000}, 1).sum().item(), 100000);
 }
 
-TEST_F(HostMemoryAllocator, RefusesMisalignedBlocks) {
+TEST_F(HostMemoryAllocator, RejectsMisalignedBlocks) {
     first_.shift = 16;
     host_memory::set_allocator(first_.allocator());
     try {
@@ -120,7 +120,7 @@ TEST_F(HostMemoryAllocator, RefusesMisalignedBlocks) {
     EXPECT_TRUE(first_.blocks.empty());
 }
 
-TEST_F(HostMemoryAllocator, NeedsBothFunctions) {
+TEST_F(HostMemoryAllocator, RequiresAllocateAndDeallocate) {
     HostAllocator half = first_.allocator();
     half.deallocate = nullptr;
     EXPECT_THROW(host_memory::set_allocator(half), UsageError);

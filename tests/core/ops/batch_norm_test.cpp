@@ -1,5 +1,5 @@
-// Properties of batch_norm and group_norm beyond the op cases: running statistics, large means,
-// threads.
+// Tests properties of batch_norm and group_norm that the op cases do not test: running statistics,
+// large means and threads.
 #include <functional>
 
 #include "core/autograd/autocast.h"
@@ -41,7 +41,7 @@ TEST(BatchNorm, UpdatesRunningStatistics) {
     expect_same_bits(running_var, tensor({2, 200}, {2}));
 }
 
-TEST(BatchNorm, BumpsVersionOfRunningStatistics) {
+TEST(BatchNorm, IncrementsVersionOfRunningStatistics) {
     const Tensor running_mean = zeros({2}), running_var = ones({2});
     const auto before = running_mean.version();
     batch_norm(randn({4, 2}), running_mean, running_var, {}, {}, true);
@@ -106,7 +106,7 @@ std::vector<Tensor> forward_and_backward(
     return {y.detach(), x.grad(), weight.grad(), bias.grad()};
 }
 
-TEST(BatchNorm, DoesNotDependOnNumberOfThreads) {
+TEST(BatchNorm, GivesSameResultForAnyNumberOfThreads) {
     const int before = kernels::num_threads();
     for (const Shape& shape : shapes()) {
         SCOPED_TRACE(str(shape));
@@ -129,7 +129,7 @@ TEST(BatchNorm, DoesNotDependOnNumberOfThreads) {
     kernels::set_num_threads(before);
 }
 
-TEST(BatchNorm, AgreesAcrossPrecisions) {
+TEST(BatchNorm, GivesCloseResultsInAllPrecisions) {
     for (const bool training : {true, false})
         for (const Shape& shape : shapes()) {
             SCOPED_TRACE(str(shape, training ? " training" : " evaluation"));
@@ -169,7 +169,7 @@ TEST(BatchNorm, MatchesDefinition) {
     }
 }
 
-TEST(BatchNorm, EvaluationBackwardIgnoresLaterTraining) {
+TEST(BatchNorm, IgnoresLaterTrainingInBackwardOfEvaluation) {
     Tensor x = randn({4, 2});
     x.set_requires_grad();
     const Tensor running_mean = zeros({2}), running_var = full({2}, 3);
@@ -187,7 +187,7 @@ TEST(BatchNorm, KeepsInputDTypeUnderAutocast) {
     EXPECT_EQ(group_norm(half, 2, weight, weight).dtype(), f32);
 }
 
-TEST(BatchNorm, RefusesOneValuePerChannelInTraining) {
+TEST(BatchNorm, RejectsOneValuePerChannelInTraining) {
     const Tensor x = ones({1, 3, 1}), running = ones({3});
     expect_error<ShapeError>({"batch_norm: expected more than 1 value per channel", "[1, 3, 1]"},
                              [&] { batch_norm(x, running, running, {}, {}, true); });
@@ -195,7 +195,7 @@ TEST(BatchNorm, RefusesOneValuePerChannelInTraining) {
     EXPECT_EQ(batch_norm(ones({1, 3, 2}), {}, {}, {}, {}, true).shape(), Shape({1, 3, 2}));
 }
 
-TEST(BatchNorm, RefusesMismatchedArguments) {
+TEST(BatchNorm, RejectsMismatchedArguments) {
     const Tensor x = ones({4, 3}), right = ones({3}), wrong = ones({4});
     expect_error<ShapeError>({"batch_norm: x must be [N, C, ...]", "[3]"},
                              [&] { batch_norm(right, right, right); });
@@ -250,11 +250,12 @@ TEST(GroupNorm, MatchesDefinition) {
     }
 }
 
-TEST(GroupNorm, RefusesMismatchedArguments) {
-    expect_error<ShapeError>({"group_norm: groups must divide the channels", "4", "[2, 6]"}, [] {
-        group_norm(ones({2, 6}), 4);
-    });
-    expect_error<ShapeError>({"group_norm: groups must divide the channels", "0"}, [] {
+TEST(GroupNorm, RejectsMismatchedArguments) {
+    expect_error<ShapeError>({"group_norm: channels must be a multiple of groups", "4", "[2, 6]"},
+                             [] {
+                                 group_norm(ones({2, 6}), 4);
+                             });
+    expect_error<ShapeError>({"group_norm: channels must be a multiple of groups", "0"}, [] {
         group_norm(ones({2, 6}), 0);
     });
     expect_error<ShapeError>({"group_norm: weight must be [6]", "[2]"}, [] {

@@ -103,9 +103,11 @@ TEST(Conv2d, MatchesDefinitionForSmallGeometries) {
 
 TEST(Conv2d, MatchesDefinitionForBlockedSizes) {
     expect_definition(
-        {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // blocks of rows of an image
-    expect_definition({{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // blocks of channels
-    expect_definition({{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});  // blocks of several images
+        {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // selects blocks of rows of an image
+    expect_definition(
+        {{1, 70, 9, 11}, {33, 70, 3, 3}, {.padding = 1}});  // selects blocks of channels
+    expect_definition(
+        {{9, 45, 4, 4}, {16, 45, 3, 3}, {.padding = 1}});  // selects blocks of several images
     expect_definition({{2, 3, 40, 40}, {6, 3, 5, 5}, {.stride = 2, .padding = 2}});
     expect_definition({{1, 1, 30, 30}, {2, 1, 21, 22}, {.padding = 3}});  // a wide kernel
     expect_definition({{2, 64, 8, 8}, {32, 64, 1, 1}});
@@ -140,7 +142,7 @@ TEST(Conv2d, AcceptsAnyStrideForSingleWindow) {
                      conv_transpose2d(pixel, w, {}, {}));
 }
 
-TEST(Conv2d, DoesNotDependOnLayoutOrThreads) {
+TEST(Conv2d, GivesSameResultForAnyLayoutAndNumberOfThreads) {
     const Layer layers[] = {{{6, 40, 20, 20}, {48, 40, 3, 3}, {.padding = 1}},
                             {{16, 24, 6, 6}, {31, 24, 3, 3}, {.stride = 2, .padding = 1}},
                             {{5, 32, 17, 17}, {64, 8, 3, 3}, {.padding = 1, .groups = 4}}};

@@ -77,8 +77,8 @@ TEST(OpCases, HavePyTorchExpressionOrReason) {
     }
 }
 
-// Every op with operands is tested with an empty one, and with an odd number of elements that
-// exceeds a SIMD register.
+// Every op with operands must have a case with an empty operand, and a case with an odd number of
+// elements that exceeds a SIMD register.
 TEST(OpCases, IncludeEmptyAndOddShapes) {
     for (const auto& [op, cases] : cases_by_op()) {
         if (cases[0]->rows[0].empty() || op.ends_with("_like")) continue;

@@ -12,7 +12,7 @@
 
 namespace axle::tests {
 
-// Returns the names of the cases that pass the filter.
+// Returns the names of the cases for which selected(case) is true.
 inline std::vector<std::string> names_of(bool (*selected)(const OpCase&)) {
     std::vector<std::string> names;
     for (const OpCase& c : op_cases())

@@ -100,7 +100,7 @@ TEST(Float8, RecordsLargestAbsoluteValue) {
     EXPECT_EQ(more.item(), 1e6);
 }
 
-TEST(Float8, CurrentScaleMapsLargestValueToRange) {
+TEST(Float8, ScalesLargestValueToRange) {
     const Tensor x = tensor({0.5, -2, 1}, {3});
     const Float8Tensor y = to_float8(x, DType::f8_e4m3);
     EXPECT_EQ(y.scale.to_vector()[0], 224);
@@ -122,8 +122,8 @@ TEST(Float8Matmul, MatchesProductOfDecodedValues) {
     tests::expect_close(float8_matmul(transposed(transposed(a)), b, {.dtype = f32}), wide, 1e-6);
 }
 
-TEST(Float8, RefusesInvalidArguments) {
-    expect_error<DTypeError>({"to_float8: not an 8-bit float: bfloat16"},
+TEST(Float8, RejectsInvalidArguments) {
+    expect_error<DTypeError>({"to_float8: the dtype must be an 8-bit float: bfloat16"},
                              [] { to_float8(ones({2}), bf16, one_scale(), {}); });
     expect_error<ShapeError>({"float8_matmul: inner dimensions differ: [2, 3] and [2, 4]"}, [] {
         float8_matmul(to_float8(ones({2, 3}), DType::f8_e4m3),

@@ -52,7 +52,7 @@ double projection(const OpCase& c, In x) {
 class SmoothOp : public OpTest {};
 
 // The test checks all elements of small operands and a sample of the elements of larger operands.
-TEST_P(SmoothOp, GradientMatchesFiniteDifferences) {
+TEST_P(SmoothOp, HasGradientThatMatchesFiniteDifferences) {
     const NoGrad no_grad;
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
@@ -112,10 +112,9 @@ DoubleBackward gradients_with_graph(const OpCase& c, const Row& row, In x) {
 }
 
 // Let g be the gradient of f for cotangents w, and u a direction. The test compares the derivatives
-// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h and
-// d<g, u>/dw = (f(x + hu) - f(x - hu)) / 2h. An op can refuse second derivatives if its case allows
-// that.
-TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
+// of <g, u> with central differences: d<g, u>/dx = (g(x + hu) - g(x - hu)) / 2h and d<g, u>/dw =
+// (f(x + hu) - f(x - hu)) / 2h. An op may reject second derivatives if OpCase::twice is false.
+TEST_P(SmoothOp, HasSecondDerivativeThatMatchesFiniteDifferences) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -164,7 +163,7 @@ TEST_P(SmoothOp, SecondDerivativeMatchesFiniteDifferences) {
 
 class DifferentiableOp : public OpTest {};
 
-TEST_P(DifferentiableOp, DoesNotDependOnFrozenOperands) {
+TEST_P(DifferentiableOp, GivesSameGradientsIfOtherOperandsAreFrozen) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));

@@ -42,7 +42,7 @@ void expect_same_result(const Result& actual, const Result& expected, double tol
 
 class StridedOp : public OpTest {};
 
-TEST_P(StridedOp, DoesNotDependOnLayout) {
+TEST_P(StridedOp, GivesSameResultForEveryLayout) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, bf16}) {
@@ -64,7 +64,7 @@ TEST_P(StridedOp, DoesNotDependOnLayout) {
 }
 
 // Each operand in turn is strided, while the other operands are contiguous.
-TEST_P(StridedOp, AcceptsMixedLayouts) {
+TEST_P(StridedOp, GivesSameResultForMixedLayouts) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         const std::vector<Tensor> x = make_inputs(c, row, f32);
@@ -100,9 +100,9 @@ class Guarded {
     std::vector<unsigned char> bytes_, before_;
 };
 
-class GuardedOp : public OpTest {};
+class OpOperands : public OpTest {};
 
-TEST_P(GuardedOp, DoesNotWriteToOperandsOrGuardBytes) {
+TEST_P(OpOperands, AreNotModifiedOrOverrun) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f32, bf16}) {
@@ -129,7 +129,7 @@ class LargeOp : public OpTest {
     int threads_;
 };
 
-TEST_P(LargeOp, DoesNotDependOnNumberOfThreads) {
+TEST_P(LargeOp, GivesSameResultForAnyNumberOfThreads) {
     const OpCase& c = op_case();
     for (const DType dtype : {f32, bf16}) {
         const Row& row = c.large;
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, StridedOp, testing::ValuesIn(names_of([](const O
                              return c.strided && c.values && !c.rows[0].empty();
                          })),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Cases, GuardedOp, testing::ValuesIn(names_of([](const OpCase& c) {
+INSTANTIATE_TEST_SUITE_P(Cases, OpOperands, testing::ValuesIn(names_of([](const OpCase& c) {
                              return !c.rows[0].empty();
                          })),
                          test_name);

@@ -1,5 +1,5 @@
-// Tests pooling, resizing, padding and flipping beyond the op cases: values computed by hand,
-// unusual windows, strides, and errors.
+// Tests pooling, resizing, padding and flipping with values computed by hand, unusual windows,
+// strides and errors, which the op cases do not test.
 #include <cmath>
 #include <limits>
 
@@ -19,7 +19,7 @@ Tensor ramp(const Shape& shape, DType dtype = f32) {
     return reshape(arange(numel(shape), {dtype}), shape);
 }
 
-TEST(MaxPool, ReturnsFirstOfTies) {
+TEST(MaxPool, ReturnsFirstOfEqualValues) {
     const Tensor x = tensor({3, 7, 7,  //
                              7, 7, 1,  //
                              0, 0, 0},
@@ -67,8 +67,9 @@ TEST(MaxPool, ReturnsValidPositionForEmptyWindow) {
     EXPECT_EQ(x.grad().shape(), x.shape());
 }
 
-// The windows have taps at -1 and 3 of three elements, then at 0 and 4 of four elements.
-TEST(MaxPool, DilatedWindowReadsOnlyItsTaps) {
+// The first input has 3 elements, and its window reads positions -1 and 3. The second input has 4
+// elements, and its window reads positions 0 and 4.
+TEST(MaxPool, ReadsOnlyDilatedPositions) {
     const double low = -std::numeric_limits<double>::infinity();
     const MaxPoolOptions options = {.stride = 1, .padding = Size2(0, 1), .dilation = Size2(1, 4)};
     EXPECT_EQ(max_pool2d(ramp({1, 1, 3}), {1, 2}, options).to_vector(),
@@ -77,7 +78,7 @@ TEST(MaxPool, DilatedWindowReadsOnlyItsTaps) {
               (std::vector<double>{3, 0}));
 }
 
-TEST(MaxPool, CeilModeDropsWindowsThatStartInPadding) {
+TEST(MaxPool, DropsWindowsThatStartInPaddingInCeilMode) {
     const Tensor x = ramp({1, 5, 5});
     EXPECT_EQ(max_pool2d(x, 2).shape(), (Shape{1, 2, 2}));
     EXPECT_EQ(max_pool2d(x, 2, {.ceil_mode = true}).shape(), (Shape{1, 3, 3}));
@@ -178,7 +179,7 @@ TEST(Interpolate, KeepsCornersWithAlignCorners) {
     EXPECT_EQ((std::vector<double>{v[0], v[4], v[15], v[19]}), (std::vector<double>{0, 2, 3, 5}));
 }
 
-TEST(Interpolate, NearestRepeatsElements) {
+TEST(Interpolate, RepeatsElementsInNearestMode) {
     EXPECT_EQ(interpolate(ramp({1, 1, 1, 2}), {.scale_factor = 2}).to_vector(),
               (std::vector<double>{0, 0, 1, 1, 0, 0, 1, 1}));
     const double infinity = std::numeric_limits<double>::infinity();
@@ -222,7 +223,7 @@ TEST(Pad, SupportsAllModes) {
     EXPECT_EQ(pad(x, {-1, -2}).to_vector(), std::vector<double>(1, 2));
 }
 
-TEST(Pad, AlwaysCopies) {
+TEST(Pad, AlwaysCopiesItsInput) {
     for (const PadMode mode : {PadMode::constant, PadMode::reflect, PadMode::circular}) {
         Tensor x = ones({2, 3});
         const Tensor y = pad(x, {0, 0, 0, 0}, mode), part = pad(x, {-1, 0, 0, 0}, mode);
@@ -255,7 +256,7 @@ TEST(Pad, ReportsInvalidArguments) {
     expect_error<ShapeError>({"pad: replicate supports at most 0"}, [] {
         pad(ones({2, 0}), {1, 0}, PadMode::replicate);
     });
-    expect_error<ValueError>({"pad: value needs mode constant", "5"}, [&] {
+    expect_error<ValueError>({"pad: a value other than 0 needs mode constant", "5"}, [&] {
         pad(x, {1, 1}, PadMode::reflect, 5);
     });
 }

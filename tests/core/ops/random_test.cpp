@@ -62,7 +62,7 @@ TEST(Randint, IsUniformBelowUpperBound) {
         EXPECT_NEAR(count / kSamples, 1 / 7.0, kErrors * standard_error(6 / 49.0));
 }
 
-TEST(RandomOps, RepeatWithSameSeed) {
+TEST(RandomOps, RepeatNumbersWithSameSeed) {
     manual_seed(4);
     const Tensor first = rand({1000}), second = rand({1000});
     manual_seed(4);
@@ -83,7 +83,7 @@ TEST(RandomOps, ContinueFromSavedState) {
     expect_same_bits(randn({100}), expected);
 }
 
-TEST(Dropout, DropsRequestedShareAndRescales) {
+TEST(Dropout, DropsRequestedFractionAndRescales) {
     manual_seed(7);
     const auto values = dropout(ones({kSamples}), 0.3).to_vector();
     const auto dropped = std::count(values.begin(), values.end(), 0.0);

@@ -1,5 +1,5 @@
-// Tests sorting and cumsum beyond the op cases: all half-precision values, rows of many lengths,
-// signed zeros and NaN.
+// Tests sorting and cumsum with all half-precision values, rows of many lengths, signed zeros and
+// NaN, which the op cases do not test.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -90,7 +90,7 @@ TEST(Sort, KeepsSignsOfZerosAndNan) {
     }
 }
 
-TEST(Sort, RoutesGradientsToSources) {
+TEST(Sort, SendsGradientsToOriginalPositions) {
     const Tensor x = tensor({3, 1, 2}, {3}).set_requires_grad();
     sum(sort(x).first * tensor({10, 20, 30}, {3})).backward();
     expect_same_bits(x.grad(), tensor({30, 10, 20}, {3}));

@@ -58,7 +58,7 @@ TEST_P(RecordedOp, MatchesPyTorch) {
     }
 }
 
-TEST(RecordedValues, MatchOpCases) {
+TEST(RecordedValues, ExistForEveryOpCase) {
     std::map<std::string, int> rows;
     for (const OpCase& c : op_cases())
         if (!c.torch.empty()) rows[c.family] += static_cast<int>(c.rows.size());
@@ -70,9 +70,9 @@ TEST(RecordedValues, MatchOpCases) {
     }
 }
 
-class FloatingOp : public OpTest {};
+class FloatingPointOp : public OpTest {};
 
-TEST_P(FloatingOp, MatchesF64InEachDType) {
+TEST_P(FloatingPointOp, MatchesF64InEveryDType) {
     const OpCase& c = op_case();
     std::vector<Row> rows = c.rows;
     if (!c.large.empty()) rows.push_back(c.large);
@@ -88,9 +88,9 @@ TEST_P(FloatingOp, MatchesF64InEachDType) {
     }
 }
 
-class CheckedOp : public OpTest {};
+class OpOutputs : public OpTest {};
 
-TEST_P(CheckedOp, PassesItsCheck) {
+TEST_P(OpOutputs, HaveDocumentedProperties) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, f16, bf16}) {
@@ -100,9 +100,9 @@ TEST_P(CheckedOp, PassesItsCheck) {
     }
 }
 
-class OpOnMeta : public OpTest {};
+class OpOnMetaDevice : public OpTest {};
 
-TEST_P(OpOnMeta, ComputesShapesAndDTypesWithoutMemory) {
+TEST_P(OpOnMetaDevice, ComputesShapesAndDTypesWithoutMemory) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         SCOPED_TRACE(describe(row));
@@ -131,23 +131,24 @@ INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp, testing::ValuesIn(names_of([](const 
                              return !c.torch.empty();
                          })),
                          test_name);
-// The suite excludes ops that draw or select, because their results can differ between dtypes.
-INSTANTIATE_TEST_SUITE_P(Cases, FloatingOp, testing::ValuesIn(names_of([](const OpCase& c) {
+// The suite excludes ops that draw random numbers or select elements, because their results can
+// differ between dtypes.
+INSTANTIATE_TEST_SUITE_P(Cases, FloatingPointOp, testing::ValuesIn(names_of([](const OpCase& c) {
                              return (!c.torch.empty() || c.gradient) && has_floats(c.rows[0]);
                          })),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Cases, CheckedOp, testing::ValuesIn(names_of([](const OpCase& c) {
+INSTANTIATE_TEST_SUITE_P(Cases, OpOutputs, testing::ValuesIn(names_of([](const OpCase& c) {
                              return c.check != nullptr;
                          })),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Cases, OpOnMeta, testing::ValuesIn(names_of([](const OpCase& c) {
+INSTANTIATE_TEST_SUITE_P(Cases, OpOnMetaDevice, testing::ValuesIn(names_of([](const OpCase& c) {
                              return !c.rows[0].empty();
                          })),
                          test_name);
 
 // The test compares the result dtypes of mul for all pairs of dtypes. The right operand has
 // dimensions, is 0-d, or is an integer or floating-point number.
-TEST(Promotion, MatchesRecordedPyTorchDTypes) {
+TEST(TypePromotion, MatchesRecordedPyTorchDTypes) {
     const DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8, boolean};
     const auto expect_table = [&](const std::string& name, auto&& right, std::size_t columns) {
         const auto table = recorded("promotion", name).to_vector();

@@ -30,7 +30,8 @@ using profiler::RecordFunction;
 using profiler::Row;
 using profiler::Trace;
 
-// Stops a recording that a failed test did not stop, so that the next test can start one.
+// A fixture that stops a recording if a failed test did not stop it, so that the next test can
+// start a recording.
 class Profiler : public testing::Test {
   protected:
     ~Profiler() override {
@@ -117,7 +118,7 @@ TEST_F(Profiler, AllowsScopesToEndInAnyOrder) {
               event(trace, "second").total() - event(trace, "third").total());
 }
 
-TEST_F(Profiler, DropsScopesOpenAtStartOrStop) {
+TEST_F(Profiler, IgnoresScopesThatAreOpenAtStartOrStop) {
     {
         const RecordFunction early("early");
         profiler::start();
@@ -132,7 +133,7 @@ TEST_F(Profiler, DropsScopesOpenAtStartOrStop) {
 }
 
 // The two communications overlap each other, and each overlaps only a part of a scope.
-TEST_F(Profiler, DoesNotSubtractCommunicationFromScopes) {
+TEST_F(Profiler, DoesNotSubtractCommunicationFromTimeOfScopes) {
     profiler::start();
     auto first = std::make_unique<profiler::Communication>("first");
     std::unique_ptr<profiler::Communication> second;
@@ -177,7 +178,7 @@ TEST_F(Profiler, AllowsOneRecordingAtATime) {
                              [&] { profiler::collect(trace); });
 }
 
-TEST_F(Profiler, CollectMovesEventsAndContinues) {
+TEST_F(Profiler, ContinuesRecordingAfterCollect) {
     Trace trace;
     profiler::start();
     { const RecordFunction scope("first"); }
@@ -189,7 +190,7 @@ TEST_F(Profiler, CollectMovesEventsAndContinues) {
     EXPECT_LE(event(trace, "first").end, event(trace, "second").start);
 }
 
-TEST_F(Profiler, RecordsMoreScopesThanOneChunk) {
+TEST_F(Profiler, RecordsMoreScopesThanFitInOneChunk) {
     constexpr int kScopes = 5000;
     profiler::start();
     for (int i = 0; i < kScopes; ++i) const RecordFunction scope(i % 2 == 0 ? "even" : "odd");
@@ -285,7 +286,7 @@ TEST_F(Profiler, RecordsEveryOpByName) {
     }
 }
 
-TEST_F(Profiler, SkipsOpsThatReturnTheirOperand) {
+TEST_F(Profiler, DoesNotRecordOpsThatReturnTheirOperand) {
     const Tensor x = randn({2, 3}), transposed = transpose(x, 0, 1);
     profiler::start();
     x.to(f32).contiguous().expand({2, 3});

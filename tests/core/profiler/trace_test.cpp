@@ -24,7 +24,7 @@ using profiler::Trace;
 
 // --- the table
 
-TEST(KeyAverages, SumsCallsSelfAndTotal) {
+TEST(KeyAverages, SumsCallsSelfTimeAndTotalTime) {
     Trace trace;
     trace.events = {span("leaf", 10, 30, 20), span("leaf", 40, 50, 10), span("root", 0, 100, 70)};
     const std::vector<Row> rows = profiler::key_averages(trace);
@@ -62,7 +62,7 @@ TEST(KeyAverages, GroupsByShapesOnRequest) {
     EXPECT_THAT(profiler::table(rows), testing::HasSubstr("[4, 3]"));
 }
 
-TEST(SortRows, SupportsPyTorchKeys) {
+TEST(SortRows, SupportsSortKeysOfPyTorch) {
     std::vector<Row> rows = {{.name = "b", .calls = 9, .self = 1, .total = 30, .bytes = 5},
                              {.name = "a", .calls = 1, .self = 2, .total = 20, .bytes = 9},
                              {.name = "c", .calls = 5, .self = 3, .total = 40, .bytes = 7}};

@@ -6,7 +6,7 @@
 namespace axle::tests {
 
 // Covers 13.wait_for_everyone.
-TEST(ConvertBytes, MatchesUpstreamVectors) {
+TEST(ConvertBytes, MatchesAccelerate) {
     const nlohmann::json recorded = vectors("convert_bytes.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -17,7 +17,7 @@ TEST(ConvertBytes, MatchesUpstreamVectors) {
     }
 }
 
-TEST(ConvertFileSizeToInt, MatchesUpstreamVectors) {
+TEST(ConvertFileSizeToInt, MatchesAccelerate) {
     const nlohmann::json recorded = vectors("convert_file_size_to_int.json");
     for (const nlohmann::json& c : recorded["cases"]) {
         SCOPED_TRACE(c.dump());
@@ -52,7 +52,7 @@ TEST(ParseSizeToInt, IgnoresCase) {
     EXPECT_EQ(parse_size_to_int("1.5tb"), 1500000000000);
 }
 
-TEST(SizeText, RefusesInvalidSizes) {
+TEST(SizeText, RejectsInvalidSizes) {
     for (const char* text : {"", "GB", "12", "1XB", "-1GB", "nanGB", "infMB", "1e400GB", "1e30GB",
                              "1 2MB", "0x1GB", "+-1GB"}) {
         expect_error<ValueError>({"convert_file_size_to_int", text},

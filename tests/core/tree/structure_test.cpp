@@ -59,14 +59,14 @@ Batch batch_of(std::int64_t rows) {
             .not_visited = 9};
 }
 
-TEST(Structure, ConvertsStructToMapOfVisitedMembers) {
+TEST(ToTree, ConvertsStructToMapOfVisitedMembers) {
     const Tree tree = to_tree(batch_of(3));
     EXPECT_EQ(to_json(get_shape(tree), -1),
               R"({"ids": [3, 2], "labels": [3], "boxes": [{"corners": [3, 4], "label": "cat"}, )"
               R"({"corners": [3, 4], "label": "dog"}], "step": 7, "last": true})");
 }
 
-TEST(Structure, RestoresStructWithUnvisitedMembers) {
+TEST(FromTree, KeepsUnvisitedMembersOfStruct) {
     const Batch half = slice_tensors(batch_of(4), 0, 2);
     expect_same_bits(half.ids, arange(8).reshape({4, 2}).slice(0, 0, 2));
     EXPECT_EQ(half.labels->to_vector(), std::vector<double>({0, 1}));
@@ -77,7 +77,7 @@ TEST(Structure, RestoresStructWithUnvisitedMembers) {
     EXPECT_EQ(half.not_visited, 9);
 }
 
-TEST(Structure, KeepsAbsentMembersAbsent) {
+TEST(SendToDevice, KeepsAbsentMembersOfStructAbsent) {
     Batch batch = batch_of(2);
     batch.labels.reset();
     EXPECT_TRUE(to_tree(batch)["labels"].is_null());
@@ -88,7 +88,7 @@ TEST(Structure, KeepsAbsentMembersAbsent) {
     EXPECT_TRUE(from_tree(batch, to_tree(batch_of(2))).labels.has_value());
 }
 
-TEST(Structure, KeepsContainerTypes) {
+TEST(FromTree, KeepsContainerTypes) {
     using Named = std::map<std::string, std::pair<Tensor, std::string>>;
     const std::tuple<Named, std::array<Tensor, 2>, std::vector<bool>, double, std::uint8_t> value{
         {{"a", {ones({4}), "text"}}}, {ones({4}), zeros({4})}, {true, false, true}, 0.5, 200};
@@ -102,7 +102,7 @@ TEST(Structure, KeepsContainerTypes) {
     EXPECT_EQ(std::get<4>(half), 200);
 }
 
-TEST(Structure, SortsUnorderedMapsByKey) {
+TEST(ToTree, SortsUnorderedMapsByKey) {
     std::unordered_map<std::string, int> values;
     for (const char* key : {"pear", "fig", "apple", "plum", "date"}) values[key] = 1;
     EXPECT_EQ(to_json(to_tree(values), -1),
@@ -110,7 +110,7 @@ TEST(Structure, SortsUnorderedMapsByKey) {
     EXPECT_EQ(from_tree(values, to_tree(values)), values);
 }
 
-TEST(Structure, GrowsVectors) {
+TEST(FromTree, ResizesVectors) {
     Batch like = batch_of(1);
     like.boxes.clear();
     EXPECT_EQ(from_tree(like, to_tree(batch_of(2))).boxes.size(), 2u);
@@ -118,7 +118,7 @@ TEST(Structure, GrowsVectors) {
     EXPECT_EQ(longer, (std::vector<int>{1, 2, 3}));
 }
 
-TEST(Structure, RefusesTreesWithOtherStructure) {
+TEST(FromTree, RejectsTreesWithOtherStructure) {
     expect_error<ValueError>({"Tree: expected a tensor"}, [] { from_tree(Tensor(), Tree("a")); });
     expect_error<IndexError>({""}, [] { from_tree(batch_of(1), Tree{{"x", 1}}); });
     expect_error<ValueError>({"from_tree: expected 2 elements, got 3"}, [] {
@@ -130,7 +130,7 @@ TEST(Structure, RefusesTreesWithOtherStructure) {
                              [] { from_tree(std::uint64_t{1}, Tree(-1)); });
 }
 
-TEST(Structure, WorksWithAllTreeUtilities) {
+TEST(TreeUtilities, AcceptStructs) {
     const Batch batch = batch_of(3);
     EXPECT_EQ(find_batch_size(batch), 3);
     EXPECT_EQ(ignorant_find_batch_size(std::string("a")), std::nullopt);

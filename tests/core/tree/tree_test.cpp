@@ -36,7 +36,7 @@ TEST(Tree, ReadsTensorsByKey) {
     EXPECT_EQ(batch.size(), 2u);
 }
 
-TEST(Tree, NestsBracesAsMapsAndSpelledOutLists) {
+TEST(Tree, ConvertsNestedBracesToMapsAndLists) {
     const Tree state{{"epoch", 3},
                      {"best", 0.5},
                      {"name", "adam"},
@@ -84,7 +84,7 @@ TEST(Tree, ReportsActualKindOnMismatch) {
     EXPECT_THROW(Tree(UINT64_MAX), ValueError);
 }
 
-TEST(Tree, SetKeepsInsertionOrder) {
+TEST(Tree, KeepsInsertionOrderOfKeys) {
     Tree tree;
     tree.set("b", 1);
     tree.set("a", 2);
@@ -148,7 +148,7 @@ TEST(TreeJson, RoundTripsNonFiniteNumbers) {
     EXPECT_THROW(Tree("inf").number(), ValueError);
 }
 
-TEST(TreeJson, RefusesTensorsAndInvalidUtf8) {
+TEST(TreeJson, RejectsTensorsAndInvalidUtf8) {
     EXPECT_EQ(error_of<ValueError>([] {
                   to_json(Tree{{"w", ones({2, 3})}});
               }),
@@ -157,7 +157,7 @@ TEST(TreeJson, RefusesTensorsAndInvalidUtf8) {
     EXPECT_THROW(to_json("\xff"), ValueError);
 }
 
-TEST(TreeJson, RefusesInvalidJson) {
+TEST(TreeJson, RejectsInvalidJson) {
     EXPECT_NE(error_of<ValueError>([] { from_json("{\"a\": 1,\n \"b\": }"); }).find("line 2"),
               std::string::npos);
     for (const char* text :
@@ -176,7 +176,7 @@ TEST(TreeJson, RefusesInvalidJson) {
               R"(from_json: duplicate key: '\x1b')");
 }
 
-TEST(Tree, RefusesExcessiveNesting) {
+TEST(Tree, RejectsExcessiveNesting) {
     EXPECT_EQ(error_of<ValueError>([] { from_json(nested_lists(1000000)); }),
               "from_json: the tree is nested deeper than 64 levels");
     EXPECT_EQ(to_json(from_json(nested_lists(64)), -1), nested_lists(64));

@@ -32,7 +32,7 @@ Tree deep(int levels) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, KeepsContainersAndLeavesThatFailTest) {
+TEST(RecursivelyApply, KeepsContainersAndUnselectedLeaves) {
     const Tree doubled = recursively_apply([](const Tensor& t) { return t * 2.0; }, nested_batch());
     expect_same_bits(doubled["ids"], counting({4, 2}) * 2.0);
     expect_same_bits(doubled["meta"][2]["deep"], counting({4, 1, 3}) * 2.0);
@@ -44,7 +44,7 @@ TEST(RecursivelyApply, KeepsContainersAndLeavesThatFailTest) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, RefusesOtherLeavesWithTheirPaths) {
+TEST(RecursivelyApply, RejectsOtherLeavesAndReportsTheirPaths) {
     const auto same = [](const Tree& t) { return t; };
     const auto is_tensor = [](const Tree& t) { return t.is_tensor(); };
     expect_error<ValueError>({"recursively_apply: ", R"(batch["meta"][0] is a string)"},
@@ -173,7 +173,7 @@ TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
 }
 
 // Covers 13.find_device.
-TEST(Listify, ReturnsNestedNumbersOfTensorKind) {
+TEST(Listify, ReturnsNestedNumbersOfMatchingKind) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},
                                    {"u", tensor({255}, {1}, {.dtype = u8})},
@@ -197,7 +197,7 @@ TEST(PadInputTensors, RepeatsLastRow) {
     EXPECT_EQ(find_batch_size(pad_input_tensors(counting({0, 2}), 0, 4)), 0);
 }
 
-TEST(PadInputTensors, RefusesTensorsWithOtherNumberOfRows) {
+TEST(PadInputTensors, RejectsTensorsWithOtherNumberOfRows) {
     expect_error<ShapeError>({R"(pad_input_tensors: batch["y"] has no 3 rows: [2])"}, [] {
         pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
     });
@@ -210,7 +210,7 @@ TEST(PadInputTensors, RefusesTensorsWithOtherNumberOfRows) {
 }
 
 // Covers 13.pad_input_tensors.
-TEST(PadInputTensors, MatchesUpstreamVectors) {
+TEST(PadInputTensors, MatchesAccelerate) {
     const auto file = tests::vectors("pad_input_tensors.json");
     for (const auto& c : file["cases"]) {
         const auto batch = c["batch"].get<std::int64_t>();

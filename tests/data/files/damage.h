@@ -21,9 +21,9 @@ inline std::string golden_image(const std::string& name) {
 }
 
 // Returns the message of the FileError that the parser throws for these bytes, or "no error". Other
-// exceptions are passed on. Fails the test if the message does not name the file and an offset in
-// it. The bytes are parsed from an allocation of exactly their size, so that sanitizers detect
-// reads out of bounds.
+// exceptions are rethrown. Fails the test if the message does not contain the file's path and an
+// offset in the file. The bytes are parsed from an allocation of exactly their size, so that
+// sanitizers detect reads out of bounds.
 inline std::string parse_error(const std::string& bytes, const Parse& parse) {
     const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
     const std::vector<std::byte> exact(first, first + bytes.size());
@@ -37,7 +37,7 @@ inline std::string parse_error(const std::string& bytes, const Parse& parse) {
     return "no error";
 }
 
-// Checks that the file is accepted, and that it is refused if it is truncated or has an additional
+// Checks that the file is accepted, and that it is rejected if it is truncated or has an additional
 // byte at the end.
 inline void expect_only_complete_files(const std::string& bytes, const Parse& parse) {
     ASSERT_EQ(parse_error(bytes, parse), "no error");

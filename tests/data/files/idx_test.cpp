@@ -102,14 +102,14 @@ TEST(Idx, DetectsGzip) {
     EXPECT_EQ(digits[1].sum().item(), 30769);
 }
 
-TEST(Idx, RefusesTruncatedAndExtendedFiles) {
+TEST(Idx, RejectsTruncatedAndExtendedFiles) {
     tests::expect_only_complete_files(idx(0x0b, {2, 2}, "abcdefgh"), kParse);
     tests::expect_only_complete_files(gzipped(idx(0x0b, {2, 2}, "abcdefgh")), kParse);
     tests::expect_only_complete_files(read_file(golden_image("train-labels-idx1-ubyte.gz")),
                                       kParse);
 }
 
-TEST(Idx, RefusesEveryFlippedByteOfHeader) {
+TEST(Idx, RejectsEveryFlippedByteOfHeader) {
     const std::string plain = idx(0x0b, {2, 3}, "abcdefghijkl");
     EXPECT_EQ(tests::count_accepted_flips(plain, 0, 12, kParse), 0);
 }
@@ -126,17 +126,17 @@ TEST(Idx, ReadsCorrectElementsIfCorruptGzipFileIsAccepted) {
     EXPECT_LT(accepted, 100);
 }
 
-TEST(Idx, RefusesInvalidFilesWithOffsetAndReason) {
+TEST(Idx, RejectsInvalidFilesWithOffsetAndReason) {
     const auto expect_message = [](const std::string& bytes, const char* reason) {
         const std::string text = parse_error(bytes, kParse);
         EXPECT_NE(text.find(reason), std::string::npos) << text;
     };
-    expect_message("", "byte 0: truncated in the magic number: got 0 of 4 bytes");
+    expect_message("", "byte 0: the magic number is truncated: got 0 of 4 bytes");
     expect_message("PK\3\4", "byte 0: not an idx file");
     expect_message(idx(0x0a, {1}, "a"), "byte 2: unknown type code: 10");
     expect_message(big_endian(0x0809, 4), "byte 3: more than 8 dimensions: 9");
     expect_message(idx(0x08, {7}, "").substr(0, 6),
-                   "byte 6: truncated in the sizes: got 2 of 4 bytes");
+                   "byte 6: the list of sizes is truncated: got 2 of 4 bytes");
     expect_message(idx(0x08, {7}, "abc"),
                    "byte 4: [7] of uint8 needs 7 bytes, but at most 3 follow");
     expect_message(idx(0x08, {2}, "abc"),
@@ -151,7 +151,7 @@ TEST(Idx, RefusesInvalidFilesWithOffsetAndReason) {
     corrupt[24] ^= 1;
     expect_message(corrupt, "the gzip data are corrupt: incorrect data check");
     expect_message(gzipped(idx(0x08, {7}, "abc")),
-                   "byte 11: truncated in the elements: got 3 of 7 bytes");
+                   "byte 11: the list of elements is truncated: got 3 of 7 bytes");
     expect_message(gzipped(idx(0x08, {2}, "abc")),
                    "byte 10: unexpected bytes after the last element");
 }
@@ -195,7 +195,7 @@ TEST(Mnist, ReadsPlainAndGzipFiles) {
               (Values{3, 9, 8, 3}));
 }
 
-TEST(Mnist, RefusesInvalidFolders) {
+TEST(Mnist, RejectsFoldersWithInvalidFiles) {
     const tests::TemporaryFolder folder;
     const std::string images = folder / "train-images-idx3-ubyte";
     const std::string labels = folder / "train-labels-idx1-ubyte";

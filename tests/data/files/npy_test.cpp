@@ -69,7 +69,7 @@ std::string elements(const Tensor& t) {
             static_cast<std::size_t>(t.numel() * size_of(t.dtype()))};
 }
 
-// Returns a file of format version 1.0 with this header.
+// Returns the bytes of a .npy file of version 1.0 with this header.
 std::string npy(const std::string& header, const std::string& data = "") {
     return std::string("\x93NUMPY\1\0", 8) + static_cast<char>(header.size()) + '\0' + header +
            data;
@@ -105,16 +105,16 @@ TEST(Npy, WritesSameBytesAsNumPy) {
         save_npy(folder / name, load_npy(golden_image(name)));
         EXPECT_EQ(read_file(folder / name), read_file(golden_image(name))) << name;
     }
-    // For a view, only its elements are written.
+    // save_npy() writes only the elements of a view, not its storage.
     save_npy(folder / "t.npy", load_npy(golden_image("f4.npy")).t());
     EXPECT_EQ(load_npy(folder / "t.npy").to_vector(), (Values{-2, 1, -1, 2, 0, 3}));
     save_npy(folder / "deep.npy", ones({1, 1, 1, 2, 1, 1, 1, 123456}));
     EXPECT_EQ(load_npy(folder / "deep.npy").shape(), (Shape{1, 1, 1, 2, 1, 1, 1, 123456}));
 }
 
-TEST(Npy, RefusesToWriteUnsupportedTensors) {
+TEST(Npy, RejectsWritingUnsupportedTensors) {
     const tests::TemporaryFolder folder;
-    expect_error<DTypeError>({"save_npy: NumPy has no dtype bfloat16"},
+    expect_error<DTypeError>({"save_npy: NumPy does not support the dtype bfloat16"},
                              [&] { save_npy(folder / "a.npy", ones({2}, {bf16})); });
     expect_error<UsageError>({"save_npy: the tensor is undefined"},
                              [&] { save_npy(folder / "a.npy", Tensor()); });
@@ -122,12 +122,12 @@ TEST(Npy, RefusesToWriteUnsupportedTensors) {
     EXPECT_THROW(save_npy(folder / "no/a.npy", ones({2})), FileError);
 }
 
-TEST(Npy, RefusesTruncatedAndExtendedFiles) {
+TEST(Npy, RejectsTruncatedAndExtendedFiles) {
     for (const char* name : {"b1.npy", "f8_big_fortran.npy", "version2.npy", "scalar.npy"})
         tests::expect_only_complete_files(read_file(golden_image(name)), parse_npy);
 }
 
-TEST(Npy, RefusesMostFlippedBytesOfHeader) {
+TEST(Npy, RejectsMostFlippedBytesOfHeader) {
     for (const char* name : {"i4.npy", "f8_big_fortran.npy", "version3.npy"}) {
         const std::string bytes = read_file(golden_image(name));
         // A flip can result in another dtype of the same width, another byte order or other
@@ -154,7 +154,7 @@ TEST(Npy, AcceptsOtherWhitespaceQuotesAndKeyOrder) {
         (Shape{9223372036854775807, 0}));
 }
 
-TEST(Npy, RefusesInvalidFilesWithOffsetAndReason) {
+TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
     const auto expect_message = [](const std::string& bytes, const std::string& reason) {
         const std::string text = parse_error(bytes, parse_npy);
         EXPECT_NE(text.find(reason), std::string::npos) << text;
@@ -165,7 +165,7 @@ TEST(Npy, RefusesInvalidFilesWithOffsetAndReason) {
             "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n",
             data);
     };
-    expect_message("", "byte 0: truncated in the header");
+    expect_message("", "byte 0: the header is truncated");
     expect_message("PK\3\4 a zip file", "byte 0: not an .npy file");
     expect_message(std::string("\x93NUMPY\4\0\0\0\0\0", 12), "byte 6: unknown format version: 4.0");
     expect_message(std::string("\x93NUMPY\1\1\0\0", 10), "byte 6: unknown format version: 1.1");
@@ -189,7 +189,7 @@ TEST(Npy, RefusesInvalidFilesWithOffsetAndReason) {
     expect_message(
         with("'<f4'", "False", "(15000000000,)", "abcd"),
         "[15000000000] of float32 needs 60000000000 bytes, but only 4 follow the header");
-    expect_message(with("'|b1'", "False", "(2,)", "\1\2"), "a bool must be 0 or 1");
+    expect_message(with("'|b1'", "False", "(2,)", "\1\2"), "a boolean element must be 0 or 1");
     expect_message(with("'|f4'", "False", "()", "abcd"), "byte 20: unsupported dtype: '|f4'");
     expect_message(with("''", "False", "()", "abcd"), "byte 20: unsupported dtype: ''");
     expect_message(read_file(golden_image("text.npy")), "byte 20: unsupported dtype: '<U2'");

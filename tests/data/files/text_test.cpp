@@ -30,7 +30,7 @@ void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(ReadText, ReturnsContentsAndRefusesMissingAndEmptyFiles) {
+TEST(ReadText, ReturnsContentsAndRejectsMissingAndEmptyFiles) {
     const tests::TemporaryFolder folder;
     write_file(folder / "a.txt", "two\nlines");
     write_file(folder / "c.txt", "");
@@ -73,7 +73,7 @@ TEST(CharTokenizer, ReportsUnknownCharactersAndTheirPosition) {
         "encode: the character is not in the vocabulary: '\xf0\x9f\x98\x80' (U+1F600) at byte 0");
 }
 
-TEST(CharTokenizer, RefusesInvalidUtf8) {
+TEST(CharTokenizer, RejectsInvalidUtf8) {
     for (const char* bad : {"\xff", "\x80", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80",
                             "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82", "\xc3("})
         EXPECT_EQ(
@@ -81,7 +81,7 @@ TEST(CharTokenizer, RefusesInvalidUtf8) {
             "CharTokenizer: invalid UTF-8 at byte 2");
 }
 
-TEST(CharTokenizer, JsonRestoresVocabulary) {
+TEST(CharTokenizer, RestoresVocabularyFromJson) {
     const CharTokenizer chars = CharTokenizer::from_text("the \"quick\"\n\xe2\x82\xac");
     const CharTokenizer back = CharTokenizer::from_json(chars.to_json());
     EXPECT_EQ(back.vocab_size(), chars.vocab_size());
@@ -115,7 +115,7 @@ TEST(TokenFile, RoundTripsTwoAndFourBytesPerToken) {
     EXPECT_EQ(Tokens::open(folder / "w.bin", {.bytes = 4})[0], 65536);
 }
 
-TEST(TokenFile, RefusesInvalidFiles) {
+TEST(TokenFile, RejectsInvalidFiles) {
     const tests::TemporaryFolder folder;
     const auto open = [&](const std::string& name, const std::string& bytes,
                           TokenFileOptions options = {}) {
@@ -136,7 +136,7 @@ TEST(TokenFile, RefusesInvalidFiles) {
     EXPECT_THROW(Tokens(Ids{std::int64_t{1} << 32}), ValueError);
 }
 
-TEST(UnigramEntropy, IsEntropyOfFrequencies) {
+TEST(UnigramEntropy, ReturnsEntropyOfTokenFrequencies) {
     EXPECT_NEAR(unigram_entropy(Tokens(Ids{0, 1, 2, 3})), std::log(4.0), 1e-15);
     EXPECT_NEAR(unigram_entropy(Tokens(Ids{5, 5, 5, 9})),
                 -0.75 * std::log(0.75) - 0.25 * std::log(0.25), 1e-15);
@@ -187,7 +187,7 @@ TEST(RandomBlockDataset, DrawsEveryStartEquallyOftenAndReproducibly) {
     EXPECT_NE(other.get_batch(all)["input_ids"].tensor().to_vector(), ids.to_vector());
 }
 
-TEST(TokenFile, WorksWithLoaderWorkers) {
+TEST(TokenFile, CanBeReadByLoaderWorkers) {
     const tests::TemporaryFolder folder;
     Tokens(counting(1000)).save(folder / "train.bin");
     const BlockDataset blocks(Tokens::open(folder / "train.bin", {.vocab_size = 1000}), 9);

@@ -69,7 +69,7 @@ TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
               "1, 1, 1, 1]");
 }
 
-TEST(Collate, RefusesSamplesOfDifferentStructure) {
+TEST(Collate, RejectsSamplesOfDifferentStructure) {
     EXPECT_EQ(collate_error<ValueError>({}), "collate: there are no samples in the batch");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {{"x", 1}}}}, Tree{{"a", {{"y", 1}}}}}),
               "collate: a: only one sample has the key 'y' (samples 0 and 1 of the batch)");
@@ -101,7 +101,7 @@ TEST(TensorDataset, ReturnsRowsAndBatches) {
     EXPECT_THROW(TensorDataset(Tree{{"x", 1}}), ValueError);
 }
 
-TEST(RethrowFrom, KeepsTypeOfAxleErrorsAndNestsOthers) {
+TEST(RethrowFrom, KeepsTypeOfAxleErrorsAndNestsOtherExceptions) {
     const auto rethrow = [](auto error) {
         try {
             throw error;

@@ -31,7 +31,7 @@ Ids read_all(const IterableDataset& dataset) {
 }
 
 // Covers 4.IterableDatasetShard.
-TEST(IterableDatasetShard, MatchesVectors) {
+TEST(IterableDatasetShard, MatchesAccelerate) {
     const auto file = tests::vectors("iterable_dataset_shard.json");
     for (const auto& c : file["cases"]) {
         const Numbers whole(c["n"].get<std::int64_t>());
@@ -59,7 +59,7 @@ TEST(IterableDatasetShard, MatchesVectors) {
     }
 }
 
-TEST(IterableDatasetShard, RefusesInvalidArguments) {
+TEST(IterableDatasetShard, RejectsInvalidArguments) {
     const Numbers whole(10);
     EXPECT_THROW(IterableDatasetShard(nullptr, 2, false, {}), UsageError);
     EXPECT_THROW(IterableDatasetShard(whole, 0, false, {}), ValueError);
@@ -89,7 +89,7 @@ TEST(IterableDatasetShard, HasNoSizeIfDatasetHasNone) {
               (Ids{0, 1, 4, 5, 8, 9}));
 }
 
-TEST(IterableDatasetShard, SkipsLikeReadingFromEveryPosition) {
+TEST(IterableDatasetShard, SkipsToSamePositionAsReading) {
     for (const bool skips : {false, true})
         for (const bool drop_last : {false, true})
             for (const std::int64_t n : {0, 1, 4, 6, 7, 11, 12, 13})
@@ -155,7 +155,7 @@ TEST(GeneratorDataset, IsNotCalledAfterItsEnd) {
     }
 }
 
-TEST(GeneratorDataset, RefusesInvalidArguments) {
+TEST(GeneratorDataset, RejectsInvalidArguments) {
     EXPECT_THROW(from_generator(nullptr), UsageError);
     const auto nothing = [](std::int64_t) { return GeneratorDataset::Next(); };
     EXPECT_THROW(from_generator(nothing, -1), ValueError);

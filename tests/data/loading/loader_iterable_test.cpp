@@ -102,7 +102,7 @@ TEST(IterableLoader, ReportsUnknownSizes) {
     EXPECT_EQ(loader.generator(), nullptr);
 }
 
-TEST(IterableLoader, RefusesOptionsOfIndexedDatasets) {
+TEST(IterableLoader, RejectsOptionsOfIndexedDatasets) {
     const Numbers numbers(5);
     const auto sampler = std::make_shared<SequentialSampler>(5);
     EXPECT_THROW(DataLoader(numbers, {.shuffle = true}), ValueError);
@@ -136,7 +136,7 @@ TEST(IterableLoader, SkipsWithoutReadingIfStreamCanSkip) {
     }
 }
 
-TEST(IterableLoader, HugeSkipGivesEmptyPass) {
+TEST(IterableLoader, GivesEmptyPassAfterHugeSkip) {
     const Numbers numbers(10, {.sized = false, .skips = true});
     DataLoader loader(numbers, {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 3});
@@ -145,7 +145,7 @@ TEST(IterableLoader, HugeSkipGivesEmptyPass) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-TEST(IterableLoader, ThrowsExceptionAfterEarlierBatches) {
+TEST(IterableLoader, ThrowsDatasetErrorAfterEarlierBatches) {
     for (const int workers : kWorkers)
         for (std::int64_t bad = 0; bad < 12; ++bad) {
             std::atomic<bool> broken = true;
@@ -204,7 +204,7 @@ TEST(IterableLoader, ReportsEpochInErrorsOfOpeningAndSkipping) {
     }
 }
 
-TEST(IterableLoader, PassesExceptionsOfCollateFnToLoop) {
+TEST(IterableLoader, ThrowsExceptionsOfCollateFnInLoop) {
     for (const int workers : kWorkers) {
         const Numbers numbers(9);
         DataLoader loader(numbers,
@@ -229,7 +229,7 @@ TEST(IterableLoader, PassesExceptionsOfCollateFnToLoop) {
     }
 }
 
-TEST(IterableLoader, IncompletePassHasNoEffectOnNextPass) {
+TEST(IterableLoader, ReadsFullPassAfterIncompletePass) {
     for (const int workers : kWorkers)
         for (int leave_after = 1; leave_after <= 4; ++leave_after) {
             const Numbers numbers(16);

@@ -157,7 +157,7 @@ std::vector<Pass> passes_of(const Case& c) {
 
 constexpr std::uint64_t kCases = 300;
 
-TEST(Shares, GiveEverySampleOnceAndInOrder) {
+TEST(ShardedLoaders, GiveEverySampleOnceInOrder) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
@@ -174,7 +174,7 @@ TEST(Shares, GiveEverySampleOnceAndInOrder) {
 }
 
 // Covers 4.even_batches.
-TEST(Shares, HaveEqualSizesIfBatchesAreEven) {
+TEST(ShardedLoaders, HaveEqualSizesWithEvenBatches) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
@@ -191,7 +191,7 @@ TEST(Shares, HaveEqualSizesIfBatchesAreEven) {
 }
 
 // Covers 4.__len__.
-TEST(Shares, ReportSizeAndLastBatch) {
+TEST(ShardedLoaders, ReportSizeAndLastBatch) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);
@@ -210,7 +210,7 @@ TEST(Shares, ReportSizeAndLastBatch) {
     }
 }
 
-TEST(Shares, SkipLikeReading) {
+TEST(ShardedLoaders, SkipToSamePositionAsReading) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);

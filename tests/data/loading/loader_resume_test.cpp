@@ -102,7 +102,7 @@ class Job {
 constexpr std::int64_t kAll = 1000;
 
 // Covers 30.1.
-TEST(Resume, IsExactAtEveryBatchForAnyNumberOfProcesses) {
+TEST(LoaderState, ResumesExactlyAtEveryBatchForAnyNumberOfProcesses) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4})
             for (const std::int64_t processes : {1, 2, 4}) {
@@ -121,7 +121,7 @@ TEST(Resume, IsExactAtEveryBatchForAnyNumberOfProcesses) {
 }
 
 // Covers 4.state_dict.
-TEST(Resume, IsExactAfterChangeToFewerProcesses) {
+TEST(LoaderState, ResumesExactlyAfterChangeToFewerProcesses) {
     for (const bool iterable : {false, true})
         for (const int workers : {0, 1, 4}) {
             const Job job(iterable, workers);
@@ -146,7 +146,7 @@ TEST(Resume, IsExactAfterChangeToFewerProcesses) {
 }
 
 // Uneven ranks may have no batch in the last step, but their passes must not end before that step.
-TEST(Resume, IsExactIfSomeProcessesHaveFewerBatches) {
+TEST(LoaderState, ResumesExactlyIfSomeProcessesHaveFewerBatches) {
     for (const std::int64_t processes : {2, 4}) {
         const Job job(false, 0, false);
         std::vector<Log> whole;
@@ -171,7 +171,7 @@ TEST(Resume, IsExactIfSomeProcessesHaveFewerBatches) {
     }
 }
 
-TEST(LoaderState, IsFinishedOnlyIfAllProcessesAre) {
+TEST(LoaderState, IsFinishedOnlyIfAllProcessesHaveFinished) {
     DataLoader loader(from_function(5, sample), {});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .even_batches = false});
     Tree state;
@@ -217,7 +217,7 @@ TEST(LoaderState, ResumesIterableDatasetsAtEveryBatch) {
     }
 }
 
-TEST(LoaderState, IncludesBatchesToSkipBeforePass) {
+TEST(LoaderState, IncludesBatchesThatNextPassSkips) {
     DataLoader loader(from_function(6, sample), {.batch_size = 2});
     loader.skip_first_batches(2);
     DataLoader other(from_function(6, sample), {.batch_size = 2});
@@ -253,7 +253,7 @@ class Ragged {
     FunctionDataset dataset_ = from_function(10, sample);
 };
 
-TEST(LoaderState, FitsOtherNumbersOfProcessesWhenBatchSizesVary) {
+TEST(LoaderState, ResumesWithOtherNumberOfProcessesWhenBatchSizesVary) {
     const Ragged ragged;
     const Batches all = ragged_batches(10);
     const auto four = ragged.loader(4, 0);
@@ -274,7 +274,8 @@ TEST(LoaderState, FitsOtherNumbersOfProcessesWhenBatchSizesVary) {
         }
     }
     for (const std::int64_t processes :
-         {1, 2, 3, 4, 8}) {  // a finished pass is finished for any number of processes
+         {1, 2, 3, 4,
+          8}) {  // the state of a finished pass can be loaded on any number of processes
         const auto loader = ragged.loader(processes, 0);
         loader->load_state_dict(states[2]);
         EXPECT_EQ(loader->epoch(), 1);
@@ -292,24 +293,23 @@ std::string text_of(Call call) {
     return "no ValueError";
 }
 
-TEST(LoaderState, IsRefusedWithinStepWhenBatchSizesVary) {
+TEST(LoaderState, IsRejectedWithinStepWhenBatchSizesVary) {
     const Ragged ragged;
     const auto one = ragged.loader(1, 0);
     Tree state;
     for ([[maybe_unused]] auto& batch : *one)
         if ((state = one->state_dict())["position"].integer() == 3) break;
-    EXPECT_EQ(
-        text_of([&] { ragged.loader(2, 0)->load_state_dict(state); }),
-        "DataLoader: load_state_dict: batches of varying size: 2 processes cannot resume after "
-        "3 batches");
+    EXPECT_EQ(text_of([&] { ragged.loader(2, 0)->load_state_dict(state); }),
+              "DataLoader: load_state_dict: the position must be a multiple of the number of "
+              "processes if batch sizes vary: 3 batches, 2 processes");
     EXPECT_NO_THROW(ragged.loader(3, 0)->load_state_dict(state));
     state.set("position", std::numeric_limits<std::int64_t>::max());
     state.set("num_processes", 2);
     EXPECT_THAT(text_of([&] { one->load_state_dict(state); }),
-                testing::HasSubstr("with 2 processes is after the end of a pass of 10 batches"));
+                testing::HasSubstr("with 2 processes exceeds a pass of 10 batches"));
 }
 
-TEST(LoaderState, IsRefusedWithReasonByOtherLoaders) {
+TEST(LoaderState, IsRejectedWithReasonByOtherLoaders) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
         auto loader =
@@ -330,7 +330,7 @@ TEST(LoaderState, IsRefusedWithReasonByOtherLoaders) {
     Tree far = state;
     far.set("position", 4);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
-              "DataLoader: load_state_dict: position 4 is after the end of a pass of 3 batches");
+              "DataLoader: load_state_dict: position 4 exceeds a pass of 3 batches");
     far.set("position", -1);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
               "DataLoader: load_state_dict: invalid position -1 with 4 processes");

@@ -1,4 +1,4 @@
-// Tests what can be set on a loader (shares, dispatch and hooks) and views that skip batches.
+// Tests shares, dispatch and hooks of loaders, and views that skip batches.
 #include <stdexcept>
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST(ShardedLoader, ReportsIncompleteLastStep) {
     EXPECT_EQ(ragged.total_batch_size(), 0);
 }
 
-TEST(ShardedLoader, RefusesInvalidOptionsWithoutChanges) {
+TEST(ShardedLoader, RejectsInvalidOptionsWithoutChanges) {
     DataLoader loader(from_function(6, sample), {.batch_size = 3});
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .process_index = 2}), ValueError);
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2, .split_batches = true}), ValueError);
@@ -79,7 +79,7 @@ TEST(ShardedLoader, ReadsItsShareOfNewBatchSampler) {
     EXPECT_EQ(pass(loader), (Batches{{0}, {1, 2}, {3}}));
 }
 
-TEST(ShardedLoader, EndsEarlierThanOthersWithoutEvenBatches) {
+TEST(ShardedLoader, HasFewerBatchesThanOtherRanksWithoutEvenBatches) {
     DataLoader loader(from_function(5, sample), {.batch_size = 1});
     loader.shard(ShardOptions{.num_processes = 4, .process_index = 3, .even_batches = false});
     EXPECT_EQ(loader.len(), 1);
@@ -89,7 +89,7 @@ TEST(ShardedLoader, EndsEarlierThanOthersWithoutEvenBatches) {
     EXPECT_EQ(pass(loader), Batches({{3}}));
 }
 
-TEST(ShardedLoader, RefusesChangesDuringPass) {
+TEST(ShardedLoader, RejectsChangesDuringPass) {
     DataLoader loader(from_function(4, sample), {});
     const auto it = loader.begin();
     EXPECT_THROW(loader.shard(ShardOptions{.num_processes = 2}), UsageError);
@@ -100,7 +100,7 @@ TEST(ShardedLoader, RefusesChangesDuringPass) {
 
 // --- views that skip
 
-TEST(SkipFirstBatches, SkipsInEveryPassOfViewButNotOfLoader) {
+TEST(SkipFirstBatches, SkipsInPassesOfViewButNotOfLoader) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(22, sample), {.batch_size = 4, .num_workers = workers});
         const SkipDataLoader view = skip_first_batches(loader, 4);
@@ -143,7 +143,7 @@ TEST(SkipFirstBatches, GivesEmptyPassIfAllBatchesAreSkipped) {
     EXPECT_EQ(pass(skip_first_batches(loader)).size(), 2u);
 }
 
-TEST(SkipFirstBatches, WorksWithIterableDatasets) {
+TEST(SkipFirstBatches, SupportsIterableDatasets) {
     const Numbers numbers(10);
     DataLoader loader(numbers, {.batch_size = 4});
     SkipDataLoader view = skip_first_batches(loader, 1);
@@ -153,7 +153,7 @@ TEST(SkipFirstBatches, WorksWithIterableDatasets) {
     EXPECT_EQ(pass(loader).size(), 3u);
 }
 
-TEST(DataLoaders, LoopsCanBeNested) {
+TEST(DataLoader, SupportsNestedLoops) {
     for (const int workers : {0, 2}) {
         DataLoader outer(from_function(4, sample), {.batch_size = 2, .num_workers = workers});
         DataLoader inner(from_function(3, sample), {.num_workers = workers});
@@ -228,7 +228,7 @@ TEST(LoaderHooks, AreCalledInOrderForEveryEndOfPass) {
     }
 }
 
-TEST(LoaderHooks, CanChangeSeedInBegin) {
+TEST(LoaderHooks, CanChangeSeedAtStartOfPass) {
     class Reseeding : public LoaderHooks {
         void begin(DataLoader& loader) override { loader.generator()->manual_seed(42); }
         void batch(DataLoader&, Tree&) override {}
@@ -241,7 +241,7 @@ TEST(LoaderHooks, CanChangeSeedInBegin) {
 
 // --- dispatch
 
-// Simulates the first of two processes: each step uses two batches of the dataset.
+// A simulation of the first of two processes: each step uses two batches of the dataset.
 class FirstOfTwo : public Dispatch {
   public:
     std::unique_ptr<Feed> start(DataLoader& loader, std::int64_t steps) override {
@@ -318,7 +318,7 @@ TEST(DispatchedLoader, ResumesAtStep) {
     EXPECT_EQ(loader.epoch(), 1);
 }
 
-TEST(DispatchedLoader, PassesExceptionsOnAndStaysUsable) {
+TEST(DispatchedLoader, RethrowsExceptionsAndStaysUsable) {
     for (const int workers : {0, 2}) {
         bool broken = true;
         DataLoader loader(from_function(12,
@@ -339,7 +339,7 @@ TEST(DispatchedLoader, PassesExceptionsOnAndStaysUsable) {
     }
 }
 
-TEST(DispatchedLoader, RefusesInvalidArguments) {
+TEST(DispatchedLoader, RejectsInvalidArguments) {
     DataLoader loader(from_function(12, sample), {.batch_size = 3});
     EXPECT_THROW(loader.dispatch(nullptr, {}), UsageError);
     const auto dispatch = std::make_shared<FirstOfTwo>();

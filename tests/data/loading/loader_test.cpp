@@ -38,7 +38,7 @@ TEST(DataLoader, ShufflesLikeSeedableRandomSampler) {
 }
 
 // Covers 4.DataLoaderShard.
-TEST(DataLoader, EndOfDataloaderIsTrueInBodyOfLastBatch) {
+TEST(DataLoader, SetsEndOfDataloaderDuringLastBatch) {
     for (const int workers : {0, 3}) {
         DataLoader loader(from_function(5, sample), {.batch_size = 2, .num_workers = workers});
         std::vector<bool> ends;
@@ -50,7 +50,7 @@ TEST(DataLoader, EndOfDataloaderIsTrueInBodyOfLastBatch) {
 }
 
 // Covers 4.dataloader.
-TEST(DataLoader, BatchesDoNotDependOnNumberOfWorkers) {
+TEST(DataLoader, GivesSameBatchesForAnyNumberOfWorkers) {
     const auto batches = [](int workers, int prefetch) {
         DataLoader loader(
             from_function(50,
@@ -107,14 +107,14 @@ TEST(DataLoader, ResumesExactlyAtEveryBatch) {
     }
 }
 
-TEST(DataLoader, StateBetweenPassesIsStartOfNextPass) {
+TEST(DataLoader, SavesStartOfNextPassBetweenPasses) {
     DataLoader loader(from_function(4, sample), {.batch_size = 2});
     pass(loader);
     EXPECT_EQ(loader.state_dict()["epoch"].integer(), 1);
     EXPECT_EQ(loader.state_dict()["position"].integer(), 0);
 }
 
-TEST(DataLoader, SkipFirstBatchesAppliesToOnePass) {
+TEST(DataLoader, SkipsFirstBatchesOfOnePassOnly) {
     std::atomic<int> made = 0;
     DataLoader loader(from_function(22,
                                     [&](std::int64_t i) {
@@ -138,7 +138,7 @@ TEST(DataLoader, SkipFirstBatchesAppliesToOnePass) {
     EXPECT_EQ(loader.position(), 0);
 }
 
-TEST(DataLoader, RefusesStatesOfOtherLoaders) {
+TEST(DataLoader, RejectsStatesOfOtherLoaders) {
     DataLoader loader(from_function(10, sample), {.batch_size = 2});
     const auto state = [](int position, int total, int samples, int processes = 1) {
         return Tree{{"epoch", 0},
@@ -155,7 +155,7 @@ TEST(DataLoader, RefusesStatesOfOtherLoaders) {
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 11)), ValueError);
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 10, 0)), ValueError);
     EXPECT_THROW(loader.load_state_dict(Tree{{"epoch", 1}}), IndexError);
-    EXPECT_EQ(loader.epoch(), 1);  // a refused state does not change the loader
+    EXPECT_EQ(loader.epoch(), 1);  // a rejected state does not change the loader
     EXPECT_EQ(loader.position(), 0);
     const std::uint64_t large = ~std::uint64_t{0};
     DataLoader seeded(from_function(10, sample), {.shuffle = true, .seed = large});
@@ -163,7 +163,7 @@ TEST(DataLoader, RefusesStatesOfOtherLoaders) {
 }
 
 // Covers 4.DataLoaderStateMixin, 30.7.
-TEST(DataLoader, IncompletePassHasNoEffectOnNextPass) {
+TEST(DataLoader, ReadsFullPassAfterIncompletePass) {
     for (const int workers : {0, 1, 4}) {
         const LoaderOptions options{.batch_size = 2, .shuffle = true, .num_workers = workers};
         DataLoader fresh(from_function(20, sample), options);
@@ -181,7 +181,7 @@ TEST(DataLoader, IncompletePassHasNoEffectOnNextPass) {
     }
 }
 
-TEST(DataLoader, ExceptionInBodyEndsPass) {
+TEST(DataLoader, EndsPassOnExceptionInLoopBody) {
     DataLoader loader(from_function(20, sample), {.num_workers = 2});
     try {
         for ([[maybe_unused]] auto& batch : loader) throw std::runtime_error("stop");
@@ -216,7 +216,7 @@ TEST(DataLoader, KeepsTypeOfDatasetErrorsAndReportsSample) {
 }
 
 // Covers 4.DataLoaderShard.
-TEST(DataLoader, EmptyDatasetGivesEmptyPass) {
+TEST(DataLoader, GivesEmptyPassForEmptyDataset) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(0, sample), {.shuffle = true, .num_workers = workers});
         EXPECT_EQ(loader.len(), 0);
@@ -285,7 +285,7 @@ TEST(DataLoader, AcceptsCustomSamplers) {
     EXPECT_EQ(pass(grouped), (std::vector<Ids>{{1}, {1, 1}, {1, 1, 1}}));
 }
 
-TEST(DataLoader, RefusesContradictoryOptions) {
+TEST(DataLoader, RejectsContradictoryOptions) {
     const FunctionDataset dataset = from_function(4, sample);
     const auto sampler = std::make_shared<SequentialSampler>(4);
     EXPECT_THROW(DataLoader(dataset, {.batch_size = 0}), ValueError);

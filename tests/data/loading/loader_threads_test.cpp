@@ -40,7 +40,7 @@ TEST(DataLoader, DoesNotHangAfterErrors) {
     }
 }
 
-TEST(DataLoader, WorkersStartOnceAndBlockSignals) {
+TEST(DataLoader, StartsWorkersOnceAndBlocksTheirSignals) {
     const auto threads = [] {
         std::set<std::string> ids;
         for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
@@ -56,7 +56,7 @@ TEST(DataLoader, WorkersStartOnceAndBlockSignals) {
                                         return sample(i);
                                     }),
                       {.num_workers = 3});
-    std::thread([] {}).join();  // sanitizers start their own thread with the first thread
+    std::thread([] {}).join();  // sanitizers start their own thread when the first thread starts
     const std::size_t before = threads().size();
     pass(loader);
     const auto running = threads();
@@ -91,7 +91,7 @@ TEST(DataLoader, LimitsPrefetchingAndStopsItAfterPass) {
     EXPECT_EQ(made, after);
 }
 
-TEST(DataLoader, KeepsOrderUnderContention) {
+TEST(DataLoader, KeepsOrderOfBatchesUnderContention) {
     DataLoader loader(from_function(40, sample), {.num_workers = 4, .prefetch_factor = 1});
     for (int repeat = 0; repeat < 200; ++repeat) {
         std::int64_t expected = 0;
@@ -102,7 +102,7 @@ TEST(DataLoader, KeepsOrderUnderContention) {
     }
 }
 
-TEST(DataLoaders, TwoLoadersOfOneDatasetCanRunInOneLoop) {
+TEST(DataLoader, CanShareDatasetWithAnotherLoader) {
     const TensorDataset dataset = numbers(60);
     DataLoader a(dataset, {.batch_size = 3, .shuffle = true, .num_workers = 2, .seed = 1});
     DataLoader b(dataset, {.batch_size = 3, .shuffle = true, .num_workers = 3, .seed = 2});
@@ -119,7 +119,7 @@ TEST(DataLoaders, TwoLoadersOfOneDatasetCanRunInOneLoop) {
     }
 }
 
-TEST(DataLoaders, CanRunOnSeparateThreads) {
+TEST(DataLoader, CanRunOnSeveralThreads) {
     const TensorDataset dataset = numbers(60);
     std::vector<std::thread> loops;
     loops.reserve(4);
@@ -132,7 +132,7 @@ TEST(DataLoaders, CanRunOnSeparateThreads) {
     for (std::thread& loop : loops) loop.join();
 }
 
-TEST(DataLoaders, BatchesStayValidAfterPass) {
+TEST(DataLoader, KeepsBatchesValidAfterPass) {
     DataLoader loader(numbers(60), {.batch_size = 4, .num_workers = 2});
     std::vector<Tensor> kept;
     for (auto& batch : loader) kept.push_back(batch["x"]);
@@ -140,7 +140,7 @@ TEST(DataLoaders, BatchesStayValidAfterPass) {
         EXPECT_EQ(kept[i].to_vector()[0], static_cast<double>(4 * i));
 }
 
-TEST(DataLoaders, CanRunInsideDatasetOfAnotherLoader) {
+TEST(DataLoader, CanRunInsideDatasetOfAnotherLoader) {
     const TensorDataset inner = numbers(8);
     DataLoader outer(
         from_function(

@@ -65,7 +65,7 @@ TEST(ShardedDataset, SkipsAcrossShards) {
         }
 }
 
-TEST(OwnShards, AreReadByTheirProcess) {
+TEST(DatasetShards, AreReadOnlyByTheirProcess) {
     const ShardedDataset whole = shards_of({5, 3, 4});
     for (const int workers : {0, 2}) {
         DataLoader loader(whole, {.batch_size = 2, .num_workers = workers});
@@ -81,7 +81,7 @@ TEST(OwnShards, AreReadByTheirProcess) {
     }
 }
 
-TEST(OwnShards, MarkRepeatedRows) {
+TEST(DatasetShards, MarkRepeatedRows) {
     const ShardedDataset whole = shards_of({1, 3});
     DataLoader loader(whole, {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 0});
@@ -93,7 +93,7 @@ TEST(OwnShards, MarkRepeatedRows) {
     }
 }
 
-TEST(OwnShards, AreReadUnchangedWithoutEvenBatches) {
+TEST(DatasetShards, AreNotPaddedWithoutEvenBatches) {
     const ShardedDataset whole = shards_of({5, 3});
     for (const bool drop_last : {false, true}) {
         DataLoader loader(whole, {.batch_size = 2, .drop_last = drop_last});
@@ -105,7 +105,7 @@ TEST(OwnShards, AreReadUnchangedWithoutEvenBatches) {
     }
 }
 
-TEST(OwnShards, NeedEnoughShardsAndUnsplitBatches) {
+TEST(DatasetShards, RequireEnoughShardsAndUnsplitBatches) {
     DataLoader few(shards_of({5, 3}), {.batch_size = 2});
     few.shard(ShardOptions{.num_processes = 3, .process_index = 1});
     EXPECT_FALSE(few.reads_own_shards());
@@ -116,7 +116,7 @@ TEST(OwnShards, NeedEnoughShardsAndUnsplitBatches) {
     EXPECT_EQ(pass(split), (Batches{{1}, {3}, {5}, {7}}));
 }
 
-TEST(OwnShards, HaveLengthIfSizesAreKnown) {
+TEST(DatasetShards, HaveLengthIfSizesAreKnown) {
     DataLoader loader(shards_of({5, 3}, false), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2});
     EXPECT_THROW(loader.len(), UsageError);
@@ -125,7 +125,7 @@ TEST(OwnShards, HaveLengthIfSizesAreKnown) {
     EXPECT_EQ(dropping.len(), 1);  // the number of batches of the smaller shard
 }
 
-TEST(OwnShards, SkipLikeReading) {
+TEST(DatasetShards, SkipToSamePositionAsReading) {
     for (const bool drop_last : {false, true})
         for (const bool even : {false, true})
             for (std::int64_t rank = 0; rank < 2; ++rank) {
@@ -142,7 +142,7 @@ TEST(OwnShards, SkipLikeReading) {
             }
 }
 
-TEST(OwnShards, ResumeWithFewerProcesses) {
+TEST(DatasetShards, ResumeWithFewerProcesses) {
     const ShardedDataset whole = shards_of({5, 3, 4, 2});
     DataLoader four(whole, {.batch_size = 1});
     four.shard(ShardOptions{.num_processes = 4, .process_index = 0});
@@ -172,7 +172,7 @@ TEST(OwnShards, ResumeWithFewerProcesses) {
     EXPECT_EQ(pass(one).front(), (Ids{1000, 1001, 1002, 1003}));
 }
 
-TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
+TEST(DatasetShards, RejectResumingWithUnsuitableNumberOfProcesses) {
     const ShardedDataset whole = shards_of({6, 6, 6, 6});
     DataLoader two(whole, {.batch_size = 6});
     two.shard(ShardOptions{.num_processes = 2});
@@ -186,7 +186,7 @@ TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
             loader.load_state_dict(state);
             ADD_FAILURE() << "resumed with " << processes << " processes";
         } catch (const ValueError& error) {
-            EXPECT_NE(std::string(error.what()).find("processes cannot resume in the middle"),
+            EXPECT_NE(std::string(error.what()).find("cannot resume within a pass over"),
                       std::string::npos)
                 << error.what();
         }
@@ -202,7 +202,7 @@ TEST(OwnShards, RefuseToResumeWithUnsuitableNumberOfProcesses) {
     EXPECT_TRUE(four.reads_own_shards());
 }
 
-TEST(OwnShards, AreNotReadWhileResumingOtherPass) {
+TEST(DatasetShards, AreNotUsedToResumeAnUnshardedPass) {
     const ShardedDataset whole = shards_of({6, 6});
     DataLoader all(whole, {.batch_size = 4});
     auto in_the_middle = all.begin();
@@ -214,7 +214,7 @@ TEST(OwnShards, AreNotReadWhileResumingOtherPass) {
     EXPECT_EQ(loader.epoch(), 2);
 }
 
-TEST(OwnShards, ReportShardInErrors) {
+TEST(DatasetShards, ReportShardInErrors) {
     struct Promising : IterableDataset {
         std::unique_ptr<Stream> stream(std::int64_t) const override { return nullptr; }
         std::int64_t num_shards() const override { return 8; }

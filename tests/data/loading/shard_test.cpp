@@ -34,7 +34,7 @@ std::vector<std::int64_t> sizes_of(const std::shared_ptr<const data::BatchSample
 }
 
 // Covers 4.BatchSamplerShard.
-TEST(BatchSamplerShard, MatchesVectors) {
+TEST(BatchSamplerShard, MatchesAccelerate) {
     const auto file = tests::vectors("batch_sampler_shard.json");
     for (const auto& c : file["cases"]) {
         const auto n = c["n"].get<std::int64_t>();
@@ -62,7 +62,7 @@ TEST(BatchSamplerShard, MatchesVectors) {
 }
 
 // Covers 4.without, 31.batch.
-TEST(BatchSamplerShard, MatchesVectorsOfVaryingBatchSizes) {
+TEST(BatchSamplerShard, MatchesAccelerateForVaryingBatchSizes) {
     const auto file = tests::vectors("batch_sampler_shard_dynamic.json");
     for (const auto& c : file["cases"]) {
         const auto whole =
@@ -74,7 +74,7 @@ TEST(BatchSamplerShard, MatchesVectorsOfVaryingBatchSizes) {
     }
 }
 
-TEST(BatchSamplerShard, RefusesInvalidArguments) {
+TEST(BatchSamplerShard, RejectsInvalidArguments) {
     const auto whole = std::make_shared<data::FixedBatchSampler>(
         std::make_shared<data::SequentialSampler>(10), 3, false);
     EXPECT_THROW(data::BatchSamplerShard(whole, {.num_processes = 2, .process_index = 2}),

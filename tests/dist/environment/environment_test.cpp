@@ -100,7 +100,7 @@ TEST(Environment, DefaultsToOneProcess) {
 }
 
 // Covers 9.MASTER_ADDR, 27.RANK.
-TEST(Environment, ReadsTorchrun) {
+TEST(Environment, ReadsVariablesOfTorchrun) {
     const Environment e = read(torchrun());
     EXPECT_EQ(e.rank, 5);
     EXPECT_EQ(e.world_size, 8);
@@ -117,7 +117,7 @@ TEST(Environment, ReadsTorchrun) {
     EXPECT_FALSE(read(with(torchrun(), {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port_is_taken);
 }
 
-TEST(Environment, ReadsAxleLaunch) {
+TEST(Environment, ReadsVariablesOfAxleLaunch) {
     const Environment e = read({{"RANK", "1"},
                                 {"WORLD_SIZE", "2"},
                                 {"LOCAL_RANK", "1"},
@@ -135,7 +135,7 @@ TEST(Environment, ReadsAxleLaunch) {
 }
 
 // Covers 9.MASTER_ADDR, 27.RANK.
-TEST(Environment, ReadsOpenMpi) {
+TEST(Environment, ReadsVariablesOfOpenMpi) {
     const Environment e = read(open_mpi());
     EXPECT_EQ(e.rank, 3);
     EXPECT_EQ(e.world_size, 4);
@@ -149,7 +149,7 @@ TEST(Environment, ReadsOpenMpi) {
 }
 
 // Covers 9.MASTER_ADDR, 27.RANK.
-TEST(Environment, ReadsMpichAndIntelMpi) {
+TEST(Environment, ReadsVariablesOfMpichAndIntelMpi) {
     const Environment e = read(mpich());
     EXPECT_EQ(e.rank, 1);
     EXPECT_EQ(e.world_size, 2);
@@ -160,7 +160,7 @@ TEST(Environment, ReadsMpichAndIntelMpi) {
 }
 
 // Covers 9.MASTER_ADDR, 27.RANK.
-TEST(Environment, ReadsMvapich) {
+TEST(Environment, ReadsVariablesOfMvapich) {
     const Environment e = read({{"MV2_COMM_WORLD_RANK", "1"},
                                 {"MV2_COMM_WORLD_SIZE", "2"},
                                 {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
@@ -170,7 +170,7 @@ TEST(Environment, ReadsMvapich) {
 }
 
 // Covers 9.MASTER_ADDR.
-TEST(Environment, ReadsSrun) {
+TEST(Environment, ReadsVariablesOfSrun) {
     const Environment e = read(srun());
     EXPECT_EQ(e.rank, 2);
     EXPECT_EQ(e.world_size, 3);
@@ -208,7 +208,7 @@ TEST(Environment, IsOneProcessInASlurmBatchScript) {
     EXPECT_EQ(read(without(srun(), "SLURM_PROCID")).world_size, 1);
 }
 
-TEST(Environment, PrefersRankToMpiToSlurm) {
+TEST(Environment, PrefersRankVariableThenMpiThenSlurm) {
     EXPECT_EQ(read(with(with(srun(), open_mpi()), torchrun())).launcher, "torchrun");
     EXPECT_EQ(read(with(srun(), open_mpi())).launcher, "openmpi");
     // srun --mpi=pmi2 sets these variables too.
@@ -287,7 +287,7 @@ TEST(Handshake, DerivesDifferentKeysForDifferentJobs) {
     EXPECT_NE(dist::key_of(e), key);
 }
 
-TEST(Handshake, ListensAtMasterPortUnlessItIsTaken) {
+TEST(Handshake, ListensAtMasterPortUnlessItIsInUse) {
     Environment e;
     EXPECT_THAT(dist::ports_of(e), ElementsAre(29500));
     e.port_is_taken = true;

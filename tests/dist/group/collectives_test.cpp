@@ -108,7 +108,7 @@ void expect_same(const Tree& a, const Tree& b) {
 class Collectives : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4));
 
-TEST_P(Collectives, AllReduceSupportsEveryDtypeShapeAndReduction) {
+TEST_P(Collectives, AllReduceEveryDtypeShapeAndReduction) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -122,7 +122,7 @@ TEST_P(Collectives, AllReduceSupportsEveryDtypeShapeAndReduction) {
     });
 }
 
-TEST_P(Collectives, ReduceLeavesTheResultOnTheRoot) {
+TEST_P(Collectives, ReduceToOneRoot) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -135,7 +135,7 @@ TEST_P(Collectives, ReduceLeavesTheResultOnTheRoot) {
     });
 }
 
-TEST_P(Collectives, BroadcastGivesAllRanksTheRootsValues) {
+TEST_P(Collectives, BroadcastValuesOfTheRootToAllRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -148,7 +148,7 @@ TEST_P(Collectives, BroadcastGivesAllRanksTheRootsValues) {
     });
 }
 
-TEST_P(Collectives, AllGatherReturnsTensorsOfAllRanks) {
+TEST_P(Collectives, GatherTensorsOfAllRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -162,7 +162,7 @@ TEST_P(Collectives, AllGatherReturnsTensorsOfAllRanks) {
     });
 }
 
-TEST_P(Collectives, AllGatherFillsAStridedTensor) {
+TEST_P(Collectives, GatherIntoAStridedTensor) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const Tensor out = laid_out(zeros({size, 6}), Layout::columns);
@@ -173,7 +173,7 @@ TEST_P(Collectives, AllGatherFillsAStridedTensor) {
     });
 }
 
-TEST_P(Collectives, AllGatherUnevenKeepsDifferentNumbersOfRows) {
+TEST_P(Collectives, GatherDifferentNumbersOfRows) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const auto rows = [](int rank) { return rank == 1 ? 0 : 2 * rank + 1; };
@@ -188,7 +188,7 @@ TEST_P(Collectives, AllGatherUnevenKeepsDifferentNumbersOfRows) {
     });
 }
 
-TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
+TEST_P(Collectives, ScatterReducedPartsToRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -204,7 +204,7 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsPart) {
     });
 }
 
-TEST_P(Collectives, AllToAllExchangesRows) {
+TEST_P(Collectives, ExchangeRowsBetweenAllRanks) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -217,7 +217,7 @@ TEST_P(Collectives, AllToAllExchangesRows) {
     });
 }
 
-TEST_P(Collectives, AllToAllUnevenMovesDifferentNumbersOfRows) {
+TEST_P(Collectives, ExchangeDifferentNumbersOfRows) {
     const int size = GetParam();
     const auto rows = [](int from, int to) { return (from + 2 * to) % 3; };
     tests::on_ranks(size, [&](const Group& group) {
@@ -235,7 +235,7 @@ TEST_P(Collectives, AllToAllUnevenMovesDifferentNumbersOfRows) {
     });
 }
 
-TEST_P(Collectives, ScatterInvertsGather) {
+TEST_P(Collectives, ScatterWhatGatherCollected) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -252,7 +252,7 @@ TEST_P(Collectives, ScatterInvertsGather) {
     });
 }
 
-TEST_P(Collectives, MoveStorageOnlyDtypes) {
+TEST_P(Collectives, TransferStorageOnlyDtypes) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::u16, DType::c64}) {
@@ -267,7 +267,7 @@ TEST_P(Collectives, MoveStorageOnlyDtypes) {
     });
 }
 
-TEST_P(Collectives, AllReduceSendsSeveralTensorsInOneMessage) {
+TEST_P(Collectives, AllReduceSeveralTensorsInOneMessage) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         std::vector<Tensor> xs;
@@ -298,7 +298,7 @@ TEST_P(Collectives, RunConcurrently) {
     });
 }
 
-TEST_P(Collectives, AllReduceGivesAllRanksTheSameBits) {
+TEST_P(Collectives, GiveAllRanksTheSameBitsInAllReduce) {
     const int size = GetParam();
     use_deterministic_algorithms(true);
     tests::on_ranks(size, [&](const Group& group) {

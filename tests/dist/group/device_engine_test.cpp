@@ -49,7 +49,7 @@ void expect_error_on_all_ranks(const std::vector<NcclNegotiation>& answers,
 }
 
 // Covers 6.Backend.
-TEST(NcclNegotiation, GivesAllRanksTheTokenIfEachHasItsOwnGpu) {
+TEST(NcclNegotiation, GivesAllRanksOneTokenIfEachHasItsOwnGpu) {
     for (const NcclNegotiation& answer :
          compare({offer("a", "0:1:0"), offer("a", "0:2:0"), offer("b", "0:1:0")})) {
         EXPECT_EQ(answer.error, "");
@@ -83,7 +83,7 @@ TEST(NcclNegotiation, RejectsMalformedDescriptions) {
     EXPECT_EQ(control.get("group 7/gpus", milliseconds(100)), "-" + answer.error);
 }
 
-TEST(MachineId, IsStable) {
+TEST(MachineId, IsEqualInRepeatedCalls) {
     EXPECT_NE(dist::machine_id(), "");
     EXPECT_EQ(dist::machine_id(), dist::machine_id());
 }

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 using Rank = std::function<void(HostEngine& engine, int rank)>;
 
-// Returns the error text of each rank, or "".
+// Returns the error text of each rank, or "" for a rank without an error.
 std::vector<std::string> run_ranks(int size, const Rank& body,
                                    milliseconds timeout = milliseconds(20000)) {
     tests::FakeStore store;
@@ -79,7 +79,7 @@ std::vector<T> reduced(int size, std::int64_t count, ReduceOp op) {
 
 class HostEngineCollectives : public testing::TestWithParam<int> {};
 
-TEST_P(HostEngineCollectives, AllReducesAnySize) {
+TEST_P(HostEngineCollectives, AllReduceTensorsOfAnySize) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (const std::int64_t count : {0, 1, 3, 1000, 40000, 700001, 3000000}) {
@@ -93,7 +93,7 @@ TEST_P(HostEngineCollectives, AllReducesAnySize) {
     }));
 }
 
-TEST_P(HostEngineCollectives, ReduceScatterGivesEachRankItsPart) {
+TEST_P(HostEngineCollectives, ScatterReducedPartsToRanks) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (const std::int64_t count : {0, 1, 1000, 600001}) {
@@ -106,7 +106,7 @@ TEST_P(HostEngineCollectives, ReduceScatterGivesEachRankItsPart) {
     }));
 }
 
-TEST_P(HostEngineCollectives, BroadcastsFromAnyRoot) {
+TEST_P(HostEngineCollectives, BroadcastFromAnyRoot) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (int root = 0; root < size; ++root) {
@@ -119,7 +119,7 @@ TEST_P(HostEngineCollectives, BroadcastsFromAnyRoot) {
     }));
 }
 
-TEST_P(HostEngineCollectives, GathersAndScattersDifferentSizes) {
+TEST_P(HostEngineCollectives, GatherAndScatterDifferentSizes) {
     const int size = GetParam();
     std::vector<std::int64_t> counts;
     std::vector<std::uint8_t> all;
@@ -147,7 +147,7 @@ TEST_P(HostEngineCollectives, GathersAndScattersDifferentSizes) {
     }));
 }
 
-TEST_P(HostEngineCollectives, AllToAllMovesEveryPiece) {
+TEST_P(HostEngineCollectives, ExchangePartsBetweenAllRanks) {
     const int size = GetParam();
     const auto piece = [](int from, int to) {
         return std::vector<std::uint8_t>(static_cast<std::size_t>(from * 1000 + to * 77),
@@ -171,7 +171,7 @@ TEST_P(HostEngineCollectives, AllToAllMovesEveryPiece) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, HostEngineCollectives, testing::Values(2, 3, 4));
 
-TEST(HostEngineMessages, DoNotMixWhenTagsDiffer) {
+TEST(HostEngine, MatchesMessagesByTag) {
     expect_no_errors(run_ranks(2, [&](HostEngine& engine, int rank) {
         int seven = 7, eight = 8;
         if (rank == 0) {
@@ -189,7 +189,7 @@ TEST(HostEngineMessages, DoNotMixWhenTagsDiffer) {
     }));
 }
 
-TEST(HostEngineFailure, AbortEndsAllWaits) {
+TEST(HostEngine, EndsAllWaitsOnAbort) {
     const auto errors = run_ranks(2, [&](HostEngine& engine, int rank) {
         engine.barrier();
         if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
@@ -208,7 +208,7 @@ TEST(HostEngineFailure, AbortEndsAllWaits) {
     expect_no_errors(errors);
 }
 
-TEST(HostEngineFailure, ThrowsCommErrorIfARankIsMissingAfterTheTimeout) {
+TEST(HostEngine, ThrowsCommErrorIfARankIsMissingAfterTheTimeout) {
     const auto errors = run_ranks(
         2,
         [&](HostEngine& engine, int rank) {

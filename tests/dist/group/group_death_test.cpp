@@ -34,8 +34,8 @@ struct Child {
     std::string text = {};  // the CommError that ended it
 };
 
-// Runs body in `size` processes. They exit with 0, or with 3 and the error text after a CommError,
-// and are killed after a minute.
+// Child processes that run body(). A child exits with 0, or with 3 after a CommError, whose text it
+// reports. Children are killed after a minute.
 class Children {
   public:
     Children(int size, const std::function<void(const Group&)>& body) {

@@ -17,7 +17,7 @@ namespace {
 using dist::DeviceMesh;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-TEST(DeviceMesh, LaysRanksOutRowMajor) {
+TEST(DeviceMesh, OrdersRanksRowMajor) {
     tests::on_ranks(4, [](const Group& group) {
         const DeviceMesh mesh(group, {{"dp", 2}, {"tp", 2}});
         const int rank = group->rank();
@@ -44,7 +44,7 @@ TEST(DeviceMesh, FlattensSeveralDimensionsIntoOne) {
     });
 }
 
-TEST(DeviceMesh, WorksOnOneProcess) {
+TEST(DeviceMesh, SupportsOneProcess) {
     const DeviceMesh mesh(dist::ProcessGroup::alone(), {{"dp", 1}, {"tp", 1}});
     EXPECT_EQ(mesh.get_group("tp")->size(), 1);
     EXPECT_EQ(mesh.coordinate("dp"), 0);

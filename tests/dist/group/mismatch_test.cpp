@@ -96,12 +96,12 @@ void differ(Op op, Kind kind, Group& group) {
     }
 }
 
-class Mismatch : public testing::TestWithParam<std::tuple<Op, Kind, int>> {};
+class CollectiveMismatch : public testing::TestWithParam<std::tuple<Op, Kind, int>> {};
 
 // Covers 13.verify_operation, 30.9.
-TEST_P(Mismatch, ThrowsCommErrorOnAllRanks) {
+TEST_P(CollectiveMismatch, ThrowsCommErrorOnAllRanks) {
     const auto [op, kind, size] = GetParam();
-    // In scatter only the root passes shape and dtype, so the root passes an invalid argument and
+    // Only the root of a scatter passes shape and dtype, so the root passes an invalid argument and
     // then leaves.
     const bool refused = op == Op::scatter && (kind == Kind::numel || kind == Kind::dtype);
     const int different = refused ? 0 : size - 1;
@@ -132,7 +132,7 @@ TEST_P(Mismatch, ThrowsCommErrorOnAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Of, Mismatch,
+    Operations, CollectiveMismatch,
     testing::Combine(testing::Values(Op::all_reduce, Op::broadcast, Op::reduce, Op::all_gather,
                                      Op::reduce_scatter, Op::all_to_all, Op::gather, Op::scatter),
                      testing::Values(Kind::numel, Kind::dtype, Kind::op, Kind::argument,

@@ -15,8 +15,8 @@ namespace axle::tests {
 
 inline std::string json_of(const Tree& tree) { return to_json(listify(tree), -1); }
 
-// Expects f(group) to throw an E on every rank whose text contains all parts, and the group to stay
-// usable.
+// Expects that f(group) throws an E on every rank, that its text contains all parts, and that the
+// group stays usable.
 template <class E, class F>
 void expect_everywhere(int size, std::initializer_list<const char*> parts, F&& f) {
     on_ranks(size, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

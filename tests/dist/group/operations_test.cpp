@@ -215,7 +215,7 @@ TEST(CopyTensorToDevices, CopiesTheTensorOfOneRankToAllRanks) {
     expect_same_bits(dist::copy_tensor_to_devices(*ProcessGroup::alone(), x), x);
 }
 
-TEST(CopyTensorToDevices, RejectsNoneAndSeveral) {
+TEST(CopyTensorToDevices, RejectsZeroAndSeveralSourceRanks) {
     expect_everywhere<ValueError>(
         2, {"copy_tensor_to_devices: exactly one process must pass a tensor, but none does"},
         [](ProcessGroup& group) { dist::copy_tensor_to_devices(group, std::nullopt); });
@@ -255,7 +255,7 @@ void expect_same_tree(const Tree& a, const Tree& b) {
     for_each_tensor(a, [&](const Tensor& t) { expect_same_bits(t, expected.at(i++)); });
 }
 
-TEST(Operations, MatchOperationsOnTheWholeBatchForRandomTrees) {
+TEST(Operations, MatchResultsOnTheWholeBatchForRandomTrees) {
     for (const int size : {1, 2, 3})
         on_ranks(size, [&](const Group& group) {
             for (unsigned seed = 0; seed < 25; ++seed) {

@@ -27,7 +27,7 @@ using dist::Work;
 using Group = std::shared_ptr<ProcessGroup>;
 using testing::HasSubstr;
 
-TEST(ProcessGroup, NestedSubgroupsKeepGlobalRanks) {
+TEST(ProcessGroup, KeepsGlobalRanksInNestedSubgroups) {
     tests::on_ranks(4, [&](const Group& group) {
         const Group reversed = group->new_group({3, 2, 1});
         ASSERT_EQ(reversed != nullptr, group->rank() != 0);
@@ -60,7 +60,7 @@ TEST(ProcessGroup, MatchesMessagesByTag) {
     });
 }
 
-TEST(ProcessGroup, TwoRanksExchangeMessagesDuringOtherCollectives) {
+TEST(ProcessGroup, ExchangesMessagesDuringCollectives) {
     tests::on_ranks(4, [&](const Group& group) {
         const Tensor x = full({3}, group->rank());
         if (group->rank() == 2) group->send(x, 3);
@@ -83,7 +83,7 @@ TEST(ProcessGroup, ThrowsCommErrorOnBothSidesIfShapesOfAMessageDiffer) {
                                      "[1000, 4], tag 0"));
 }
 
-TEST(ProcessGroup, ChecksArgumentsOnOneProcess) {
+TEST(ProcessGroup, RejectsInvalidArgumentsOnOneProcess) {
     const Group group = ProcessGroup::alone();
     EXPECT_EQ(group->size(), 1);
     EXPECT_EQ(group->backend(), "none");
@@ -102,7 +102,7 @@ TEST(ProcessGroup, ChecksArgumentsOnOneProcess) {
     EXPECT_THROW(ProcessGroup::create({}, {.backend = "mpi"}), ValueError);
 }
 
-TEST(ProcessGroup, WritesLeavesUnderNoGrad) {
+TEST(ProcessGroup, OverwritesLeafTensorsUnderNoGrad) {
     tests::on_ranks(2, [&](const Group& group) {
         Tensor x = full({3}, group->rank() + 1);
         x.set_requires_grad();
@@ -138,7 +138,7 @@ TEST(ProcessGroup, ReportsTheMissingRankAfterTheTimeout) {
     EXPECT_THAT(errors[0], HasSubstr("rank 1"));
 }
 
-TEST(ProcessGroup, LeavingDuringACollectiveEndsTheWaitOfOtherRanks) {
+TEST(ProcessGroup, EndsCollectivesOfOtherRanksIfARankLeaves) {
     const auto start = std::chrono::steady_clock::now();
     const std::vector<std::string> errors = tests::run_ranks(2, [&](const Group& group) {
         group->barrier();

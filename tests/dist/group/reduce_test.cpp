@@ -30,7 +30,7 @@ std::vector<std::vector<float>> columns(const std::vector<float>& values) {
     return runs;
 }
 
-TEST(ReduceKernel, AddsNeighboursFirst) {
+TEST(ReduceKernel, AddsInputsInPairs) {
     // In f32, 2^24 + 1 == 2^24 but 2^24 + 2 is exact, so the result shows the order of additions.
     const float big = 16777216;
     EXPECT_EQ(reduced<float>(columns({big, 1, 1}), ReduceOp::sum).back(), big);

@@ -59,7 +59,7 @@ TEST(GatherOrThrow, ConvertsOtherExceptionsToError) {
     EXPECT_THROW(std::rethrow_exception(ends[1]), std::out_of_range);
 }
 
-TEST(GatherOrThrow, KeepsTheSizesOfOutOfMemory) {
+TEST(GatherOrThrow, KeepsTheByteCountsOfOutOfMemory) {
     const auto ends = outcomes(2, [&](const Group& group) {
         dist::gather_or_throw(*group, "load", [&]() -> Tree {
             if (group->rank() == 1) throw OutOfMemory("too much", 1, 2, 3, 4);
@@ -98,7 +98,8 @@ TEST(GatherOrThrow, ThrowsCommErrorIfProcessesCallDifferentOps) {
              dist::gather_or_throw(*group, group->rank() == 0 ? "load" : "save",
                                    [] { return Tree(); });
          }))
-        EXPECT_EQ(end, "rank 0 calls load, rank 1 calls save");
+        EXPECT_EQ(end,
+                  "all ranks must call the same operation: rank 0 calls load, rank 1 calls save");
 }
 
 }  // namespace

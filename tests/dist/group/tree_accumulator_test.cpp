@@ -18,7 +18,7 @@ using tests::Group;
 using tests::kTinyBucket;
 
 // The test checks the order of the additions.
-TEST(TreeAccumulator, AddsNeighboursFirst) {
+TEST(TreeAccumulator, AddsInputsInPairs) {
     manual_seed(1);
     const Tensor terms = randn({8, 100});
     const auto at = [&](int i) { return terms[i]; };
@@ -45,7 +45,7 @@ TEST(TreeAccumulator, AddsNeighboursFirst) {
     EXPECT_FALSE(sum.total().defined());
 }
 
-// Enables deterministic mode for a scope.
+// A scope in which deterministic mode is enabled.
 struct Deterministic {
     Deterministic() { use_deterministic_algorithms(true); }
     ~Deterministic() { use_deterministic_algorithms(false); }
@@ -84,7 +84,7 @@ std::vector<Tensor> trained(int size, int accumulation, double bucket, bool as_v
     return result;
 }
 
-TEST(Deterministic, GradientsDependOnlyOnProcessesTimesAccumulation) {
+TEST(DeterministicMode, GivesSameGradientsForAnySplitOfTheBatch) {
     const Deterministic mode;
     const std::vector<Tensor> expected = trained(1, 4, 25, true);
     for (const auto& [size, accumulation] : {std::pair(2, 2), std::pair(4, 1), std::pair(1, 4)})
@@ -96,7 +96,7 @@ TEST(Deterministic, GradientsDependOnlyOnProcessesTimesAccumulation) {
 }
 
 // This test ensures that the previous test would detect a difference.
-TEST(Deterministic, GradientsDifferWithoutTheMode) {
+TEST(DeterministicMode, IsNeededForSameGradients) {
     const std::vector<Tensor> alone = trained(1, 4, 25, true), shared = trained(4, 1, 25, true);
     bool differs = false;
     for (std::size_t i = 0; i < alone.size(); ++i) {
@@ -106,7 +106,7 @@ TEST(Deterministic, GradientsDifferWithoutTheMode) {
     EXPECT_TRUE(differs);
 }
 
-TEST(Deterministic, DiscardsTheWindowAfterZeroGrad) {
+TEST(DeterministicMode, DiscardsAccumulatedGradientsOnZeroGrad) {
     const Deterministic mode;
     nn::Mlp model = tests::small_mlp(), reference = tests::small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());

@@ -45,7 +45,7 @@ TEST(TreeBytes, RestoreEveryKindOfValue) {
     EXPECT_EQ(back["scalar"].tensor().item(), 2);
 }
 
-TEST(TreeBytes, KeepTheBitsOfNumbers) {
+TEST(TreeBytes, PreserveTheBitsOfNumbers) {
     for (const double x : {-0.0, std::numeric_limits<double>::infinity(), std::nan("7")})
         EXPECT_EQ(std::bit_cast<std::uint64_t>(from_bytes(to_bytes(x)).number()),
                   std::bit_cast<std::uint64_t>(x));

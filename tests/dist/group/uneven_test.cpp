@@ -85,19 +85,19 @@ void expect_training(const std::vector<Lengths>& all,
     });
 }
 
-TEST(UnevenInputs, MatchReferenceOnTwoRanks) {
+TEST(UnevenInputs, MatchReferenceModelOnTwoRanks) {
     std::vector<Lengths> all;
     for (const int a : {0, 1, 4, 5})
         for (const int b : {0, 1, 4, 5}) all.push_back({a, b});
     expect_training(all, {{}});
 }
 
-TEST(UnevenInputs, MatchReferenceOnFourRanks) {
+TEST(UnevenInputs, MatchReferenceModelOnFourRanks) {
     expect_training({{0, 1, 4, 5}, {5, 4, 1, 0}, {3, 3, 3, 3}, {0, 0, 0, 2}, {2, 0, 5, 1}},
                     {{}, {.find_unused_parameters = true}, {.static_graph = true}});
 }
 
-TEST(UnevenInputs, WorkWithAccumulation) {
+TEST(UnevenInputs, MatchReferenceModelWithAccumulation) {
     for (const bool deterministic : {false, true}) {
         use_deterministic_algorithms(deterministic);
         auto models = tests::clones_of(small_mlp(), 2);
@@ -144,7 +144,7 @@ TEST(UnevenInputs, BroadcastBuffersOfTheFirstRankWithData) {
     });
 }
 
-TEST(UnevenInputs, CanEndAllRanksWhenOneIsOutOfData) {
+TEST(UnevenInputs, ThrowOnAllRanksAtTheEndOfTheShortestInputIfRequested) {
     auto models = tests::clones_of(small_mlp(), 3);
     const auto errors = tests::outcomes(3, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
@@ -154,10 +154,11 @@ TEST(UnevenInputs, CanEndAllRanksWhenOneIsOutOfData) {
             model(batch(group->rank(), i)).sum().backward();
     });
     for (const std::exception_ptr& error : errors)
-        EXPECT_EQ(tests::text_of(error), "join: rank 1 has no more batches, but other ranks have");
+        EXPECT_EQ(tests::text_of(error),
+                  "join: rank 1 has no more batches, but other ranks still have some");
 }
 
-TEST(UnevenInputs, RejectRanksThatDoDifferentSteps) {
+TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);
     const auto errors = tests::outcomes(3, [&](const Group& group) {
@@ -169,11 +170,12 @@ TEST(UnevenInputs, RejectRanksThatDoDifferentSteps) {
     });
     for (const std::exception_ptr& error : errors)
         EXPECT_EQ(tests::text_of(error),
-                  "join: ranks with data must do the same: rank 0 is out of data, rank 1 is before "
+                  "join: ranks with data must make the same calls: rank 0 is out of data, rank 1 "
+                  "is before "
                   "a forward, rank 2 is in a synchronised backward");
 }
 
-TEST(UnevenInputs, KeepTheExceptionOfARank) {
+TEST(UnevenInputs, RethrowTheExceptionOfARank) {
     nn::Mlp model = small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
     tests::expect_error<ValueError>({"bad batch"}, [&] {

@@ -11,7 +11,7 @@
 
 namespace axle::tests {
 
-// Runs f in a child process (tests/fork.h), which exits with code 1 if f throws.
+// A child process that runs f (see tests/fork.h), and exits with code 1 if f throws.
 class Child {
   public:
     explicit Child(const std::function<void()>& f) : pid_(fork_process()) {

@@ -192,7 +192,7 @@ class Launcher {
         const std::string line = to_line(end);
         EXPECT_EQ(::send(ends_[0], line.data(), line.size(), 0), std::ssize(line));
     }
-    // Returns the next failure that it receives.
+    // Returns the next failure that the launcher receives.
     std::optional<dist::ReportedFailure> next_failure() {
         const timeval patience{6, 0};
         ::setsockopt(ends_[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -219,7 +219,7 @@ TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
     child.signal(SIGKILL);
     child.wait();
     std::this_thread::sleep_for(
-        milliseconds(50));  // lets the connection end before the launcher's report
+        milliseconds(50));  // lets the connection close before the launcher reports
     launcher.send({1, child.pid(), SIGKILL, 0});
     EXPECT_THAT(error_of([&] { agree(*control, 2); }),
                 HasSubstr(" died: signal 9 (Killed) during barrier #1"));

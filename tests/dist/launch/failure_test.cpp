@@ -43,7 +43,7 @@ void fail_now(int signal) {
     kill(getpid(), signal);
 }
 
-// Kills or stops the main process while it writes a checkpoint.
+// An object in a checkpoint that kills or stops the main process while it is written.
 struct FailsWhenSaved : accel::Checkpointable {
     int signal = 0;
     Tree state_dict() const override {
@@ -84,7 +84,7 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
                 fail_now(planned.signal);
             });
         group->all_reduce(x, dist::ReduceOp::mean);
-        // A rank that is to be killed in a collective continues until it is killed.
+        // A rank that will be killed in a collective repeats the steps until it is killed.
         if (planned.moment == Moment::collective && step == 39) step = 5;
     }
     if (at(Moment::save) && environment.rank != 0) fail_now(planned.signal);
@@ -94,7 +94,7 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     return "done";
 }
 
-// Runs the jobs for all victims at the same time, because the jobs mostly wait.
+// The test runs the jobs for all victims at the same time, because the jobs mostly wait.
 class RankFailure : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
 
 TEST_P(RankFailure, IsReportedByAllSurvivors) {

@@ -79,7 +79,7 @@ TEST_F(Launch, RunsAFunctionInEachProcessWithItsArguments) {
 }
 
 // Covers 24.PrepareForLaunch.
-TEST_F(Launch, GivesAllProcessesTheSameTokenAndMaster) {
+TEST_F(Launch, GivesAllProcessesTheSameTokenAndMasterAddress) {
     for (const char* run : {"one", "two"}) {
         launch({.num_processes = 2, .environment = {{"RUN", run}}}, [&] {
             std::ofstream(folder_ / (variable("RUN") + variable("RANK")))

@@ -26,7 +26,7 @@ std::vector<Tensor> of_sizes(const std::vector<std::int64_t>& numbers, DType dty
 }
 
 // Covers 9.bucket_cap_mb.
-TEST(Buckets, EndWithTheParameterThatReachesTheSize) {
+TEST(Buckets, EndWithTheParameterThatReachesTheSizeLimit) {
     const auto parameters = of_sizes({10, 1, 20, 5, 1, 30});
     EXPECT_THAT(dist::plan_buckets(parameters, {5, 4, 3, 2, 1, 0}, 8, 100),
                 ElementsAre(ElementsAre(5), ElementsAre(4, 3, 2), ElementsAre(1, 0)));
@@ -34,7 +34,7 @@ TEST(Buckets, EndWithTheParameterThatReachesTheSize) {
                 ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5)));
 }
 
-TEST(Buckets, HoldGradientsOfOneDtype) {
+TEST(Buckets, ContainGradientsOfOneDtype) {
     auto parameters = of_sizes({1, 1, 1});
     parameters.push_back(zeros({1}, {f64}));
     parameters.push_back(zeros({1}, {bf16}));  // its gradient is accumulated in f32
@@ -66,7 +66,7 @@ TEST(Buckets, AreOrderedFromTheLastParameterToTheFirst) {
                             "layers.0.bias", "layers.0.weight"));
 }
 
-// A model whose layers run in a different order than they are declared in.
+// A model that declares its layers in one order and runs them in another order.
 struct Crossed : nn::Model<Crossed> {
     Crossed() : second(3, 3), first(3, 3) { to(f64); }
     Tensor forward(const Tensor& x) { return second(tanh(first(x))); }
@@ -96,7 +96,7 @@ TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
 }
 
 // Covers 9.gradient_as_bucket_view.
-TEST(Buckets, HoldTheGradientsIfGradientAsBucketView) {
+TEST(Buckets, ContainTheGradientsIfGradientAsBucketView) {
     for (const bool as_view : {true, false}) {
         auto models = tests::clones_of(small_mlp(), 2);
         on_ranks(2, [&](const Group& group) {
@@ -155,7 +155,7 @@ TEST(Buckets, AreReducedInOrderDuringBackward) {
     });
 }
 
-TEST(Buckets, ShowOverlapWithBackwardInATrace) {
+TEST(Buckets, OverlapWithBackwardInATrace) {
     auto models = tests::clones_of(small_mlp({16, 16, 16, 16}), 2);
     profiler::start();
     on_ranks(2, [&](const Group& group) {

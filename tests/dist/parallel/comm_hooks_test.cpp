@@ -49,7 +49,7 @@ TEST(CommHooks, ApproximateTheMeanInHalfPrecision) {
 
 // The sum 40000 + 40000 overflows f16, so the hooks must divide first.
 // Covers 9.comm_hook.
-TEST(CommHooks, DivideBeforeRounding) {
+TEST(CommHooks, DivideBeforeRoundingToHalfPrecision) {
     on_ranks(2, [&](const Group& group) {
         Weights model(2, 2, f32);
         DataParallel replicas(model, group, {.hook = dist::fp16_compress_hook()});
@@ -88,7 +88,7 @@ Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std
 }
 
 // Covers 9.comm_hook.
-TEST(PowerSgd, IsExactIfTheMeanHasItsRank) {
+TEST(PowerSgd, IsExactForMeansOfLowMatrixRank) {
     manual_seed(1);
     const Tensor matrices = low_rank(3, 20, 16, 2), vectors = randn({3, 16}, {f64});
     for (const bool feedback : {true, false})
@@ -111,7 +111,8 @@ TEST(PowerSgd, IsExactIfTheMeanHasItsRank) {
 }
 
 // With error feedback, the sum of the applied gradients stays close to the sum of the exact
-// gradients. Covers 9.comm_state_option.
+// gradients.
+// Covers 9.comm_state_option.
 TEST(PowerSgd, CompensatesErrorsWithFeedback) {
     manual_seed(2);
     const Tensor matrices = randn({2, 12, 12}, {f64}), vectors = randn({2, 12}, {f64});
@@ -161,7 +162,7 @@ TEST(PowerSgd, StartsWithPlainMeansAndGivesAllRanksTheSameResult) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, SkipsTensorsThatItWouldNotShrink) {
+TEST(PowerSgd, DoesNotCompressTensorsThatWouldNotShrink) {
     manual_seed(4);
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {

@@ -27,12 +27,12 @@ struct Line : nn::Model<Line> {
     Tensor a, b;
 };
 
-class LocalSgdVectors : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(LocalSgd, LocalSgdVectors, testing::Bool());
+class LocalSgdUpdates : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(LocalSgd, LocalSgdUpdates, testing::Bool());
 
 // The test compares each step with a recording of Accelerate.
 // Covers 20.LocalSGD.
-TEST_P(LocalSgdVectors, MatchAccelerate) {
+TEST_P(LocalSgdUpdates, MatchAccelerate) {
     use_deterministic_algorithms(GetParam());
     const Tree recorded = from_json(tests::vectors("local_sgd.json").dump());
     for (const Tree& run : recorded["cases"].elements()) {

@@ -19,7 +19,7 @@ using tests::small_mlp;
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-// --- parameters that are not reached
+// --- parameters without a gradient
 
 // A model with layers that can be skipped.
 struct Branches : nn::Model<Branches> {
@@ -54,7 +54,7 @@ TEST(Reducer, ReportsParametersWithoutGradient) {
                 {"data parallel: these parameters got no gradient in this backward: right.weight, "
                  "right.bias, never.weight, never.bias; use find_unused_parameters"},
                 [&] { model(x, true).sum().backward(); });
-        // A backward that reaches all parameters still works.
+        // A backward pass that computes the gradients of all parameters still succeeds.
         model.zero_grad();
         (model(x, true, true) + model.never(x)).sum().backward();
         EXPECT_TRUE(model.never.weight.grad().defined());
@@ -90,7 +90,7 @@ TEST(Reducer, FindsUnusedParameters) {
     }
 }
 
-TEST(Reducer, ReducesGradientsReachedOnlyWithoutSync) {
+TEST(Reducer, ReducesGradientsComputedOnlyWithoutSync) {
     Branches whole = branches();
     const Tensor x = randn({2, 4, 3}, {f64});
     whole(x[0], false, true).mean().backward();
@@ -191,7 +191,7 @@ TEST(Reducer, RejectsANestedBackwardThatChangesAFinalGradient) {
                              [&] { last(h).sum().backward(); });
 }
 
-TEST(Reducer, WorksAfterABackwardThatThrew) {
+TEST(Reducer, CanBeUsedAfterABackwardThatThrew) {
     nn::Mlp whole = small_mlp({3, 3, 3});
     const Tensor x = randn({4, 3}, {f64});
     whole(x).sum().backward();

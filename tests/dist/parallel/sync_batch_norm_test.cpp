@@ -82,7 +82,7 @@ TEST(SyncBatchNorm, MatchesBatchNormOfTheWholeBatch) {
     }
 }
 
-TEST(SyncBatchNorm, HandlesDifferentBatchSizes) {
+TEST(SyncBatchNorm, SupportsDifferentBatchSizesPerRank) {
     for (const Rows& rows : {Rows{1, 5}, Rows{1, 1}, Rows{4, 1, 2}, Rows{0, 3}, Rows{3, 0, 1}}) {
         expect_whole_batch<nn::BatchNorm1d>(rows, {}, f64, 1e-12);
         expect_whole_batch<nn::BatchNorm2d>(rows, {2, 2}, f64, 1e-12);
@@ -96,7 +96,7 @@ TEST(SyncBatchNorm, KeepsTheOptionsOfTheLayer) {
 }
 
 // The means of the ranks are far apart, and far from zero.
-TEST(SyncBatchNorm, KeepsPrecision) {
+TEST(SyncBatchNorm, ComputesVarianceOfLargeMeansAccurately) {
     manual_seed(7);
     const Tensor x = randn({2, 64, 1}, {f64}) + tensor({1000, 3000}, {2, 1, 1}, {f64});
     const double expected = var(x, {}, 0).item();
@@ -118,7 +118,7 @@ TEST(SyncBatchNorm, UsesRunningStatisticsInEvaluation) {
     });
 }
 
-TEST(SyncBatchNorm, ConvertsNestedLayersAndSurvivesClone) {
+TEST(SyncBatchNorm, ConvertsNestedLayersAndIsCloned) {
     const Group alone = dist::ProcessGroup::alone();
     nn::Sequential net{nn::Linear(2, 3), nn::BatchNorm1d(3),
                        nn::Sequential{nn::Linear(3, 3), nn::BatchNorm1d(3)}};

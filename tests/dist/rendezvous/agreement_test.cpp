@@ -52,7 +52,7 @@ TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, AllowsManyCounts) {
+TEST(Agreement, ReturnsManyCountsPerCall) {
     const auto errors = run_job(Job(2), [](Control& control) {
         CollectiveCall call{.sequence = 1, .op = Collective::all_to_all_uneven};
         call.counts.assign(dist::kMaxCounts, control.rank());
@@ -118,10 +118,11 @@ TEST(Agreement, RejectsACollectiveOutOfOrder) {
         barrier(control, 1);
         barrier(control, control.rank() == 0 ? 2 : 3);
     });
-    EXPECT_THAT(errors, Each(HasSubstr("rank 1 calls collective #3 of group 0 after #1")));
+    EXPECT_THAT(errors,
+                Each(HasSubstr("unexpected call of rank 1: collective #3 of group 0 after #1")));
 }
 
-TEST(Agreement, KeepsGroupsApart) {
+TEST(Agreement, SeparatesCallsOfDifferentGroups) {
     const auto errors = run_job(Job(4), [](Control& control) {
         const bool odd = control.rank() % 2 == 1;
         const std::uint32_t id = odd ? 2 : 1;
@@ -167,7 +168,8 @@ TEST(Agreement, RejectsInvalidRanksOfAGroup) {
             barrier(control, 1);
             barrier(control, 2);
         });
-        EXPECT_THAT(errors, testing::Contains(HasSubstr("expected different ranks of the job")));
+        EXPECT_THAT(errors,
+                    testing::Contains(HasSubstr("the ranks must be different ranks of the job")));
     }
     const auto errors = run_job(Job(2), [&](Control& control) {
         if (control.rank() == 0) control.announce_call({.group = 9, .sequence = 1});
@@ -208,7 +210,7 @@ TEST(Agreement, ReportsThatRankZeroHasLeft) {
     EXPECT_THAT(errors[1], HasSubstr("rank 0 has left, but collective #2 (barrier) needs it"));
 }
 
-TEST(Agreement, WorksInSubgroupsAfterARankHasLeft) {
+TEST(Agreement, AllowsCallsOfSubgroupsAfterARankHasLeft) {
     const auto errors = run_job(Job(3), [](Control& control) {
         if (control.rank() == 2) return barrier(control, 1);
         control.open_group(1, {0, 1});
@@ -236,7 +238,7 @@ TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
                      "barrier #1"));
 }
 
-TEST(Agreement, ReportsTheNotedActivityOfARank) {
+TEST(Agreement, ReportsTheActivityThatARankHasSet) {
     Job job(2);
     job.options.timeout = std::chrono::milliseconds(600);
     job.options.heartbeat_timeout = std::chrono::milliseconds(800);  // one heartbeat per 200 ms

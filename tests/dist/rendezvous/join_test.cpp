@@ -45,7 +45,7 @@ struct Pair : Job {
         zero.reset();
         second.join();
     }
-    // Checks that the ranks still agree.
+    // Checks that a barrier of both ranks succeeds.
     void check(std::uint64_t sequence) {
         std::thread second([&] { barrier(*one, sequence); });
         barrier(*zero, sequence);
@@ -83,9 +83,10 @@ TEST(Join, ReportsMissingRanks) {
 TEST(Join, ReportsUnreachableRankZero) {
     Job job(2);
     job.options.join_timeout = milliseconds(200);
-    EXPECT_THAT([&] { job.join(1); },
-                refused(str("join: rank 0 was not reachable within 0.2 s: connect to 127.0.0.1:",
-                            job.port, ": Connection refused")));
+    EXPECT_THAT(
+        [&] { job.join(1); },
+        refused(str("join: rank 0 was not reachable within 0.2 s: can't connect to 127.0.0.1:",
+                    job.port, ": Connection refused")));
     dist::Environment lost = job.environment(1);
     lost.master_addr = "no such host";
     EXPECT_THAT([&] { Control::join(lost, job.options); }, refused("'no such host'"));
@@ -95,7 +96,7 @@ TEST(Join, ReportsAPortInUse) {
     const Job job(2);
     const auto taken = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     EXPECT_THAT([&] { job.join(0); },
-                refused(str("listen at 127.0.0.1:", job.port, ": Address already in use")));
+                refused(str("can't listen at 127.0.0.1:", job.port, ": Address already in use")));
 }
 
 TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
@@ -103,7 +104,7 @@ TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
     dist::Environment e = job.environment(0);
     e.master_addr = "192.0.2.1";
     EXPECT_THAT([&] { Control::join(e, job.options); },
-                refused("rank 0 cannot listen at '192.0.2.1': listen at 192.0.2.1"));
+                refused("rank 0 cannot listen at '192.0.2.1': can't listen at 192.0.2.1"));
 }
 
 TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
@@ -243,7 +244,7 @@ TEST(Join, LimitsTheNumberOfUnauthenticatedConnections) {
     unauthenticated_sockets.reserve(kMost);
     for (int i = 0; i < kMost; ++i)
         unauthenticated_sockets.push_back(connect_to(address, deadline));
-    // Two connections belong to the job itself.
+    // The job itself uses two connections.
     std::array<char, 16> bytes{};
     ASSERT_TRUE(wait_readable(unauthenticated_sockets.back(), deadline));
     EXPECT_LT(receive_some(unauthenticated_sockets.back(), bytes), 0);
@@ -290,7 +291,7 @@ TEST(Join, ListensOnlyAtTheMasterAddress) {
     EXPECT_THAT(listeners(pair.port), testing::ElementsAre(std::string(loopback)));
 }
 
-TEST(Join, WorksOverIpv6) {
+TEST(Join, SupportsIpv6) {
     const auto has_ipv6 = [] {
         try {
             dist::listen_at(dist::resolve("::1", 0).front());
@@ -345,10 +346,10 @@ TEST(Join, UsesTheInterfaceFromTheEnvironment) {
     const Job job(1);
     EXPECT_EQ(job.join(0)->local_address(), "127.0.0.1");
     ::unsetenv("AXLE_SOCKET_IFNAME");
-    EXPECT_THAT(
-        [&] { job.join(0); },
-        ThrowsMessage<ValueError>(AllOf(
-            HasSubstr("GLOO_SOCKET_IFNAME: no interface 'no_such_interface'"), HasSubstr(" lo"))));
+    EXPECT_THAT([&] { job.join(0); },
+                ThrowsMessage<ValueError>(
+                    AllOf(HasSubstr("GLOO_SOCKET_IFNAME: the network interface must be one of"),
+                          HasSubstr(" lo"), HasSubstr(": 'no_such_interface'"))));
     ::unsetenv("GLOO_SOCKET_IFNAME");
 }
 

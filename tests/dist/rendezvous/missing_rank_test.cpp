@@ -61,7 +61,7 @@ TEST(MissingRank, IsCancelledByAnEmptyReasonOrTheNextCall) {
     });
 }
 
-TEST(Agreements, NextCallOfAMissingRankCancelsIt) {
+TEST(Agreements, ClearAMissingRankOnItsNextCall) {
     dist::Agreements agreements(2);
     const auto barrier = [](std::uint64_t sequence) {
         return dist::CollectiveCall{.sequence = sequence, .op = dist::Collective::barrier};

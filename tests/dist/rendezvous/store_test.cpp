@@ -68,13 +68,13 @@ TEST(Store, RejectsSumsOfTextAndOverflows) {
                     ThrowsMessage<CommError>(HasSubstr("'text' is not a number")));
         control.add("big", INT64_MAX);
         EXPECT_THAT([&] { control.add("big", 1); },
-                    ThrowsMessage<CommError>(HasSubstr("overflows 64 bits")));
+                    ThrowsMessage<CommError>(HasSubstr("overflows int64")));
         EXPECT_EQ(control.get("text", seconds(20)), "seven");
     });
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, HoldsAnyBytesUpToItsLimits) {
+TEST(Store, StoresAnyBytesUpToItsLimits) {
     const auto errors = run_job(Job(2), [](Control& control) {
         const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
         if (control.rank() == 0) control.set(key, value);

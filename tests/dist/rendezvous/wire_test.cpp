@@ -20,7 +20,7 @@ std::string frame_of(std::uint32_t length, Kind kind, const std::string& body = 
     return frame + static_cast<char>(kind) + body;
 }
 
-TEST(Wire, DecodesWhatWasEncoded) {
+TEST(WireFormat, DecodesEncodedMessages) {
     const dist::AnnounceCall sent{{.group = 3,
                                    .sequence = 12,
                                    .op = dist::Collective::reduce,
@@ -45,7 +45,7 @@ TEST(Wire, DecodesWhatWasEncoded) {
     EXPECT_FALSE(reader.next(Sender::member));
 }
 
-TEST(Wire, AssemblesFramesFromSingleBytes) {
+TEST(WireFormat, AssemblesFramesFromSingleBytes) {
     const std::string bytes = encode(dist::Get{1, "a"}) + encode(dist::Leave{}) +
                               encode(dist::Get{2, std::string(dist::kMaxKey, 'k')});
     FrameReader reader;
@@ -58,7 +58,7 @@ TEST(Wire, AssemblesFramesFromSingleBytes) {
     EXPECT_THAT(kinds, testing::ElementsAre(Kind::get, Kind::leave, Kind::get));
 }
 
-TEST(Wire, RejectsExcessiveLengthsEarly) {
+TEST(WireFormat, RejectsExcessiveLengthsBeforeReadingBodies) {
     const auto read = [](const std::string& bytes, Sender sender) {
         FrameReader reader;
         reader.add(bytes);
@@ -77,7 +77,7 @@ TEST(Wire, RejectsExcessiveLengthsEarly) {
     EXPECT_LT(dist::max_body(Kind::join_request), 1024);
 }
 
-TEST(Wire, AcceptsOnlyTheHandshakeBeforeAuthentication) {
+TEST(WireFormat, AcceptsOnlyTheHandshakeBeforeAuthentication) {
     for (int kind = 0; kind <= static_cast<int>(dist::kLastKind); ++kind) {
         FrameReader reader;
         reader.add(frame_of(0, static_cast<Kind>(kind)));
@@ -90,13 +90,13 @@ TEST(Wire, AcceptsOnlyTheHandshakeBeforeAuthentication) {
     }
 }
 
-TEST(Wire, RejectsMalformedBodies) {
+TEST(WireFormat, RejectsMalformedBodies) {
     const std::string whole = encode(dist::Set{1, "key", "value"}).substr(5);
     EXPECT_NO_THROW(dist::decode<dist::Set>(whole));
     for (std::size_t size = 0; size < whole.size(); ++size)
         EXPECT_THROW(dist::decode<dist::Set>(whole.substr(0, size)), CommError) << size;
     EXPECT_THAT([&] { dist::decode<dist::Set>(whole + '\0'); },
-                ThrowsMessage<CommError>(HasSubstr("bytes after its end")));
+                ThrowsMessage<CommError>(HasSubstr("unexpected bytes at the end")));
     std::string key = encode(dist::Get{1, std::string(dist::kMaxKey, 'k')}).substr(5);
     key[8] = 1, key += 'k';  // changes the key's length to 1025
     EXPECT_THAT([&] { dist::decode<dist::Get>(key); },

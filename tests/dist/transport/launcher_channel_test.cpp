@@ -9,7 +9,7 @@ using dist::ChildEnd;
 using dist::LineReader;
 using dist::ReportedFailure;
 
-TEST(LauncherChannel, ReadsWhatWasWritten) {
+TEST(LauncherChannel, ReadsWrittenReports) {
     const std::string line = to_line(ChildEnd{1, 4242, 9, 0});
     EXPECT_EQ(line, "{\"rank\": 1, \"pid\": 4242, \"signal\": 9, \"exit_code\": 0}\n");
     const ChildEnd end = dist::read_child_end(line).value_or(ChildEnd());
@@ -56,7 +56,7 @@ TEST(LauncherChannel, SplitsAStreamIntoLines) {
     EXPECT_FALSE(reader.next());
 }
 
-TEST(LauncherChannel, DropsALineWithoutEnd) {
+TEST(LauncherChannel, DropsAnIncompleteLine) {
     LineReader reader;
     for (int i = 0; i < 100; ++i) reader.add(std::string(4096, 'x'));
     EXPECT_FALSE(reader.next());

@@ -90,7 +90,7 @@ void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype
 
 class BFloat16Matmul : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
 
-TEST_P(BFloat16Matmul, MatchesDoubleSumsAtTileAndPairEdges) {
+TEST_P(BFloat16Matmul, MatchesDoublePrecisionAtTileAndPairEdges) {
     const auto [left, right] = GetParam();
     const std::int64_t sizes[][3] = {{2, 2, 1},     {2, 3, 2},     {3, 2, 3},    {13, 15, 31},
                                      {14, 16, 32},  {15, 17, 33},  {29, 33, 65}, {28, 65, 7},
@@ -142,12 +142,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Layout::rows, Layout::columns, Layout::strided),
                      testing::Values(Layout::rows, Layout::columns, Layout::strided)));
 
-TEST(BFloat16MatmulEdgeCases, ReturnsZeroForAnEmptyDepth) {
+TEST(BFloat16Product, IsZeroForAnEmptyInnerDimension) {
     Matrix a(20, 0, Layout::rows, 1), b(0, 40, Layout::rows, 2);
     for (const float sum : product(a, b)) ASSERT_EQ(sum, 0.0f);
 }
 
-TEST(BFloat16MatmulEdgeCases, PropagatesInfinitiesAndNaNs) {
+TEST(BFloat16Product, PropagatesInfinitiesAndNaNs) {
     Matrix a(3, 5, Layout::rows, 1), b(5, 4, Layout::rows, 2);
     a.at(0, 4) = BFloat16(INFINITY);
     a.at(1, 2) = BFloat16(NAN);

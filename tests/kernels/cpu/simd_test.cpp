@@ -80,7 +80,7 @@ TEST(SimdPacks, HandleSpecialValuesLikeTheCLibrary) {
     expect(apply(formula::Tanh{}, x), std::tanh);
 }
 
-TEST(SimdPacks, GiveTheSameBitsAtAnyPosition) {
+TEST(SimdPacks, GiveTheSameBitsInAnyLane) {
     std::vector<float> x(67);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.1f * static_cast<float>(i) - 3.0f;
     const std::vector<float> together = apply(formula::Gelu{}, x);

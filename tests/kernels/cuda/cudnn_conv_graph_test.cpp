@@ -135,7 +135,7 @@ TEST_F(CudnnConvGraph, PlansGroupsAndSingleWindows) {
              {nullptr, &*device_}, conv_limits(f32, false, true)));
 }
 
-TEST_F(CudnnConvGraph, RefusesInconsistentShapes) {
+TEST_F(CudnnConvGraph, RejectsInconsistentShapes) {
     const ConvAxis axis = {1, 0, 1};
     EXPECT_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),

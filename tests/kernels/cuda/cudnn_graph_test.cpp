@@ -33,7 +33,7 @@ View heads(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int
     return x;
 }
 
-// The dimensions of the scores that a mask broadcasts.
+// The dimensions of the attention scores along which a mask is broadcast.
 enum class Repeats { no_mask, nothing, heads, batch_and_heads, queries_and_heads };
 
 struct Call {
@@ -142,7 +142,7 @@ TEST_F(CudnnGraph, AcceptsAttentionBackward) {
                 << c << ", deterministic: " << deterministic;
 }
 
-TEST_F(CudnnGraph, NumbersValuesLikeTheEnumerators) {
+TEST_F(CudnnGraph, NumbersTensorsByTheirEnumerators) {
     const Call c = {2,   4,  2, 64, 48, 32, false, f16, Layout::heads_inside, Repeats::heads,
                     f32, 0.1};
     const auto kinds = [](const Graph& graph, std::initializer_list<Value> values) {
@@ -168,7 +168,7 @@ TEST_F(CudnnGraph, NumbersValuesLikeTheEnumerators) {
                      number, number, state, state, floats, floats}));
 }
 
-TEST_F(CudnnGraph, RefusesInconsistentSizes) {
+TEST_F(CudnnGraph, RejectsInconsistentSizes) {
     const auto product = [] {
         Graph graph;
         const auto a = graph.tensor(CUDNN_DATA_HALF, {1, 8, 16}, {128, 16, 1});

@@ -69,14 +69,14 @@ TEST_F(CudnnPoolGraph, PlansGradientsOfMeansDeterministically) {
         }
 }
 
-TEST_F(CudnnPoolGraph, RefusesInconsistentShapes) {
+TEST_F(CudnnPoolGraph, RejectsInconsistentShapes) {
     EXPECT_THROW(
         pool_graph(PoolResult::mean, windows(2, 2, 0), planes(f32, 2, 3, 28), planes(f32, 2, 3, 13))
             .finish(nullptr),
         UnsupportedGraph);
 }
 
-TEST(CudnnPoolRules, ExcludeWindowsThatCudnnCountsDifferently) {
+TEST(CudnnPoolRules, RejectWindowsThatCudnnCountsDifferently) {
     const ConstView x = planes(f32, 2, 3, 12), y = planes(f32, 2, 3, 6), cut = planes(f32, 2, 3, 7);
     const auto suits = [&](PoolResult result, const Pool& pool, const ConstView& out) {
         return has_pool_rules(result, pool, x, out);

@@ -25,7 +25,7 @@ inline constexpr std::string_view kProperties = R"({
     "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560,
     "isTccDriver": 0, "supportCoopLaunch": 1})";
 
-// Skips tests if cuDNN is missing or does not support such a description.
+// A fixture that skips tests if cuDNN is missing or does not support such a description.
 class DescribedGpu : public testing::Test {
   protected:
     void SetUp() override try {
@@ -36,8 +36,8 @@ class DescribedGpu : public testing::Test {
         device_->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                      static_cast<std::int64_t>(properties.size()), properties.data());
         device_->finalize();
-    } catch (const UnsupportedGraph&) {  // cuDNN 9.11 introduced descriptions and can change their
-                                         // contents
+    } catch (const UnsupportedGraph&) {
+        // cuDNN 9.11 introduced descriptions. Later versions can require other contents.
         GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
     }
 

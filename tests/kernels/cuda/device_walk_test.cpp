@@ -244,7 +244,7 @@ TEST(PackedWalk, StartsAtTheFirstElementOfEachPack) {
     EXPECT_GT(walks, 100);
 }
 
-TEST(PackedWalk, RefusesRowsShorterThanAPack) {
+TEST(PackedWalk, IsEmptyForRowsShorterThanAPack) {
     for_each_slab(walk_of({3}, {{{1}, {1}, {1}}}), [](const DeviceWalk<kOperands>& slab) {
         EXPECT_EQ(in_packs(slab, 4).numel, 0u);
     });

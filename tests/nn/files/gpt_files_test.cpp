@@ -187,7 +187,7 @@ TEST(GptFiles, ReportUnsupportedConfigurationFields) {
     refused("", "");
 }
 
-TEST(GptFiles, RefuseHugeSizesBeforeAllocating) {
+TEST(GptFiles, RejectHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     const std::string good = config_text();
     const auto refused = [&](const char* from, const char* to, const char* reason) {

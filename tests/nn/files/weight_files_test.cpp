@@ -70,7 +70,7 @@ TEST(ShardPlan, PlansOneEmptyFileForNoWeights) {
     EXPECT_EQ(plan.total_size, 0);
 }
 
-TEST(ShardPlan, RefusesInvalidSizes) {
+TEST(ShardPlan, RejectsInvalidSizes) {
     expect_error<ValueError>({"max_shard_size", "-1"}, [] { return nn::ShardSize(-1); });
     expect_error<ValueError>({"parse_size_to_int", "'much'"}, [] { return nn::ShardSize("much"); });
     expect_error<ValueError>({"plan_shards", "'model.safetensors'"},
@@ -110,7 +110,7 @@ TEST(SaveWeights, ReplacesOnlyItsOwnFilesAndShards) {
     EXPECT_EQ(read_file(folder / "notes.txt"), "mine");
 }
 
-TEST(SaveWeights, RefusesMetaTensorsAndFilesAsFolders) {
+TEST(SaveWeights, RejectsMetaTensorsAndFilesAsFolders) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     expect_error<FileError>({(folder / "file").c_str(), "is a file"},
@@ -142,7 +142,7 @@ TEST(SaveWeights, KeepsOldWeightsWhenAShardCannotBeWritten) {
         expect_same_bits(files.weights().at(name).read(), tensor);
 }
 
-TEST(SaveWeights, RefusesAnUndefinedTensor) {
+TEST(SaveWeights, RejectsAnUndefinedTensor) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     expect_error<UsageError>({"save_weights: the tensor is undefined: bias"}, [&] {
         nn::save_weights({{"weight", counted(16)}, {"bias", Tensor()}}, folder / "new", 50);
@@ -166,7 +166,7 @@ TEST(WeightFiles, ReadFilesAndShardsWrittenByAccelerate) {
     }
 }
 
-TEST(WeightFiles, RefuseInvalidFiles) {
+TEST(WeightFiles, RejectInvalidFiles) {
     const auto recorded = [](const char* name) {
         return str(AXLE_TESTS_DIR "/fuzz/corpus/torch_file/", name);
     };
@@ -174,7 +174,7 @@ TEST(WeightFiles, RefuseInvalidFiles) {
                             [&] { return nn::WeightFiles(recorded("plain")); });
     const TemporaryFolder folder(FolderStorage::in_memory);
     save_safetensors(folder / "tf.safetensors", three(), {{"format", "tf"}});
-    expect_error<FileError>({(folder / "tf.safetensors").c_str(), "'tf', not 'pt'"},
+    expect_error<FileError>({(folder / "tf.safetensors").c_str(), "expected 'pt': 'tf'"},
                             [&] { return nn::WeightFiles(folder / "tf.safetensors"); });
     const auto refuse_index = [&](const std::string& text, const char* reason) {
         write_file_atomically(folder / "an.index.json", text);
@@ -182,7 +182,7 @@ TEST(WeightFiles, RefuseInvalidFiles) {
                                 [&] { return nn::WeightFiles(folder / "an.index.json"); });
     };
     refuse_index("{", "line 1");
-    refuse_index("{}", "has no map \"weight_map\"");
+    refuse_index("{}", "weight_map is missing or not a map");
     refuse_index(R"({"weight_map": {"a": "../model.safetensors"}})", "no file for a");
     refuse_index(R"({"weight_map": {"a": "model.exe"}})", "no file for a");
     refuse_index(R"({"weight_map": {"a": 3}})", "no file for a");

@@ -23,7 +23,7 @@ nn::Conv2d summing(Size2 kernel, nn::Conv2dLayerOptions options) {
     return layer;
 }
 
-TEST(Conv2dLayer, HasPyTorchsNamesShapesAndInitialValues) {
+TEST(Conv2dLayer, MatchesNamesShapesAndInitialValuesOfPyTorch) {
     manual_seed(1);
     nn::Conv2d layer(32, 64, {3, 5}, {.groups = 2});
     std::vector<std::string> names;
@@ -79,7 +79,7 @@ TEST(Conv2dLayer, SupportsPaddingModes) {
     EXPECT_THAT(padded(PadMode::circular), ElementsAre(8, 8, 8));
 }
 
-TEST(Conv2dLayer, RefusesInvalidSizesAndOptions) {
+TEST(Conv2dLayer, RejectsInvalidSizesAndOptions) {
     expect_error<ValueError>({"Conv2d: sizes", "kernel [0, 3]"}, [] { nn::Conv2d(3, 4, {0, 3}); });
     expect_error<ValueError>({"Conv2d: ", "groups", "in 3", "out 4"},
                              [] { nn::Conv2d(3, 4, 3, {.groups = 2}); });

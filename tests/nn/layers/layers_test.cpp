@@ -35,7 +35,7 @@ void expect_uniform(const Tensor& t, double bound) {
     EXPECT_NEAR(var(t).item(), bound * bound / 3, 0.01 * bound * bound);
 }
 
-TEST(Init, KaimingUniformHasTheDocumentedVariance) {
+TEST(KaimingUniform, HasTheDocumentedVariance) {
     expect_uniform(filled({400, 250}, [](Tensor& t) { nn::init::kaiming_uniform_(t); }),
                    std::sqrt(6.0 / 250));
     expect_uniform(
@@ -43,14 +43,14 @@ TEST(Init, KaimingUniformHasTheDocumentedVariance) {
         std::sqrt(1.0 / 500));
 }
 
-TEST(Init, XavierUniformHasTheDocumentedVariance) {
+TEST(XavierUniform, HasTheDocumentedVariance) {
     expect_uniform(filled({400, 250}, [](Tensor& t) { nn::init::xavier_uniform_(t, 2); }),
                    2 * std::sqrt(6.0 / 650));
     expect_uniform(filled({200, 50, 10}, [](Tensor& t) { nn::init::xavier_uniform_(t); }),
                    std::sqrt(6.0 / 2500));
 }
 
-TEST(Init, NormalUniformAndConstantsFillTheTensor) {
+TEST(InitFunctions, FillTheTensor) {
     const Tensor normal = filled({100000}, [](Tensor& t) { nn::init::normal_(t, 3, 0.5); });
     EXPECT_NEAR(normal.mean().item(), 3, 0.01);
     EXPECT_NEAR(std::sqrt(var(normal).item()), 0.5, 0.005);
@@ -60,7 +60,7 @@ TEST(Init, NormalUniformAndConstantsFillTheTensor) {
     expect_same_bits(filled({3}, [](Tensor& t) { nn::init::constant_(t, 7); }), full({3}, 7.0));
 }
 
-TEST(Init, SameSeedGivesSameWeights) {
+TEST(InitFunctions, GiveSameWeightsForSameSeed) {
     const auto weights = [](std::uint64_t seed) {
         manual_seed(seed);
         return nn::Mlp({5, 7, 3}).parameters();
@@ -72,7 +72,7 @@ TEST(Init, SameSeedGivesSameWeights) {
     }
 }
 
-TEST(Init, FanRequiresTwoDimensions) {
+TEST(InitFunctions, RequireTwoDimensionsToComputeFan) {
     Tensor t = zeros({5});
     expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::kaiming_uniform_(t); });
     expect_error<ShapeError>({"init: ", "[5]"}, [&] { nn::init::xavier_uniform_(t); });
@@ -80,7 +80,7 @@ TEST(Init, FanRequiresTwoDimensions) {
 
 // --- Linear
 
-TEST(Linear, HasPyTorchsInitialValues) {
+TEST(Linear, MatchesInitialValuesOfPyTorch) {
     manual_seed(3);
     const nn::Linear layer(250, 400);
     EXPECT_EQ(layer.weight.shape(), Shape({400, 250}));
@@ -88,7 +88,7 @@ TEST(Linear, HasPyTorchsInitialValues) {
     EXPECT_LE(layer.bias.detach().abs().max().item(), 1 / std::sqrt(250.0));
 }
 
-TEST(Linear, StoresTransposedWeightsAsInByOut) {
+TEST(Linear, StoresTransposedWeightsWithShapeInByOut) {
     nn::Linear plain(3, 4), transposed(3, 4, {.transposed = true});
     EXPECT_EQ(transposed.weight.shape(), Shape({3, 4}));
     transposed.weight = plain.weight.detach().t().contiguous();
@@ -97,7 +97,7 @@ TEST(Linear, StoresTransposedWeightsAsInByOut) {
     expect_close(transposed(x, Activation::silu), plain(x, Activation::silu));
 }
 
-TEST(Linear, RefusesSizesThatAreNotPositive) {
+TEST(Linear, RejectsSizesThatAreNotPositive) {
     expect_error<ValueError>({"Linear: ", "in 0", "out 3"}, [] { nn::Linear(0, 3); });
     expect_error<ValueError>({"Mlp: ", "1"}, [] { nn::Mlp({3}); });
 }
@@ -168,7 +168,7 @@ TEST(LinearPolicy, ReplacesTheProductAndExposesItsParameters) {
     EXPECT_FALSE(layer.policy->is_training());
 }
 
-TEST(LinearPolicy, IsClonedWithItsLinear) {
+TEST(LinearPolicy, IsClonedWithItsLayer) {
     nn::Linear layer(3, 2);
     const auto policy = std::make_shared<LowRank>(3, 2);
     layer.policy = policy;
@@ -182,7 +182,7 @@ TEST(LinearPolicy, IsClonedWithItsLinear) {
 
 // --- small layers, compared with PyTorch
 
-TEST(Layers, EmbeddingReturnsRowsAndNoGradientForPadding) {
+TEST(Embedding, ReturnsRowsAndGivesPaddingNoGradient) {
     nn::Embedding table(7, 6, 2);
     EXPECT_EQ(table.weight.select(0, 2).detach().abs().max().item(), 0);
     table.to(f64);
@@ -195,7 +195,7 @@ TEST(Layers, EmbeddingReturnsRowsAndNoGradientForPadding) {
     EXPECT_NEAR(var(nn::Embedding(300, 100).weight.detach()).item(), 1, 0.03);
 }
 
-TEST(Layers, DropoutIsTheIdentityOutsideTraining) {
+TEST(DropoutLayer, IsTheIdentityOutsideTraining) {
     nn::Dropout half(0.5);
     const Tensor x = ones({1000});
     EXPECT_NEAR(sum(eq(half(x), 0)).item(), 500, 100);
@@ -230,7 +230,7 @@ TEST(MultiheadAttention, MatchesPyTorchWithAndWithoutBatchFirst) {
     }
 }
 
-TEST(MultiheadAttention, MatchesPyTorchsGradients) {
+TEST(MultiheadAttention, MatchesGradientsOfPyTorch) {
     nn::MultiheadAttention layer = recorded_attention(false);
     Tensor q = golden("mha.query");
     q.set_requires_grad();
@@ -241,7 +241,7 @@ TEST(MultiheadAttention, MatchesPyTorchsGradients) {
         expect_close(parameter.grad(), golden("mha.grad." + name), 1e-11);
 }
 
-TEST(MultiheadAttention, RefusesInvalidSizesAndShapes) {
+TEST(MultiheadAttention, RejectsInvalidSizesAndShapes) {
     expect_error<ValueError>({"MultiheadAttention: ", "8", "3"},
                              [] { nn::MultiheadAttention(8, 3); });
     nn::MultiheadAttention layer(8, 2);

@@ -30,7 +30,7 @@ void expect_state(const nn::Module& module, const std::string& recorded, double 
     }
 }
 
-TEST(RowNorms, HavePyTorchsDefaults) {
+TEST(LayerNormAndRMSNorm, MatchPyTorchByDefault) {
     const Tensor x = golden("layers.x");
     nn::LayerNorm layer_norm(6);
     nn::RMSNorm rms_norm(6);
@@ -49,7 +49,7 @@ TEST(GroupNormLayer, MatchesPyTorch) {
     EXPECT_TRUE(nn::GroupNorm(2, 4, {.affine = false}).parameters().empty());
 }
 
-TEST(BatchNormLayer, HasPyTorchsStateDict) {
+TEST(BatchNormLayer, MatchesStateDictOfPyTorch) {
     const nn::BatchNorm2d layer(3);
     EXPECT_THAT(names(layer.state_dict()),
                 testing::ElementsAre("weight", "bias", "running_mean", "running_var",
@@ -142,7 +142,7 @@ TEST(BatchNormLayer, KeepsAnIntegerCountInHalfPrecision) {
     EXPECT_NE(layer.running_mean.to_vector(), std::vector<double>(3, 0));
 }
 
-TEST(BatchNormLayer, RefusesWrongNumberOfDimensions) {
+TEST(BatchNormLayer, RejectsWrongNumberOfDimensions) {
     expect_error<ShapeError>({"BatchNorm2d: x must have 4 dimensions", "[5, 3]"}, [] {
         nn::BatchNorm2d(3)(ones({5, 3}));
     });
@@ -150,11 +150,11 @@ TEST(BatchNormLayer, RefusesWrongNumberOfDimensions) {
         nn::BatchNorm1d(3)(ones({5, 3, 1, 1}));
     });
     expect_error<ValueError>({"BatchNorm1d: ", "0"}, [] { nn::BatchNorm1d(0); });
-    expect_error<ValueError>({"GroupNorm: groups must divide channels", "4", "6"},
+    expect_error<ValueError>({"GroupNorm: channels must be a multiple of groups", "4", "6"},
                              [] { nn::GroupNorm(4, 6); });
 }
 
-TEST(BatchNormLayer, DoesNotCountRefusedBatches) {
+TEST(BatchNormLayer, DoesNotCountRejectedBatches) {
     nn::BatchNorm1d layer(3);
     expect_error<ShapeError>({"batch_norm: expected more than 1 value"}, [&] {
         layer(ones({1, 3}));

@@ -10,7 +10,7 @@ namespace {
 
 using tests::expect_same_bits;
 
-TEST(Pooling, WorksInSequentialAsInPyTorch) {
+TEST(PoolingLayers, MatchPyTorchInSequential) {
     nn::Sequential net(nn::MaxPool2d(3, {.stride = 2, .padding = 1}), nn::ReLU(),
                        nn::AdaptiveAvgPool2d({2, 3}), nn::Flatten(), nn::Linear(5 * 2 * 3, 4));
     const Tensor x = randn({2, 5, 9, 11});
@@ -23,7 +23,7 @@ TEST(Pooling, WorksInSequentialAsInPyTorch) {
                                              parameters[1].second.detach()));
 }
 
-TEST(Pooling, AppliesTheOptionsOfModules) {
+TEST(PoolingLayers, ApplyTheirOptions) {
     const Tensor x = randn({2, 3, 7, 9});
     nn::AvgPool2d average({2, 3}, {.stride = 2, .padding = 1, .count_include_pad = false});
     expect_same_bits(
@@ -36,7 +36,7 @@ TEST(Pooling, AppliesTheOptionsOfModules) {
     expect_same_bits(nn::MaxPool2d(2).clone()(x), max_pool2d(x, 2));
 }
 
-TEST(Activations, MatchTheirFunctions) {
+TEST(ActivationLayers, MatchTheirFunctions) {
     const Tensor x = randn({3, 5, 2});
     expect_same_bits(nn::ReLU()(x), relu(x));
     expect_same_bits(nn::GELU()(x), gelu(x));

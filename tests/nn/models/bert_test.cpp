@@ -107,7 +107,7 @@ TEST(Bert, SavesTheSameFilesAsTransformers) {
 
 // --- files
 
-TEST(BertFiles, LoadTheirPartOfAnotherModelsFile) {
+TEST(BertFiles, LoadMatchingWeightsOfAnotherModel) {
     const TemporaryFolder folder;
     const nn::Bert encoder = nn::Bert::from_pretrained(golden_path(kClassifier));
     encoder.save_pretrained(folder.path());
@@ -152,7 +152,7 @@ TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(folder.path()));
 }
 
-TEST(BertFiles, RefuseIncompleteHeads) {
+TEST(BertFiles, RejectIncompleteHeads) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, kClassifier, config_of(kClassifier),
@@ -205,7 +205,7 @@ TEST(BertFiles, ReportUnsupportedConfigurationFields) {
     refused("\"hidden_size\": 24", "\"hidden_size\": 9223372036854775807", "below 2^31");
 }
 
-TEST(BertFiles, RefuseHugeSizesBeforeAllocating) {
+TEST(BertFiles, RejectHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     for (const auto& [from, to] :
          {std::pair("\"vocab_size\": 53", "\"vocab_size\": 2147483647"),
@@ -217,7 +217,7 @@ TEST(BertFiles, RefuseHugeSizesBeforeAllocating) {
     }
 }
 
-// --- Axle only
+// --- tests without recordings
 
 TEST(Bert, IgnoresPadding) {
     manual_seed(5);
@@ -262,23 +262,23 @@ TEST(Bert, KeepsTiesInAClonedMaskedLM) {
     EXPECT_EQ(copy.num_parameters(), model.num_parameters());
 }
 
-TEST(Bert, RefusesInvalidInputs) {
+TEST(Bert, RejectsInvalidInputs) {
     Classifier model(small());
     const Tensor ids = zeros({2, 3}, {i64});
     expect_error<ShapeError>({"bert: ids", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });
     expect_error<ShapeError>({"bert: ids", "[3]"}, [&] { model(zeros({3}, {i64})); });
     expect_error<ShapeError>({"bert: attention_mask", "[3]", "[2, 3]"},
                              [&] { model(ids, ones({3})); });
-    expect_error<ShapeError>({"bert: token_type_ids", "[2, 2]", "[2, 3]"}, [&] {
+    expect_error<ShapeError>({"bert: shapes differ: token_type_ids [2, 2], ids [2, 3]"}, [&] {
         model(ids, Tensor(), zeros({2, 2}, {i64}));
     });
     expect_error<ShapeError>({"bert: labels", "[3]", "[2, 3]"},
                              [&] { model.loss(ids, zeros({3}, {i64})); });
     MaskedLM filler(small());
-    expect_error<UsageError>({"bert: this model has no pooler"}, [&] {
+    expect_error<UsageError>({"bert: pooled() needs a model with a pooler"}, [&] {
         filler.bert.pooled(zeros({2, 3, 8}));
     });
-    expect_error<ShapeError>({"bert: labels", "[2]", "[2, 3]"},
+    expect_error<ShapeError>({"bert: shapes differ: labels [2], ids [2, 3]"},
                              [&] { filler.loss(ids, zeros({2}, {i64})); });
 }
 

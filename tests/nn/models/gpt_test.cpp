@@ -48,7 +48,7 @@ TEST(Gpt, HasTheDocumentedInitialWeights) {
     }
 }
 
-TEST(Gpt, CountsItsTiedHeadOnce) {
+TEST(Gpt, CountsParametersOfItsTiedHeadOnce) {
     const nn::Gpt model(kSmall);
     EXPECT_EQ(model.num_parameters(), (13 + 8) * 8 + 3 * (12 * 64 + 13 * 8) + 2 * 8);
 }
@@ -61,7 +61,7 @@ TEST(Gpt, ComputesTheLossFromItsLogits) {
                  cross_entropy(model(ids).reshape({21, 13}), labels.reshape({21})));
 }
 
-TEST(Gpt, IsCausal) {
+TEST(Gpt, DoesNotDependOnLaterTokens) {
     nn::Gpt model = small_gpt();
     const Tensor ids = randint(0, 13, {2, 8});
     expect_close(model(ids).narrow(1, 0, 5).detach(), model(ids.narrow(1, 0, 5)).detach());
@@ -80,7 +80,7 @@ TEST(Gpt, DisablesAllDropoutInEvaluation) {
     expect_same_bits(model(ids).detach(), without(ids).detach());
 }
 
-TEST(Gpt, RefusesInvalidIds) {
+TEST(Gpt, RejectsInvalidIds) {
     nn::Gpt model(kSmall);
     expect_error<ShapeError>({"gpt: ", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });
     expect_error<ShapeError>({"gpt: ", "[8]"}, [&] { model(zeros({8}, {i64})); });
@@ -98,7 +98,7 @@ TEST(Gpt, RefusesInvalidIds) {
 
 class GptGradients : public testing::TestWithParam<double> {};
 
-TEST_P(GptGradients, MatchesUntiedModelWithoutFreezingAndCheckpointing) {
+TEST_P(GptGradients, MatchUntiedUnfrozenModelWithoutCheckpointing) {
     nn::GptConfig config = kSmall;
     config.dropout = GetParam();
     config.checkpoint_blocks = true;
@@ -137,7 +137,7 @@ TEST_P(GptGradients, MatchesUntiedModelWithoutFreezingAndCheckpointing) {
 
 INSTANTIATE_TEST_SUITE_P(WithoutAndWithDropout, GptGradients, testing::Values(0.0, 0.2));
 
-TEST(Gpt, CheckpointingKeepsTheBitsOfGradients) {
+TEST(Gpt, GivesSameGradientBitsWithCheckpointing) {
     nn::GptConfig config = kSmall;
     config.dropout = 0.3;
     nn::Gpt kept = small_gpt(config), recomputed = kept.clone();
@@ -159,7 +159,7 @@ std::int64_t likeliest(nn::Gpt& model, const Ids& ids) {
     return argmax(logits.select(1, -1), -1).item_int();
 }
 
-TEST(GptGenerate, TakesTheMostLikelyTokenAtTemperatureZero) {
+TEST(GptGenerate, ReturnsTheMostLikelyTokenAtTemperatureZero) {
     nn::Gpt model = small_gpt();
     model.eval();
     Ids expected = {1, 2};
@@ -208,7 +208,7 @@ TEST(GptGenerate, DisablesDropoutAndRestoresModes) {
     EXPECT_FALSE(model.transformer.h[0].attn.is_training());
 }
 
-TEST(GptGenerate, RefusesInvalidArguments) {
+TEST(GptGenerate, RejectsInvalidArguments) {
     nn::Gpt model(kSmall);
     expect_error<ValueError>({"generate: "}, [&] { model.generate({}, 1); });
     expect_error<ValueError>({"generate: ", "-1"},

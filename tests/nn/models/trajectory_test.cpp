@@ -40,7 +40,7 @@ void expect_recorded(const std::string& name, const nn::Module& model,
     EXPECT_LT(losses.back(), 0.9 * losses.front());
 }
 
-TEST(Trajectory, MatchesPyTorchForAnMlpWithSgdMomentumAndWarmup) {
+TEST(TrainingTrajectory, MatchesPyTorchForAnMlpWithSgdMomentumAndWarmup) {
     nn::Mlp model = before(nn::Mlp({5, 16, 8, 3}), "mlp_sgd");
     optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
     auto schedule = optim::get_cosine_schedule_with_warmup(sgd, 5, kSteps);
@@ -55,7 +55,7 @@ TEST(Trajectory, MatchesPyTorchForAnMlpWithSgdMomentumAndWarmup) {
     });
 }
 
-TEST(Trajectory, MatchesPyTorchForAnMlpWithAdamWAndClipping) {
+TEST(TrainingTrajectory, MatchesPyTorchForAnMlpWithAdamWAndClipping) {
     nn::Mlp model = before(nn::Mlp({5, 16, 8, 3}), "mlp_adamw");
     optim::AdamW adamw(model.parameters(), {.lr = 1e-2, .weight_decay = 0.1});
     const Tensor x = golden("mlp.x"), targets = golden("mlp.targets");
@@ -69,7 +69,7 @@ TEST(Trajectory, MatchesPyTorchForAnMlpWithAdamWAndClipping) {
     });
 }
 
-TEST(Trajectory, MatchesPyTorchForATiedGptWithAdamWAndClipping) {
+TEST(TrainingTrajectory, MatchesPyTorchForATiedGptWithAdamWAndClipping) {
     nn::Gpt model = before(nn::Gpt({.vocab_size = 11,
                                     .block_size = 6,
                                     .n_layer = 1,

@@ -110,7 +110,7 @@ TEST(LeNet, TrainsLikePyTorch) {
     expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f32, 1e-4);
 }
 
-TEST(LeNet, RefusesOtherImageSizes) {
+TEST(LeNet, RejectsOtherImageSizes) {
     nn::LeNet model;
     try {
         model(zeros({2, 3, 28, 28}));
@@ -120,7 +120,7 @@ TEST(LeNet, RefusesOtherImageSizes) {
     }
 }
 
-TEST(ResNet, HasTorchvisionsNamesAndShapes) {
+TEST(ResNet, MatchesNamesAndShapesOfTorchvision) {
     expect_recorded_state(resnet18_small(), "resnet18_small");
     expect_recorded_state(resnet50_of_ten(), "resnet50");
 }
@@ -132,15 +132,15 @@ TEST(ResNet,
     EXPECT_EQ(nn::ResNet(nn::resnet50()).num_parameters(), 25557032);
 }
 
-TEST(ResNet, ResNet18TrainsLikeTorchvisionInF64) {
+TEST(ResNet18, TrainsLikeTorchvisionInF64) {
     expect_recorded_losses(resnet18_small(), "resnet18_small", {3, 32, 32}, 3e-5, f64, 1e-8);
 }
 
-TEST(ResNet, ResNet18TrainsLikeTorchvisionInF32) {
+TEST(ResNet18, TrainsLikeTorchvisionInF32) {
     expect_recorded_losses(resnet18_small(), "resnet18_small", {3, 32, 32}, 3e-5, f32, 1e-4);
 }
 
-TEST(ResNet, ResNet50TrainsLikeTorchvision) {
+TEST(ResNet50, TrainsLikeTorchvision) {
     expect_recorded_losses(resnet50_of_ten(), "resnet50", {3, 64, 64}, 1e-4, f64, 1e-8);
 }
 
@@ -158,14 +158,14 @@ TEST(ResNet, ClonesOptionalLayersOfABlock) {
     tests::expect_same_bits(copy(x), before);
 }
 
-TEST(ResNet, RefusesAStageWithoutBlocks) {
+TEST(ResNet, RejectsAStageWithoutBlocks) {
     nn::ResNetConfig config;
     config.layers = {2, 0, 2, 2};
     try {
         const nn::ResNet model(config);
         FAIL();
     } catch (const ValueError& error) {
-        EXPECT_STREQ(error.what(), "ResNet: every stage needs a block: layers[1] is 0");
+        EXPECT_STREQ(error.what(), "ResNet: every stage needs at least one block: layers[1] is 0");
     }
 }
 

@@ -138,7 +138,7 @@ TEST(Float8Linear, IsInactiveInEvaluationByDefault) {
     tests::expect_same_bits(asked(o.x).detach(), layer(o.x).detach());
 }
 
-TEST(Float8Linear, EvaluationDoesNotUpdateTheHistory) {
+TEST(Float8Linear, DoesNotUpdateTheHistoryInEvaluation) {
     Linear layer = layer_of({.scaling = Float8Scaling::delayed, .in_evaluation = true});
     layer(Operands(0).x);
     const std::vector<double> before = layer.named_buffers()[0].second.to_vector();
@@ -156,7 +156,7 @@ TEST(Float8Linear, KeepsDelayedScalesInF32) {
     EXPECT_EQ(layer.named_buffers()[0].second.dtype(), f32);
 }
 
-TEST(Float8Linear, SkipsHighPrecisionProducts) {
+TEST(Float8Linear, DoesNotConvertHighPrecisionProducts) {
     const Operands o(0);
     Linear plain(kIn, kOut, {.bias = false});
     {

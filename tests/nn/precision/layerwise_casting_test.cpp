@@ -119,7 +119,7 @@ TEST(LayerwiseCasting, IsPreservedByClone) {
 }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, RefusesInvalidArgumentsAndChangesNothing) {
+TEST(LayerwiseCasting, RejectsInvalidArgumentsAndChangesNothing) {
     nn::Linear layer(4, 2);
     expect_error<DTypeError>({"attach_layerwise_casting_hooks: the dtype must be floating: int64"},
                              [&] { nn::attach_layerwise_casting_hooks(layer, i64, f32); });

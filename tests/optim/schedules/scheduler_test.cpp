@@ -37,7 +37,7 @@ TEST(OneCycleLR, CyclesMomentumOfSgd) {
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].momentum, 0.85);
 }
 
-TEST(OneCycleLR, RefusesStepsAfterItsEnd) {
+TEST(OneCycleLR, RejectsStepsAfterItsEnd) {
     SGD optimizer({parameter()});
     OneCycleLR scheduler(optimizer, 1, 3);
     EXPECT_EQ(scheduler.total_steps(), 3);
@@ -50,7 +50,7 @@ TEST(OneCycleLR, RefusesStepsAfterItsEnd) {
 }
 
 // PyTorch also starts a second schedule from these rates.
-TEST(Scheduler, SecondScheduleStartsFromCurrentOrInitialRate) {
+TEST(Scheduler, StartsSecondScheduleFromCurrentOrInitialRate) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
@@ -75,7 +75,7 @@ struct AdvanceTwice : SchedulerHooks {
     }
 };
 
-TEST(Scheduler, HooksDecideHowOftenItAdvances) {
+TEST(Scheduler, AdvancesAsOftenAsHooksRequest) {
     SGD optimizer({parameter()}, {.lr = 1});
     ExponentialLR scheduler(optimizer, 0.5);
     scheduler.set_hooks(std::make_shared<AdvanceTwice>());
@@ -125,7 +125,7 @@ TEST(MetricScheduler, RequiresMetricToStep) {
     EXPECT_EQ(scheduler.last_epoch(), 2);
 }
 
-TEST(MetricScheduler, HooksCanStepTwiceWithSameMetric) {
+TEST(MetricScheduler, StepsTwiceWithSameMetricIfHooksRequestIt) {
     SGD optimizer({parameter()}, {.lr = 1});
     ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 0});
     scheduler.set_hooks(std::make_shared<AdvanceTwice>());
@@ -134,7 +134,7 @@ TEST(MetricScheduler, HooksCanStepTwiceWithSameMetric) {
     EXPECT_EQ(scheduler.last_epoch(), 2);
 }
 
-TEST(ReduceLROnPlateau, NeedsSharedMinLrForGroupsAddedLater) {
+TEST(ReduceLROnPlateau, RequiresOneMinLrPerGroupOrOneForAll) {
     SGD optimizer({parameter()}, {.lr = 1});
     ReduceLROnPlateau one(optimizer, {.factor = 0.5, .patience = 0, .min_lr = 0.75});
     ReduceLROnPlateau each(optimizer, {.factor = 0.5, .patience = 0, .min_lr = {0.75}});
@@ -173,15 +173,17 @@ TEST(ChainedScheduler, EndsWithShortestPart) {
     EXPECT_EQ(ChainedScheduler({halving(optimizer)}).total_steps(), std::nullopt);
 }
 
-TEST(ComposedScheduler, RefusesInvalidParts) {
+TEST(ComposedScheduler, RejectsInvalidParts) {
     SGD optimizer({parameter()}), other({parameter()});
     expect_error<ValueError>({"SequentialLR: needs at least one schedule"},
                              [&] { SequentialLR(optimizer, {}, {}); });
     expect_error<ValueError>({"ChainedScheduler: needs at least one schedule"},
                              [&] { ChainedScheduler({}); });
-    expect_error<ValueError>({"SequentialLR: schedule 1 belongs to another optimizer"}, [&] {
-        SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
-    });
+    expect_error<ValueError>(
+        {"SequentialLR: all schedules must have the same optimizer: schedule 1 has another one"},
+        [&] {
+            SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
+        });
     expect_error<ValueError>({"ChainedScheduler: schedule 0 needs a metric"}, [&] {
         ChainedScheduler({std::make_shared<ReduceLROnPlateau>(optimizer)});
     });
@@ -236,7 +238,7 @@ TEST(GetScheduler, ReportsMissingAndUnknownArguments) {
     EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
 }
 
-TEST(Scheduler, RefusesInvalidState) {
+TEST(Scheduler, RejectsInvalidState) {
     SGD optimizer({parameter()}, {.lr = 1});
     StepLR steps(optimizer, 3);
     Tree state = steps.state_dict();
@@ -252,7 +254,7 @@ TEST(Scheduler, RefusesInvalidState) {
                              [&] { cycles.load_state_dict(state); });
     state = cycles.state_dict();
     state.set("max_lrs", Tree::list());
-    expect_error<ValueError>({"load_state_dict: max_lrs: 1 numbers expected, got 0"},
+    expect_error<ValueError>({"load_state_dict: max_lrs: expected 1 numbers: 0"},
                              [&] { cycles.load_state_dict(state); });
     SequentialLR parts(optimizer, {halving(optimizer), halving(optimizer)}, {3});
     state = parts.state_dict();
@@ -261,7 +263,7 @@ TEST(Scheduler, RefusesInvalidState) {
                              [&] { parts.load_state_dict(state); });
 }
 
-TEST(Scheduler, RefusesInvalidArguments) {
+TEST(Scheduler, RejectsInvalidArguments) {
     SGD optimizer({parameter()});
     expect_error<ValueError>({"StepLR: step_size must be positive: 0"},
                              [&] { StepLR(optimizer, 0); });

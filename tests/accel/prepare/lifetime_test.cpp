@@ -1,0 +1,243 @@
+// Tests prepared objects that are destroyed, moved, or prepared by several Accelerators.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "optim/sgd.h"
+#include "tests/accel/training.h"
+#include "tests/dist/ranks.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using testing::HasSubstr;
+using tests::samples;
+using tests::SmallNet;
+using tests::squared_error;
+
+// Returns the message of the UsageError that f throws, or "" if it throws none.
+template <class F>
+std::string message_of(F&& f) {
+    try {
+        f();
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+    return {};
+}
+
+// What one fold of a cross-validation did.
+struct Fold {
+    std::vector<double> losses;
+    std::vector<DType> dtypes;     // of the hidden layer
+    std::vector<bool> has_synced;  // after each micro-batch
+    std::int64_t batches = 0;      // in the loader of this process
+    bool operator==(const Fold&) const = default;
+};
+
+Fold train_fold(Accelerator& accelerator) {
+    manual_seed(5);
+    SmallNet net;
+    optim::AdamW adamw(net.parameters(), {.lr = 0.05});
+    optim::StepLR schedule(adamw, 1, 0.9);
+    data::DataLoader loader(samples(24), {.batch_size = 2, .shuffle = true, .seed = 3});
+    accelerator.prepare(net, adamw, schedule, loader);
+    Fold fold{.batches = loader.len()};
+    for (auto& batch : loader) {
+        const auto scope = accelerator.accumulate(net);
+        const Tensor loss = squared_error(net(batch["x"]), batch["y"]);
+        accelerator.backward(loss);
+        adamw.step();
+        schedule.step();
+        adamw.zero_grad();
+        fold.losses.push_back(loss.item());
+        fold.dtypes.push_back(net.hidden_dtype);
+        fold.has_synced.push_back(accelerator.sync_gradients());
+    }
+    return fold;
+}
+
+TEST(CrossValidation, TrainsEveryFoldInTheSameWay) {
+    for (const char* precision : {"no", "bf16", "fp16"}) {
+        SCOPED_TRACE(precision);
+        Accelerator accelerator(
+            {.mixed_precision = precision, .gradient_accumulation_steps = 4, .cpu = true});
+        const Fold first = train_fold(accelerator);
+        EXPECT_EQ(first.batches, 12);
+        EXPECT_EQ(std::count(first.has_synced.begin(), first.has_synced.end(), true), 3);
+        for (int fold = 1; fold < 3; ++fold) EXPECT_EQ(train_fold(accelerator), first);
+    }
+}
+
+TEST(CrossValidation, ShardsTheLoadersOfEveryFold) {
+    tests::on_ranks(2, [](const auto& group) {
+        Accelerator accelerator(
+            {.gradient_accumulation_steps = 2, .cpu = true, .process_group = group});
+        for (int fold = 0; fold < 3; ++fold) {
+            SmallNet net;
+            optim::SGD sgd(net.parameters(), {.lr = 0.1});
+            data::DataLoader loader(samples(24), {.batch_size = 2});
+            accelerator.prepare(net, sgd, loader);
+            EXPECT_EQ(loader.len(), 6);
+            for (auto& batch : loader) {
+                const auto scope = accelerator.accumulate(net);
+                accelerator.backward(squared_error(net(batch["x"]), batch["y"]));
+                sgd.step();
+                sgd.zero_grad();
+            }
+            const std::vector<Tree> weights =
+                group->all_gather_object(Tree(net.in.weight.detach().clone()));
+            tests::expect_same_bits(weights[0].tensor(), weights[1].tensor());
+        }
+    });
+}
+
+struct Objects {
+    SmallNet net;
+    optim::SGD sgd{net.parameters(), {.lr = 0.1}};
+    optim::StepLR schedule{sgd, 1, 0.5};
+    data::DataLoader loader{samples(4)};
+};
+
+TEST(SaveState, ThrowsIfAPreparedObjectWasDestroyed) {
+    const tests::TemporaryFolder folder;
+    Accelerator accelerator({.cpu = true});
+    {
+        Objects o;
+        accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+    }
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] { accelerator.save_state(folder / "state"); },
+                                            [&] { accelerator.load_state(folder / "state"); }})
+        EXPECT_THAT(message_of(call),
+                    testing::AllOf(HasSubstr("model 0 (axle::tests::SmallNet)"),
+                                   HasSubstr("optimizer 0 (axle::optim::SGD)"),
+                                   HasSubstr("scheduler 0 (axle::optim::StepLR)")));
+    accelerator.free_memory();
+    EXPECT_NO_THROW(accelerator.save_state(folder / "state"));
+}
+
+TEST(SaveState, SavesTheObjectsPreparedAfterOthersWereDestroyed) {
+    const tests::TemporaryFolder folder;
+    Accelerator accelerator({.cpu = true});
+    for (int fold = 0; fold < 2; ++fold) {
+        Objects o;
+        accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+        accelerator.save_state(folder / "state");
+        const Tensor saved = o.net.in.weight.detach().clone();
+        {
+            const NoGrad no_grad;
+            o.net.in.weight.fill_(0);
+        }
+        accelerator.load_state(folder / "state");
+        tests::expect_same_bits(o.net.in.weight.detach(), saved);
+    }
+}
+
+// A function that evaluates with a loader of its own, as programs do after each epoch.
+double evaluate(Accelerator& accelerator, SmallNet& net) {
+    data::DataLoader loader(samples(6), {.batch_size = 2});
+    accelerator.prepare(loader);
+    double sum = 0;
+    for (auto& batch : loader) sum += squared_error(net(batch["x"]), batch["y"]).item();
+    return sum;
+}
+
+TEST(SaveState, IgnoresLoadersOfFunctionsThatHaveReturned) {
+    const tests::TemporaryFolder folder;
+    Accelerator accelerator({.cpu = true});
+    Objects o;
+    accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+    o.net.eval();
+    const double first = evaluate(accelerator, o.net);
+    accelerator.save_state(folder / "state");
+    EXPECT_EQ(evaluate(accelerator, o.net), first);
+    accelerator.load_state(folder / "state");
+    EXPECT_EQ(accelerator.gradient_state().active_dataloader, nullptr);
+}
+
+TEST(PreparedModel, StaysPreparedWhenItMoves) {
+    const tests::TemporaryFolder folder;
+    Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
+    auto first = std::make_unique<SmallNet>();
+    accelerator.prepare(*first);
+    SmallNet net(std::move(*first));
+    first.reset();
+    net(ones({1, 4}));
+    EXPECT_EQ(net.hidden_dtype, bf16);
+    EXPECT_NO_THROW(accelerator.save_state(folder / "state"));
+    const auto hooks = net.hooks();
+    accelerator.prepare(net);
+    EXPECT_EQ(net.hooks(), hooks);
+}
+
+TEST(PreparedModel, BelongsToTheAcceleratorThatPreparedItLast) {
+    const tests::TemporaryFolder folder;
+    Accelerator first({.cpu = true}), second({.mixed_precision = "bf16", .cpu = true});
+    SmallNet net;
+    first.prepare(net);
+    second.prepare(net);
+    net(ones({1, 4}));
+    EXPECT_EQ(net.hidden_dtype, bf16);
+    EXPECT_THAT(message_of([&] { first.save_state(folder / "first"); }), HasSubstr("model 0"));
+    EXPECT_NO_THROW(second.save_state(folder / "second"));
+}
+
+TEST(PreparedObjects, OutliveTheAccelerator) {
+    Objects o;
+    {
+        Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});
+        accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+    }
+    auto other = std::make_unique<Objects>();
+    {
+        Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});
+        accelerator.prepare(other->net, other->sgd, other->schedule, other->loader);
+    }
+    other.reset();
+    for (auto& batch : o.loader) o.net(batch["x"]).sum().backward();
+    EXPECT_NO_THROW(o.sgd.step());
+}
+
+TEST(PreparedLoader, CanBeUsedAfterAnExceptionInItsLoop) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    Objects o;
+    accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
+    const auto loop = [&](bool fails) {
+        std::int64_t batches = 0;
+        for (auto& batch : o.loader) {
+            EXPECT_EQ(accelerator.gradient_state().active_dataloader, &o.loader);
+            if (fails && batches == 1) throw std::runtime_error("on purpose");
+            const auto scope = accelerator.accumulate(o.net);
+            accelerator.backward(squared_error(o.net(batch["x"]), batch["y"]));
+            ++batches;
+        }
+        return batches;
+    };
+    EXPECT_THROW(loop(true), std::runtime_error);
+    EXPECT_EQ(accelerator.gradient_state().active_dataloader, nullptr);
+    EXPECT_EQ(loop(false), 4);
+}
+
+TEST(PreparedLoader, RejectsASecondLoopWithinItsLoop) {
+    Accelerator accelerator({.cpu = true});
+    data::DataLoader loader(samples(4));
+    accelerator.prepare(loader);
+    std::int64_t batches = 0;
+    for ([[maybe_unused]] auto& outer : loader) {
+        EXPECT_THAT(message_of([&] { loader.begin(); }), HasSubstr("still active"));
+        ++batches;
+    }
+    EXPECT_EQ(batches, 4);
+    for ([[maybe_unused]] auto& batch : loader) ++batches;
+    EXPECT_EQ(batches, 8);
+}
+
+}  // namespace
+}  // namespace axle
