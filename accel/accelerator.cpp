@@ -204,6 +204,7 @@ std::string Accelerator::save_state(const std::string& output_dir, SaveStateOpti
             "save_state: safe_serialization = false is not supported: pickles are read, not "
             "written; "
             "PyTorch reads safetensors files too");
+    parts_->files.set_logged_steps(parts_->tracking->logged_steps());
     return parts_->files.save(output_dir);
 }
 
@@ -216,7 +217,9 @@ std::string Accelerator::load_state(const std::string& input_dir, const LoadStat
         throw UsageError(
             "load_state: can't be called within the loop over a prepared loader; leave the loop "
             "first");
-    return parts_->files.load(input_dir, options.strict);
+    const std::string directory = parts_->files.load(input_dir, options.strict);
+    parts_->tracking->resume(parts_->files.logged_steps());
+    return directory;
 }
 
 HookHandle Accelerator::register_save_state_pre_hook(SaveStatePreHook hook) {

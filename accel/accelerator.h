@@ -87,7 +87,7 @@ class Accelerator : public AcceleratorProcesses {
     template <class T>
     T& prepare(T& object);
     // Prepares objects with one device_placement per object. With false, a model or the batches of
-    // a loader stay on their device. Throws ValueError if the numbers differ.
+    // a loader are not moved. Throws ValueError if the numbers differ.
     //     accelerator.prepare({false, true}, teacher, student);
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);

@@ -35,7 +35,7 @@ namespace axle::accel {
 // their number differs from the batch's, as in logits [rows * tokens, classes].
 class ValidRows {
   public:
-    ValidRows() = default;            // the default
+    ValidRows() = default;            // the selection described above
     ValidRows(std::int64_t leading);  // NOLINT: counts the first `leading` rows
     ValidRows(Tensor mask);           // NOLINT: bool [rows], true for counted rows
 
@@ -99,8 +99,7 @@ class Mean : public Metric {
   public:
     explicit Mean(Accelerator& accelerator);
 
-    // Adds values [rows, ...] with weights of the same shape or [rows]; the selection described
-    // above weight is 1.
+    // Adds values [rows, ...] with weights of the same shape or [rows]; the default weight is 1.
     void update(const Tensor& values, const Tensor& weights = {}, const ValidRows& valid = {});
     // Adds one value that is a mean, such as the mean loss of a batch, with the number of rows or
     // tokens as its weight. Rows that repeat earlier samples are counted, unless the caller has

@@ -54,7 +54,7 @@ struct GpuRow {
 
 // The measured peak rates of this GPU.
 struct GpuRoof {
-    double bytes = 0, flops = 0;  // per second
+    double bytes = 0, flops = 0;  // bytes and operations per second
 };
 
 class GpuTable {

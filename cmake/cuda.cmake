@@ -86,8 +86,13 @@ function(cuda_kernels)
     target_compile_options(
         axle_cuda_kernels
         PRIVATE -compress-mode=size --expt-relaxed-constexpr --extended-lambda -diag-suppress=186
-                -Xcompiler=-Wall,-Wextra,-fPIC,-fvisibility=hidden,-fvisibility-inlines-hidden
+                -Xcompiler=-Wall,-Wextra,-fPIC
                 -Xcompiler=-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+    if(NOT AXLE_GATE_PACK)
+        target_compile_options(
+            axle_cuda_kernels
+            PRIVATE -Xcompiler=-fvisibility=hidden,-fvisibility-inlines-hidden)
+    endif()
     if(AXLE_WERROR)
         target_compile_options(axle_cuda_kernels PRIVATE "SHELL:-Werror all-warnings")
     endif()

@@ -16,6 +16,12 @@ if(AXLE_GLOO)
     endif()
 endif()
 
+# An installed program searches the installed module in this folder, relative to the prefix.
+include(GNUInstallDirs)
+set_source_files_properties(
+    dist/transport/gloo.cpp
+    PROPERTIES COMPILE_DEFINITIONS "AXLE_LIBRARY_FOLDER=\"${CMAKE_INSTALL_LIBDIR}\"")
+
 # gloo_module(): builds the module. Called after the layers, because it uses a header of dist.
 function(gloo_module)
     if(NOT gloo)

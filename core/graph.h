@@ -9,9 +9,9 @@
 //     x.copy_(batch); graph.replay(); // y contains the new result
 //
 // A replay uses the memory addresses of the capture, so copy new input into the original tensors.
-// Tensors created during the capture are allocated from a private pool that the graph owns. Each
-// replay draws the next random numbers of the default generator, the same numbers as without a
-// graph.
+// Tensors created during the capture are allocated from the graph's pool. A graph owns a pool
+// unless it shares a GraphPool with other graphs. Each replay draws the next random numbers of the
+// default generator, the same numbers as without a graph.
 //
 // Run the work once or twice before the capture, because initialization on first use (library
 // plans, caches) cannot be captured. During a capture, functions that read GPU memory, such as
@@ -26,11 +26,29 @@
 
 namespace axle {
 
+// The memory of several graphs. A graph uses the memory that earlier captures have freed, so graphs
+// with the same pool need together as much memory as the largest one. Their replays must not run at
+// the same time, and a replay invalidates the results of other graphs that were captured later. A
+// copy refers to the same pool, which is released after its last graph. Used by one thread. It is
+// defined only in builds with CUDA.
+class GraphPool {
+  public:
+    explicit GraphPool(int device = 0);
+
+  private:
+    friend class Graph;
+    struct State;
+    std::shared_ptr<State> state_;
+};
+
 // A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. It is
 // defined only in builds with CUDA.
 class Graph {
   public:
+    // Creates a graph with a pool of its own.
     explicit Graph(int device = 0);
+    // Creates a graph on the pool's device.
+    explicit Graph(const GraphPool& pool);
     ~Graph();
     Graph(Graph&&) noexcept;
     Graph& operator=(Graph&&) noexcept;

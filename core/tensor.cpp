@@ -4,6 +4,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
+#include "core/autograd/parameter_index.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -14,7 +15,9 @@
 namespace axle {
 
 Impl::Impl() = default;
-Impl::~Impl() = default;
+Impl::~Impl() {
+    if (autograd && autograd->is_indexed) autograd::remove_parameter(*this);
+}
 
 kernels::Cpu& cpu_context() {
     thread_local kernels::Cpu context;

@@ -8,6 +8,9 @@
 #include <system_error>
 
 #include <dlfcn.h>
+#include <link.h>
+
+#include "kernels/error.h"
 
 namespace axle::kernels {
 
@@ -23,14 +26,33 @@ std::vector<std::string> library_folders() {
     return folders;
 }
 
+// Looks for the path of the dynamic loader in the headers of the program, which are the first that
+// dl_iterate_phdr reports.
+bool is_static_program() {
+    const auto names_loader = [](dl_phdr_info* program, std::size_t, void*) {
+        for (int i = 0; i < program->dlpi_phnum; ++i)
+            if (program->dlpi_phdr[i].p_type == PT_INTERP) return 2;
+        return 1;
+    };
+    static const bool is_static = dl_iterate_phdr(names_loader, nullptr) == 1;
+    return is_static;
+}
+
 OpenedLibrary open_library(const std::string& file) {
     std::error_code ignored;
     const bool is_path = file.find('/') != std::string::npos;
     if (is_path && !std::filesystem::exists(file, ignored)) return {};
+    if (is_static_program())
+        return {nullptr, str(file,
+                             ": this program is linked with -static, and static programs cannot "
+                             "open shared libraries; link it without -static")};
     if (void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return {handle, {}};
-    const char* const message = dlerror();
-    if (!is_path) return {};
-    return {nullptr, message == nullptr ? file : message};
+    const char* const text = dlerror();
+    const std::string message = text == nullptr ? file : text;
+    // If the loader finds no file of this name, the message begins with the name. Otherwise it
+    // begins with a path, or with the name of a library that this library needs.
+    if (!is_path && message.starts_with(file)) return {};
+    return {nullptr, message};
 }
 
 }  // namespace axle::kernels

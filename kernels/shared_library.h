@@ -14,8 +14,13 @@ struct OpenedLibrary {
     std::string error;       // the reason why an existing file could not be opened
 };
 
+// Returns whether the program was linked with -static. Such a program has no dynamic loader, and
+// glibc's dlopen() can crash in it.
+bool is_static_program();
+
 // Opens `file` with dlopen(). `file` is a path, or a name that the loader searches for. If it does
-// not exist, both members of the result are empty.
+// not exist, both members of the result are empty. A static program opens nothing: `error` says so,
+// unless `file` is a path that does not exist.
 OpenedLibrary open_library(const std::string& file);
 
 }  // namespace axle::kernels

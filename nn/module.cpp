@@ -7,6 +7,7 @@
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
+#include "nn/visit_check.h"
 
 namespace axle::nn {
 namespace {
@@ -82,16 +83,19 @@ std::string list_names(const std::vector<std::string>& names,
 
 }  // namespace
 
+Module::Module() { add_module(*this); }
 Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(other.training_) {
     if (cloning == 0)
         throw UsageError(
-            "module: modules cannot be copied because the copy would share its weights; use "
-            "clone()");
+            "module: modules can't be copied, because the copy would share its weights: bind "
+            "references with auto& (auto& model = accelerator.prepare(net)), or call clone()");
+    add_module(*this);
 }
 Module::Module(Module&& other) noexcept
     : hooks_(std::exchange(other.hooks_, nullptr)),
       layer_cast_(other.layer_cast_),
       training_(other.training_) {
+    add_module(*this);
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
 }
 Module& Module::operator=(Module&& other) noexcept {
@@ -103,7 +107,10 @@ Module& Module::operator=(Module&& other) noexcept {
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
     return *this;
 }
-Module::~Module() { set_hooks(nullptr); }
+Module::~Module() {
+    set_hooks(nullptr);
+    remove_module(*this);
+}
 
 void Module::set_hooks(std::shared_ptr<const ForwardHooks> hooks) {
     const auto before = std::exchange(hooks_, std::move(hooks));
@@ -188,7 +195,10 @@ StateDict Module::named_buffers() const {
     return result;
 }
 
+void Module::check_visit() const { nn::check_visit(*this); }
+
 StateDict Module::state_dict() const {
+    check_visit();
     StateDict result;
     walk(*this, [&](const std::string& name, Tensor& t, bool) { result.emplace_back(name, t); });
     return result;

@@ -12,6 +12,7 @@
 // from visit().
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,11 +45,19 @@ class Visitor {
     void buffer(std::string_view name, Tensor& tensor) {
         if (tensor.defined()) on_buffer(name, tensor);
     }
+    // Leaves out members that must be neither trained nor saved nor moved. prepare() and
+    // state_dict() throw for members that visit() does not mention.
+    void ignore(Tensor& tensor) {
+        if (tensor.defined()) on_ignored(tensor);
+    }
+    void ignore(Module& child) { on_ignored(child); }
 
   protected:
     virtual void on_parameter(std::string_view name, Tensor& parameter) = 0;
     virtual void on_buffer(std::string_view name, Tensor& buffer) = 0;
     virtual void on_child(std::string_view name, Module& child) = 0;
+    virtual void on_ignored(Tensor&) {}
+    virtual void on_ignored(Module&) {}
 };
 
 // Names and tensors, in the order of visit().
@@ -106,7 +115,7 @@ class Module {
     StateDict named_parameters() const;
     StateDict named_buffers() const;
     // Returns parameters and buffers. A tied tensor is returned under each of its names. The
-    // tensors share memory with the module.
+    // tensors share memory with the module. Throws UsageError as check_visit() does.
     StateDict state_dict() const;
     // Returns the parameters and buffers to write to a file. A tied tensor is returned once, under
     // its first name.
@@ -141,8 +150,16 @@ class Module {
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
+    // Returns the memory of the object, in which unnamed members are searched; empty if it is
+    // unknown.
+    virtual std::pair<const void*, std::size_t> object_memory() const { return {nullptr, 0}; }
+    // Throws UsageError with the type and the position of a submodule, or of a parameter that
+    // requires a gradient, which is a member of this module or of a module below it but which
+    // visit() does not mention. Members of vectors and behind pointers are not found.
+    void check_visit() const;
+
   protected:
-    Module() = default;
+    Module();
     // Only clone() may call this constructor. Throws UsageError otherwise.
     Module(const Module& other);
 
@@ -234,6 +251,10 @@ class Model : public Module {
     template <class... Args>
     auto operator()(Args&&... args) {
         return enter([&] { return self().forward(std::forward<Args>(args)...); });
+    }
+
+    std::pair<const void*, std::size_t> object_memory() const override {
+        return {static_cast<const Derived*>(this), sizeof(Derived)};
     }
 
     // Returns a copy with the same values in memory of its own. Tied parameters stay tied;

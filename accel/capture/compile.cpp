@@ -62,12 +62,17 @@ struct CompiledStep::Compiled {
         Tensor output;  // the result that the graph writes
         StepRecord record;
         Graph graph;
+
+        explicit Captured(const GraphPool& pool) : graph(pool) {}
     };
+    // The memory of all graphs, which never run at the same time. What a graph leaves in it for
+    // other graphs are gradients, and those are copied to where a graph reads them.
+    std::optional<GraphPool> pool;
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // the number of eager steps of each kind
     // Whether a step consists of several micro-batches.
     bool of_several = false;
-    std::vector<Tensor> parameters;                   // parameters of the current step
+    std::vector<Tensor> parameters;  // parameters of the current step
 
     Compiled(StepCapture& c, std::function<Tensor(Tree&)> s, CompileOptions o)
         : host(c), step(std::move(s)), options(o) {}
@@ -142,7 +147,8 @@ struct CompiledStep::Compiled {
     // Captures the step, replays it once and returns its result. If the capture fails, restores the
     // state and returns nullopt.
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
-        auto c = std::make_unique<Captured>();
+        if (!pool) pool.emplace(host.device().index);
+        auto c = std::make_unique<Captured>(*pool);
         c->kind = kind;
         c->gradients_before = gradients();
         {

@@ -33,8 +33,8 @@ enum class Fp8Backend : std::uint8_t {
 // The recipe for current scaling: each operand of a product is scaled by its own largest absolute
 // value. Values are f8 e4m3 in forward and e5m2 in backward. Evaluation uses fp8 too.
 struct AORecipeKwargs {
-    // Returns whether a layer is converted. By default all layers except the first and the last one
-    // are.
+    // A function that returns whether a layer is converted. By default all layers are, except the
+    // first and the last one.
     std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
     // Applies to products over a number of rows that is not a multiple of 16. If true, the default,
     // they are padded with zeros. If false, they are not computed in fp8.
@@ -53,12 +53,13 @@ struct TERecipeKwargs {
     std::optional<int> interval = {};                   // 1: steps between updates of the scale
     // "HYBRID" (e4m3 in forward, e5m2 for gradients); "E4M3" or "E5M2" for all values
     std::string fp8_format = {};
-    std::optional<int> amax_history_len = {};                           // 1024: the number of steps
-    std::string amax_compute_algo = {};                                 // "most_recent", or "max"
+    std::optional<int> amax_history_len = {};  // 1024: the number of steps
+    std::string amax_compute_algo = {};        // "most_recent", or "max"
     // Default {false, false, false}: whether fprop, dgrad and wgrad run in higher precision.
     std::optional<std::array<bool, 3>> override_linear_precision = {};
-    std::optional<bool> use_mxfp8_block_scaling = {};  // false; true throws NotImplementedError
-    bool emulate = false;                              // as in AORecipeKwargs
+    // False; NotImplementedError is thrown if true.
+    std::optional<bool> use_mxfp8_block_scaling = {};
+    bool emulate = false;  // as in AORecipeKwargs
 };
 
 }  // namespace axle::accel

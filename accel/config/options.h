@@ -22,12 +22,13 @@
 
 namespace axle::accel {
 
-// The update at the end of a pass whose remaining micro-batches are fewer than an update needs.
+// The treatment of a short window: micro-batches at the end of a pass that are too few for an
+// update.
 enum class ShortWindow : std::uint8_t {
     as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps
-    actual,       // an update with the mean of their losses
+    actual,       // an update with the mean of the losses of these micro-batches
     carry_over,   // micro-batches of the next pass complete the update
-    drop,         // no update: their gradients are dropped, and the counter is reset
+    drop,         // no update: the gradients are dropped, and the counter is reset
 };
 
 struct GradientAccumulationPlugin {
@@ -50,7 +51,7 @@ struct GradientAccumulationPlugin {
 enum class SchedulerSteps : std::uint8_t {
     // One step per process, as in Accelerate: schedules count the batches of all processes.
     per_process,
-    per_update,   // one
+    per_update,  // one step, for any number of processes
 };
 
 using GradScalerKwargs = optim::GradScalerOptions;
@@ -75,7 +76,7 @@ using KwargsHandler =
 struct AcceleratorOptions {
     bool device_placement = true;      // whether models and batches are moved to the device
     bool split_batches = false;        // as in dataloader_config
-    std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (accel/config/fp8_recipes.h)
+    std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (see fp8_recipes.h)
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence.
     int gradient_accumulation_steps = 1;
@@ -115,8 +116,8 @@ struct AcceleratorOptions {
     // ao_recipe_kwargs applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
-    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // for "fp16"
-    std::optional<ProfileKwargs> profile_kwargs = {};         // for profile() without options
+    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // used if mixed_precision is "fp16"
+    std::optional<ProfileKwargs> profile_kwargs = {};         // used by profile() without options
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};
     SchedulerSteps scheduler_steps = SchedulerSteps::per_process;

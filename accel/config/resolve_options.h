@@ -1,5 +1,5 @@
-// Private to accel: resolves options, environment variables and defaults. Errors are worded as in
-// Accelerate.
+// Private to accel: resolves options, environment variables and defaults. Error messages are the
+// same as in Accelerate.
 #pragma once
 
 #include <string>

@@ -63,7 +63,7 @@ class Accumulation {
     // Called when a loop over a prepared loader begins and ends.
     void begin_pass(data::DataLoader& loader) { active_.push_back(&loader); }
     void end_pass(const data::DataLoader& loader);
-    // Removes a loader, which can be destroyed already.
+    // Removes a loader. Only its address is used, because it may be destroyed already.
     void forget(const data::DataLoader& loader);
     // Returns the loaders of the running loops, the innermost last.
     const std::vector<data::DataLoader*>& active_loaders() const { return active_; }

@@ -135,7 +135,7 @@ void DeviceRates::accept_changes(const HostState& now) {
     const std::vector<double> before = left_.rates;
     std::vector<double> rates = now.rates;
     std::copy(before.begin(), before.end(), rates.begin());
-    set_rates(rates);  // because the replayed steps used the old rates
+    set_rates(rates);  // the replayed steps have used the old rates
     catch_up();
     filled_ = false;
     rates = host_state().rates;

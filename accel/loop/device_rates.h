@@ -48,7 +48,7 @@ class DeviceRates {
     // Calls catch_up() and, if replays have changed the optimizer's rates on the device, restores
     // them. Called before the optimizer steps eagerly.
     void settle();
-    // Called after the schedule's state has been replaced.
+    // Discards the table. Called after the schedule's state has been replaced.
     void forget() { filled_ = false; }
 
   private:
@@ -82,7 +82,7 @@ class DeviceRates {
     bool filled_ = false;
     // Whether replays have changed the optimizer's rates on the device.
     bool changed_options_ = false;
-    bool busy_ = false;             // whether this class is advancing the schedule
+    bool busy_ = false;  // whether this class is advancing the schedule
 };
 
 }  // namespace axle::accel

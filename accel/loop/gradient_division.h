@@ -42,9 +42,10 @@ class GradientDivision {
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
-    // Remove a model or an optimizer, which can be destroyed already, and its open divisions.
+    // Remove a model or an optimizer with its divisions. Only its address is used, because it may
+    // be destroyed already.
     void remove(const nn::Module& model);
-    // Replaces a model that was moved.
+    // Replaces the address of a model that was moved.
     void replace(const nn::Module& from, const nn::Module& to);
     void remove(const optim::Optimizer& optimizer);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
@@ -92,7 +93,7 @@ class GradientDivision {
         std::vector<Tensor> parameters = {};
         Tensor weight = {};       // f64 scalar: the sum of this process's weights
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
-        std::int64_t window = 0;  // the window in which it last got gradients
+        std::int64_t window = 0;  // the last window in which it got gradients
         bool is_open = false;     // whether its gradients must still be divided
         bool is_reached = false;  // whether the current backward pass has computed its gradients
     };

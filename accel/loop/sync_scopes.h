@@ -89,7 +89,7 @@ class [[nodiscard]] JoinScope {
 // A scope without an effect: context parallel training is not implemented yet.
 struct [[nodiscard]] ContextParallelScope {
     ContextParallelScope() = default;
-    ~ContextParallelScope() {}  // NOLINT: a scope is not an unused variable
+    ~ContextParallelScope() {}  // NOLINT: avoids warnings about unused variables
     ContextParallelScope(const ContextParallelScope&) = delete;
     ContextParallelScope& operator=(const ContextParallelScope&) = delete;
 };

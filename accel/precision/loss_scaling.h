@@ -22,7 +22,7 @@ class LossScaling {
 
     optim::GradScaler& scaler() { return scaler_; }
     void add(optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
-    // Removes an optimizer, which can be destroyed already.
+    // Removes an optimizer. Only its address is used, because it may be destroyed already.
     void remove(const optim::Optimizer& optimizer);
     void clear() { optimizers_.clear(); }
 
@@ -43,8 +43,8 @@ class LossScaling {
     // per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
-    // Returns text that tells which optimizers are unscaled or have stepped, to compare positions
-    // within an iteration.
+    // Returns text with the state of each optimizer (such as unscaled or stepped), to compare
+    // positions within an iteration.
     std::string stages() const;
 
   private:

@@ -1,16 +1,14 @@
 #include "accel/prepare/preparation.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <typeinfo>
-
-#include <cxxabi.h>
 
 #include "accel/config/environment.h"
 #include "accel/prepare/training_hooks.h"
 #include "core/log.h"
 #include "core/numerics.h"
 #include "core/random.h"
+#include "core/text/type_name.h"
 
 namespace axle::accel {
 namespace {
@@ -20,16 +18,6 @@ using Loaders = std::vector<data::DataLoader*>;
 template <class T>
 bool contains(const std::vector<T*>& list, const T& object) {
     return std::find(list.begin(), list.end(), &object) != list.end();
-}
-
-// Returns the readable name of an object's class.
-template <class T>
-std::string type_of(const T& object) {
-    const char* const mangled = typeid(object).name();
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> name(
-        abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
-    return status == 0 ? name.get() : mangled;
 }
 
 bool can_be_uneven(const data::DataLoader& loader) {
@@ -83,11 +71,11 @@ Preparation::~Preparation() { hooks_->drop_owner(); }
 
 // --- the lists
 
-// Returns whether the object is new.
+// Adds an object to a list unless the list contains it. Returns whether it was added.
 template <class T>
 bool Preparation::add(std::vector<T*>& list, const char* kind, T& object) {
     if (contains(list, object)) return false;
-    names_[&object] = str(kind, ' ', list.size(), " (", type_of(object), ')');
+    names_[&object] = str(kind, ' ', list.size(), " (", type_name(typeid(object)), ')');
     list.push_back(&object);
     lost_.clear();
     return true;
@@ -114,7 +102,7 @@ void Preparation::forget(const optim::Scheduler& scheduler) {
     lose(&scheduler);
     ++revision_;
 }
-// Nothing is lost with a loader: it has no position after its last loop.
+// A loader is not reported by check_complete(), because it has no state after its last loop.
 void Preparation::forget(const data::DataLoader& loader) {
     if (prepared_again_ == &loader) return;
     std::erase(loaders_, &loader);
@@ -148,6 +136,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
                           bool evaluation_mode) {
     if (processes_.use_distributed()) check_on_one_device(model);
     if (contains(models_, model)) return;
+    model.check_visit();
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
     if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
     auto hooks = std::make_shared<nn::ForwardHooks>();

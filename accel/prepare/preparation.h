@@ -35,9 +35,9 @@ struct PreparationOptions {
 };
 
 // The prepared models, optimizers, schedulers and loaders, each in the order of preparation, and
-// the hooks attached to them. Refers to `processes`, `loop` and these objects; an object that is
-// destroyed, or prepared by another Accelerator, leaves the lists. Must not move, because scopes
-// refer to it. Used by one thread.
+// the hooks attached to them. Refers to `processes`, `loop` and these objects. An object is removed
+// when it is destroyed or prepared by another Accelerator. Must not move, because scopes refer to
+// it. Used by one thread.
 class Preparation {
   public:
     Preparation(PreparationOptions options, const PartialState& processes,
@@ -55,15 +55,16 @@ class Preparation {
     // Prepares a loader. A prepared loader is prepared again only if an option is given.
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
-    // Called by the hooks: remove an object, which can be partly destroyed. check_complete()
-    // reports models, optimizers and schedulers until new objects are prepared.
+    // Remove an object that is being destroyed, of which only the address is used. Called by the
+    // hooks. check_complete() reports the removed models, optimizers and schedulers until another
+    // object is prepared.
     void forget(const nn::Module& model);
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
-    // Called by the hooks after a model was moved.
+    // Replaces the address of a model that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);
-    // Throws UsageError with the objects that have left the lists since the last prepare().
+    // Throws UsageError with the names of objects that were destroyed since the last prepare().
     void check_complete(const char* op) const;
     // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
     void clear();

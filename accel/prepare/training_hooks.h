@@ -16,7 +16,7 @@ class Preparation;
 
 // Hooks of prepared optimizers and schedulers. They skip step() and zero_grad() between two
 // updates, divide and unscale gradients before a step, and advance schedules after an update. They
-// also tell the Preparation which prepared objects were destroyed or moved.
+// also report prepared objects that are destroyed or moved to the Preparation.
 class TrainingHooks : public optim::OptimizerHooks,
                       public optim::SchedulerHooks,
                       public nn::ModuleObserver {
@@ -24,7 +24,8 @@ class TrainingHooks : public optim::OptimizerHooks,
     TrainingHooks(std::shared_ptr<LoopState> loop, Preparation& owner)
         : loop_(std::move(loop)), owner_(&owner) {}
 
-    // Called when the Preparation is destroyed or no longer refers to its objects.
+    // Removes the reference to the Preparation. Called when the Preparation is destroyed or
+    // cleared.
     void drop_owner() { owner_ = nullptr; }
     Preparation* owner() const { return owner_; }
 

@@ -24,7 +24,7 @@
 namespace axle::accel {
 
 enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
-const char* name_of(DistributedType type);  // "NO", "MULTI_CPU", "MULTI_GPU", as Accelerate
+const char* name_of(DistributedType type);  // "NO", "MULTI_CPU" or "MULTI_GPU"
 
 struct PartialStateOptions {
     // If true, the device is the CPU. If false, the device is ACCELERATE_TORCH_DEVICE, the CPU if

@@ -48,7 +48,8 @@ template <Registrable T>
     requires(!std::derived_from<T, nn::Module> || std::derived_from<T, Checkpointable>)
 std::shared_ptr<Checkpointable> as_checkpointable(T& object) {
     if constexpr (std::derived_from<T, Checkpointable>)
-        return std::shared_ptr<Checkpointable>(std::shared_ptr<void>(), &object);  // not owned
+        // Does not own the object.
+        return std::shared_ptr<Checkpointable>(std::shared_ptr<void>(), &object);
     else
         return std::make_shared<StatefulObject<T>>(object);
 }

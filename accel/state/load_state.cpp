@@ -177,6 +177,9 @@ void StateFiles::read_own(LoadedState& state) const {
         state.sync_gradients = random["sync_gradients"].boolean();
         const Tree* const window = random.find("window");
         state.window = window != nullptr ? window->integer() : state.step % num_steps;
+        if (const Tree* const logged = random.find("logged_steps"); logged != nullptr)
+            for (const auto& [tracker, step] : logged->entries())
+                state.logged_steps[tracker] = step.integer();
         if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
             throw ValueError(str("the micro-batch counts are invalid: step ", state.step,
                                  ", window ", state.window));
@@ -240,6 +243,7 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
                                                  processes_.num_processes(), prepared_.models(),
                                                  prepared_.optimizers());
     });
+    logged_steps_ = state.logged_steps;
     if (const auto iteration = folder.iteration()) project_.iteration = *iteration + 1;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -54,16 +55,38 @@ void check_options(const LoadCheckpointOptions& options) {
     check_unused("broadcast_from_rank0", options.broadcast_from_rank0);
 }
 
-void warn_about(const std::string& checkpoint, const char* what,
-                const std::vector<std::string>& names) {
-    static constexpr std::size_t kShown = 8;
-    if (names.empty()) return;
+// Returns the first names, separated by commas.
+template <class Entries, class Name>
+std::string first_names(const Entries& entries, std::size_t shown, Name&& name) {
     std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-        text += (i == 0 ? "" : ", ") + printable(names[i]);
-    if (names.size() > kShown) text += str(", ... (", names.size(), " in all)");
-    log(LogLevel::warning, "load_checkpoint_in_model: ", printable(checkpoint), ": ", what, ": ",
-        text);
+    std::size_t count = 0;
+    for (const auto& entry : entries) {
+        text += (count == 0 ? "" : ", ") + (count < shown ? printable(name(entry)) : "...");
+        if (count++ == shown) break;
+    }
+    return text;
+}
+
+void warn_about(const std::string& checkpoint, const char* what,
+                const std::vector<std::string>& names, std::size_t all) {
+    if (names.empty()) return;
+    log(LogLevel::warning, "load_checkpoint_in_model: ", printable(checkpoint), ": ", names.size(),
+        " of ", all, ' ', what, ": ", first_names(names, 8, std::identity()));
+}
+
+// Throws FileError if the model has weights, but the files contain none of them.
+void check_some_match(const nn::WeightFiles& files, const nn::StateDict& model) {
+    if (model.empty()) return;
+    for (const auto& [name, tensor] : model)
+        if (files.weights().contains(name)) return;
+    const auto key = [](const auto& entry) -> const std::string& { return entry.first; };
+    const std::string in_file = first_names(files.weights(), 3, key);
+    throw FileError(
+        str("load_checkpoint_in_model: ", printable(files.path()), ": none of the model's ",
+            model.size(), " weights is among the checkpoint's ", files.weights().size(),
+            "; the model has ", first_names(model, 3, key),
+            in_file.empty() ? "" : "; the checkpoint has ", in_file,
+            "; rename the weights, or load them into the submodule to which they belong"));
 }
 
 }  // namespace
@@ -73,6 +96,8 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     check_options(options);
     const profiler::Scope scope("load_checkpoint_in_model", profiler::Category::io);
     const nn::WeightFiles files(weights_of(checkpoint));
+    const nn::StateDict own = model.state_dict();
+    check_some_match(files, own);
     nn::StateDict state;
     for (const auto& [name, weight] : files.weights()) state.emplace_back(name, weight.mapped());
     nn::LoadReport report;
@@ -92,10 +117,11 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
         model.to(*options.dtype);
         load_state();  // loads the values again, which a conversion may have rounded before
     }
-    warn_about(checkpoint, "ignored weights that the model does not have", report.unexpected);
+    warn_about(checkpoint, "weights of the checkpoint are ignored, because the model lacks them",
+               report.unexpected, state.size());
     warn_about(checkpoint,
-               "the checkpoint does not contain these weights of the model, which are not changed",
-               report.missing);
+               "weights of the model are not changed, because the checkpoint lacks them",
+               report.missing, own.size());
     return report;
 }
 

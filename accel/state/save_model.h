@@ -37,16 +37,17 @@ struct LoadCheckpointOptions {
     bool offload_8bit_bnb = false;                       // not implemented
     // Whether missing and unexpected names are errors.
     bool strict = false;
-    bool full_state_dict = true;                         // false: not implemented
-    bool broadcast_from_rank0 = false;                   // not implemented
+    bool full_state_dict = true;        // false is not implemented
+    bool broadcast_from_rank0 = false;  // not implemented
 };
 
 // Loads weights into a model. `checkpoint` is a file (.safetensors, or written by torch.save), an
 // .index.json that lists shards, or a folder. In a folder, loads pytorch_model.bin, else
 // model.safetensors, else the shards of its only index; throws ValueError if there are several
-// indices. Returns the names that only the checkpoint or only the model has, and logs them as
-// warnings. Throws FileError before any weight changes if shapes differ, if a file is damaged, or,
-// with `strict`, if names differ. A model on the meta device is placed on the CPU.
+// indices. Returns the names that only the checkpoint or only the model has, and logs their numbers
+// and the first of them as warnings. Throws FileError before any weight changes if shapes differ,
+// if a file is damaged, if no weight of the model has a name in the checkpoint, or, with `strict`,
+// if names differ. A model on the meta device is placed on the CPU.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 

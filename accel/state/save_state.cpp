@@ -78,6 +78,9 @@ Tree StateFiles::own_state() const {
     if (is_between)
         random_states.set(
             "weights", accumulation.division().state(prepared_.models(), prepared_.optimizers()));
+    Tree logged = Tree::map();
+    for (const auto& [tracker, step] : logged_steps_) logged.set(tracker, step);
+    if (!logged_steps_.empty()) random_states.set("logged_steps", std::move(logged));
     Tree own{{"random_states", std::move(random_states)}};
     Tree gradients = Tree::list();
     for (std::size_t i = 0; i < prepared_.models().size() && is_between; ++i) {

@@ -42,6 +42,13 @@ class StateFiles {
     HookList<SaveStatePreHook>& save_hooks() { return save_hooks_; }
     HookList<LoadStatePreHook>& load_hooks() { return load_hooks_; }
 
+    // The last steps that trackers have logged (Tracking::logged_steps): save() writes them, and
+    // load() replaces them.
+    void set_logged_steps(std::map<std::string, std::int64_t> steps) {
+        logged_steps_ = std::move(steps);
+    }
+    const std::map<std::string, std::int64_t>& logged_steps() const { return logged_steps_; }
+
     // Implement Accelerator::save_state() and load_state().
     std::string save(const std::string& output_dir);
     std::string load(const std::string& input_dir, bool strict);
@@ -55,7 +62,7 @@ class StateFiles {
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
         std::vector<nn::Module*> models;     // without the models that hooks have removed
-        std::vector<nn::StateDict> weights;  // in the order of `models`
+        std::vector<nn::StateDict> weights;  // the weights of each of `models`
         std::vector<std::map<std::string, Tensor>> gradients;
         std::vector<Tree> optimizers, schedulers, loaders, custom;
         Tree scaler;
@@ -63,6 +70,7 @@ class StateFiles {
         std::int64_t step = 0;
         bool sync_gradients = true;
         std::int64_t window = 0;
+        std::map<std::string, std::int64_t> logged_steps;
         std::vector<Tree> divisions;  // states of the gradient division, one per process
     };
 
@@ -84,6 +92,7 @@ class StateFiles {
     Preparation& prepared_;
     LoopState& loop_;
     std::vector<Registered> custom_;
+    std::map<std::string, std::int64_t> logged_steps_;
     HookList<SaveStatePreHook> save_hooks_;
     HookList<LoadStatePreHook> load_hooks_;
 };

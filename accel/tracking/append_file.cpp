@@ -1,6 +1,7 @@
 #include "accel/tracking/append_file.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 
 #include <fcntl.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/files/file.h"
+#include "core/log.h"
 #include "kernels/error.h"
 
 namespace axle::accel {
@@ -48,6 +50,25 @@ void AppendFile::append(std::string_view piece) {
         rest.remove_prefix(static_cast<std::size_t>(n));
     }
     size_ += static_cast<std::int64_t>(piece.size());
+}
+
+void move_aside(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    if (!fs::exists(path, error) || fs::file_size(path, error) == 0 || error) return;
+    const fs::path old(path);
+    fs::path free;
+    int number = 0;
+    do {
+        free =
+            old.parent_path() / str(old.stem().string(), '.', ++number, old.extension().string());
+    } while (fs::exists(fs::symlink_status(free, error)));
+    fs::rename(old, free, error);
+    if (error)
+        throw FileError(str(printable(path), ": the file of an earlier run can't be renamed to ",
+                            printable(free.string()), ": ", error.message()));
+    log(LogLevel::info, printable(path), ": the file of an earlier run is now ",
+        printable(free.string()));
 }
 
 }  // namespace axle::accel

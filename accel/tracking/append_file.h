@@ -27,4 +27,9 @@ class AppendFile {
     std::int64_t size_ = 0;  // size of the file without a partial write
 };
 
+// Renames a file of an earlier run, so that a new run can use its path: metrics.csv becomes
+// metrics.1.csv, or metrics.2.csv if that name is taken, and so on. Does nothing if the file is
+// missing or empty. Throws FileError if the file can't be renamed.
+void move_aside(const std::string& path);
+
 }  // namespace axle::accel

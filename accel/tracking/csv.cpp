@@ -26,7 +26,7 @@ std::string field(const Tree& value) {
     if (value.is_string()) return escaped(value.string());
     if (!value.is_number() && !value.is_boolean()) return "";
     std::string text = to_json(value, -1);
-    std::erase(text, '"');  // JSON quotes NaN and infinities
+    std::erase(text, '"');  // to_json() puts NaN and infinities in quotes
     return text;
 }
 
@@ -79,19 +79,29 @@ std::optional<std::int64_t> step_of(std::string_view record) {
 
 }  // namespace
 
-// keep_through_ is 0 without purge_step; then the file is replaced, as in JsonLines.
 CsvTracker::CsvTracker(const TrackerRun& run)
     : folder_(run.folder()),
       path_(folder_ + "/metrics.csv"),
-      keep_through_(std::max<std::int64_t>(purge_step("csv", run.options).value_or(0) - 1, 0)),
-      last_step_(keep_through_) {
+      purge_step_(purge_step("csv", run.options)) {
     check_options("csv", run.options, {"purge_step"});
 }
 
 void CsvTracker::start() {
     create_directories(folder_);
+    if (purge_step_) open(purge_step_);
+    started_ = true;
+}
+
+void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
+    if (!purge_step_) open(purge_step);
+}
+
+// Opens the file and keeps its rows before `purge_step`, or all complete rows.
+void CsvTracker::open(std::optional<std::int64_t> purge_step) {
     std::string kept;
-    if (keep_through_ > 0 && std::filesystem::exists(path_)) {
+    std::int64_t last_step = 0;
+    columns_.clear();
+    if (std::filesystem::exists(path_)) {
         const std::string text = read_file(path_);
         for (const std::string_view record : records(text)) {
             const std::vector<std::string> row = fields(record);
@@ -100,11 +110,14 @@ void CsvTracker::start() {
                 columns_ = row;
             } else {
                 const auto step = step_of(record);
-                if (!step || *step > keep_through_ || row.size() != columns_.size()) break;
+                if (!step || row.size() != columns_.size()) break;
+                if (purge_step && *step >= *purge_step) break;
+                last_step = *step;
             }
             kept += record;
         }
     }
+    last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : last_step;
     write_file_atomically(path_, kept);
     file_.emplace(path_);
 }
@@ -130,7 +143,11 @@ void CsvTracker::add_columns(const std::vector<Tree::Entry>& values) {
 }
 
 void CsvTracker::log(const Tree& values, std::optional<std::int64_t> step, const Tree&) {
-    if (!file_) throw UsageError("csv: log() was called before start() or after finish()");
+    if (!started_) throw UsageError("csv: log() was called before start() or after finish()");
+    if (!file_) {
+        move_aside(path_);
+        open(0);
+    }
     std::vector<Tree::Entry> leaves = flattened(summarised(values));
     std::erase_if(leaves, [](const Tree::Entry& e) {
         return e.key == "step" || e.value.is_list() || e.value.is_null();

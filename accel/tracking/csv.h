@@ -17,23 +17,30 @@ namespace axle::accel {
 // and replaced atomically. This is slow for a long file, so log all tags in the first row. Fields
 // are quoted as in RFC 4180, lines end with a newline, and numbers have the fewest digits from
 // which the same value can be read. Tensors are summarized; lists are ignored. A row without a step
-// gets the step of the previous row plus 1. The option purge_step resumes an existing file; without
-// it, the file is replaced.
+// gets the step of the previous row plus 1.
+//
+// The first log() opens the file. After load_state() it continues an existing file without the rows
+// that the run logs again (Tracker::resume). In a new run it renames an existing file to
+// metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
+// removes rows with this step or a later one.
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);
     std::string name() const override { return "csv"; }
     bool requires_logging_directory() const override { return true; }
     void start() override;
+    void resume(std::optional<std::int64_t> purge_step) override;
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& options) override;
-    void finish() override { file_.reset(); }
+    void finish() override { file_.reset(), started_ = false; }
 
   private:
+    void open(std::optional<std::int64_t> purge_step);
     void add_columns(const std::vector<Tree::Entry>& values);
 
     std::string folder_, path_;
-    std::int64_t keep_through_;
-    std::int64_t last_step_;
+    std::optional<std::int64_t> purge_step_;  // the option
+    std::int64_t last_step_ = 0;
+    bool started_ = false;
     std::vector<std::string> columns_;  // empty before the first row
     std::optional<AppendFile> file_;
 };

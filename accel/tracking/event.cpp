@@ -76,7 +76,7 @@ std::string version_event(double wall_time) {
 std::string start_event(double wall_time, std::int64_t step) {
     return event(wall_time, step, [](pbf_writer& event) {
         pbf_writer session_log(event, 7);
-        session_log.add_enum(1, 1);  // START
+        session_log.add_enum(1, 1);  // SessionLog.START
     });
 }
 
@@ -99,7 +99,7 @@ std::string text_value(std::string_view tag, std::string_view text) {
         add_text(value, 1, std::string(tag) + "/text_summary");
         {
             pbf_writer tensor(value, 8);
-            tensor.add_enum(1, 7);  // DT_STRING
+            tensor.add_enum(1, 7);  // dtype: DT_STRING
             {
                 pbf_writer shape(tensor, 2);
                 pbf_writer dim(shape, 2);
@@ -152,7 +152,7 @@ std::string hparams_value(const Tree& hparams, double start_time) {
 
 std::string hparams_end_value(double end_time) {
     const std::string info = message([&](pbf_writer& out) {
-        out.add_enum(1, 1);  // STATUS_SUCCESS
+        out.add_enum(1, 1);  // status: STATUS_SUCCESS
         out.add_double(2, end_time);
     });
     return hparams_plugin_value("_hparams_/session_end_info", 4, info);

@@ -1,7 +1,6 @@
 #include "accel/tracking/jsonl.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "core/files/file.h"
@@ -9,26 +8,34 @@
 namespace axle::accel {
 namespace {
 
-// Returns the lines of a file with steps up to `keep_through`. Stops at the first line that is not
-// a JSON object.
-std::string kept_lines(const std::string& path, std::int64_t keep_through) {
-    std::string kept;
+struct Kept {
+    std::string lines = {};
+    std::int64_t last_step = 0;
+};
+
+// Returns the lines of a file before the first line that is not complete, is not a JSON object with
+// a step, or has the step `purge_step` or a later one. Returns no lines if the file is missing.
+Kept kept_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
+    Kept kept;
     std::ifstream file(path);
     for (std::string line; std::getline(file, line) && !file.eof();) {
         try {
-            if (from_json(line)["step"].integer() > keep_through) break;
+            const std::int64_t step = from_json(line)["step"].integer();
+            if (purge_step && step >= *purge_step) break;
+            kept.last_step = step;
         } catch (const Error&) {
             break;
         }
-        kept += line + '\n';
+        kept.lines += line + '\n';
     }
     return kept;
 }
 
-// Removes the lines that kept_lines() does not return, and returns the path.
+std::string line_of(const Tree& object) { return to_json(object, -1) + '\n'; }
+
+// Removes lines with later steps, and returns the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
-    const bool exists = std::filesystem::exists(path);
-    write_file_atomically(path, exists && keep_through > 0 ? kept_lines(path, keep_through) : "");
+    write_file_atomically(path, keep_through > 0 ? kept_lines(path, keep_through + 1).lines : "");
     return path;
 }
 
@@ -37,19 +44,31 @@ const std::string& truncate_file(const std::string& path, std::int64_t keep_thro
 JsonLines::JsonLines(const std::string& path, std::int64_t keep_through)
     : file_(truncate_file(path, keep_through)) {}
 
-void JsonLines::write(const Tree& object) { file_.append(to_json(object, -1) + '\n'); }
+void JsonLines::write(const Tree& object) { file_.append(line_of(object)); }
 
-// keep_through_ is 0 without purge_step; then the file is replaced.
 JsonlTracker::JsonlTracker(const TrackerRun& run)
     : folder_(run.folder()),
-      keep_through_(std::max<std::int64_t>(purge_step("jsonl", run.options).value_or(0) - 1, 0)),
-      last_step_(keep_through_) {
+      path_(folder_ + "/metrics.jsonl"),
+      purge_step_(purge_step("jsonl", run.options)) {
     check_options("jsonl", run.options, {"purge_step"});
 }
 
 void JsonlTracker::start() {
     create_directories(folder_);
-    lines_.emplace(folder_ + "/metrics.jsonl", keep_through_);
+    if (purge_step_) open(purge_step_);
+    started_ = true;
+}
+
+void JsonlTracker::resume(std::optional<std::int64_t> purge_step) {
+    if (!purge_step_) open(purge_step);
+}
+
+// Opens the file and keeps its lines before `purge_step`, or all complete lines.
+void JsonlTracker::open(std::optional<std::int64_t> purge_step) {
+    const Kept kept = kept_lines(path_, purge_step);
+    write_file_atomically(path_, kept.lines);
+    last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : kept.last_step;
+    file_.emplace(path_);
 }
 
 void JsonlTracker::store_init_configuration(const Tree& config) {
@@ -57,13 +76,17 @@ void JsonlTracker::store_init_configuration(const Tree& config) {
 }
 
 void JsonlTracker::log(const Tree& values, std::optional<std::int64_t> step, const Tree&) {
-    if (!lines_) throw UsageError("jsonl: log() was called before start() or after finish()");
+    if (!started_) throw UsageError("jsonl: log() was called before start() or after finish()");
+    if (!file_) {
+        move_aside(path_);
+        open(0);
+    }
     last_step_ = step.value_or(last_step_ + 1);
     Tree line{{"step", last_step_}};
     const Tree plain = summarised(values);
     for (const auto& [key, value] : plain.entries())
         if (key != "step") line.set(key, value);
-    lines_->write(line);
+    file_->append(line_of(line));
 }
 
 void JsonlTracker::log_table(const std::string& table, const std::vector<std::string>& columns,

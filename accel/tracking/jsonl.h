@@ -29,26 +29,30 @@ class JsonLines {
 // The tracker "jsonl", which writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
 // log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
 // are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
-// gets the step of the previous line plus 1. The option purge_step resumes an existing file;
-// without it, the file is replaced.
+// gets the step of the previous line plus 1. Existing files and the option purge_step are treated
+// as by CsvTracker.
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);
     std::string name() const override { return "jsonl"; }
     bool requires_logging_directory() const override { return true; }
     void start() override;
+    void resume(std::optional<std::int64_t> purge_step) override;
     void store_init_configuration(const Tree& config) override;
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& options) override;
     void log_table(const std::string& table, const std::vector<std::string>& columns,
                    const Tree& rows, std::optional<std::int64_t> step,
                    const Tree& options) override;
-    void finish() override { lines_.reset(); }
+    void finish() override { file_.reset(), started_ = false; }
 
   private:
-    std::string folder_;
-    std::int64_t keep_through_;
-    std::int64_t last_step_;
-    std::optional<JsonLines> lines_;
+    void open(std::optional<std::int64_t> purge_step);
+
+    std::string folder_, path_;
+    std::optional<std::int64_t> purge_step_;  // the option
+    std::int64_t last_step_ = 0;
+    bool started_ = false;
+    std::optional<AppendFile> file_;
 };
 
 }  // namespace axle::accel

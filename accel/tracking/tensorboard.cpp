@@ -96,11 +96,14 @@ std::string yaml(const Tree& value) {
 SummaryWriter::SummaryWriter(const std::string& log_dir, SummaryWriterOptions options)
     : file_(new_path(log_dir, options.filename_suffix)) {
     append_record(pending_, version_event(now()));
-    // TensorBoard ignores earlier events only if a start event is not the first one of the run. So
-    // two start events are written.
-    for (int i = 0; i < 2 && options.purge_step; ++i)
-        append_record(pending_, start_event(now(), *options.purge_step));
+    if (options.purge_step) purge(*options.purge_step);
     flush();
+}
+
+// TensorBoard ignores earlier events only if a start event is not the first one of the run. So two
+// start events are written.
+void SummaryWriter::purge(std::int64_t step) {
+    for (int i = 0; i < 2; ++i) append_record(pending_, start_event(now(), step));
 }
 
 SummaryWriter::~SummaryWriter() {
@@ -157,6 +160,10 @@ SummaryWriter& TensorBoardTracker::writer() {
 }
 
 void TensorBoardTracker::start() { writer_.emplace(folder_, options_); }
+
+void TensorBoardTracker::resume(std::optional<std::int64_t> purge_step) {
+    if (purge_step && !options_.purge_step) writer().purge(*purge_step);
+}
 
 void TensorBoardTracker::store_init_configuration(const Tree& config) {
     writer().add_hparams(config);

@@ -34,6 +34,8 @@ class SummaryWriter {
     SummaryWriter& operator=(const SummaryWriter&) = delete;
 
     const std::string& path() const { return file_.path(); }
+    // Makes TensorBoard ignore earlier events of the folder with this step or a later one.
+    void purge(std::int64_t step);
     // Adds a scalar, which is stored as f32.
     void add_scalar(std::string_view tag, double value, std::int64_t step = 0);
     // Adds a text in Markdown.
@@ -63,7 +65,8 @@ class SummaryWriter {
 // histograms, and tables as texts with a Markdown table. Tags of nested maps are joined with
 // slashes; lists are ignored. The configuration is written to the HParams tab and to hparams.yml.
 // Options: purge_step, filename_suffix, and max_queue and flush_secs, which have no effect. The
-// default step is 0.
+// default step is 0. Every run adds a file. After load_state(), TensorBoard ignores earlier values
+// that the run logs again (Tracker::resume), unless the option purge_step is given.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);
@@ -73,6 +76,7 @@ class TensorBoardTracker : public Tracker {
     std::string name() const override { return "tensorboard"; }
     bool requires_logging_directory() const override { return true; }
     void start() override;
+    void resume(std::optional<std::int64_t> purge_step) override;
     void store_init_configuration(const Tree& config) override;
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& options) override;
     void log_images(const Tree& images, std::optional<std::int64_t> step,

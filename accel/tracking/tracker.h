@@ -42,6 +42,11 @@ class Tracker {
 
     // Called before all other calls. Trackers open their files here.
     virtual void start() {}
+    // Called at most once, before the first values of a run that Accelerator::load_state() has
+    // resumed. The run logs values from the step `purge_step` on again: a tracker removes its data
+    // with this step or a later one, and continues its files. With nullopt the step is unknown, and
+    // a tracker keeps its data. Not called in a new run.
+    virtual void resume(std::optional<std::int64_t> /*purge_step*/) {}
     // Receives the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}
     // Receives a map of numbers, booleans, strings, tensors, and nested maps of these values. A
@@ -125,8 +130,8 @@ Tree summarised(const Tree& values);
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
 // Returns options["purge_step"], or nullopt if it is not set. It is the first step that a resumed
-// run logs again; the tracker removes data with this step or a later one. Throws ValueError if the
-// option is not an integer >= 0.
+// run logs again; the tracker removes data with this step or a later one. It takes precedence over
+// Tracker::resume(). Throws ValueError if the option is not an integer >= 0.
 std::optional<std::int64_t> purge_step(const std::string& tracker, const Tree& options);
 
 }  // namespace axle::accel

@@ -102,13 +102,15 @@ void register_tracker_class(TrackerClass tracker_class) {
 class Tracking::Guard : public Tracker {
   public:
     // If `tracker` is nullptr, all methods do nothing.
-    Guard(std::shared_ptr<Tracker> tracker, bool main_process) : tracker_(std::move(tracker)) {
+    Guard(std::shared_ptr<Tracker> tracker, Tracking& tracking, bool main_process)
+        : tracker_(std::move(tracker)), tracking_(tracking) {
         if (tracker_ == nullptr) return;
         attempt("name", [&] { name_ = tracker_->name(); });
         attempt("main_process_only", [&] { main_process_only_ = tracker_->main_process_only(); });
         is_used_ = main_process || !main_process_only_;
     }
 
+    std::optional<std::int64_t> last_step() const { return last_step_; }
     Tracker& unwrapped() { return tracker_ == nullptr ? *this : *tracker_; }
 
     std::string name() const override { return name_; }
@@ -122,17 +124,22 @@ class Tracking::Guard : public Tracker {
                     [&] { tracker_->store_init_configuration(config); });
     }
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& options) override {
-        if (running_) attempt("log", [&] { tracker_->log(values, step, options); });
+        if (!begin(step)) return;
+        count(step);
+        attempt("log", [&] { tracker_->log(values, step, options); });
     }
     void log_images(const Tree& images, std::optional<std::int64_t> step,
                     const Tree& options) override {
-        if (running_) attempt("log_images", [&] { tracker_->log_images(images, step, options); });
+        if (!begin(step)) return;
+        if (step) count(step);
+        attempt("log_images", [&] { tracker_->log_images(images, step, options); });
     }
     void log_table(const std::string& table, const std::vector<std::string>& columns,
                    const Tree& rows, std::optional<std::int64_t> step,
                    const Tree& options) override {
-        if (running_)
-            attempt("log_table", [&] { tracker_->log_table(table, columns, rows, step, options); });
+        if (!begin(step)) return;
+        count(step);
+        attempt("log_table", [&] { tracker_->log_table(table, columns, rows, step, options); });
     }
     void finish() noexcept override {
         if (!std::exchange(running_, false)) return;
@@ -163,22 +170,42 @@ class Tracking::Guard : public Tracker {
         return false;
     }
 
+    // Resumes the tracker before its first values, if a checkpoint was loaded by then. Returns
+    // whether the tracker can log.
+    bool begin(std::optional<std::int64_t> step) {
+        if (!running_ || std::exchange(begun_, true) || !tracking_.resumed_) return running_;
+        if (const auto logged = tracking_.loaded_.extract(name_)) last_step_ = logged.mapped();
+        if (last_step_) step = std::max(step.value_or(0), *last_step_ + 1);
+        running_ = false;  // also if an exception is thrown
+        running_ = attempt("resume", [&] { tracker_->resume(step); });
+        return running_;
+    }
+
+    // Notes the step of values. The default is the step after the last one, as in the files.
+    void count(std::optional<std::int64_t> step) {
+        const std::int64_t last = last_step_.value_or(0);
+        last_step_ = step ? std::max(*step, last) : last + 1;
+    }
+
     bool should_report() {
         return error_policy() == ErrorPolicy::raise || !std::exchange(reported_, true);
     }
 
     std::shared_ptr<Tracker> tracker_;
+    Tracking& tracking_;
     std::string name_ = "unnamed";
     bool main_process_only_ = true;
     bool is_used_ = false;  // whether the tracker is called on this process
     bool running_ = false;
+    bool begun_ = false;  // whether the tracker got values
     bool reported_ = false;
+    std::optional<std::int64_t> last_step_;
 };
 
 Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir, bool main_process)
     : logging_dir_(std::move(logging_dir)),
       main_process_(main_process),
-      blank_(std::make_unique<Guard>(nullptr, main_process)) {
+      blank_(std::make_unique<Guard>(nullptr, *this, main_process)) {
     const std::vector<TrackerClass> known = known_classes();
     std::string dropped;
     const auto add = [&](const TrackerClass& c) {
@@ -227,9 +254,10 @@ void Tracking::init(const std::string& project_name, const Tree& config, const T
         if (tracker == nullptr)
             throw UsageError(str("init_trackers: create() of the tracker class '", choice.name,
                                  "' returned null"));
-        guards.push_back(std::make_unique<Guard>(std::move(tracker), main_process_));
+        guards.push_back(std::make_unique<Guard>(std::move(tracker), *this, main_process_));
     }
     finish();
+    initialized_ = true;
     guards_ = std::move(guards);
     for (const auto& guard : guards_) guard->start();
     for (const auto& guard : guards_)
@@ -240,8 +268,28 @@ void Tracking::log(const Tree& values, std::optional<std::int64_t> step, const T
     if (values.is_null()) return log(Tree::map(), step, log_kwargs);
     require_map("log: values", values);
     require_map("log: log_kwargs", log_kwargs);
+    if (!initialized_) warn_before_init();
     for (const auto& guard : guards_)
         guard->log(values, step, of_tracker(log_kwargs, guard->name()));
+}
+
+void Tracking::warn_before_init() {
+    if (!main_process_ || std::exchange(warned_, true)) return;
+    axle::log(LogLevel::warning,
+              "log: the values are not logged, because init_trackers() was not called before",
+              chosen_.empty() ? "; set log_with in the options of the Accelerator, too" : "");
+}
+
+LoggedSteps Tracking::logged_steps() const {
+    LoggedSteps steps = loaded_;
+    for (const auto& guard : guards_)
+        if (const auto step = guard->last_step()) steps[guard->name()] = *step;
+    return steps;
+}
+
+void Tracking::resume(LoggedSteps logged) {
+    resumed_ = true;
+    loaded_ = std::move(logged);
 }
 
 Tracker& Tracking::get(const std::string& name, bool unwrap) {

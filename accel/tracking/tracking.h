@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,9 @@
 #include "accel/tracking/tracker.h"
 
 namespace axle::accel {
+
+// The last steps that trackers have logged, by the names of the trackers. Checkpoints contain them.
+using LoggedSteps = std::map<std::string, std::int64_t>;
 
 // The trackers of an Accelerator. Calls each tracker on the processes that it needs, and reports
 // exceptions of trackers, so that training continues. Used by one thread.
@@ -28,7 +32,7 @@ class Tracking {
     // unknown options.
     void init(const std::string& project_name, const Tree& config, const Tree& init_kwargs);
     // Passes the values to all trackers. Throws ValueError if `values` is not a map; null is
-    // treated as an empty map.
+    // treated as an empty map. The first call before init() logs a warning.
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& log_kwargs);
     // Returns the tracker, valid until the next init(). Without trackers, returns a tracker that
     // does nothing. Throws ValueError for an unknown name.
@@ -36,14 +40,26 @@ class Tracking {
     std::vector<Tracker*> trackers() const;
     void finish() noexcept;
 
+    // Returns the steps for a checkpoint.
+    LoggedSteps logged_steps() const;
+    // Called after a checkpoint was loaded, with the steps that it contains. Trackers whose first
+    // values follow continue the data of the earlier run: each one keeps the data up to its step in
+    // `logged`, and later data up to the step before its first values.
+    void resume(LoggedSteps logged);
+
   private:
     class Guard;
+
+    void warn_before_init();
 
     std::string logging_dir_;
     bool main_process_;
     std::vector<LogWith> chosen_;  // the elements of log_with, each name once
     std::vector<std::unique_ptr<Guard>> guards_;
     std::unique_ptr<Guard> blank_;
+    bool initialized_ = false, warned_ = false;
+    bool resumed_ = false;
+    LoggedSteps loaded_;  // without the trackers that have logged since
 };
 
 }  // namespace axle::accel

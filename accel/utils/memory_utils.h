@@ -32,7 +32,7 @@ void release_memory(T&... objects) {
 bool should_reduce_batch_size(const std::exception& error);
 
 struct ExecutableBatchSizeOptions {
-    // Returns the next size to try. By default the size is multiplied by 0.9.
+    // A function that returns the next size to try. By default the size is multiplied by 0.9.
     std::function<int()> reduce_batch_size_fn = {};
     // The processes that search together; by default all processes of the program's PartialState.
     std::shared_ptr<dist::ProcessGroup> process_group = {};

@@ -10,8 +10,8 @@
 
 namespace axle::accel {
 
-// A random state that can be synchronized. `torch` and `cuda` both mean the default generator,
-// which the CPU and the GPUs share. `generator` means the generator of a loader's order.
+// A random state that can be synchronized. `torch` and `cuda` mean the default generator, which the
+// CPU and the GPUs share. `generator` means the generator of a loader's order.
 enum class RngType : std::uint8_t { torch, cuda, generator };
 
 // Parses "torch", "cuda" or "generator". Throws ValueError for other names.

@@ -291,7 +291,7 @@ void write_tensorboard(const Arguments& args) {
     writer.add_hparams({{"lr", 0.25}, {"model", "gpt"}, {"data", {{"shuffled", true}}}});
     for (int step = 0; step < 100; ++step)
         writer.add_scalar("train/loss", std::sin(0.1 * step), 10 * step);
-    writer.add_scalar("huge", 1e300, 0);  // not representable in f32
+    writer.add_scalar("huge", 1e300, 0);  // 1e300 is out of the range of f32
     writer.add_scalar("nan", std::nan(""), 3);
     writer.add_text("note", "# A *text*\nwith é and \"quotes\"", 5);
     writer.add_histogram("weights", arange(1000).to(f64) * 0.01 - 4, 6);

@@ -80,7 +80,7 @@ Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t
     if (!segment) return nullptr;
     Block* last = static_cast<Block*>(segment->last_block);
     const std::size_t free_at_end = last != nullptr && !last->in_use ? last->size : 0;
-    const std::size_t added = round_up(std::max(size - free_at_end, step), kPage);
+    const std::size_t added = round_up(size - free_at_end, step);
     if (static_cast<std::int64_t>(added) > limit - stats.reserved) return nullptr;
     char* const data = segment->grow(added);
     if (data == nullptr) return nullptr;

@@ -187,14 +187,19 @@ std::vector<std::pair<std::string, std::string>> find_libraries() {
 
 DeviceProperties get_device_properties(int device) {
     check_device_exists(device);
+    // The driver's call takes about a millisecond, and some ops read the compute capability.
+    static std::mutex mutex;
+    static auto& known = *new std::map<int, DeviceProperties>;
+    const std::lock_guard lock(mutex);
+    if (const auto entry = known.find(device); entry != known.end()) return entry->second;
     cudaDeviceProp p;
     check_cuda(cudaGetDeviceProperties(&p, device), "cudaGetDeviceProperties");
-    return {p.name,
-            p.major,
-            p.minor,
-            p.multiProcessorCount,
-            static_cast<std::int64_t>(p.totalGlobalMem),
-            p.l2CacheSize};
+    return known[device] = {p.name,
+                            p.major,
+                            p.minor,
+                            p.multiProcessorCount,
+                            static_cast<std::int64_t>(p.totalGlobalMem),
+                            p.l2CacheSize};
 }
 
 void set_device(int device) {

@@ -3,6 +3,7 @@
 // link libcuda.
 #include "core/cuda/expandable.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -13,6 +14,9 @@ namespace axle::cuda {
 namespace {
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
+// The largest number of bytes mapped by one call. A call of the driver takes tens of microseconds,
+// so mapping single pages would take about a second for 30 GB.
+constexpr std::size_t kLargestPiece = std::size_t{20} << 20;
 
 template <class F>
 void find(F& function, const char* name, int version) {
@@ -60,75 +64,82 @@ class MappedSegment final : public ExpandableSegment {
     MappedSegment(int device, CUdeviceptr begin, std::size_t reserved)
         : device_(device), begin_(begin), reserved_(reserved) {}
     ~MappedSegment() override {
-        unmap_from(0);
+        unmap_to(0);
         driver().free(begin_, reserved_);
     }
 
     char* grow(std::size_t bytes) override {
-        const std::size_t before = mapped();
-        while (mapped() < before + bytes) {
-            if (map_page()) continue;
-            // Undoes the part of the growth that succeeded.
-            unmap_from(before / kPage);
+        const std::size_t before = mapped_, end = before + bytes;
+        while (mapped_ < end) {
+            if (map_piece(std::min(end - mapped_, kLargestPiece))) continue;
+            unmap_to(before);  // undoes the part of the growth that succeeded
             return nullptr;
         }
         return reinterpret_cast<char*>(begin_) + before;
     }
 
     std::size_t shrink(const char* from) override {
-        const auto keep =
-            (static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_)) + kPage - 1) /
-            kPage;
-        if (pages_.size() <= keep) return 0;
-        // Waits for queued work that may still use the pages.
+        const auto keep = static_cast<std::size_t>(from - reinterpret_cast<const char*>(begin_));
+        if (pieces_.empty() || mapped_ - pieces_.back().size < keep) return 0;
+        // Waits for queued work that may still use the pieces.
         if (cudaDeviceSynchronize() != cudaSuccess) {
             cudaGetLastError();
             return 0;
         }
-        return unmap_from(keep);
+        return unmap_to(keep);
     }
 
   private:
-    std::size_t mapped() const { return pages_.size() * kPage; }
+    // Memory that was mapped, and is unmapped, with one call.
+    struct Piece {
+        CUmemGenericAllocationHandle handle;
+        std::size_t size;
+    };
 
-    std::size_t unmap_from(std::size_t page) {
-        const std::size_t before = mapped();
-        for (; pages_.size() > page; pages_.pop_back()) {
-            driver().unmap(begin_ + (pages_.size() - 1) * kPage, kPage);
-            driver().release(pages_.back());
+    // Unmaps the pieces that begin at or after the offset `keep`. Returns their size.
+    std::size_t unmap_to(std::size_t keep) {
+        const std::size_t before = mapped_;
+        while (!pieces_.empty() && mapped_ - pieces_.back().size >= keep) {
+            const Piece last = pieces_.back();
+            mapped_ -= last.size;
+            driver().unmap(begin_ + mapped_, last.size);
+            driver().release(last.handle);
+            pieces_.pop_back();
         }
-        return before - mapped();
+        return before - mapped_;
     }
 
-    bool map_page() {
-        if (mapped() + kPage > reserved_) return false;
+    bool map_piece(std::size_t size) {
+        if (mapped_ + size > reserved_) return false;
         CUmemAllocationProp kind = {};
         kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
         kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         kind.location.id = device_;
-        CUmemGenericAllocationHandle page = 0;
-        if (driver().create(&page, kPage, &kind, 0) != CUDA_SUCCESS) return false;
-        const CUdeviceptr address = begin_ + mapped();
+        CUmemGenericAllocationHandle piece = 0;
+        if (driver().create(&piece, size, &kind, 0) != CUDA_SUCCESS) return false;
+        const CUdeviceptr address = begin_ + mapped_;
         CUmemAccessDesc access = {};
         access.location = kind.location;
         access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (driver().map(address, kPage, 0, page, 0) != CUDA_SUCCESS) {
-            driver().release(page);
+        if (driver().map(address, size, 0, piece, 0) != CUDA_SUCCESS) {
+            driver().release(piece);
             return false;
         }
-        if (driver().set_access(address, kPage, &access, 1) != CUDA_SUCCESS) {
-            driver().unmap(address, kPage);
-            driver().release(page);
+        if (driver().set_access(address, size, &access, 1) != CUDA_SUCCESS) {
+            driver().unmap(address, size);
+            driver().release(piece);
             return false;
         }
-        pages_.push_back(page);
+        pieces_.push_back({piece, size});
+        mapped_ += size;
         return true;
     }
 
     int device_;
     CUdeviceptr begin_;
     std::size_t reserved_;
-    std::vector<CUmemGenericAllocationHandle> pages_;
+    std::size_t mapped_ = 0;  // the size of all pieces
+    std::vector<Piece> pieces_;
 };
 
 }  // namespace

@@ -17,8 +17,9 @@ class ExpandableSegment {
     // Maps `bytes` more bytes, a multiple of 2 MiB. Returns their address, or null if there is not
     // enough memory.
     virtual char* grow(std::size_t bytes) = 0;
-    // Unmaps the full pages after `from`, which must not be in use. Returns the number of bytes
-    // that were unmapped.
+    // Unmaps the memory after `from`, which must not be in use. Memory is unmapped in the pieces in
+    // which it was mapped, at most 20 MiB each; a piece that begins before `from` is kept. Returns
+    // the number of bytes that were unmapped.
     virtual std::size_t shrink(const char* from) = 0;
 
     void* last_block = nullptr;  // used by the allocator only

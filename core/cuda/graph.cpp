@@ -17,25 +17,38 @@ namespace axle {
 
 using kernels::check_cuda;
 
-struct Graph::State {
+struct GraphPool::State {
     explicit State(int device_)
-        : device(device_),
-          stream(device),
-          pool(cuda::device_memory::create_pool(device)),
+        : device(device_), stream(device), id(cuda::device_memory::create_pool(device)) {}
+    ~State() { cuda::device_memory::release_pool(device, id); }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    int device;
+    // Used only for capturing, never runs work. All graphs of the pool are captured on this stream,
+    // because freed blocks are reused only on their own stream.
+    cuda::Stream stream;
+    cuda::device_memory::PoolId id;
+};
+
+GraphPool::GraphPool(int device) : state_(std::make_shared<State>(device)) {}
+
+struct Graph::State {
+    explicit State(std::shared_ptr<GraphPool::State> memory)
+        : pool(std::move(memory)),
+          device(pool->device),
           random(empty({2}, {.dtype = i64, .device = Device::cuda(device)})) {}
     ~State() {
         if (exec != nullptr) {
             cudaDeviceSynchronize();  // a replay may be running
             cudaGraphExecDestroy(exec);
         }
-        cuda::device_memory::release_pool(device, pool);
     }
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
+    std::shared_ptr<GraphPool::State> pool;
     int device;
-    cuda::Stream stream;  // used only for capturing, never runs work
-    cuda::device_memory::PoolId pool;
     cudaGraphExec_t exec = nullptr;
     Tensor random;  // seed and offset of the replay (Philox::base)
     std::uint64_t random_blocks = 0;
@@ -56,7 +69,8 @@ void fill(kernels::Cuda& on, Tensor& x, std::int64_t index, std::uint64_t value)
 bool is_capturing() { return capturing != 0; }
 std::uint64_t capture_id() { return capturing; }
 
-Graph::Graph(int device) : state_(std::make_unique<State>(device)) {}
+Graph::Graph(int device) : Graph(GraphPool(device)) {}
+Graph::Graph(const GraphPool& pool) : state_(std::make_unique<State>(pool.state_)) {}
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
@@ -85,14 +99,15 @@ GraphCapture::GraphCapture(Graph& graph) : graph_(graph) {
         throw UsageError(
             "GraphCapture: this thread is already capturing a graph; end that capture first");
     cuda::empty_cache(r.device);  // the graph's pool cannot use cached memory
-    r.stream.wait_stream(cuda::current_stream(r.device));
-    guard_.emplace(r.stream);
+    const cuda::Stream& stream = r.pool->stream;
+    stream.wait_stream(cuda::current_stream(r.device));
+    guard_.emplace(stream);
     cuda::context(r.device).error_slot();  // allocates memory, which is not possible in a capture
-    cuda::device_memory::begin_pool(r.device, r.pool, r.stream.handle());
+    cuda::device_memory::begin_pool(r.device, r.pool->id, stream.handle());
     const cudaError_t error =
-        cudaStreamBeginCapture(r.stream.handle(), cudaStreamCaptureModeThreadLocal);
+        cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal);
     if (error != cudaSuccess) {
-        cuda::device_memory::end_pool(r.device, r.pool);
+        cuda::device_memory::end_pool(r.device, r.pool->id);
         check_cuda(error, "cudaStreamBeginCapture");
     }
     begin_captured_random(static_cast<const std::uint64_t*>(r.random.raw_data()));
@@ -104,9 +119,9 @@ void GraphCapture::end() {
     if (!open_) throw UsageError("GraphCapture::end: the capture has already ended");
     Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
-    const cudaError_t error = cudaStreamEndCapture(r.stream.handle(), &graph);
+    const cudaError_t error = cudaStreamEndCapture(r.pool->stream.handle(), &graph);
     const std::uint64_t blocks = end_captured_random();
-    cuda::device_memory::end_pool(r.device, r.pool);
+    cuda::device_memory::end_pool(r.device, r.pool->id);
     open_ = false;
     capturing = 0;
     guard_.reset();
@@ -120,11 +135,11 @@ void GraphCapture::end() {
 void GraphCapture::stop() noexcept {
     Graph::State& r = *graph_.state_;
     cudaGraph_t graph = nullptr;
-    cudaStreamEndCapture(r.stream.handle(), &graph);
+    cudaStreamEndCapture(r.pool->stream.handle(), &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
     end_captured_random();
-    cuda::device_memory::end_pool(r.device, r.pool);
+    cuda::device_memory::end_pool(r.device, r.pool->id);
     capturing = 0;
 }
 

@@ -17,11 +17,35 @@ namespace axle::cuda {
 using kernels::check_cuda;
 using kernels::RelaxedCaptureScope;
 
-// A CUDA event recorded on a stream.
+// Makes the device of a stream the current device until the end of the scope. An event can be
+// recorded only on streams of the device on which it was created.
+class StreamDeviceScope {
+  public:
+    explicit StreamDeviceScope(cudaStream_t stream) {
+        int device = 0;
+        check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+        check_cuda(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
+        if (device == before_) return;
+        check_cuda(cudaSetDevice(device), "cudaSetDevice");
+        changed_ = true;
+    }
+    ~StreamDeviceScope() {
+        if (changed_) cudaSetDevice(before_);
+    }
+    StreamDeviceScope(const StreamDeviceScope&) = delete;
+    StreamDeviceScope& operator=(const StreamDeviceScope&) = delete;
+
+  private:
+    int before_ = 0;
+    bool changed_ = false;
+};
+
+// A CUDA event recorded on a stream of any device.
 struct RecordedEvent {
     cudaEvent_t handle = nullptr;
 
     explicit RecordedEvent(cudaStream_t stream) {
+        const StreamDeviceScope scope(stream);
         check_cuda(cudaEventCreateWithFlags(&handle, cudaEventDisableTiming),
                    "cudaEventCreateWithFlags");
         const cudaError_t error = cudaEventRecord(handle, stream);

@@ -67,7 +67,7 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
         result.error = find_nccl_obstacle(offers);
         if (result.error.empty()) result.token = make_token();
     } catch (const CommError&) {
-        throw;  // a rank is missing, so the negotiation can't end
+        throw;  // a rank is missing
     } catch (const Error& error) {
         result.error = error.what();
     }

@@ -82,7 +82,7 @@ std::unique_ptr<DeviceEngine> open_nccl(Control& control, const std::string& nam
 // The description of one process's GPU.
 struct DeviceDescription {
     std::string error;         // the reason why the process can't use NCCL, or ""
-    std::string machine, gpu;  // two ids, both equal for processes that share a GPU
+    std::string machine, gpu;  // ids; processes with the same two ids share a GPU
     int version = 0;           // NCCL's version number, such as 22809 for 2.28.9
 };
 // Returns the reason why these ranks can't use NCCL together, or "" if they can.

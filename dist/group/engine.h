@@ -47,9 +47,10 @@ class HostEngine {
 };
 
 // Opens the Gloo engine from libaxle_gloo.so. The library is searched for in AXLE_LIBRARY_PATH, in
-// the program's folder, in ../lib next to this folder, and on the loader's path; if it is not
-// found, throws CommError with these paths. `name` is the group's name, a prefix of its keys in the
-// store. Connections are opened on first use.
+// the program's folder, in ../lib next to this folder, on the loader's path, and in the library
+// folder of the `axle launch` that has started this process. Throws CommError with these paths if
+// none has a library of this version, or if the program is linked with -static. `name` is the
+// group's name, a prefix of its keys in the store. Connections are opened on first use.
 std::unique_ptr<HostEngine> open_gloo(Control& control, const std::string& name, int rank, int size,
                                       std::chrono::milliseconds timeout);
 

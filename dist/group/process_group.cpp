@@ -153,8 +153,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host, all_reduce is used, because the root would receive the same amount of data in a
-// reduction to the root.
+// On the host this calls all_reduce, because a reduction to the root would send the same amount of
+// data to the root.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

@@ -28,7 +28,7 @@ namespace axle::dist {
 // A handle to a running collective. Its tensors must not be read or written before wait() returns.
 class Work {
   public:
-    Work() = default;  // is completed
+    Work() = default;  // a collective that is completed
     struct State;
     explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -137,7 +137,8 @@ class ProcessGroup {
 
     // --- collectives on Trees, which may differ between ranks; received tensors are on the CPU
     std::vector<Tree> all_gather_object(const Tree& object);
-    std::vector<Tree> gather_object(const Tree& object, int root = 0);  // empty on the other ranks
+    // Returns the objects of all ranks on the root, and an empty list on the other ranks.
+    std::vector<Tree> gather_object(const Tree& object, int root = 0);
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 

@@ -235,7 +235,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) {
         ->start({.op = Collective::new_group, .counts = {last, color}},
                 [&](const Counts& counts) { descriptions = counts; })
         .wait();
-    std::set<std::int64_t> lower;  // colors below `color`
+    std::set<std::int64_t> lower;  // colors less than `color`
     std::vector<int> ranks;
     for (int member = 0; member < size(); ++member) {
         const std::int64_t theirs = descriptions[static_cast<std::size_t>(member)].at(1);

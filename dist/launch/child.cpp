@@ -61,9 +61,9 @@ struct ChildSide {
 [[noreturn]] void run_as_child(const ChildSide& side) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != side.parent) ::_exit(1);  // the parent ended before prctl
-    // The child adds itself to the guard. If the parent did this, it could be killed before, when
-    // the child has already started further processes.
+    if (::getppid() != side.parent) ::_exit(1);  // the parent has ended before prctl
+    // The child adds its own process group to the guard. If the parent did this, it could be killed
+    // before it does, and the guard would not kill this child.
     side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);

@@ -19,7 +19,8 @@ class ChildProcessGuard {
     ChildProcessGuard(const ChildProcessGuard&) = delete;
     ChildProcessGuard& operator=(const ChildProcessGuard&) = delete;
 
-    // Async-signal-safe, so that a child can add its own group before it runs a program.
+    // Adds a process group. Async-signal-safe, because a child adds its own group between fork and
+    // exec.
     void add(pid_t group) const;
     // Removes a process group. Must be called before the child is reaped, because its process group
     // id can be reused afterwards.

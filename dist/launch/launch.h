@@ -71,6 +71,12 @@ struct Command {
     std::map<std::string, std::string> environment = {};
     std::vector<int> cpus = {};  // allowed CPUs; empty: the CPUs of this process
 };
+
+// Returns the path of the program that a Command starts. This is `program` if it contains a slash,
+// or else the first executable file of this name in PATH. Throws FileError if there is no such
+// file, or if it is not executable.
+std::string find_program(const std::string& program);
+
 struct SuperviseOptions {
     int max_restarts = 0;
     std::chrono::milliseconds monitor_interval{100};

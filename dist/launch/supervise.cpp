@@ -22,32 +22,7 @@
 namespace axle::dist {
 namespace {
 
-constexpr int kCannotExecute = 126, kNotFound = 127;  // as in a shell
-
-// Searches PATH as execvp does. Files that are not executable are skipped, and never run with a
-// shell.
-std::string path_of(const std::string& program) {
-    const auto is_program = [](const std::string& path) {
-        std::error_code ignored;
-        return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-    };
-    if (program.find('/') != std::string::npos) {
-        if (is_program(program)) return program;
-        const char* const why =
-            ::access(program.c_str(), F_OK) != 0 ? "no such file" : "not an executable file";
-        throw FileError(str("launch: ", printable(program), ": ", why));
-    }
-    const char* const listed = std::getenv("PATH");
-    std::string_view folders = listed == nullptr ? "/bin:/usr/bin" : listed;
-    for (;;) {
-        const std::size_t end = std::min(folders.find(':'), folders.size());
-        const std::string path = str(end == 0 ? "." : folders.substr(0, end), "/", program);
-        if (is_program(path)) return path;
-        if (end == folders.size()) break;
-        folders.remove_prefix(end + 1);
-    }
-    throw FileError(str("launch: program ", in_quotes(program), " was not found in PATH"));
-}
+constexpr int kCannotExecute = 126, kNotFound = 127;  // the exit codes of shells
 
 int number_in(const JobVariables& environment, const char* name, std::size_t otherwise) {
     const auto found = environment.find(name);
@@ -116,7 +91,7 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     ChildPlan plan{.rank = number_in(environment, "RANK", place),
                    .local_rank = number_in(environment, "LOCAL_RANK", place),
                    .prepare = {}};
-    plan.prepare = [path = path_of(command.arguments[0]), command,
+    plan.prepare = [path = find_program(command.arguments[0]), command,
                     environment = std::move(environment)](int channel) mutable {
         environment[kLauncherVariable] = std::to_string(channel);
         const auto program = std::make_shared<const Program>(path, command, environment);
@@ -156,6 +131,39 @@ void check_options(const SuperviseOptions& options) {
 }
 
 }  // namespace
+
+// Files that are not executable are skipped, and never run with a shell.
+std::string find_program(const std::string& program) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const auto is_program = [&](const std::string& path) {
+        return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+    };
+    if (program.find('/') != std::string::npos) {
+        if (is_program(program)) return program;
+        std::string why = "is not executable; run chmod +x on it";
+        if (fs::is_directory(program, ignored))
+            why = "is a folder";
+        else if (!fs::exists(program, ignored))
+            why = program.starts_with('/')
+                      ? "does not exist"
+                      : str("does not exist in ", printable(fs::current_path(ignored).string()));
+        throw FileError(str("launch: the program ", in_quotes(program), " ", why));
+    }
+    const char* const listed = std::getenv("PATH");
+    std::string_view folders = listed == nullptr ? "/bin:/usr/bin" : listed;
+    for (;;) {
+        const std::size_t end = std::min(folders.find(':'), folders.size());
+        const std::string path = str(end == 0 ? "." : folders.substr(0, end), "/", program);
+        if (is_program(path)) return path;
+        if (end == folders.size()) break;
+        folders.remove_prefix(end + 1);
+    }
+    const bool is_here = fs::is_regular_file(program, ignored);
+    throw FileError(str(
+        "launch: the program ", in_quotes(program), " was not found in PATH",
+        is_here ? str("; use ./", printable(program), " for the file in the current folder") : ""));
+}
 
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
     if (commands.empty()) throw ValueError("launch: the list of commands is empty");

@@ -78,7 +78,7 @@ struct DataParallelOptions {
     // backward throws UsageError with the name of the parameter.
     bool find_unused_parameters = false;
     bool gradient_as_bucket_view = true;
-    bool static_graph = false;  // every backward computes gradients of the same parameters
+    bool static_graph = false;  // whether all backward passes reach the same parameters
     std::shared_ptr<CommHook> hook = nullptr;
 
     bool operator==(const DataParallelOptions&) const = default;
@@ -115,7 +115,7 @@ class DataParallel {
     // Broadcasts the buffers in training mode, unless the last forward ran without sync. Must be
     // called before each forward; hooks that Accelerator::prepare() attaches call it.
     void before_forward();
-    // Sets the object to which the model was moved.
+    // Replaces the model with the object to which it was moved.
     void set_model(nn::Module& moved);
 
     const std::vector<GradientBucket>& buckets() const;
@@ -144,13 +144,13 @@ class [[nodiscard]] NoSyncGuard {
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
 // a rank calls finish(), which takes part in the reductions of the other ranks with zeros until all
 // ranks have finished. Then it receives the model of a rank that trained longest. The destructor
-// calls finish() unless an exception is unwinding the stack; both can throw. Use one Join for all
-// models that are trained in the same loop.
+// calls finish() unless an exception is unwinding the stack; the destructor can throw. Use one Join
+// for all models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {
         bool divide_by_initial_world_size = true;  // false: divide by the number of ranks with data
-        // Throw UsageError on all ranks when one has finished.
+        // Whether UsageError is thrown on all ranks when one rank has finished.
         bool throw_on_early_termination = false;
     };
     explicit Join(DataParallel& replicas) : Join(replicas, Options()) {}

@@ -71,11 +71,11 @@ class Reducer {
     };
     struct Pass {
         int depth = 0;          // nesting depth of the pass; 0: no pass is running
-        bool reduces = false;   // reduces gradients over the ranks
-        bool delivers = false;  // writes the parameters' gradients
-        // Sums micro-batches in an order that does not depend on the number of ranks.
+        bool reduces = false;   // whether it reduces gradients over the ranks
+        bool delivers = false;  // whether it writes the parameters' gradients
+        // Whether micro-batches are summed in an order that does not depend on the number of ranks.
         bool in_tree = false;
-        bool records = false;  // records the parameters that a static graph reaches
+        bool records = false;  // whether it records the parameters of a static graph
         double scale = 1;      // factor of the mean if ranks without data are not counted
     };
     struct PendingReduction {

@@ -28,7 +28,7 @@ DType statistics_dtype(const Tensor& x) { return x.dtype() == f64 ? f64 : f32; }
 // The statistics of each channel over all ranks.
 struct Statistics {
     double count = 0;
-    Tensor mean, var;  // [C]; var is the biased variance
+    Tensor mean, var;  // shape [C]; var is the biased variance
 };
 
 // Combines the count, mean and sum of squared deviations of each rank (Chan, Golub, LeVeque,
@@ -44,8 +44,8 @@ Statistics statistics_of(const Tensor& x_given, ProcessGroup& group) {
     const Tensor own_mean = is_empty ? zeros({channels}, options) : to(mean(x, dims), f64);
     const Tensor own_square =
         is_empty ? zeros({channels}, options) : mul(to(var(x, dims, 0), f64), own);
-    const Tensor all =
-        group.all_gather(cat({full({1}, own, options), own_mean, own_square}));  // [P, 1 + 2 C]
+    // The counts, means and squares of all P ranks, [P, 1 + 2 C].
+    const Tensor all = group.all_gather(cat({full({1}, own, options), own_mean, own_square}));
     const Tensor counts = narrow(all, 1, 0, 1), means = narrow(all, 1, 1, channels);
     const Tensor squares = narrow(all, 1, 1 + channels, channels);
 
@@ -66,7 +66,7 @@ void move_running(Tensor running, const Tensor& value, double momentum) {
 // Values that are saved for the backward pass.
 struct Saved {
     SavedTensor x, weight;
-    Tensor mean, rstd;  // [C]
+    Tensor mean, rstd;  // shape [C]; rstd is 1 / standard deviation
     double count;       // number of values per channel on all ranks
     bool has_bias;
     std::shared_ptr<ProcessGroup> group;

@@ -68,7 +68,7 @@ class Agreements {
         const char* how;
         std::string why;
     };
-    std::map<int, Unavailable> unavailable_;  // by rank
+    std::map<int, Unavailable> unavailable_;  // missing ranks and their reasons
 };
 
 }  // namespace axle::dist

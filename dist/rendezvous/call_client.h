@@ -57,7 +57,7 @@ class CallClient {
     std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
     std::uint64_t calls_ = 0;
     std::string missing_reason_;             // the reason why this rank makes no more calls
-    std::optional<TimePoint> missing_from_;  // when the reason is sent; a call cancels it
+    std::optional<TimePoint> missing_from_;  // time at which the reason is sent; a call cancels it
 };
 
 }  // namespace axle::dist

@@ -20,7 +20,7 @@ namespace axle::dist {
 
 using Key = std::array<std::uint8_t, 32>;
 
-// Throws CommError if the system provides no random numbers.
+// Returns random bytes. Throws CommError if the system does not provide random numbers.
 Nonce make_nonce();
 // Derives the key from the token. Without a token, the key depends only on the address of the
 // master and only distinguishes jobs.

@@ -33,7 +33,8 @@ std::vector<Address> addresses_of_master(const Environment& e) {
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
     if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
     if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
-    return {local_address_towards(resolve("192.0.2.1", 1).front())};  // the default route's address
+    // The route to a test address is the default route.
+    return {local_address_towards(resolve("192.0.2.1", 1).front())};
 }
 
 Socket listen_for(const Environment& environment, Address& address) {

@@ -121,11 +121,11 @@ class Server {
     Address address_;
     Socket listener_, epoll_, leave_event_;
     bool paused_ = false;
-    std::unordered_map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
+    std::unordered_map<int, std::unique_ptr<Connection>> connections_;  // connections by descriptor
     std::vector<char> scratch_;
 
     std::vector<Member> members_;
-    std::vector<std::optional<ChildEnd>> ends_;  // by rank
+    std::vector<std::optional<ChildEnd>> ends_;  // reported exits by rank
     int present_ = 0;                            // number of connected members
     bool joined_ = false;
     bool failed_ = false;

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
 
-inline constexpr std::uint32_t kProtocol = 0x33584c41;  // "ALX3"
+inline constexpr std::uint32_t kProtocol = 0x33584c41;  // the characters "ALX3"
 
 using Nonce = std::array<std::uint8_t, 32>;
 using Proof = std::array<std::uint8_t, 32>;  // an HMAC
@@ -115,7 +115,7 @@ struct Get {
 };
 struct Cancel {
     static constexpr Kind kind = Kind::cancel;
-    std::uint64_t id = 0;  // the id of the Get
+    std::uint64_t id = 0;  // the id of the Get message
     static void fields(auto& m, auto&& f) { f(m.id); }
 };
 struct Add {
@@ -184,7 +184,7 @@ struct AllJoined {
     static constexpr Kind kind = Kind::all_joined;
     static void fields(auto&, auto&&) {}
 };
-// The reply to a Set or an Add.
+// The reply to a Set message or an Add message.
 struct StoreReply {
     static constexpr Kind kind = Kind::store_reply;
     std::uint64_t id = 0;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -32,24 +33,44 @@ using std::chrono::milliseconds;
 
 constexpr const char* kModule = "libaxle_gloo.so";
 
-// Returns the paths that are tried for the module, in order. The loader searches for a name without
-// a folder.
-std::vector<std::string> module_locations() {
-    std::vector<std::string> locations;
-    for (const std::string& folder : kernels::library_folders())
-        locations.push_back(str(folder, '/', kModule));
+#ifndef AXLE_LIBRARY_FOLDER
+#define AXLE_LIBRARY_FOLDER "lib"
+#endif
+
+bool ignores_program_folder = false;
+
+// Returns the folders of an installation in which this program may be: that of the program, and the
+// library folder beside it.
+std::vector<std::string> folders_beside_program() {
+    std::vector<std::string> folders;
     std::error_code none;
     const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
-    if (!none) {
-        locations.push_back((program.parent_path() / kModule).string());
-        locations.push_back((program.parent_path().parent_path() / "lib" / kModule).string());
-    }
+    if (none) return folders;
+    const auto prefix = program.parent_path().parent_path();
+    folders = {program.parent_path().string(), (prefix / "lib").string()};
+    const std::string installed = (prefix / AXLE_LIBRARY_FOLDER).string();
+    if (installed != folders.back()) folders.push_back(installed);
+    return folders;
+}
+
+// Returns the paths that are tried for the module, in order. The loader searches for a name without
+// a folder. The launcher's module is the last, because it may be of another version than a module
+// that the user has chosen or shipped with the program.
+std::vector<std::string> module_locations() {
+    std::vector<std::string> folders = kernels::library_folders();
+    if (!ignores_program_folder)
+        for (std::string& folder : folders_beside_program()) folders.push_back(std::move(folder));
+    std::vector<std::string> locations;
+    for (const std::string& folder : folders) locations.push_back(str(folder, '/', kModule));
     locations.emplace_back(kModule);
+    const char* const launcher = std::getenv(kLauncherLibraries);
+    if (launcher != nullptr && *launcher != '\0') locations.push_back(str(launcher, '/', kModule));
     return locations;
 }
 
-// Opens the module at a path. Returns its functions, or null if there is no module.
-const GlooFunctions* open_module_at(const std::string& location) {
+// Opens the module at a path. Returns its functions, or null if there is no module of this version;
+// `other_version` is true if there is one of another version.
+const GlooFunctions* open_module_at(const std::string& location, bool& other_version) {
     const auto [library, error] = kernels::open_library(location);
     if (!error.empty()) throw CommError(str("gloo: cannot open the module: ", error));
     if (library == nullptr) return nullptr;
@@ -57,9 +78,8 @@ const GlooFunctions* open_module_at(const std::string& location) {
     const GlooFunctions* const functions = entry == nullptr ? nullptr : entry(kGlooVersion);
     if (functions != nullptr) return functions;
     dlclose(library);
-    throw CommError(
-        str("gloo: ", location,
-            " was built for another version of Axle; install the module of this version"));
+    other_version = true;
+    return nullptr;
 }
 
 struct Module {
@@ -68,13 +88,18 @@ struct Module {
 };
 
 Module open_module() {
-    std::string searched;
+    std::string searched, outdated;
     for (const std::string& location : module_locations()) {
-        if (const GlooFunctions* const functions = open_module_at(location))
+        bool other_version = false;
+        if (const GlooFunctions* const functions = open_module_at(location, other_version))
             return {functions, location};
+        if (other_version) outdated += str(outdated.empty() ? "" : ", ", location);
         searched +=
             str(searched.empty() ? "" : ", ", location == kModule ? "the loader's path" : location);
     }
+    if (!outdated.empty())
+        throw CommError(str("gloo: built for another version of Axle: ", outdated,
+                            "; install the module of this version"));
     throw CommError(str("gloo: ", kModule, " was not found in ", searched,
                         "; set AXLE_LIBRARY_PATH to its folder"));
 }
@@ -243,6 +268,15 @@ class Gloo final : public Transport {
 };
 
 }  // namespace
+
+void ignore_program_folder() { ignores_program_folder = true; }
+
+std::string installed_gloo_folder() {
+    std::error_code ignored;
+    for (const std::string& folder : folders_beside_program())
+        if (std::filesystem::exists(str(folder, '/', kModule), ignored)) return folder;
+    return "";
+}
 
 std::string find_gloo() {
     try {

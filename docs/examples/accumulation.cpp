@@ -40,7 +40,7 @@ bool with_a_plugin() {
     // [plugin]
     axle::Accelerator accelerator({.gradient_accumulation_plugin = {{
                                        .num_steps = 4,
-                                       .sync_each_batch = true,  // averages gradients after each micro-batch
+                                       .sync_each_batch = true,  // average in each micro-batch
                                        .short_window = axle::accel::ShortWindow::actual,
                                    }}});
     // [/plugin]
@@ -98,7 +98,7 @@ Tensor with_tokens(int steps) {
         const Tensor labels = batch["labels"].tensor().view({-1});  // -100 marks padding
         const Tensor logits = model(batch["x"]).view({-1, 3});
         const Tensor sum = cross_entropy(logits, labels, {.reduction = axle::Reduction::sum});
-        accelerator.backward(sum, ne(labels, -100).sum());  // the sum of losses, and the number of tokens
+        accelerator.backward(sum, ne(labels, -100).sum());  // loss and number of tokens
         optimizer.step();
         optimizer.zero_grad();
     }

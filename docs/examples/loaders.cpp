@@ -36,10 +36,12 @@ void run(std::int64_t batch_size, bool resumes) {
         check(accelerator.gather(batch)["x"].tensor().min().item() == 32 * step++);
     };
     // [resume]
-    if (resumes) accelerator.load_state("run/step_300");  // on 2 processes, batch_size = 16
+    // The resumed run has 2 processes with batch_size = 16.
+    if (resumes) accelerator.load_state("run/step_300");
     for (auto& batch : loader) {
         train(batch);
-        if (loader.position() == 300) accelerator.save_state("run/step_300");  // on 4 processes, batch_size = 8
+        // The first run has 4 processes with batch_size = 8.
+        if (loader.position() == 300) accelerator.save_state("run/step_300");
     }
     // [/resume]
     check(step == 320);

@@ -47,8 +47,8 @@ int fp16() {
     auto [model, optimizer, loader] = accelerator.prepare(linear, adamw, batches);
     for (auto& batch : loader) {
         accelerator.backward(mse_loss(model(batch["x"]), batch["y"]));
-        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // divides gradients by the loss scale first
-        optimizer.step();                                      // does nothing if gradients are not finite
+        accelerator.clip_grad_norm_(model.parameters(), 1.0);  // unscales gradients first
+        optimizer.step();                                      // skipped if gradients overflow
         if (accelerator.optimizer_step_was_skipped()) ++skipped;
         optimizer.zero_grad();
     }

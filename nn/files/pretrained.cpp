@@ -30,7 +30,7 @@ bool is_user_written(const fs::path& card) {
 }  // namespace
 
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
-                 const char* library, const std::string& directory,
+                 const Tree& generation, const char* library, const std::string& directory,
                  const SavePretrainedOptions& options) {
     if (!options.is_main_process) return;
     if (!config.is_map()) throw ValueError(str("save_pretrained: config must be a map: ", config));
@@ -41,6 +41,9 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
     if (!state.empty()) whole.set("torch_dtype", str(state.front().second.dtype()));
     const fs::path folder(directory);
     write_file_atomically((folder / kConfig).string(), to_json(whole) + "\n");
+    if (!generation.is_null())
+        write_file_atomically((folder / kGenerationConfigName).string(),
+                              to_json(generation) + "\n");
     std::string card = options.model_card;
     if (card.empty()) {
         if (is_user_written(folder / kReadme)) return;
@@ -51,7 +54,7 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
 
 void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,
                      const std::string& directory, const SavePretrainedOptions& options) {
-    save_folder(model, architecture, config, "axle", directory, options);
+    save_folder(model, architecture, config, {}, "axle", directory, options);
 }
 
 Tree pretrained_config(const std::string& directory) {

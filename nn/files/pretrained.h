@@ -1,6 +1,8 @@
 // Saves and loads models as folders that can be uploaded to the Hugging Face Hub: config.json, the
 // weights as safetensors (one file or several shards) and README.md, the model card. The models in
-// nn/models have member functions of the same names; these functions are for user-defined modules:
+// nn/models have member functions of the same names, which keep generation_config.json and the
+// fields of config.json that Axle does not read, and load models in evaluation mode. These
+// functions are for user-defined modules:
 //
 //     nn::save_pretrained(model, "TinyNet", {{"model_type", "tiny"}, {"width", 64}}, "out",
 //                         {.is_main_process = accelerator.is_main_process()});
@@ -38,8 +40,8 @@ void save_pretrained(const Module& model, const std::string& architecture, const
 // Returns the contents of the folder's config.json. Throws FileError if the file cannot be read or
 // is not JSON.
 Tree pretrained_config(const std::string& directory);
-// Loads the folder's weights into the module. Throws FileError if names or shapes differ; the
-// module is then unchanged.
+// Loads the folder's weights into the module, and does not change its training mode. Throws
+// FileError if names or shapes differ; the module is then unchanged.
 void load_pretrained(Module& model, const std::string& directory);
 
 }  // namespace axle::nn

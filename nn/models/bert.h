@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tree/tree.h"
 #include "nn/files/pretrained.h"
 #include "nn/layers/container.h"
 #include "nn/layers/layers.h"
@@ -40,6 +41,8 @@ struct BertConfig {
     // The class names of a classifier (id2label in config.json). With a single label, the model is
     // a regression.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
+    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    Tree other_fields = {};
 
     // Throws ValueError with the name of the first invalid field.
     void validate() const;
@@ -136,8 +139,8 @@ struct BertPooler : Model<BertPooler> {
 // The BERT encoder. All three models initialize weights from N(0, initializer_range) and biases
 // with zero. They are saved as folders (nn/files/pretrained.h) that transformers can read, and can
 // load folders written by transformers. Each model can load the files of the other two models;
-// heads that the files do not contain are initialized. Loading throws FileError if a file is
-// missing or invalid.
+// heads that the files do not contain are initialized. Loaded models are in evaluation mode: call
+// train() before training them. Loading throws FileError if a file is missing or invalid.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);

@@ -69,7 +69,7 @@ std::string BertConfig::to_json() const {
         id2label.set(std::to_string(i), labels[i]);
         label2id.set(labels[i], i);
     }
-    return axle::to_json(Tree{
+    const Tree fields{
         {"model_type", "bert"},
         {"vocab_size", vocab_size},
         {"hidden_size", hidden_size},
@@ -89,7 +89,8 @@ std::string BertConfig::to_json() const {
         {"tie_word_embeddings", true},
         {"id2label", id2label},
         {"label2id", label2id},
-    });
+    };
+    return config_text(fields, other_fields);
 }
 
 BertConfig BertConfig::from_json(const std::string& text) {
@@ -118,6 +119,7 @@ BertConfig BertConfig::from_json(const std::string& text) {
     fields.read("pad_token_id", config.pad_token_id);
     read_labels(fields, config.labels);
     config.validate();
+    config.other_fields = fields.others(config.to_json());
     return config;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tree/tree.h"
 #include "nn/files/pretrained.h"
 #include "nn/layers/container.h"
 #include "nn/layers/layers.h"
@@ -28,6 +29,12 @@ struct GptConfig {
     Gelu activation = Gelu::tanh;  // as in GPT-2
     double layer_norm_epsilon = 1e-5;
     bool checkpoint_blocks = false;  // recomputes each block in the backward pass to save memory
+    // The tokens that begin and end a text; the default is GPT-2's end-of-text token. Ids that are
+    // not below vocab_size are not written to config.json.
+    std::optional<std::int64_t> bos_token_id = 50256;
+    std::vector<std::int64_t> eos_token_id = {50256};
+    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    Tree other_fields = {};
 
     // Throws ValueError with the name of the first invalid field.
     void validate() const;
@@ -95,10 +102,12 @@ struct Gpt : Model<Gpt> {
     // sqrt(2 layers)), and biases with zero.
     explicit Gpt(const GptConfig& config);
 
-    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). Throws
-    // FileError if a file is missing or invalid.
+    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
+    // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
+    // invalid.
     static Gpt from_pretrained(const std::string& path);
-    // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
+    // Writes config.json, model.safetensors, README.md and, unless generation_config is null,
+    // generation_config.json into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -116,6 +125,8 @@ struct Gpt : Model<Gpt> {
     }
 
     GptConfig config;
+    // The contents of generation_config.json, or null. generate() does not use them.
+    Tree generation_config = {};
     GptTransformer transformer;
 
   private:

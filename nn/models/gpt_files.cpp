@@ -6,19 +6,19 @@
 namespace axle::nn {
 
 std::string GptConfig::to_json() const {
-    // The end-of-text token of GPT-2, which smaller vocabularies do not contain.
-    constexpr std::int64_t kEndOfText = 50256;
-    std::optional<std::int64_t> end_of_text;
-    if (vocab_size > kEndOfText) end_of_text = kEndOfText;
-    return axle::to_json(Tree{
+    std::optional<std::int64_t> bos = bos_token_id;
+    if (bos && *bos >= vocab_size) bos.reset();
+    std::vector<std::int64_t> eos = eos_token_id;
+    std::erase_if(eos, [&](std::int64_t id) { return id >= vocab_size; });
+    const Tree fields{
         {"model_type", "gpt2"},
         {"vocab_size", vocab_size},
         {"n_positions", block_size},
         {"n_layer", n_layer},
         {"n_head", n_head},
         {"n_embd", n_embd},
-        {"bos_token_id", or_null(end_of_text)},
-        {"eos_token_id", or_null(end_of_text)},
+        {"bos_token_id", or_null(bos)},
+        {"eos_token_id", ids_or_null(eos)},
         {"activation_function", activation == Gelu::tanh ? "gelu_new" : "gelu"},
         {"resid_pdrop", dropout},
         {"embd_pdrop", dropout},
@@ -26,7 +26,8 @@ std::string GptConfig::to_json() const {
         {"layer_norm_epsilon", layer_norm_epsilon},
         {"tie_word_embeddings", true},
         {"bias", bias},
-    });
+    };
+    return config_text(fields, other_fields);
 }
 
 GptConfig GptConfig::from_json(const std::string& text) {
@@ -46,6 +47,8 @@ GptConfig GptConfig::from_json(const std::string& text) {
     fields.read("resid_pdrop", config.dropout);
     fields.read("layer_norm_epsilon", config.layer_norm_epsilon);
     fields.read("bias", config.bias);
+    fields.read("bos_token_id", config.bos_token_id);
+    fields.read("eos_token_id", config.eos_token_id);
     Activation activation = Activation::gelu_tanh;
     fields.read("activation_function", activation, {Activation::gelu, Activation::gelu_tanh});
     config.activation = activation == Activation::gelu ? Gelu::erf : Gelu::tanh;
@@ -54,6 +57,7 @@ GptConfig GptConfig::from_json(const std::string& text) {
     fields.read("n_inner", inner);
     if (inner != 4 * config.n_embd)
         fields.fail("n_inner", str("must be four times n_embd ", config.n_embd, ": ", inner));
+    config.other_fields = fields.others(config.to_json(), {"n_inner"});
     return config;
 }
 
@@ -66,12 +70,14 @@ Gpt Gpt::from_pretrained(const std::string& path) {
                             return name.ends_with(".attn.bias") ||
                                    name.ends_with(".attn.masked_bias");
                         }});
+    model.generation_config = folder.generation_config();
     return model;
 }
 
 void Gpt::save_pretrained(const std::string& directory,
                           const SavePretrainedOptions& options) const {
-    save_transformers(*this, "GPT2LMHeadModel", config.to_json(), directory, options);
+    save_transformers(*this, "GPT2LMHeadModel", config.to_json(), directory, options,
+                      generation_config);
 }
 
 }  // namespace axle::nn

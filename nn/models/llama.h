@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tree/tree.h"
 #include "nn/files/pretrained.h"
 #include "nn/layers/container.h"
 #include "nn/layers/layers.h"
@@ -39,6 +40,8 @@ struct LlamaConfig {
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
     bool checkpoint_layers = false;  // recomputes each layer in the backward pass to save memory
+    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    Tree other_fields = {};
 
     std::int64_t key_value_heads() const {
         return num_key_value_heads.value_or(num_attention_heads);
@@ -109,10 +112,12 @@ struct Llama : Model<Llama> {
     // Initializes weights from N(0, initializer_range) and biases with zero.
     explicit Llama(const LlamaConfig& config);
 
-    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). Throws
-    // FileError if a file is missing or invalid.
+    // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
+    // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
+    // invalid.
     static Llama from_pretrained(const std::string& path);
-    // Writes config.json, model.safetensors and README.md into a directory (nn/files/pretrained.h).
+    // Writes config.json, model.safetensors, README.md and, unless generation_config is null,
+    // generation_config.json into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
@@ -127,6 +132,8 @@ struct Llama : Model<Llama> {
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
 
     LlamaConfig config;
+    // The contents of generation_config.json, or null. generate() does not use them.
+    Tree generation_config = {};
     LlamaModel model;
     Tensor lm_head;  // [vocab_size, C]; the same tensor as the embedding if they are tied
 };

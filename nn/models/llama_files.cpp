@@ -7,26 +7,6 @@
 namespace axle::nn {
 namespace {
 
-// Returns a single id as a number, several ids as a list, and null for no id, as in config.json.
-Tree eos_token_tree(const std::vector<std::int64_t>& ids) {
-    if (ids.empty()) return {};
-    if (ids.size() == 1) return ids[0];
-    return Tree::list(Tree::List(ids.begin(), ids.end()));
-}
-
-void read_ends(const ConfigFields& fields, std::vector<std::int64_t>& ids) {
-    constexpr const char* kName = "eos_token_id";
-    if (!fields.tree().contains(kName)) return;
-    ids.clear();
-    const Tree* field = fields.find(kName);
-    if (field == nullptr) return;
-    if (!field->is_list()) return fields.read(kName, ids.emplace_back());
-    for (const Tree& id : field->elements()) {
-        if (!id.is_integer()) fields.fail(kName, str("must be integers: ", *field));
-        ids.push_back(id.integer());
-    }
-}
-
 // Reads the base of the rotary positions. Versions of transformers before 5 write rope_theta and,
 // for scaled positions, rope_scaling. Later versions write both into rope_parameters.
 void read_rope(const ConfigFields& fields, double& theta) {
@@ -50,7 +30,7 @@ void read_rope(const ConfigFields& fields, double& theta) {
 }  // namespace
 
 std::string LlamaConfig::to_json() const {
-    return axle::to_json(Tree{
+    const Tree fields{
         {"model_type", "llama"},
         {"vocab_size", vocab_size},
         {"hidden_size", hidden_size},
@@ -71,8 +51,9 @@ std::string LlamaConfig::to_json() const {
         {"tie_word_embeddings", tie_word_embeddings},
         {"pad_token_id", or_null(pad_token_id)},
         {"bos_token_id", or_null(bos_token_id)},
-        {"eos_token_id", eos_token_tree(eos_token_id)},
-    });
+        {"eos_token_id", ids_or_null(eos_token_id)},
+    };
+    return config_text(fields, other_fields);
 }
 
 LlamaConfig LlamaConfig::from_json(const std::string& text) {
@@ -99,8 +80,10 @@ LlamaConfig LlamaConfig::from_json(const std::string& text) {
     // A negative row counts from the end, as in PyTorch.
     if (config.pad_token_id && *config.pad_token_id < 0) *config.pad_token_id += config.vocab_size;
     fields.read("bos_token_id", config.bos_token_id);
-    read_ends(fields, config.eos_token_id);
+    fields.read("eos_token_id", config.eos_token_id);
     config.validate();
+    // rope_parameters, which to_json() writes, replaces rope_scaling.
+    config.other_fields = fields.others(config.to_json(), {"rope_scaling"});
     return config;
 }
 
@@ -112,12 +95,14 @@ Llama Llama::from_pretrained(const std::string& path) {
                             // Older files contain the frequencies of the rotary positions.
                             return name.ends_with(".rotary_emb.inv_freq");
                         }});
+    model.generation_config = folder.generation_config();
     return model;
 }
 
 void Llama::save_pretrained(const std::string& directory,
                             const SavePretrainedOptions& options) const {
-    save_transformers(*this, "LlamaForCausalLM", config.to_json(), directory, options);
+    save_transformers(*this, "LlamaForCausalLM", config.to_json(), directory, options,
+                      generation_config);
 }
 
 }  // namespace axle::nn

@@ -116,6 +116,18 @@ void ConfigFields::read(const char* name, std::optional<double>& value) const {
     if (find(name) != nullptr) read(name, value.emplace());
 }
 
+void ConfigFields::read(const char* name, std::vector<std::int64_t>& ids) const {
+    if (!fields_.contains(name)) return;
+    ids.clear();
+    const Tree* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_list()) return read(name, ids.emplace_back());
+    for (const Tree& id : field->elements()) {
+        if (!id.is_integer()) fail(name, str("must be integers: ", *field));
+        ids.push_back(id.integer());
+    }
+}
+
 void ConfigFields::read(const char* name, Activation& value,
                         std::initializer_list<Activation> known) const {
     std::string said = activation_name(value);
@@ -140,6 +152,31 @@ void ConfigFields::require(const char* name, const char* value) const {
     std::string said = value;
     read(name, said);
     if (said != value) fail(name, str("must be ", value, ": '", printable(said), "'"));
+}
+
+Tree ConfigFields::others(std::string_view known,
+                          std::initializer_list<std::string_view> derived) const {
+    const Tree own = from_json(known);
+    Tree others = Tree::map();
+    for (const auto& [name, value] : fields_.entries()) {
+        const bool is_written = name == "architectures" || name == "torch_dtype" || name == "dtype";
+        if (!is_written && !own.contains(name) && std::ranges::find(derived, name) == derived.end())
+            others.set(name, value);
+    }
+    return others;
+}
+
+std::string config_text(Tree fields, const Tree& others) {
+    if (!others.is_null())
+        for (const auto& [name, value] : others.entries())
+            if (!fields.contains(name)) fields.set(name, value);
+    return to_json(fields);
+}
+
+Tree ids_or_null(const std::vector<std::int64_t>& ids) {
+    if (ids.empty()) return {};
+    if (ids.size() == 1) return ids[0];
+    return Tree::list(Tree::List(ids.begin(), ids.end()));
 }
 
 Tree or_null(const std::optional<std::int64_t>& value) {
@@ -171,6 +208,16 @@ PretrainedFolder::PretrainedFolder(const std::string& path) {
 
 void PretrainedFolder::fail(const std::string& path, const std::string& reason) {
     throw FileError(str(printable(path), ": ", reason));
+}
+
+Tree PretrainedFolder::generation_config() const {
+    const fs::path path = fs::path(config_path_).parent_path() / kGenerationConfigName;
+    std::error_code unreadable;
+    if (!fs::exists(path, unreadable)) return {};
+    const std::string text = read_file(path.string());
+    const Tree config = in_file(path.string(), [&] { return from_json(text); });
+    if (!config.is_map()) fail(path.string(), "must contain a JSON object");
+    return config;
 }
 
 void PretrainedFolder::check_layers(std::int64_t layers) const {
@@ -234,6 +281,7 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
         tensor.set_data(in_file(files_->path(), [&] { return to(weight.read(), tensor.dtype()); }));
     }
     for (const PretrainedNames::Head& head : absent) head.make();
+    model.eval();
 }
 
 void PretrainedFolder::load(Module& model) const {

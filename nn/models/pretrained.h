@@ -46,6 +46,8 @@ class ConfigFields {
     // Reads an optional number. If the field is null, the value becomes nullopt.
     void read(const char* name, std::optional<std::int64_t>& value) const;
     void read(const char* name, std::optional<double>& value) const;
+    // Reads token ids: an integer, a list of integers, or null for no ids.
+    void read(const char* name, std::vector<std::int64_t>& ids) const;
     // Throws ValueError if the field is present and has another value, which the model does not
     // support.
     void require(const char* name, bool value) const;
@@ -54,7 +56,9 @@ class ConfigFields {
     // `known`.
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
-    const Tree& tree() const { return fields_; }
+    // Returns the fields that are neither in `known`, the text of a config.json, nor in `derived`.
+    // Fields that save_pretrained writes for every model are left out, too.
+    Tree others(std::string_view known, std::initializer_list<std::string_view> derived = {}) const;
     // Returns the field, or nullptr if it is absent or null.
     const Tree* find(const char* name) const;
     [[noreturn]] void fail(const char* name, const std::string& reason) const;
@@ -63,6 +67,11 @@ class ConfigFields {
     const char* who_;
     Tree fields_;
 };
+// Returns the text of a config.json with these fields, and with those of `others` that are not
+// among them. `others` is a map or null.
+std::string config_text(Tree fields, const Tree& others);
+// Returns one id as a number, several ids as a list, and a null Tree for no ids.
+Tree ids_or_null(const std::vector<std::int64_t>& ids);
 // Returns the value, or a null Tree for nullopt.
 Tree or_null(const std::optional<std::int64_t>& value);
 Tree or_null(const std::optional<double>& value);
@@ -101,6 +110,9 @@ class PretrainedFolder {
     Config config() const {
         return in_file(config_path_, [&] { return Config::from_json(config_text_); });
     }
+    // Returns the contents of generation_config.json, or a null Tree if the file is missing. Throws
+    // FileError if it is not a JSON object.
+    Tree generation_config() const;
     // Creates a model without memory for its weights. Throws FileError if `layers` exceeds the
     // number of tensors in the files, because every layer has at least one weight. This prevents
     // large allocations for an invalid configuration.
@@ -113,7 +125,8 @@ class PretrainedFolder {
         });
     }
     // Allocates the weights of a model from build(), in the model's dtypes, and loads them one by
-    // one. Throws FileError if names or shapes differ, before it loads any weight.
+    // one. Sets the model to evaluation mode, as in transformers. Throws FileError if names or
+    // shapes differ, before it loads any weight.
     void load(Module& model, const PretrainedNames& names) const;
     // Loads the weights of a model whose weights have memory. Throws FileError if names or shapes
     // differ.
@@ -143,15 +156,18 @@ class PretrainedFolder {
     std::optional<WeightFiles> files_;
 };
 
+inline constexpr const char* kGenerationConfigName = "generation_config.json";
+
 // Implements save_pretrained of nn/files/pretrained.h. `library` is the Hugging Face library that
-// can load the model.
+// can load the model. Writes generation_config.json unless `generation` is null.
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
-                 const char* library, const std::string& directory,
+                 const Tree& generation, const char* library, const std::string& directory,
                  const SavePretrainedOptions& options);
 inline void save_transformers(const Module& model, const char* architecture,
                               const std::string& config, const std::string& directory,
-                              const SavePretrainedOptions& options) {
-    save_folder(model, architecture, from_json(config), "transformers", directory, options);
+                              const SavePretrainedOptions& options, const Tree& generation = {}) {
+    save_folder(model, architecture, from_json(config), generation, "transformers", directory,
+                options);
 }
 
 }  // namespace axle::nn

@@ -98,6 +98,27 @@ class CompiledTraining : public DeterministicGpuTest {
     int short_batch = -1;  // the number of a batch with fewer rows
 };
 
+// With accumulation there are two kinds of steps, and a short batch is a third one. Their graphs
+// need memory for one step.
+TEST_F(CompiledTraining, UsesTheMemoryOfOneStepForAllKindsOfSteps) {
+    options.gradient_accumulation_steps = 2;
+    steps = 24;
+    cuda::empty_cache();
+    const std::int64_t before = cuda::memory_stats().reserved;
+    std::int64_t reserved = 0;
+    between = [&](Training&, int i) {
+        if (i == steps - 1) reserved = cuda::memory_stats().reserved - before;
+    };
+    const Result result = train(true, [](Training& t, Tree& batch) {
+        const Tensor activations = empty({64 << 20}, {.dtype = u8, .device = kGpu});
+        return t.usual(batch);
+    });
+    EXPECT_GE(result.captures, 2);
+    EXPECT_GT(result.replays, 0);
+    EXPECT_GE(reserved, 64 << 20);
+    EXPECT_LT(reserved, 120 << 20);
+}
+
 TEST_F(CompiledTraining, MatchesTheEagerStepBitForBit) {
     short_batch = 8;
     for (const int accumulation : {1, 2, 4}) {

@@ -1,6 +1,9 @@
 // Tests CUDA graphs.
 #include "core/graph.h"
 
+#include <cstdint>
+#include <vector>
+
 #include "core/ops.h"
 #include "core/random.h"
 #include "optim/sgd.h"
@@ -33,6 +36,30 @@ TEST_F(GpuGraph, ReplaysOnNewInput) {
         x.copy_(input);
         graph.replay();
         expect_same_bits(on_cpu(y), on_cpu(relu(matmul(input, w)) + 1));
+    }
+}
+
+TEST_F(GpuGraph, SharesMemoryWithOtherGraphsOfItsPool) {
+    const Tensor x = full({8}, 3, {.device = kGpu});
+    const auto work = [&](double factor) {
+        const Tensor room = empty({64 << 20}, {.dtype = u8, .device = kGpu});
+        return x * factor;
+    };
+    work(1);
+    const GraphPool pool;
+    std::vector<Graph> graphs;
+    std::vector<Tensor> results;
+    std::int64_t after_first = 0;
+    for (int i = 0; i < 3; ++i) {
+        GraphCapture capture(graphs.emplace_back(pool));
+        results.push_back(work(i));
+        capture.end();
+        if (i == 0) after_first = cuda::memory_stats().reserved;
+    }
+    EXPECT_LT(cuda::memory_stats().reserved - after_first, 32 << 20);
+    for (const std::size_t i : {2u, 0u, 1u}) {
+        graphs[i].replay();
+        expect_same_bits(on_cpu(results[i]), full({8}, 3.0 * static_cast<double>(i)));
     }
 }
 

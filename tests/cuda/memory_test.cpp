@@ -7,6 +7,12 @@
 #include "gmock/gmock.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
+#if AXLE_SIMULATED_GPU
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/memory.h"
+#include "tests/simulator/simulator.h"
+#endif
 
 namespace axle::tests {
 namespace {
@@ -142,6 +148,42 @@ TEST_F(GpuMemory, CopiesPinnedMemoryAsynchronously) {
     expect_same_bits(to(copy, Device::cpu()), host);
     EXPECT_EQ(next.sum().item(), 0);
 }
+
+#if AXLE_SIMULATED_GPU
+TEST_F(GpuMemory, IsMappedInLargePieces) {
+    const std::int64_t before = kernels::simulator::calls_of("cuMemMap");
+    const Tensor large = bytes(410 * kMiB);
+    EXPECT_LE(kernels::simulator::calls_of("cuMemMap") - before, 21);
+}
+
+// An event can be recorded only on streams of the device on which it was created. On a mismatch the
+// block would be returned to the driver, which waits for the stream.
+TEST_F(GpuMemory, KeepsPinnedBlocksUntilStreamsOfOtherDevicesFinish) {
+    kernels::simulator::set_device_count(2);
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    void* const block = cuda::pinned_memory::allocate(5000);
+    bool done = false;
+    ASSERT_EQ(cudaLaunchHostFunc(
+                  stream, [](void* flag) { *static_cast<bool*>(flag) = true; }, &done),
+              cudaSuccess);
+    cuda::pinned_memory::record_stream(block, stream);
+    cuda::pinned_memory::deallocate(block);
+    EXPECT_FALSE(done);
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(device, 0);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_TRUE(done);
+    void* const again = cuda::pinned_memory::allocate(5000);
+    EXPECT_EQ(again, block);
+    cuda::pinned_memory::deallocate(again);
+    cudaStreamDestroy(stream);
+    kernels::simulator::set_device_count(1);
+}
+#endif
 
 class GpuStreams : public GpuTest {};
 

@@ -227,6 +227,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     for (int i = 0; i < 4; ++i)
         if (!is_aligned(pointers[i], static_cast<std::size_t>(algo->data[2 + i])))
             return CUBLAS_STATUS_INVALID_VALUE;
+    // The heuristic ignores the alignment of the bias, but kernels access it 16 bytes at a time.
+    if (s.operation->bias != nullptr && !is_aligned(s.operation->bias, 16))
+        return CUBLAS_STATUS_INVALID_VALUE;
     // For an in-place product, both layouts must be the same.
     if (c == d && (s.c->ld != s.d->ld || s.c->stride != s.d->stride))
         return CUBLAS_STATUS_INVALID_VALUE;

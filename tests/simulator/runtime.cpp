@@ -37,6 +37,17 @@ std::set<std::string> started() {
 
 void set_bus(int to) { bus = to; }
 
+std::int64_t calls_of(const std::string& function) {
+    const std::lock_guard lock(device().mutex);
+    const auto found = device().calls.find(function);
+    return found == device().calls.end() ? 0 : found->second;
+}
+
+void set_device_count(int count) {
+    const std::lock_guard lock(device().mutex);
+    device().count = count;
+}
+
 void set_memory(std::size_t bytes) {
     const std::lock_guard lock(device().mutex);
     device().memory = bytes;
@@ -49,14 +60,16 @@ using namespace axle::kernels::simulator;  // NOLINT(google-build-using-namespac
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-    *count = plugged_in() ? 1 : 0;
+    *count = plugged_in() ? device().count : 0;
     return result(*count == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
 cudaError_t cudaSetDevice(int index) {
-    return result(index == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    if (index < 0 || index >= device().count) return result(cudaErrorInvalidDevice);
+    current_device() = index;
+    return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* index) {
-    *index = 0;
+    *index = current_device();
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -73,6 +86,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     }
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+    count_call("cudaGetDeviceProperties");
     *properties = {};
     std::strcpy(properties->name, "simulated GPU");
     properties->major = 9;

@@ -109,6 +109,7 @@ CUresult free_range(CUdeviceptr begin, std::size_t size) {
 }
 CUresult create_piece(CUmemGenericAllocationHandle* piece, std::size_t size,
                       const CUmemAllocationProp*, unsigned long long) {
+    count_call("cuMemCreate");
     const std::lock_guard lock(device().mutex);
     Device& d = device();
     if (any_capture()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -134,6 +135,7 @@ auto range_to(const char* end) {
 }
 CUresult map_piece(CUdeviceptr place, std::size_t size, std::size_t, CUmemGenericAllocationHandle,
                    unsigned long long) {
+    count_call("cuMemMap");
     const std::lock_guard lock(device().mutex);
     const auto range = range_to(reinterpret_cast<char*>(place));
     if (range == device().ranges.end() || range->second.mapped + size > range->second.size)

@@ -26,6 +26,16 @@ Device& device() {
     return *instance;
 }
 
+int& current_device() {
+    thread_local int index = 0;
+    return index;
+}
+
+void count_call(const char* function) {
+    const std::lock_guard lock(device().mutex);
+    ++device().calls[function];
+}
+
 cudaError_t result(cudaError_t error) {
     if (error != cudaSuccess) last_error = error;
     return error;

@@ -25,6 +25,7 @@ using Captured = std::shared_ptr<std::vector<Work>>;
 }  // namespace axle::kernels::simulator
 
 struct CUstream_st {
+    int device = 0;
     std::deque<axle::kernels::simulator::Work> queue;
     std::uint64_t queued = 0, done = 0;
     // The graph to which work is added while the stream is captured.
@@ -37,6 +38,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
+    int device = 0;
     CUstream_st* stream = nullptr;  // null if it was never recorded
     std::uint64_t position = 0;
     axle::kernels::simulator::Captured capture;
@@ -74,9 +76,15 @@ struct Device {
     CUmemGenericAllocationHandle last_piece = 0;
     int depth = 0;  // number of active AccessScopes
     std::set<std::string> started;
+    std::map<std::string, std::int64_t> calls;
+    int count = 1;  // number of devices
 };
 
 Device& device();
+// Returns this thread's current device.
+int& current_device();
+// Counts a call for calls_of().
+void count_call(const char* function);
 
 // A scope in which device memory is accessible.
 class AccessScope {

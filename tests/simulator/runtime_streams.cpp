@@ -16,7 +16,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* argume
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
     AXLE_LOCKED;
     *stream = new CUstream_st;
+    (*stream)->device = current_device();
     device().streams.push_back(*stream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* index) {
+    AXLE_LOCKED;
+    *index = stream == nullptr ? current_device() : stream->device;
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
@@ -56,6 +62,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
     *event = new CUevent_st;
+    (*event)->device = current_device();
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -67,6 +74,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     AXLE_LOCKED;
     CUstream_st& s = stream_of(stream);
+    if (event->device != (stream == nullptr ? current_device() : s.device))
+        return result(cudaErrorInvalidResourceHandle);
     event->capture = s.capture;
     if (s.capture) return cudaSuccess;
     queue(stream, [event] { event->passed = std::chrono::steady_clock::now(); });

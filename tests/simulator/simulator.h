@@ -8,6 +8,7 @@
 // of captured work. Calls that CUDA forbids during a capture break it.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -23,6 +24,14 @@ std::set<std::string> started();
 // Sets the PCI bus id of the device for this thread. Threads with different ids simulate processes
 // with a GPU each.
 void set_bus(int bus);
+
+// Returns how often a function of the runtime or the driver was called. Only some functions count
+// their calls: cudaGetDeviceProperties, cuMemCreate and cuMemMap.
+std::int64_t calls_of(const std::string& function);
+
+// Sets the number of devices of the simulated runtime, to test streams and events of several
+// devices. All devices have the same memory. Axle keeps the number that it found at its first use.
+void set_device_count(int count);
 
 // Sets the size of device memory; larger allocations fail as on a real device.
 void set_memory(std::size_t bytes);

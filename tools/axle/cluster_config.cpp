@@ -276,7 +276,7 @@ void warn_of_tpu_keys(const ClusterConfig& config, const std::string& path) {
 
 std::string home() {
     if (const char* home = std::getenv("HOME"); home && *home) return home;
-    const passwd* user = getpwuid(getuid());  // NOLINT(concurrency-mt-unsafe): one thread
+    const passwd* user = getpwuid(getuid());  // NOLINT(concurrency-mt-unsafe): one thread runs
     return user && user->pw_dir ? user->pw_dir : ".";
 }
 

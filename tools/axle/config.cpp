@@ -1,4 +1,4 @@
-// Implements axle config, axle config default and axle config update.
+// Implements the commands `axle config`, `axle config default` and `axle config update`.
 #include <filesystem>
 #include <iostream>
 #include <limits>

@@ -1,4 +1,4 @@
-// Implements axle env.
+// Implements the command `axle env`, which prints versions, devices and the configuration.
 #include <filesystem>
 #include <iostream>
 #include <utility>

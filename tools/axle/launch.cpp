@@ -1,14 +1,20 @@
-// Implements axle launch.
+// Implements the command `axle launch`.
 #include "dist/launch/launch.h"
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <set>
+#include <system_error>
 #include <utility>
+
+#include <unistd.h>
 
 #include "core/files/file.h"
 #include "kernels/error.h"
@@ -25,13 +31,35 @@ std::optional<ClusterConfig> configuration(const LaunchFlags& flags) {
     return read_default_config();
 }
 
+// Returns the lines of `defaults` that no earlier launch by this user has printed, and records them
+// in a file beside the configuration. If the file cannot be written, they are printed again.
+std::vector<std::string> not_yet_printed(const std::vector<std::string>& defaults) {
+    const auto folder = std::filesystem::path(default_config_path()).parent_path();
+    const std::string path = folder / "axle_printed_defaults.txt";
+    std::set<std::string> printed;
+    std::ifstream before(path);
+    for (std::string line; std::getline(before, line);) printed.insert(line);
+    std::vector<std::string> fresh;
+    for (const std::string& line : defaults)
+        if (!printed.contains(line)) fresh.push_back(line);
+    if (fresh.empty()) return fresh;
+    std::string text;
+    for (const std::string& line : fresh) text += line + "\n";
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    std::ofstream(path, std::ios::app) << text;
+    return fresh;
+}
+
 void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     if (flags.quiet) return;
     std::string text;
-    if (!plan.defaults.empty()) {
+    if (const auto fresh = not_yet_printed(plan.defaults); !fresh.empty()) {
         text += "axle launch: using default values:\n";
-        for (const std::string& line : plan.defaults) text += "    " + line + "\n";
-        text += "Run `axle config` to store them in a configuration.\n";
+        for (const std::string& line : fresh) text += "    " + line + "\n";
+        text +=
+            "Run `axle config` to store them in a configuration. Later launches do not print this "
+            "list.\n";
     }
     if (!flags.without_effect.empty()) {
         text += "axle launch: these flags have no effect:";
@@ -118,13 +146,22 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
     return commands;
 }
 
-// Prints a hint if the program is a file in the current folder. Python would find this file, but
-// exec searches only PATH.
-void check_program(const std::string& program) {
-    if (program.find('/') != std::string::npos || !std::filesystem::is_regular_file(program))
-        return;
-    std::cerr << str("axle launch: ", in_quotes(program), " is searched in PATH; use ./",
-                     printable(program), " for the file in this folder\n");
+// Throws FileError if the program, or the Python script, cannot be started. mpirun checks this
+// itself, because the files need to exist only on its hosts.
+void check_program(const LaunchPlan& plan) {
+    if (!plan.mpirun_hostfile.empty()) return;
+    dist::find_program(plan.command[0]);
+    if (plan.python_script.empty()) return;
+    std::error_code ignored;
+    if (!std::filesystem::exists(plan.python_script, ignored)) {
+        const auto folder = std::filesystem::current_path(ignored).string();
+        throw FileError(str("launch: the Python script ", in_quotes(plan.python_script),
+                            " does not exist",
+                            plan.python_script.starts_with('/') ? "" : " in " + printable(folder)));
+    }
+    if (::access(plan.python_script.c_str(), R_OK) != 0)
+        throw FileError(str("launch: the Python script ", in_quotes(plan.python_script),
+                            " cannot be read: ", std::generic_category().message(errno)));
 }
 
 }  // namespace
@@ -133,8 +170,8 @@ int run_launch(std::vector<std::string> arguments) {
     const auto flags = parse_launch_flags(std::move(arguments));
     if (!flags) return 0;
     const LaunchPlan plan = plan_launch(*flags, configuration(*flags));
+    check_program(plan);
     list_defaults(plan, *flags);
-    check_program(plan.command[0]);
     // The parent process may have set SIGCHLD to be ignored, and then waiting for children fails.
     std::signal(SIGCHLD, SIG_DFL);
 

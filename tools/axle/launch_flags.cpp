@@ -132,7 +132,7 @@ class Declaration {
     }
 
     void declare_foreign() {
-        group_ = "";  // the help does not show them
+        group_ = "";  // the help does not list the following flags
         for (const ForeignFlag& known : flags_without_effect()) declare_unused(known);
         for (const RefusedFlag& known : refused_flags())
             declare_unused({known.name, known.takes_value});

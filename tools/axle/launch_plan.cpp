@@ -12,6 +12,7 @@
 #include "core/cuda.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
+#include "dist/group/backends.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {
@@ -172,8 +173,10 @@ class Planner {
             throw ValueError("launch: --module cannot be combined with --no_python");
         if (f_.module)
             p_.command = {"python3", "-m"};
-        else if (f_.program[0].ends_with(".py") && !f_.no_python)
+        else if (f_.program[0].ends_with(".py") && !f_.no_python) {
             p_.command = {"python3"};
+            p_.python_script = f_.program[0];
+        }
         p_.command.insert(p_.command.end(), f_.program.begin(), f_.program.end());
         p_.mpirun_hostfile =
             f_.mpirun_hostfile.value_or(text_in(c_.mpirun_config, "mpirun_hostfile").value_or(""));
@@ -181,6 +184,9 @@ class Planner {
 
     void plan_environment() {
         auto& e = p_.environment;
+        // The module for several processes need not be in a folder where the program finds it.
+        if (const std::string folder = dist::installed_gloo_folder(); !folder.empty())
+            e[dist::kLauncherLibraries] = folder;
         e["ACCELERATE_MIXED_PRECISION"] = precision();
         e["ACCELERATE_USE_CPU"] = cpu_ ? "true" : "false";
         if (f_.debug || c_.debug) e["ACCELERATE_DEBUG_MODE"] = "true";

@@ -15,13 +15,14 @@ struct LaunchPlan {
     int num_machines = 1, machine_rank = 0;
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
-    int main_process_port = 0;  // 0: a free port
-    std::string token;          // empty: a new one for each start of the job
+    int main_process_port = 0;  // port of rank 0; 0: a free port
+    std::string token;          // empty: a new token for each start of the job
     int threads = 0;            // threads per process; 0: as in JobNode
     bool keep_to_cores = false;
 
     std::string mpirun_hostfile;                     // empty: mpirun is not used
     std::vector<std::string> command;                // the program and its arguments
+    std::string python_script;                       // path of the script; empty if there is none
     std::map<std::string, std::string> environment;  // variables of all processes
 
     // Messages about default values that are used because no flag or file sets them.

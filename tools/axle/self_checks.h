@@ -16,9 +16,10 @@ struct Check {
     std::function<void(const PartialState&)> run;
 };
 
-std::vector<Check> process_checks();   // checks of execution on some processes, and of collectives
-std::vector<Check> data_checks();      // checks of the samples of each process and their order
-std::vector<Check> training_checks();  // compare trained models with those of one process
+std::vector<Check> process_checks();  // checks of execution on some processes, and of collectives
+std::vector<Check> data_checks();     // checks of the samples of each process and their order
+// Checks that compare trained models with those of one process.
+std::vector<Check> training_checks();
 
 // --- helpers for checks
 

@@ -88,8 +88,8 @@ class Run {
   public:
     struct Plan {
         std::int64_t steps = 0;
-        // The number of units per update of all processes, such as 768 tokens, and per epoch, such
-        // as 1000000 tokens.
+        // The unit of the speed, the number of units per update of all processes, such as 768
+        // tokens, and the number of units per epoch, such as 1000000 tokens.
         std::string unit = "samples";
         double per_update = 1, per_epoch = 1;
         // A function that evaluates and returns a map of results such as {"val_loss": 1.9}.

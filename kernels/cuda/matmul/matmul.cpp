@@ -152,6 +152,11 @@ bool multiplies(const ConstView& a, const View& c) {
     return types && a.back(1) > 0 && cublaslt() != nullptr;
 }
 
+// Returns whether cuBLASLt can read or write a vector at this address. Algorithms access biases and
+// bias gradients 16 bytes at a time, but cuBLASLt has no preference for their alignment, so its
+// heuristic can return such an algorithm for any address (github.com/pytorch/pytorch/pull/194497).
+bool is_aligned_vector(const void* data) { return alignment(data, 0) >= 16; }
+
 // Returns whether x can be an auxiliary tensor of cuBLASLt, whose rows must be aligned to 16 bytes.
 bool is_auxiliary(const ConstView& x) {
     const auto layout = layout_of(x);
@@ -250,9 +255,9 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
 
     const ConstView& bias = epilogue.bias;
     const ConstView added = epilogue.accumulate ? ConstView(d) : ConstView();
-    const bool adds_bias =
-        bias.data == nullptr ||
-        (!flipped && bias.dtype == c.dtype && (bias.back_stride(1) == 1 || bias.back(1) == 1));
+    const bool adds_bias = bias.data == nullptr ||
+                           (!flipped && bias.dtype == c.dtype && is_aligned_vector(bias.data) &&
+                            (bias.back_stride(1) == 1 || bias.back(1) == 1));
     if (adds_bias) {
         const auto extras = [&](cublasLtEpilogue_t e) {
             return Extras{bias.data == nullptr ? e : with_bias(e), bias.data};
@@ -279,7 +284,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
 
 void matmul_row_sum(Cuda& on, ConstView a, ConstView b, View c, View row_sum) {
     if (c.numel() > 0 && multiplies(a, c) && row_sum.dtype == c.dtype &&
-        (row_sum.back_stride(1) == 1 || row_sum.back(1) == 1)) {
+        is_aligned_vector(row_sum.data) && (row_sum.back_stride(1) == 1 || row_sum.back(1) == 1)) {
         // In cuBLASLt, a is the second operand, or the first operand if c is stored by columns.
         if (by_rows(c) && product(on, a, b, {}, c, {CUBLASLT_EPILOGUE_BGRADB, row_sum.data}))
             return;

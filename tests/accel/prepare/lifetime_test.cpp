@@ -1,13 +1,11 @@
 // Tests prepared objects that are destroyed, moved, or prepared by several Accelerators.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "gmock/gmock.h"
+#include "core/autograd/autograd.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
@@ -16,21 +14,10 @@
 namespace axle {
 namespace {
 
-using testing::HasSubstr;
+using tests::expect_error;
 using tests::samples;
 using tests::SmallNet;
 using tests::squared_error;
-
-// Returns the message of the UsageError that f throws, or "" if it throws none.
-template <class F>
-std::string message_of(F&& f) {
-    try {
-        f();
-    } catch (const UsageError& error) {
-        return error.what();
-    }
-    return {};
-}
 
 // What one fold of a cross-validation did.
 struct Fold {
@@ -112,13 +99,14 @@ TEST(SaveState, ThrowsIfAPreparedObjectWasDestroyed) {
         Objects o;
         accelerator.prepare(o.net, o.sgd, o.schedule, o.loader);
     }
-    for (const auto& call :
-         std::vector<std::function<void()>>{[&] { accelerator.save_state(folder / "state"); },
-                                            [&] { accelerator.load_state(folder / "state"); }})
-        EXPECT_THAT(message_of(call),
-                    testing::AllOf(HasSubstr("model 0 (axle::tests::SmallNet)"),
-                                   HasSubstr("optimizer 0 (axle::optim::SGD)"),
-                                   HasSubstr("scheduler 0 (axle::optim::StepLR)")));
+    const auto expect_names = [](const char* op, auto&& call) {
+        for (const char* name :
+             {"model 0 (axle::tests::SmallNet)", "optimizer 0 (axle::optim::SGD)",
+              "scheduler 0 (axle::optim::StepLR)"})
+            expect_error<UsageError>({op, name}, call);
+    };
+    expect_names("save_state: ", [&] { accelerator.save_state(folder / "state"); });
+    expect_names("load_state: ", [&] { accelerator.load_state(folder / "state"); });
     accelerator.free_memory();
     EXPECT_NO_THROW(accelerator.save_state(folder / "state"));
 }
@@ -185,7 +173,8 @@ TEST(PreparedModel, BelongsToTheAcceleratorThatPreparedItLast) {
     second.prepare(net);
     net(ones({1, 4}));
     EXPECT_EQ(net.hidden_dtype, bf16);
-    EXPECT_THAT(message_of([&] { first.save_state(folder / "first"); }), HasSubstr("model 0"));
+    expect_error<UsageError>({"save_state: ", "model 0"},
+                             [&] { first.save_state(folder / "first"); });
     EXPECT_NO_THROW(second.save_state(folder / "second"));
 }
 
@@ -231,7 +220,7 @@ TEST(PreparedLoader, RejectsASecondLoopWithinItsLoop) {
     accelerator.prepare(loader);
     std::int64_t batches = 0;
     for ([[maybe_unused]] auto& outer : loader) {
-        EXPECT_THAT(message_of([&] { loader.begin(); }), HasSubstr("still active"));
+        expect_error<UsageError>({"DataLoader: ", "still active"}, [&] { loader.begin(); });
         ++batches;
     }
     EXPECT_EQ(batches, 4);

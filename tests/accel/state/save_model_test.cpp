@@ -198,13 +198,35 @@ TEST(LoadCheckpointInModel, WarnsAboutMissingAndUnexpectedNamesUnlessStrict) {
         const nn::LoadReport report = accel::load_checkpoint_in_model(net, path);
         EXPECT_THAT(report.unexpected, ElementsAre("more"));
         EXPECT_THAT(report.missing, ElementsAre("out.bias"));
-        EXPECT_THAT(logged.lines(),
-                    ElementsAre(AllOf(HasSubstr(path), HasSubstr("left out: more")),
-                                AllOf(HasSubstr(path), HasSubstr("stay as they are: out.bias"))));
+        EXPECT_THAT(
+            logged.lines(),
+            ElementsAre(AllOf(HasSubstr(path), HasSubstr("1 of 4 weights of the checkpoint"),
+                              HasSubstr(": more")),
+                        AllOf(HasSubstr(path), HasSubstr("1 of 4 weights of the model"),
+                              HasSubstr(": out.bias"))));
     }
     expect_same_bits(net.out.bias, before);
     expect_error<FileError>({path.c_str(), "missing: out.bias", "unexpected: more"},
                             [&] { accel::load_checkpoint_in_model(net, path, {.strict = true}); });
+}
+
+// Covers 3.load_checkpoint_in_model.
+TEST(LoadCheckpointInModel, ThrowsWhenNoNameMatches) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string path = folder / "model.safetensors";
+    SmallNet net;
+    nn::StateDict prefixed;
+    for (const auto& [name, tensor] : net.state_dict())
+        prefixed.emplace_back("net." + name, tensor);
+    save_safetensors(path, prefixed, {{"format", "pt"}});
+    for (const bool strict : {false, true})
+        expect_error<FileError>(
+            {"load_checkpoint_in_model", path.c_str(), "none of the model's 4 weights",
+             "the model has in.weight", "the checkpoint has net.in.bias", "rename"},
+            [&] { accel::load_checkpoint_in_model(net, path, {.strict = strict}); });
+    save_safetensors(path, nn::StateDict{}, {{"format", "pt"}});
+    expect_error<FileError>({path.c_str(), "among the checkpoint's 0"},
+                            [&] { accel::load_checkpoint_in_model(net, path); });
 }
 
 TEST(LoadCheckpointInModel, ChangesNothingIfAShapeDiffers) {

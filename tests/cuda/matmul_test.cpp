@@ -1,0 +1,31 @@
+// Tests matrix products whose vectors cuBLASLt cannot access 16 bytes at a time.
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "tests/close.h"
+#include "tests/cuda/gpu.h"
+
+namespace axle::tests {
+namespace {
+
+Tensor on_cpu(const Tensor& x) { return to(x.detach(), Device::cpu()); }
+
+class GpuMatmul : public GpuTest {};
+
+TEST_F(GpuMatmul, AddsABiasThatIsNotAligned) {
+    manual_seed(1);
+    const Tensor x = randn({40, 32}), w = randn({64, 32}), all = randn({80});
+    for (const DType dtype : {f32, bf16})
+        for (const std::int64_t offset : {0, 1, 3}) {
+            SCOPED_TRACE(str(dtype, ", offset ", offset));
+            const Tensor wide = to(all, dtype);
+            const Tensor expected = linear(to(to(x, dtype), f64), to(to(w, dtype), f64),
+                                           to(narrow(wide, 0, offset, 64), f64));
+            const Tensor bias = narrow(to(wide, kGpu), 0, offset, 64);
+            const Tensor y = linear(to(to(x, dtype), kGpu), to(to(w, dtype), kGpu), bias);
+            expect_close(on_cpu(y), expected, dtype == f32 ? 1e-5 : 1e-2);
+        }
+}
+
+}  // namespace
+}  // namespace axle::tests
