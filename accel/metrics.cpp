@@ -124,7 +124,16 @@ Tensor Metric::total() const {
 
 double Metric::ratio() const {
     const std::vector<double> sums = total().to_vector();
+    if (sums[1] == 0) fail_empty();
     return sums[0] / sums[1];
+}
+
+void Metric::fail_empty() const {
+    throw UsageError(
+        str(name_,
+            ": compute: nothing was counted on any process since the metric was created, reset "
+            "or loaded; call update() with rows that are valid, have a weight above 0, and a "
+            "label other than ignore_index"));
 }
 
 Tree Metric::state_dict() const { return Tree{{"metric", described_}, {"sums", total()}}; }
@@ -319,11 +328,17 @@ F1::F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options)
 }
 
 std::vector<ClassScores> F1::per_class() const {
-    return Tally(counts()).per_class(options_.zero_division);
+    return Tally(some_counts()).per_class(options_.zero_division);
+}
+
+Tensor F1::some_counts() const {
+    const Tensor all = counts();
+    if (all.sum().item() == 0) fail_empty();
+    return all;
 }
 
 ClassScores F1::scores() const {
-    const Tally tally(counts());
+    const Tally tally(some_counts());
     const double zero_division = options_.zero_division;
     if (options_.average == Average::micro)
         return scores_of(sum_of(tally.right), sum_of(tally.predicted), sum_of(tally.labelled),

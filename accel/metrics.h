@@ -78,8 +78,10 @@ class Metric : public Checkpointable {
     void add(const Tensor& sums);
     // Returns the sums over all processes, on the CPU.
     Tensor total() const;
-    // Returns total()[0] / total()[1].
+    // Returns total()[0] / total()[1]. Throws UsageError if total()[1] is 0.
     double ratio() const;
+    // Throws UsageError, because the sums are 0.
+    [[noreturn]] void fail_empty() const;
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
     // all rows are counted.
     Tensor left_out(const ValidRows& valid, std::int64_t rows) const;
@@ -93,8 +95,8 @@ class Metric : public Checkpointable {
     Tensor sums_;
 };
 
-// The weighted mean of values, or NaN if the sum of the weights is 0. Values with weight 0 are
-// ignored, even if they are NaN.
+// The weighted mean of values. Values with weight 0 are ignored, even if they are NaN. compute()
+// throws UsageError if the sum of the weights is 0.
 class Mean : public Metric {
   public:
     explicit Mean(Accelerator& accelerator);
@@ -110,7 +112,8 @@ class Mean : public Metric {
 };
 
 // The perplexity: exp of the mean negative log likelihood of a token, in nats. For a model that
-// computes its loss without logits, use exp of a Mean of the losses instead.
+// computes its loss without logits, use exp of a Mean of the losses instead. compute() throws
+// UsageError if no label was counted.
 class Perplexity : public Metric {
   public:
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
@@ -130,7 +133,8 @@ struct AccuracyOptions {
     std::int64_t ignore_index = -100;
 };
 
-// The fraction of correct predictions, from 0 to 1.
+// The fraction of correct predictions, from 0 to 1. compute() throws UsageError if no label was
+// counted.
 class Accuracy : public Metric {
   public:
     explicit Accuracy(Accelerator& accelerator, AccuracyOptions options = {});
@@ -195,7 +199,8 @@ struct ClassScores {
 };
 
 // Precision, recall and F1 score, as scikit-learn's precision_recall_fscore_support computes them
-// with labels=range(num_classes).
+// with labels=range(num_classes). compute(), scores() and per_class() throw UsageError if no label
+// was counted.
 class F1 : public ClassCounts {
   public:
     F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options = {});
@@ -205,6 +210,8 @@ class F1 : public ClassCounts {
     std::vector<ClassScores> per_class() const;
 
   private:
+    Tensor some_counts() const;
+
     F1Options options_;
 };
 

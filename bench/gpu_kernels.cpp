@@ -1,10 +1,14 @@
-// Usage: bench_gpu_kernels [--only TEXT]
+// Usage: bench_gpu_kernels [--only TEXT | --check]
 //
 // Measures the GPU kernels without the overhead of tensors or autograd, and prints a line of JSON
 // for each kernel. The first two rows are the reference: a large copy and a large product of bf16
 // matrices. All other rows report their speed relative to one of these two. Shapes are taken from
 // GPT-2 and ResNet-50. The last rows measure the host time of an op. Without a GPU, prints a
 // message and exits with 0.
+//
+// --check prints a line for each of NVIDIA's libraries, and runs one call of each kind of operation
+// that these libraries compute. If a library cannot be used, the log says so. Without a GPU,
+// --check exits with 3.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -18,6 +22,7 @@
 #include "bench/gpu_streams.h"
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
+#include "core/float8.h"
 #include "core/ops.h"
 #include "kernels/ops/copy.h"
 
@@ -59,6 +64,45 @@ inline void run_host_costs(const GpuTable& table) {
     run_host_cost(table, "add recorded", [&] { add(leaf, b); });
 }
 
+// Prints the libraries, then runs operations that should use them.
+inline void check_libraries() {
+    for (const auto& [title, found] : cuda::find_libraries()) {
+        const bool missing = found.starts_with("not found");
+        nlohmann::json line = {{"library", title}, {"found", !missing}};
+        line[missing ? "error" : "path"] = found;
+        std::cout << line.dump() << std::endl;
+    }
+    const auto probe = [](const char* name, auto&& call) {
+        nlohmann::json line = {{"probe", name}};
+        try {
+            call();
+            cuda::synchronize();
+        } catch (const Error& error) {
+            line["error"] = error.what();
+        }
+        std::cout << line.dump() << std::endl;
+    };
+    const auto leaf = [](const Shape& shape) { return operand(shape, bf16).set_requires_grad(); };
+    probe("matmul", [] { matmul(operand({256, 256}, bf16), operand({256, 256}, bf16)); });
+    probe("linear", [&] {
+        sum(linear(leaf({256, 256}), leaf({512, 256}), leaf({512}))).backward();
+    });
+    if (has_float8(kGpu))
+        probe("float8_matmul", [] {
+            const Float8Tensor x = to_float8(operand({256, 256}), DType::f8_e4m3);
+            float8_matmul(x, x, {.dtype = bf16});
+        });
+    for (const std::int64_t width : {64, 128})
+        probe("scaled_dot_product_attention", [&] {
+            const Shape shape = {2, 12, 1024, width};
+            const Tensor y = scaled_dot_product_attention(leaf(shape), leaf(shape), leaf(shape),
+                                                          {.causal = true});
+            sum(y).backward();
+        });
+    probe("conv2d", [&] { sum(conv2d(leaf({8, 64, 56, 56}), leaf({64, 64, 3, 3}))).backward(); });
+    probe("avg_pool2d", [] { avg_pool2d(operand({8, 64, 56, 56}, bf16), 2); });
+}
+
 inline void run_table(const std::string& only) {
     GpuTable table(only);
     constexpr std::int64_t kCopied = std::int64_t{1} << 28;
@@ -91,16 +135,21 @@ inline void run_table(const std::string& only) {
 int main(int argc, char** argv) {
     try {
         std::string only;
-        for (int i = 1; i < argc; i += 2) {
+        const bool checks = argc == 2 && std::string_view(argv[1]) == "--check";
+        for (int i = 1; i < argc && !checks; i += 2) {
             if (std::string_view(argv[i]) != "--only" || i + 1 == argc)
-                throw std::invalid_argument("usage: bench_gpu_kernels [--only TEXT]");
+                throw std::invalid_argument("usage: bench_gpu_kernels [--only TEXT | --check]");
             only = argv[i + 1];
         }
         if (!axle::cuda::is_available()) {
             std::cout << "no GPU: " << axle::cuda::why_unavailable() << '\n';
-            return 0;
+            return checks ? 3 : 0;
         }
 #if AXLE_CUDA
+        if (checks) {
+            axle::bench::check_libraries();
+            return 0;
+        }
         axle::bench::run_table(only);
 #endif
     } catch (const std::exception& error) {

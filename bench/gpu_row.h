@@ -22,6 +22,7 @@
 #include "core/cuda.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "kernels/exec.h"
 
 namespace axle::bench {
 
@@ -72,6 +73,7 @@ class GpuTable {
         if (!wants(row)) return;
         nlohmann::json line = {{"op", row.op}, {"dtype", name_of(row.dtype)}, {"shape", row.shape}};
         try {
+            kernels::take_library_warning();  // warnings of other rows
             const double ms = milliseconds_of(row);
             line["ms"] = ms;
             const bool computes = row.flops > 0;
@@ -82,6 +84,8 @@ class GpuTable {
         } catch (const Error& error) {
             line["error"] = error.what();
         }
+        if (const std::string slower = kernels::take_library_warning(); !slower.empty())
+            line["fallback"] = slower;
         std::cout << line.dump() << std::endl;
         cuda::empty_cache();
     }

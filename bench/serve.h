@@ -193,6 +193,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
             return {{"ms", ms},
                     {"loss", last_loss},
                     {"peak_bytes", peak},
+                    {"eager_steps", compiled.eager_steps()},
                     {"replays", compiled.replays()}};
         }
         if (request == "digest") return {{"digest", digest_of(parameters)}};

@@ -33,6 +33,13 @@ void check_options(const LoaderOptions& options) {
             "drop_last");
 }
 
+void check_size(std::optional<std::int64_t> size, const LoaderOptions& options) {
+    if (size == 0 && !options.allow_empty)
+        throw ValueError(
+            "DataLoader: the dataset is empty (its size is 0); check where its samples come from, "
+            "or set allow_empty for a loader without batches");
+}
+
 std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
                                                        const LoaderOptions& options) {
     if (options.batch_sampler) return options.batch_sampler;
@@ -100,6 +107,7 @@ DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : DataLoader(LoaderOptions(options)) {
     if (!dataset) throw UsageError("DataLoader: the dataset is null");
+    check_size(dataset->size(), options);
     dataset_ = std::move(dataset);
     whole_ = own_ = make_batch_sampler(*dataset_, options);
 }
@@ -116,6 +124,7 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOpt
             "dataset");
     if (options.batch_size < 1)
         throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
+    check_size(dataset->size(), options);
     iterable_ = std::move(dataset);
 }
 

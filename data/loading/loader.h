@@ -72,6 +72,9 @@ struct LoaderOptions {
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
+    // Whether the dataset can be empty: passes then have no batches. By default, the constructor
+    // throws ValueError for a dataset of size 0, because a loop over it silently does nothing.
+    bool allow_empty = false;
 };
 
 // Iterates over the batches of a dataset. A pass reads the samples of the current epoch, in the
@@ -94,7 +97,8 @@ class DataLoader {
     class Iterator;
 
     // `dataset` must outlive the loader; a temporary is moved into the loader. Throws ValueError if
-    // options contradict each other or are out of range.
+    // options contradict each other or are out of range, or if the dataset is empty, unless
+    // `allow_empty` is true. An iterable dataset of unknown size is not checked.
     explicit DataLoader(const Dataset& dataset, LoaderOptions options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
     explicit DataLoader(const IterableDataset& dataset, LoaderOptions options = {});

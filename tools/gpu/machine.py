@@ -6,25 +6,21 @@ import re
 import subprocess
 
 
-class Skipped(Exception):
-    """Raised with the reason if a part can't run on this machine."""
-
-
 class Broken(Exception):
-    """Raised if a part failed to run."""
+    """Raised with the reason if a part, or the whole gate, cannot run."""
 
 
 def the_gpu():
-    """Returns name, bytes of memory and driver of the first GPU. Raises Skipped without a GPU."""
+    """Returns name, bytes of memory and driver of the first GPU. Raises Broken without a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise Skipped(f"no GPU: no NVIDIA driver ({error})") from None
+        raise Broken(f"no GPU: no NVIDIA driver ({error})") from None
     status, count, device = driver.cuInit(0), ctypes.c_int(), ctypes.c_int()
     if status == 0:
         status = driver.cuDeviceGetCount(ctypes.byref(count))
     if status != 0 or count.value == 0:
-        raise Skipped(f"no GPU: the driver reports error {status} and {count.value} devices")
+        raise Broken(f"no GPU: the driver reports error {status} and {count.value} devices")
     name, memory, version = ctypes.create_string_buffer(256), ctypes.c_size_t(), ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(device), 0)
     driver.cuDeviceGetName(name, 256, device)
@@ -48,12 +44,39 @@ def text_of(*command):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+SOURCES = ("CMakeLists.txt", "accel", "bench", "cmake", "core", "data", "dist", "kernels", "nn",
+           "optim", "tests", "tools")
+
+
 def digest_of_sources(root):
-    """Returns a hash of all sources of the tested programs."""
+    """Returns a hash of all files that determine the tested programs and how they are tested."""
     digest = hashlib.sha256()
-    folders = ("accel", "bench", "cmake", "core", "data", "kernels", "nn", "optim", "tests")
-    for folder in folders:
-        for path in sorted((root / folder).rglob("*")):
+    for name in SOURCES:
+        top = root / name
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
             if path.is_file() and "results" not in path.parts and "__pycache__" not in path.parts:
                 digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+# Prints the folders of NVIDIA's wheels of the running Python, one a line.
+FOLDERS = """
+import glob, site, sys, sysconfig
+roots = [*sys.path, *site.getsitepackages(), site.getusersitepackages(),
+         sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+for root in dict.fromkeys(r for r in roots if r):
+    for folder in sorted(glob.glob(glob.escape(root) + "/nvidia/*/lib")):
+        print(folder)
+"""
+
+
+def library_folders(python):
+    """Returns the folders nvidia/*/lib in the site-packages of a Python interpreter."""
+    return list(dict.fromkeys(text_of(python, "-c", FOLDERS).splitlines()))
+
+
+def library_environment(python, environment):
+    """Returns the variables with which Axle's programs also find the libraries of NVIDIA's wheels."""
+    given = environment.get("AXLE_LIBRARY_PATH", "")
+    folders = [f for f in given.split(":") if f] + library_folders(python)
+    return {"AXLE_LIBRARY_PATH": ":".join(dict.fromkeys(folders))} if folders else {}

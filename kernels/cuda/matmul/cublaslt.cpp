@@ -1,5 +1,8 @@
 #include "kernels/cuda/matmul/cublaslt.h"
 
+#include <mutex>
+#include <set>
+
 #include "kernels/cuda/library.h"
 
 namespace axle::kernels {
@@ -42,6 +45,16 @@ const Opened& opened() {
 const CublasLt* cublaslt() { return opened().error.empty() ? &opened().functions : nullptr; }
 
 const std::string& cublaslt_error() { return opened().error; }
+
+void report_no_algorithm() {
+    static std::mutex mutex;
+    static auto* const reported = new std::set<std::string>;
+    const std::lock_guard lock(mutex);
+    if (reported->insert(current_op).second)
+        add_library_warning(str(current_op,
+                                ": cuBLASLt has no algorithm for some calls; using Axle's own "
+                                "kernels"));
+}
 
 void CublasLt::check(cublasStatus_t status, const char* what, std::source_location at) const {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]

@@ -36,6 +36,9 @@ struct CublasLt {
 const CublasLt* cublaslt();
 const std::string& cublaslt_error();
 
+// Adds a library warning, once per op, that cuBLASLt has no algorithm for a call.
+void report_no_algorithm();
+
 // Returns the CUDA type of a floating or 8-bit float dtype.
 cudaDataType_t cuda_type(DType t);
 

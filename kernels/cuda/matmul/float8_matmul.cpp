@@ -29,7 +29,9 @@ bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
     lt.b = {.data = a.data, .ld = depth, .alignment = kMultiple};
     lt.d = {.data = c.data, .ld = columns, .alignment = kMultiple};
     lt.float8 = {.b = a.dtype, .a_factor = b_inverse, .b_factor = a_inverse, .fast = fast};
-    return lt_matmul(on, lt);
+    if (lt_matmul(on, lt)) return true;
+    report_no_algorithm();
+    return false;
 }
 
 }  // namespace axle::kernels

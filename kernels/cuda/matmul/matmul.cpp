@@ -279,6 +279,7 @@ void matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& ep
     if (epilogue.accumulate) copy(on, d, sums);
     if (product(on, left, right, epilogue.accumulate ? ConstView(sums) : ConstView(), sums, {}))
         return finish_product(on, flipped ? transposed(sums) : sums, c, epilogue);
+    report_no_algorithm();
     simt_matmul(on, a, b, c, epilogue);
 }
 

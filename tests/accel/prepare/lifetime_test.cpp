@@ -178,6 +178,20 @@ TEST(PreparedModel, BelongsToTheAcceleratorThatPreparedItLast) {
     EXPECT_NO_THROW(second.save_state(folder / "second"));
 }
 
+struct ForgetsALayer : nn::Model<ForgetsALayer> {
+    nn::Linear in{4, 8}, out{8, 1};
+    Tensor forward(const Tensor& x) { return out(in(x)); }
+    void visit(nn::Visitor& v) override { v("in", in); }
+};
+
+TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameALayer) {
+    Accelerator accelerator({.cpu = true});
+    ForgetsALayer net;
+    expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: ", "Linear"},
+                             [&] { accelerator.prepare(net); });
+    EXPECT_EQ(net.hooks(), nullptr);
+}
+
 TEST(PreparedObjects, OutliveTheAccelerator) {
     Objects o;
     {

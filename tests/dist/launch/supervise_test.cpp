@@ -293,6 +293,28 @@ TEST_F(Supervise, ReportsWhyAProgramCannotStart) {
     EXPECT_THAT(err()[0], HasSubstr("format"));
 }
 
+TEST(FindProgram, ReturnsThePathOfAnExecutableFile) {
+    const TemporaryFolder folder;
+    const std::string program = folder / "train";
+    write_file_atomically(program, "#!/bin/sh\n");
+    const auto error_of = [](const std::string& name) -> std::string {
+        try {
+            return find_program(name);
+        } catch (const FileError& error) {
+            return error.what();
+        }
+    };
+    EXPECT_THAT(error_of(program), HasSubstr("is not executable; run chmod +x on it"));
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    EXPECT_EQ(find_program(program), program);
+    EXPECT_TRUE(find_program("sh").ends_with("/sh"));
+    EXPECT_THAT(error_of(folder.path() + "/"), HasSubstr("is a folder"));
+    EXPECT_EQ(error_of("/nowhere/train"), "launch: the program '/nowhere/train' does not exist");
+    EXPECT_THAT(error_of("./nowhere/train"), HasSubstr("does not exist in /"));
+    EXPECT_EQ(error_of("no-such-program"),
+              "launch: the program 'no-such-program' was not found in PATH");
+}
+
 TEST(ReservedPort, IsExclusiveButRankZeroCanListen) {
     const ReservedPort held;
     ASSERT_GT(held.port(), 0);

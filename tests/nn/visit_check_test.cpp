@@ -1,0 +1,95 @@
+// Tests that members which visit() does not name are found.
+#include <optional>
+#include <vector>
+
+#include "core/random.h"
+#include "nn/layers/linear.h"
+#include "nn/module.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_error;
+
+struct ForgetsALayer : nn::Model<ForgetsALayer> {
+    nn::Linear in{2, 3};
+    nn::Linear out{3, 1};
+    Tensor forward(const Tensor& x) { return out(in(x)); }
+    void visit(nn::Visitor& v) override { v("in", in); }
+};
+
+struct ForgetsAParameter : nn::Model<ForgetsAParameter> {
+    Tensor weight = rand({2, 3}).set_requires_grad();
+    Tensor scale = rand({7}).set_requires_grad();
+    void visit(nn::Visitor& v) override { v("weight", weight); }
+};
+
+struct Outer : nn::Model<Outer> {
+    ForgetsALayer inner;
+    void visit(nn::Visitor& v) override { v("inner", inner); }
+};
+
+TEST(StateDict, RejectsAMemberModuleThatVisitDoesNotName) {
+    const ForgetsALayer model;
+    expect_error<UsageError>(
+        {"axle::(anonymous namespace)::ForgetsALayer::visit: ", "axle::nn::Linear",
+         str("at byte ",
+             reinterpret_cast<const char*>(&model.out) - reinterpret_cast<const char*>(&model))
+             .c_str()},
+        [&] { model.state_dict(); });
+}
+
+TEST(StateDict, RejectsAParameterThatVisitDoesNotName) {
+    const ForgetsAParameter model;
+    expect_error<UsageError>(
+        {"axle::(anonymous namespace)::ForgetsAParameter::visit: ", "the parameter of shape [7]"},
+        [&] { model.state_dict(); });
+}
+
+TEST(StateDict, NamesTheInnermostModuleWhoseVisitIsIncomplete) {
+    const Outer model;
+    expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
+                             [&] { model.state_dict(); });
+}
+
+TEST(StateDict, FindsTheMemberAgainAfterTheModuleMoved) {
+    std::vector<ForgetsALayer> models(1);
+    models.reserve(100);
+    expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
+                             [&] { models[0].state_dict(); });
+}
+
+// Has members of all kinds that visit() need not name.
+struct Complete : nn::Model<Complete> {
+    nn::Linear in{2, 3};
+    Tensor tied = in.weight;
+    Tensor mask = ones({3});
+    Tensor last_output;
+    std::optional<nn::Linear> absent;
+    nn::Linear frozen_teacher{2, 2};
+    Tensor ignored = rand({5}).set_requires_grad();
+
+    Tensor forward(const Tensor& x) { return last_output = in(x); }
+    void visit(nn::Visitor& v) override {
+        v("in", in);
+        v.buffer("mask", mask);
+        v.ignore(frozen_teacher);
+        v.ignore(ignored);
+    }
+};
+
+TEST(StateDict, AcceptsTiedIgnoredAbsentAndComputedMembers) {
+    Complete model;
+    model(ones({1, 2}));
+    ASSERT_TRUE(model.last_output.requires_grad());
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : model.state_dict()) names.push_back(name);
+    EXPECT_EQ(names, (std::vector<std::string>{"in.weight", "in.bias", "mask"}));
+    model.absent.emplace(2, 2);
+    expect_error<UsageError>({"axle::(anonymous namespace)::Complete::visit: "},
+                             [&] { model.state_dict(); });
+}
+
+}  // namespace
+}  // namespace axle
