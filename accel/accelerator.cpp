@@ -111,6 +111,9 @@ void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
 void Accelerator::prepare_one(optim::Scheduler& scheduler, Placement) {
     parts_->preparation.prepare(scheduler);
 }
+void Accelerator::prepare_one(data::DataLoader& loader, Placement placement) {
+    parts_->preparation.prepare(loader, placement);
+}
 
 data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,
                                                    std::optional<bool> device_placement,

@@ -26,14 +26,15 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "accel/capture/compile.h"
 #include "accel/config/options.h"
+#include "accel/loop/backward_options.h"
 #include "accel/loop/gradient_state.h"
 #include "accel/loop/sync_scopes.h"
+#include "accel/prepare/preparable.h"
 #include "accel/process/accelerator_processes.h"
 #include "accel/state/checkpointable.h"
 #include "accel/state/save_model.h"
@@ -54,18 +55,14 @@ namespace axle::accel {
 
 struct AcceleratorParts;
 
-struct BackwardOptions {
-    bool retain_graph = false;  // keeps the graph, so that the loss can be differentiated again
-    std::optional<double> learning_rate = {};  // if set, backward() calls lomo_backward()
-};
-
 // Prepares models, optimizers, schedulers and data loaders for training, and runs the parts of the
 // loop that depend on the number of processes, the precision and gradient accumulation. Ranks,
 // barriers and collectives such as gather() are inherited (accel/process/accelerator_processes.h).
 //
-// Ownership: prepared and registered objects are not owned. They must not move while they are
-// prepared, and must outlive the calls that use them; they may outlive the Accelerator. Threads:
-// all calls come from one thread at a time, in the same order on all processes.
+// Ownership: prepared and registered objects are not owned and may outlive the Accelerator. A
+// prepared object that is destroyed, or prepared by another Accelerator, is prepared no longer; a
+// model may move. Registered objects must neither move nor be destroyed before the Accelerator.
+// Threads: all calls come from one thread at a time, in the same order on all processes.
 class Accelerator : public AcceleratorProcesses {
   public:
     // Throws ValueError for invalid options, such as an unknown precision or tracker, UsageError
@@ -78,9 +75,10 @@ class Accelerator : public AcceleratorProcesses {
     // --- preparing objects
 
     // Prepares models, optimizers, loaders and schedulers, given in any order, and returns
-    // references to the same objects: nothing is wrapped. Moves models to the device, shards
-    // loaders, and attaches hooks. Objects of other types, and objects that are prepared already,
-    // are not changed.
+    // references to the arguments: nothing is wrapped. Moves models to the device, shards loaders,
+    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for the object that
+    // it refers to; throws UsageError if it is empty. Arguments of other types, and objects that
+    // are prepared already, are not changed. Throws UsageError as nn::Module::check_visit() does.
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);
@@ -268,8 +266,10 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/state/checkpoint.h). A checkpoint saved in a loop body resumes with the next batch.
     //
     // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
-    // ValueError if the directory exists. Without automatic naming, output_dir is required
-    // (ValueError); an existing checkpoint is replaced.
+    // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an
+    // existing checkpoint is replaced. Throws UsageError if a prepared model, optimizer or
+    // scheduler was destroyed or prepared by another Accelerator, unless others were prepared after
+    // that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Loads a checkpoint of save_state(), or one that Accelerate has saved (without random states
     // and loader positions). Without input_dir, loads the newest checkpoint in the folder of
@@ -368,13 +368,10 @@ class Accelerator : public AcceleratorProcesses {
     void prepare_one(nn::Module& model, Placement placement = {}, bool evaluation_mode = false);
     void prepare_one(optim::Optimizer& optimizer, Placement = {});
     void prepare_one(optim::Scheduler& scheduler, Placement = {});
-    void prepare_one(data::DataLoader& loader, Placement placement = {}) {
-        prepare_data_loader(loader, placement);
-    }
+    void prepare_one(data::DataLoader& loader, Placement placement = {});
     template <class T>
-        requires(!std::is_base_of_v<nn::Module, T> && !std::is_base_of_v<optim::Optimizer, T> &&
-                 !std::is_base_of_v<optim::Scheduler, T> && !std::is_base_of_v<data::DataLoader, T>)
-    void prepare_one(T&, Placement = {}) {}
+        requires(!Preparable<T>)
+    void prepare_one(T& object, Placement placement = {});
     static void check_placements(std::size_t placements, std::size_t objects);
     static void remove_autocast(nn::Module& model);
     AccumulateScope begin_micro_batch(std::initializer_list<const nn::Module*> models);

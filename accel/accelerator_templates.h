@@ -10,6 +10,7 @@
 
 #include "accel/accelerator.h"
 #include "dist/group/operations.h"
+#include "kernels/error.h"
 
 namespace axle::accel {
 
@@ -52,6 +53,18 @@ template <std::derived_from<optim::Scheduler> S>
 S& Accelerator::prepare_scheduler(S& scheduler) {
     prepare_one(scheduler);
     return scheduler;
+}
+
+template <class T>
+    requires(!Preparable<T>)
+void Accelerator::prepare_one(T& object, Placement placement) {
+    if constexpr (requires {
+                      static_cast<bool>(object);
+                      requires Preparable<std::remove_cvref_t<decltype(*object)>>;
+                  }) {
+        if (!object) throw UsageError("prepare: a pointer or an optional is empty");
+        prepare_one(*object, placement);
+    }
 }
 
 template <class T>

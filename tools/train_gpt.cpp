@@ -204,6 +204,7 @@ trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt&
 
 trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
+    gpt.train();  // from_pretrained() returns a model in evaluation mode
     const trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
     const std::int64_t samples = plan.steps * s.samples_per_update();
     data::DataLoader train_loader(

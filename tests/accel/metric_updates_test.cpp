@@ -42,7 +42,8 @@ TEST(Mean, IgnoresValuesWithoutWeight) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(kNan, 0);
-    EXPECT_TRUE(std::isnan(mean.compute()));
+    expect_error<UsageError>({"Mean: compute: nothing was counted", "weight above 0"},
+                             [&] { mean.compute(); });
     mean.update(tensor({kNan, 2, INFINITY}, {3}), tensor({0, 1, 1}, {3}), 2);
     mean.update(zeros({0}));
     EXPECT_EQ(mean.compute(), 2);
@@ -128,10 +129,43 @@ TEST(Metric, IgnoresEmptyBatches) {
     update(zeros({0, 3}), zeros({0}, {i64}));
     update(zeros({0, 5, 3}), zeros({0, 5}, {i64}));
     update(zeros({2, 0, 3}), zeros({2, 0}, {i64}));
-    for (const double value : {mean.compute(), perplexity.compute(), one.compute(), two.compute()})
-        EXPECT_TRUE(std::isnan(value)) << value;
     EXPECT_EQ(confusion.compute().to_vector(), std::vector<double>(9, 0));
     EXPECT_EQ(confusion.compute(accel::Normalize::by_all).to_vector(), std::vector<double>(9, 0));
+    update(ones({1, 3}), zeros({1}, {i64}));
+    EXPECT_EQ(mean.compute(), 1);
+    EXPECT_EQ(one.compute(), 1);
+}
+
+TEST(Metric, ThrowsWhenNothingWasCounted) {
+    Accelerator accelerator(on_cpu());
+    const auto throws = [](const char* name, auto&& compute) {
+        expect_error<UsageError>({str(name, ": compute: nothing was counted").c_str(), "update()"},
+                                 compute);
+    };
+    const Tensor scores = ones({2, 3}), ignored = full({2}, -100, {i64});
+    Mean mean(accelerator);
+    Perplexity perplexity(accelerator);
+    Accuracy accuracy(accelerator);
+    for (int round = 0; round < 2; ++round) {
+        throws("Mean", [&] { mean.compute(); });
+        throws("Perplexity", [&] { perplexity.compute(); });
+        throws("Accuracy", [&] { accuracy.compute(); });
+        for (const double zero_division : {0.0, 1.0, kNan})
+            for (const Average average : {Average::micro, Average::macro, Average::weighted}) {
+                F1 f1(accelerator, 3, {.average = average, .zero_division = zero_division});
+                f1.update(scores, ignored);
+                throws("F1", [&] { f1.compute(); });
+                throws("F1", [&] { f1.per_class(); });
+            }
+        // Updates that count nothing are not enough.
+        mean.update(ones({2}), zeros({2}));
+        perplexity.update(scores, ignored);
+        accuracy.update(scores, ignored);
+    }
+    mean.update(3);
+    EXPECT_EQ(mean.compute(), 3);
+    mean.reset();
+    throws("Mean", [&] { mean.compute(); });
 }
 
 TEST(Metric, KeepsNoAutogradGraph) {

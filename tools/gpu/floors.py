@@ -7,8 +7,8 @@ or spills registers. The floors are estimates from the reads, writes and operati
 to be raised as measurements arrive.
 """
 
-# The first row that matches is used. The fields are the beginning of the op, the dtypes (empty: all),
-# and the floor. None: no floor, because the shape cannot fill the GPU or the row measures the host.
+# The first row that matches is used. The fields are the beginning of the op, the dtypes (empty: all)
+# and the floor. None: no floor, because the row measures the host.
 FLOORS = (
     ("host ", (), None),
     ("matmul tf32", (), 0.2),

@@ -31,10 +31,11 @@ inline data::GeneratorDataset stream_of_numbers(std::int64_t n, bool sized = tru
         sized ? std::optional(n) : std::nullopt);
 }
 
-// Returns a loader over an iterable or an indexed dataset of the numbers 0 to n - 1.
+// Returns a loader over an iterable or an indexed dataset of the numbers 0 to n - 1; n can be 0.
 inline std::unique_ptr<data::DataLoader> loader_of_numbers(std::int64_t n, bool iterable,
                                                            data::LoaderOptions options,
                                                            bool sized = true) {
+    options.allow_empty = true;
     if (iterable)
         return std::make_unique<data::DataLoader>(stream_of_numbers(n, sized), std::move(options));
     return std::make_unique<data::DataLoader>(numbers(n), std::move(options));

@@ -1,6 +1,7 @@
 // Tests prepared objects that are destroyed, moved, or prepared by several Accelerators.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -190,6 +191,22 @@ TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameALayer) {
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: ", "Linear"},
                              [&] { accelerator.prepare(net); });
     EXPECT_EQ(net.hooks(), nullptr);
+}
+
+TEST(Prepare, PreparesObjectsBehindPointersAndOptionals) {
+    Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
+    auto net = std::make_unique<SmallNet>();
+    std::optional<optim::SGD> sgd;
+    sgd.emplace(net->parameters(), optim::SGDOptions{.lr = 0.1});
+    const auto loader = std::make_shared<data::DataLoader>(samples(4));
+    accelerator.prepare(net, sgd, loader);
+    EXPECT_NE(net->hooks(), nullptr);
+    for (auto& batch : *loader) {
+        EXPECT_EQ(accelerator.gradient_state().active_dataloader, loader.get());
+        (*net)(batch["x"]).sum().backward();
+    }
+    std::unique_ptr<SmallNet> none;
+    expect_error<UsageError>({"prepare: ", "empty"}, [&] { accelerator.prepare(none); });
 }
 
 TEST(PreparedObjects, OutliveTheAccelerator) {

@@ -223,7 +223,7 @@ TEST(LoaderHooks, AreCalledInOrderForEveryEndOfPass) {
                          }),
                   "begin 2; batch 0; end 2; exception DataLoader: begin is not allowed during a "
                   "pass: a loop over this loader or one of its iterators is still active; ");
-        DataLoader empty(from_function(0, sample), {.num_workers = workers});
+        DataLoader empty(from_function(0, sample), {.num_workers = workers, .allow_empty = true});
         EXPECT_EQ(log_of(empty, "", [&] { pass(empty); }), "begin 0; end 0; ");
     }
 }

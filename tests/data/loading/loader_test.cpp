@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
+#include "tests/close.h"
 #include "tests/data/samples.h"
 
 namespace axle::data {
 namespace {
 
+using tests::expect_error;
 using tests::Ids, tests::ids_of, tests::pass, tests::sample;
 
 static_assert(std::input_iterator<DataLoader::Iterator>);
@@ -216,9 +218,26 @@ TEST(DataLoader, KeepsTypeOfDatasetErrorsAndReportsSample) {
 }
 
 // Covers 4.DataLoaderShard.
-TEST(DataLoader, GivesEmptyPassForEmptyDataset) {
+TEST(DataLoader, RejectsAnEmptyDataset) {
+    const auto rejects = [](const auto& dataset) {
+        expect_error<ValueError>({"DataLoader: the dataset is empty", "allow_empty"},
+                                 [&] { DataLoader loader(dataset, {.batch_size = 4}); });
+        expect_error<ValueError>({"DataLoader: the dataset is empty", "allow_empty"},
+                                 [&] { DataLoader loader(dataset, {.drop_last = true}); });
+    };
+    rejects(from_function(0, sample));
+    rejects(tests::Numbers(0, {.sized = true}));
+    // The size of a stream need not be known.
+    const tests::Numbers numbers(0, {.sized = false});
+    DataLoader stream(numbers, {});
+    EXPECT_TRUE(pass(stream).empty());
+}
+
+// Covers 4.DataLoaderShard.
+TEST(DataLoader, GivesEmptyPassForEmptyDatasetIfAllowed) {
     for (const int workers : {0, 2}) {
-        DataLoader loader(from_function(0, sample), {.shuffle = true, .num_workers = workers});
+        DataLoader loader(from_function(0, sample),
+                          {.shuffle = true, .num_workers = workers, .allow_empty = true});
         EXPECT_EQ(loader.len(), 0);
         EXPECT_TRUE(pass(loader).empty());
         EXPECT_EQ(loader.epoch(), 0);

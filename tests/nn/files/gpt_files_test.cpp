@@ -1,4 +1,6 @@
 // Compares GPT-2 files with transformers, which wrote tests/golden/gpt2_tiny.
+#include <filesystem>
+
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
@@ -92,16 +94,73 @@ TEST(GptFiles, SaveTheSameFilesAsTransformers) {
 
     const Tree config = from_json(read_file(folder / "new/folder/config.json"));
     const Tree recorded = from_json(config_text());
-    for (const char* name : {"vocab_size", "n_positions", "n_layer", "n_head", "n_embd"})
-        EXPECT_EQ(config[name].integer(), recorded[name].integer()) << name;
-    for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "layer_norm_epsilon"})
-        EXPECT_EQ(config[name].number(), recorded[name].number()) << name;
-    for (const char* name : {"model_type", "activation_function"})
-        EXPECT_EQ(config[name].string(), recorded[name].string()) << name;
-    EXPECT_TRUE(config["tie_word_embeddings"].boolean());
-    EXPECT_TRUE(config["eos_token_id"].is_null());
-    EXPECT_EQ(config["architectures"][0].string(), "GPT2LMHeadModel");
+    for (const auto& [name, value] : recorded.entries()) {
+        if (name == "dtype" || name == "n_inner") continue;
+        ASSERT_TRUE(config.contains(name)) << name;
+        if (value.is_number())
+            EXPECT_EQ(config[name].number(), value.number()) << name;
+        else
+            EXPECT_EQ(str(config[name]), str(value)) << name;
+    }
+    EXPECT_EQ(config["torch_dtype"].string(), "float32");
+    EXPECT_FALSE(std::filesystem::exists(folder / "new/folder/generation_config.json"));
     expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
+}
+
+TEST(GptFiles, KeepUnknownFieldsAndEndOfTextTokens) {
+    const TemporaryFolder folder;
+    write_model(folder,
+                replaced(replaced(config_text(), "\"eos_token_id\": 0", "\"eos_token_id\": [7, 9]"),
+                         "\"bos_token_id\": 0",
+                         "\"bos_token_id\": 3, \"task_specific_params\": "
+                         "{\"text-generation\": {\"max_length\": 50}}"));
+    nn::Gpt model = nn::Gpt::from_pretrained(folder.path());
+    EXPECT_EQ(model.config.bos_token_id, 3);
+    EXPECT_EQ(model.config.eos_token_id, std::vector<std::int64_t>({7, 9}));
+    model.to(bf16);
+    model.save_pretrained(folder / "again");
+    const Tree config = nn::pretrained_config(folder / "again");
+    EXPECT_EQ(config["bos_token_id"].integer(), 3);
+    EXPECT_EQ(str(config["eos_token_id"]), "[7, 9]");
+    EXPECT_EQ(config["task_specific_params"]["text-generation"]["max_length"].integer(), 50);
+    EXPECT_EQ(config["summary_type"].string(), "cls_index");
+    EXPECT_EQ(config["torch_dtype"].string(), "bfloat16");
+    EXPECT_FALSE(config.contains("dtype")) << "the dtype of the file was f32";
+    EXPECT_EQ(nn::Gpt::from_pretrained(folder / "again").config.to_json(), model.config.to_json());
+    // The default is GPT-2's token, if the vocabulary has it.
+    EXPECT_EQ(from_json(nn::GptConfig().to_json())["eos_token_id"].integer(), 50256);
+    EXPECT_TRUE(from_json(nn::GptConfig{.vocab_size = 100}.to_json())["eos_token_id"].is_null());
+}
+
+TEST(GptFiles, KeepTheGenerationConfiguration) {
+    const TemporaryFolder folder;
+    write_model(folder, config_text());
+    const std::string text =
+        "{\"do_sample\": true, \"temperature\": 0.7, \"eos_token_id\": [7, 9]}";
+    write_file_atomically(folder / "generation_config.json", text);
+    const nn::Gpt model = nn::Gpt::from_pretrained(folder.path());
+    EXPECT_EQ(model.generation_config["temperature"].number(), 0.7);
+    model.save_pretrained(folder / "again");
+    EXPECT_EQ(str(from_json(read_file(folder / "again/generation_config.json"))),
+              str(from_json(text)));
+    for (const char* wrong : {"[1]", "{"}) {
+        write_file_atomically(folder / "generation_config.json", wrong);
+        expect_error<FileError>({(folder / "generation_config.json").c_str()},
+                                [&] { nn::Gpt::from_pretrained(folder.path()); });
+    }
+}
+
+TEST(GptFiles, LoadModelsInEvaluationMode) {
+    const TemporaryFolder folder;
+    write_model(folder, replaced(config_text(), "\"resid_pdrop\": 0", "\"resid_pdrop\": 0.5"));
+    nn::Gpt model = nn::Gpt::from_pretrained(folder.path());
+    for (const auto& [name, module] : model.named_modules())
+        EXPECT_FALSE(module->is_training()) << name;
+    const NoGrad no_grad;
+    const Tensor ids = golden("gpt2_tiny.ids");
+    expect_close(model(ids), golden("gpt2_tiny.logits"), 1e-5);
+    model.train();
+    EXPECT_NE(model(ids).to_vector(), model(ids).to_vector());
 }
 
 TEST(GptFiles, RoundTripTheConfiguration) {

@@ -47,6 +47,7 @@ void expect_recorded_losses(const std::string& name, Loss&& loss) {
     for (const DType dtype : {f64, f32}) {
         Model model = Model::from_pretrained(golden_path(name));
         model.to(dtype);
+        model.train();
         optim::AdamW adamw(model.parameters(), {.lr = 1e-2, .weight_decay = 0.1});
         const auto losses = recorded(str(name, ".losses_", dtype)).to_vector();
         ASSERT_EQ(losses.size(), 20u);

@@ -76,15 +76,25 @@ TEST_P(LlamaFiles, SaveTheSameFilesAsTransformers) {
     const Tree theirs = from_json(config_of(GetParam()));
     const Tree ours = from_json(read_file(folder / "new/folder/config.json"));
     for (const auto& [key, value] : theirs.entries()) {
-        if (key == "transformers_version" || key == "dtype" || key == "pretraining_tp" ||
-            key == "use_cache" || key == "rope_parameters")
-            continue;
+        if (key == "dtype" || key == "rope_parameters") continue;
         EXPECT_EQ(str(ours[key]), str(value)) << key;
     }
     for (const char* key : {"rope_theta", "rope_type"})
         EXPECT_EQ(str(ours["rope_parameters"][key]), str(theirs["rope_parameters"][key]));
     EXPECT_EQ(ours["torch_dtype"].string(), "float32");
     tests::expect_same_state(nn::Llama::from_pretrained(folder / "new/folder"), model);
+}
+
+TEST(Llama, KeepsTheGenerationConfigurationAndLoadsInEvaluationMode) {
+    const TemporaryFolder folder;
+    tests::write_model(folder, "llama_tiny", config_of("llama_tiny"));
+    write_file_atomically(folder / "generation_config.json", "{\"eos_token_id\": [7, 9]}");
+    nn::Llama model = nn::Llama::from_pretrained(folder.path());
+    for (const auto& [name, module] : model.named_modules())
+        EXPECT_FALSE(module->is_training()) << name;
+    model.save_pretrained(folder / "again");
+    EXPECT_EQ(str(from_json(read_file(folder / "again/generation_config.json"))),
+              "{\"eos_token_id\": [7, 9]}");
 }
 
 TEST(Llama, RoundTripsItsConfiguration) {
