@@ -171,8 +171,13 @@ TEST(DataParallel, StopsReducingWhenDestroyed) {
     auto models = tests::clones_of(small_mlp(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Mlp& model = models[at(group)];
+        const Tensor x = full({1, 5}, group->rank() + 1, {f64});
+        model(x).sum().backward();
+        const std::vector<Tensor> own = gradients_of(model);
+        model.zero_grad();
         { const DataParallel replicas(model, group); }
-        if (group->rank() == 0) model(ones({1, 5}, {f64})).sum().backward();
+        model(x).sum().backward();
+        expect_gradients(model, own);
     });
 }
 

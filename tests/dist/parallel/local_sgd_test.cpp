@@ -87,7 +87,11 @@ TEST(LocalSgd, DoesNothingIfDisabled) {
         DataParallel replicas(model, group);
         LocalSgd local(replicas, group, model, 1, false);
         (model.a * static_cast<double>(group->rank()) + model.b).backward();
+        EXPECT_EQ(model.a.grad().item(), 0.5);  // reduced: the mean of 0 and 1
+        model.a.detach().fill_(group->rank());
         local.step();
+        local.finish();
+        EXPECT_EQ(model.a.item(), group->rank());
     });
 }
 

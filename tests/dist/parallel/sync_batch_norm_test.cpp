@@ -112,9 +112,13 @@ TEST(SyncBatchNorm, UsesRunningStatisticsInEvaluation) {
     on_ranks(2, [&](const Group& group) {
         nn::BatchNorm1d norm(3);
         dist::convert_sync_batchnorm(norm, group);
+        norm.running_mean.fill_(2);
+        norm.running_var.fill_(4 - 1e-5);
         norm.eval();
-        // This call does not communicate.
-        if (group->rank() == 0) norm(randn({1, 3}));
+        // Only one rank calls the layer, so the call must not communicate.
+        if (group->rank() != 0) return;
+        tests::expect_close(norm(full({1, 3}, 8.0)), full({1, 3}, 3.0));
+        EXPECT_EQ(norm.running_mean[0].item(), 2);
     });
 }
 
