@@ -307,12 +307,14 @@ class Accelerator : public AcceleratorProcesses {
     // do not interrupt training, unless set_error_policy (core/log.h) changes that.
 
     // Creates and starts the trackers of log_with and passes them `config`, a map of
-    // hyperparameters, unless it is null. init_kwargs maps the name of a tracker to its options,
-    // for example {{"jsonl", {{"purge_step", 40}}}}. Throws ValueError for unknown options.
+    // hyperparameters, unless it is null. After load_state(), which can also follow, the first
+    // log() continues the files of the earlier run (Tracker::resume). init_kwargs maps the name of
+    // a tracker to its options, for example {{"jsonl", {{"purge_step", 40}}}}. Throws ValueError
+    // for unknown options.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
-    // Passes a map of values to each tracker. log_kwargs maps the name of a tracker to further
-    // options.
+    // Passes a map of values to each tracker. Before init_trackers(), values are dropped, and the
+    // first call logs a warning. log_kwargs maps the name of a tracker to further options.
     void log(const Tree& values, std::optional<std::int64_t> step = {},
              const Tree& log_kwargs = {});
     // Returns the tracker with this name, valid until the next init_trackers(). Its exceptions are

@@ -80,7 +80,8 @@ void* Tensor::raw_data() const {
 void Tensor::check_access(DType t) const {
     if (t != dtype())
         throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t, " was requested"));
-    if (device().is_meta()) throw DeviceError("data: a meta tensor has no elements");
+    if (device().is_meta())
+        throw DeviceError("data: the tensor is on the meta device and has no data");
 }
 
 View Tensor::view() {
@@ -95,7 +96,8 @@ View Tensor::view() {
 ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 
 std::vector<double> Tensor::to_vector() const {
-    if (device().is_meta()) throw DeviceError("to_vector: a meta tensor has no elements");
+    if (device().is_meta())
+        throw DeviceError("to_vector: the tensor is on the meta device and has no data");
     check_compute("to_vector", *this);
     if (device().is_cuda()) return axle::to(detach(), Device::cpu()).to_vector();
     std::vector<double> values(static_cast<std::size_t>(numel()));

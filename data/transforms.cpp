@@ -31,8 +31,8 @@ Tensor checked(const char* op, const Tensor& images) {
 Tensor checked(const char* op, const Tensor& images, std::span<SampleRandom> random) {
     Tensor dense = checked(op, images);
     if (std::ssize(random) != images.size(0))
-        throw UsageError(str(op, ": the numbers of images and of their random numbers differ: ",
-                             images.size(0), " images, ", random.size(), " random numbers"));
+        throw UsageError(str(op, ": needs one SampleRandom per image: ", images.size(0),
+                             " images, ", random.size(), " given"));
     return dense;
 }
 

@@ -43,6 +43,10 @@ struct CompileOptions {
 // example by loading a checkpoint, or if requires_grad of a parameter has changed. The storage of
 // all other tensors that the function uses must not be replaced.
 //
+// All graphs of a CompiledStep share their memory, so steps of several kinds need as much memory as
+// the largest one. Other tensors that the function stores, except gradients and results, are valid
+// until the next call.
+//
 // The result of a call is a new tensor that is not part of an autograd graph. Used by one thread.
 // The Accelerator and the objects that it has prepared must outlive the CompiledStep.
 class CompiledStep {

@@ -54,6 +54,12 @@ class Worker:
             pass  # the reply contains the error
         return self.answer(timeout)
 
+    def warning(self, text):
+        """Returns the first line of the process's stderr that contains a text, or None."""
+        size = os.fstat(self.errors.fileno()).st_size
+        lines = os.pread(self.errors.fileno(), size, 0).decode(errors="replace").splitlines()
+        return next((line for line in lines if text in line), None)
+
     def stop(self):
         try:
             self.process.stdin.write("quit\n")

@@ -61,10 +61,14 @@ Tensor SavedTensor::get() const {
         return packed_->unpack(packed_->value);
     }
     if (!tensor_.defined()) return {};
-    if (tensor_.impl()->storage != storage_ || storage_->version() != version_)
-        throw UsageError(str(
-            op, ": a tensor saved for the backward pass was changed in place: ", tensor_.shape(),
-            ", version ", version_, " is now ", tensor_.version(), "; change a clone() instead"));
+    if (tensor_.impl()->storage != storage_)
+        throw UsageError(
+            str(op, ": the storage of a tensor saved for the backward pass was replaced: ",
+                tensor_.shape(), "; move or convert a module only after its backward pass"));
+    if (storage_->version() != version_)
+        throw UsageError(str(op, ": a tensor saved for the backward pass was changed in place: ",
+                             tensor_.shape(), ", saved at version ", version_, ", now at version ",
+                             tensor_.version(), "; change a clone() instead"));
     if (!grad_enabled() || node == nullptr) return tensor_;
     for (std::size_t i = 0; i < node->outputs.size(); ++i) {
         const std::weak_ptr<Impl>& output = node->outputs[i];

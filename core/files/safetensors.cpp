@@ -69,7 +69,8 @@ void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metad
             throw UsageError(str("save_safetensors: the tensor is undefined: ", in_quotes(name)));
         if (tensor.device().is_meta())
             throw DeviceError(
-                str("save_safetensors: a meta tensor has no elements: ", in_quotes(name)));
+                str("save_safetensors: a tensor is on the meta device and has no data: ",
+                    in_quotes(name)));
     }
     NamedTensors sorted = tensors;
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {

@@ -72,7 +72,8 @@ Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name) {
 
 void save_npy(const std::string& path, const Tensor& tensor) {
     if (!tensor.defined()) throw UsageError("save_npy: the tensor is undefined");
-    if (tensor.device().is_meta()) throw DeviceError("save_npy: a meta tensor has no elements");
+    if (tensor.device().is_meta())
+        throw DeviceError("save_npy: the tensor is on the meta device and has no data");
     const std::string header = write_npy_header(tensor.dtype(), tensor.shape());
     const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
     write_file_atomically(path, [&](AtomicFile& file) {

@@ -171,7 +171,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<i
 void check_tensor(const char* op, const Tensor& x) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (x.device().is_meta())
-        throw DeviceError(str(op, ": a meta tensor has no elements to send: ", x.shape()));
+        throw DeviceError(
+            str(op, ": the tensor is on the meta device and has no data: ", x.shape()));
 }
 
 void check_rank(const char* op, const char* what, int rank, int size) {

@@ -296,7 +296,8 @@ Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& 
     const auto own = [&]() -> Tree {
         if (!tensor || !tensor->defined()) return {};
         if (tensor->device().is_meta())
-            throw DeviceError(str(op, ": a meta tensor has no elements: ", tensor->shape()));
+            throw DeviceError(
+                str(op, ": the tensor is on the meta device and has no data: ", tensor->shape()));
         return LeafDescription(Leaf{op, *tensor}).to_tree();
     };
     const std::vector<Tree> descriptions = gather_or_throw(group, op, own, call.text());

@@ -127,7 +127,7 @@ void TreeAgreement::check(const Row& row) const {
                                   return Device{row[rank].device};
                               })));
     if (first.device == Device::Type::meta)
-        throw DeviceError(str(op_, ": ", first.place, " is a meta tensor, which has no elements"));
+        throw DeviceError(str(op_, ": ", first.place, " is on the meta device and has no data"));
 }
 
 void TreeAgreement::check_same_shapes(const char* fix) const {

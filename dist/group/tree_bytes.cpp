@@ -72,7 +72,7 @@ class Writer {
     void write_tensor(const Tensor& tensor) {
         if (tensor.device().is_meta())
             throw DeviceError(
-                str("object: a meta tensor has no elements to send: ", tensor.shape()));
+                str("object: the tensor is on the meta device and has no data: ", tensor.shape()));
         const Tensor x = contiguous(to(tensor.detach(), Device::cpu()));
         put(static_cast<unsigned char>(x.dtype()));
         put(static_cast<unsigned char>(x.dim()));

@@ -57,9 +57,8 @@ int main() {
     // [/evaluate]
 
     // [save]
-    accelerator.wait_for_everyone();
-    accelerator.save_model(accelerator.unwrap_model(model), "run/model");
-    accelerator.wait_for_everyone();  // waits until the files are complete
+    accelerator.save_model(model, "run/model");  // the main process writes
+    accelerator.wait_for_everyone();             // the files are complete
     // [/save]
 
     // [load]

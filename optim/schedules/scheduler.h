@@ -41,8 +41,8 @@ class PerGroup {
     PerGroup(std::vector<double> values) : values_(std::move(values)) {}  // NOLINT
 
     bool for_all() const { return for_all_; }
-    // Returns one number per group. Throws ValueError if the object contains several numbers and
-    // not exactly `groups`.
+    // Returns one number per group. Throws ValueError if the object is a list whose length is not
+    // `groups`.
     std::vector<double> expand(const char* op, const char* what, std::size_t groups) const;
 
   private:

@@ -1,9 +1,12 @@
 // Tests matrix products whose vectors cuBLASLt cannot access 16 bytes at a time.
-#include "core/autograd/autograd.h"
+#include <cstdlib>
+
 #include "core/ops.h"
 #include "core/random.h"
+#include "gmock/gmock.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
+#include "tests/log_capture.h"
 
 namespace axle::tests {
 namespace {
@@ -26,6 +29,21 @@ TEST_F(GpuMatmul, AddsABiasThatIsNotAligned) {
             expect_close(on_cpu(y), expected, dtype == f32 ? 1e-5 : 1e-2);
         }
 }
+
+#if AXLE_SIMULATED_GPU
+TEST_F(GpuMatmul, WarnsIfCublasLtHasNoAlgorithm) {
+    const Tensor x = randn({5, 7}, {.device = kGpu});
+    setenv("AXLE_CUBLASLT_REFUSE", "1", 1);  // the stand-in refuses products without an epilogue
+    LogCapture log;
+    const Tensor y = matmul(x, x.t());
+    zeros({1}, {.device = kGpu});  // warnings are logged at the next launch
+    unsetenv("AXLE_CUBLASLT_REFUSE");
+    const Tensor cpu = on_cpu(x);
+    expect_close(on_cpu(y), matmul(cpu, cpu.t()), 1e-5);
+    EXPECT_THAT(log.lines(),
+                testing::Contains(testing::HasSubstr("matmul: cuBLASLt has no algorithm")));
+}
+#endif
 
 }  // namespace
 }  // namespace axle::tests

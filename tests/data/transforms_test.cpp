@@ -172,10 +172,9 @@ TEST(Compose, ReportsErrorsOfItsTransforms) {
     expect_error<ShapeError>({"Normalize: got 2 means for 3 channels"}, [] {
         apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
     });
-    expect_error<UsageError>(
-        {"RandomHorizontalFlip: the numbers of images and of their random numbers differ"}, [] {
-            Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
-        });
+    expect_error<UsageError>({"RandomHorizontalFlip: needs one SampleRandom per image"}, [] {
+        Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
+    });
     expect_error<UsageError>({"ToFloat: the images are undefined"},
                              [] { Compose({ToFloat()})({}, {}); });
 }
@@ -214,9 +213,9 @@ TEST(Transforms, RejectInvalidArguments) {
     expect_error<ValueError>({"RandomCrop: the padding"}, [] {
         RandomCrop(3, {.padding = {0, -1}});
     });
-    expect_error<UsageError>({"RandomHorizontalFlip: the numbers of images and of their random "
-                              "numbers differ: 2 images, 0 random numbers"},
-                             [&] { RandomHorizontalFlip()(images, {}); });
+    expect_error<UsageError>(
+        {"RandomHorizontalFlip: needs one SampleRandom per image: 2 images, 0 random numbers"},
+        [&] { RandomHorizontalFlip()(images, {}); });
     EXPECT_THROW(RandomHorizontalFlip(1.5), ValueError);
     EXPECT_THROW(CenterCrop(-1), ValueError);
     EXPECT_THROW(CenterCrop(2)(ones({4, 4})), ShapeError);

@@ -1,14 +1,14 @@
 """The lowest acceptable speed of each kernel in bench_gpu_kernels.
 
-A floor is a share of the measured roof: for kernels limited by memory bandwidth, the rate of a large
-copy; for products, attention and convolution, the rate of a large bf16 product. A kernel below its
-floor is broken rather than slow: it does not use the tensor cores, does not load 16 bytes at a time,
-or spills registers. The floors are estimates from the reads, writes and operations of each kernel,
+A floor is a share of the measured roof: for kernels limited by memory bandwidth, the rate of a
+large copy; for products, attention and convolution, the rate of a large bf16 product. A kernel below
+its floor is broken rather than slow: it does not use the tensor cores, does not load 16 bytes at a
+time, or spills registers. The floors are estimates from the reads, writes and operations of each kernel,
 to be raised as measurements arrive.
 """
 
-# The first row that matches is used. The fields are the beginning of the op, the dtypes (empty: all)
-# and the floor. None: no floor, because the row measures the host.
+# The first row that matches is used. The fields are the beginning of the op, the dtypes (empty:
+# all) and the floor. None: no floor, because the row measures the host.
 FLOORS = (
     ("host ", (), None),
     ("matmul tf32", (), 0.2),

@@ -76,7 +76,7 @@ def library_folders(python):
 
 
 def library_environment(python, environment):
-    """Returns the variables with which Axle's programs also find the libraries of NVIDIA's wheels."""
+    """Returns the variables with which Axle's programs also find NVIDIA's wheels."""
     given = environment.get("AXLE_LIBRARY_PATH", "")
     folders = [f for f in given.split(":") if f] + library_folders(python)
     return {"AXLE_LIBRARY_PATH": ":".join(dict.fromkeys(folders))} if folders else {}

@@ -43,8 +43,11 @@ def run(command, what):
     return done.stdout
 
 
+BUILD_TOOLS = ("cmake", "ninja", "nvcc")
+
+
 def build(root, folder, archs):
-    for tool in ("cmake", "ninja", "nvcc"):
+    for tool in BUILD_TOOLS:
         if not (shutil.which(tool) or os.access(f"/usr/local/cuda/bin/{tool}", os.X_OK)):
             raise Broken(f"the pack cannot be built: {tool} was not found")
     options = {"CMAKE_BUILD_TYPE": "Release", "AXLE_GATE_PACK": "ON", "AXLE_CUDA": "ON",
@@ -59,8 +62,7 @@ def build(root, folder, archs):
 
 
 def shared_libraries(ldd):
-    """Returns {name: path} of the libraries to copy, from the output of ldd. Raises Broken if one
-    is missing."""
+    """Returns {name: path} of the libraries to copy. Raises Broken if ldd did not find one."""
     found = {}
     for line in ldd.splitlines():
         match = re.match(r"\s*(\S+) => (not found|\S+)", line)
@@ -84,7 +86,7 @@ def digest_of(path):
 
 
 def copy_files(root, built, folder):
-    """Fills the folder from a build that has the programs. Raises Broken if a program is missing."""
+    """Fills the folder from a build. Raises Broken if a program is missing."""
     libraries = {}
     for name in PROGRAMS:
         program = built / "bin" / name
@@ -119,7 +121,8 @@ def compress(folder):
     """Writes FOLDER.tar.xz and returns its size. Raises Broken if it is larger than MOST_BYTES."""
     archive = folder.with_name(folder.name + ".tar.xz")
     with tarfile.open(archive, "w:xz", preset=6) as tar:
-        tar.add(folder, arcname=folder.name, filter=lambda f: None if "__pycache__" in f.name else f)
+        tar.add(folder, arcname=folder.name,
+                filter=lambda f: None if "__pycache__" in f.name else f)
     size = archive.stat().st_size
     if size > MOST_BYTES:
         raise Broken(f"the pack is too large: {archive} has {size / 2**20:.1f} MiB, at most "
@@ -143,8 +146,7 @@ def version(text):
 
 
 def check(folder):
-    """Returns the manifest of a pack. Raises Broken if a file is missing or changed, or if a program
-    does not start."""
+    """Returns the manifest of a pack. Raises Broken if it cannot run on this machine."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError) as error:
@@ -168,9 +170,13 @@ def check(folder):
 
 def starts(program):
     """Raises Broken if the program does not start, for example because a library is missing."""
+    # The loader finds lib/ relative to the program with the help of /proc, which a chroot can lack.
+    folders = [str(program.parent.parent / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
     try:
-        done = subprocess.run([str(program), "--gtest_list_tests"], capture_output=True, text=True,
-                              errors="replace", timeout=120)
+        done = subprocess.run(
+            [str(program), "--gtest_list_tests"], capture_output=True, text=True,
+            errors="replace", timeout=120,
+            env={**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, folders))})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Broken(f"{program.name} does not start: {error}") from None
     if done.returncode != 0:

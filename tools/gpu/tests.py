@@ -17,6 +17,8 @@ import time
 
 PATIENCE = 150  # time limit of a case in seconds
 LATE = "not reached in the part's time"
+# A warning of Axle contains this text if a library is missing or refuses a call.
+FALLBACK = "slower, because a library cannot be used"
 BROKEN_CONTEXT = re.compile(
     "cudaError(IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction|InvalidPc|"
     "InvalidAddressSpace|HardwareStackError|Assert|LaunchTimeout|EccUncorrectable|Unknown)")
@@ -66,8 +68,9 @@ class Lines:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line.rstrip("\n"))
+        with self.process.stdout as output:
+            for line in output:
+                self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
 
     def next(self, seconds):
@@ -108,6 +111,11 @@ def one_process(command, tests, environment, deadline):
             current, said = name, []
         elif name == current:
             reason = " | ".join(s for s in said if s)[:600]
+            slower = next((s for s in said if FALLBACK in s), None)
+            if word == "OK" and slower:
+                judge(False, f"a fallback kernel ran: {slower}")
+                current = None
+                continue
             judge({"OK": True, "FAILED": False, "SKIPPED": None}[word],
                   "" if word == "OK" else reason)
             current = None

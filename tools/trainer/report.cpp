@@ -223,10 +223,10 @@ std::string operations_section(std::vector<profiler::Row> rows) {
 std::string samples_section(const Report& report) {
     std::string html;
     if (!report.text.empty())
-        html += "<h2>What it writes</h2><div class=\"card\"><pre>" + escape_html(report.text) +
+        html += "<h2>Generated text</h2><div class=\"card\"><pre>" + escape_html(report.text) +
                 "</pre></div>\n";
     if (report.pictures.empty()) return html;
-    html += "<h2>What it sees</h2><div class=\"pictures\">\n";
+    html += "<h2>Sample predictions</h2><div class=\"pictures\">\n";
     for (const ReportPicture& picture : report.pictures)
         html += str("<div", picture.wrong ? " class=\"wrong\"" : "", "><img alt=\"\" src=\"",
                     data_uri("image/png", picture.png), "\">", escape_html(picture.caption),

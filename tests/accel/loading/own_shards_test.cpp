@@ -64,8 +64,10 @@ struct Program {
                .dataloader_config =
                    accel::DataLoaderConfiguration{.dispatch_batches = false, .even_batches = even},
                .process_group = group}),
-          loader(shards_of(c.sizes, c.sized),
-                 {.batch_size = c.batch_size, .num_workers = c.workers, .drop_last = c.drop_last}) {
+          loader(shards_of(c.sizes, c.sized), {.batch_size = c.batch_size,
+                                               .num_workers = c.workers,
+                                               .drop_last = c.drop_last,
+                                               .allow_empty = true}) {
         accelerator.prepare(loader);
     }
     // Runs the loop and calls a function in each step. Returns the rows of all processes.

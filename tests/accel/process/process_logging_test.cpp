@@ -1,4 +1,4 @@
-// Tests which processes run functions, write log messages and call trackers.
+// Tests that functions, log messages and trackers run only on the selected processes.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

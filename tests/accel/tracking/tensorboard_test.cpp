@@ -1,6 +1,7 @@
 // Tests event files: framing, protocol buffers and histograms.
 #include "accel/tracking/tensorboard.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <protozero/pbf_reader.hpp>
 #include <unistd.h>
 
+#include "accel/accelerator.h"
 #include "accel/tracking/event.h"
 #include "accel/tracking/tfrecord.h"
 #include "core/files/file.h"
@@ -184,6 +186,35 @@ TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
         EXPECT_EQ(events[i].number(2), 40);
         EXPECT_EQ(events[i].at(7).number(1), 1);  // SessionLog.START
     }
+}
+
+// Covers 11.tensorboard.
+TEST(TensorBoardTracker, IgnoresStepsThatAResumedRunLogsAgain) {
+    const TemporaryFolder folder;
+    // Returns the steps of the start events, and of the scalars with negative signs, in the newest
+    // file.
+    const auto run = [&](bool loads, std::int64_t step, const Tree& options = {}) {
+        Accelerator accelerator({.log_with = {"tensorboard"}, .project_dir = folder.path()});
+        accelerator.init_trackers("run", {}, {{"tensorboard", options}});
+        if (loads) accelerator.load_state(folder / "checkpoint");
+        accelerator.log({{"x", 1}}, step);
+        if (!loads) accelerator.save_state(folder / "checkpoint");
+        accelerator.log({{"x", 1}}, step + 1);
+        accelerator.end_training();
+        std::vector<double> steps;
+        std::string newest;
+        for (const auto& entry : std::filesystem::directory_iterator(folder / "run"))
+            newest = std::max(newest, entry.path().string());
+        for (const Message& event : events_in(newest)) {
+            if (event.messages.contains(7)) steps.push_back(event.number(2));
+            if (event.messages.contains(5)) steps.push_back(-event.number(2));
+        }
+        return steps;
+    };
+    EXPECT_THAT(run(false, 10), ElementsAre(-10, -11));
+    EXPECT_THAT(run(true, 11), ElementsAre(11, 11, -11, -12));
+    EXPECT_THAT(run(true, 5), ElementsAre(11, 11, -5, -6));
+    EXPECT_THAT(run(true, 11, {{"purge_step", 3}}), ElementsAre(3, 3, -11, -12));
 }
 
 TEST(SummaryEvent, MatchesProtocolBuffersByteForByte) {

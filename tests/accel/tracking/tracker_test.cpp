@@ -78,6 +78,7 @@ TEST(LogWith, PrefersLoggingDirToProjectDir) {
     Accelerator accelerator(
         {.log_with = {"jsonl"}, .project_dir = folder / "project", .logging_dir = folder / "logs"});
     accelerator.init_trackers("run");
+    accelerator.log({{"x", 1}}, 1);
     EXPECT_TRUE(std::filesystem::exists(folder / "logs/run/metrics.jsonl"));
     EXPECT_EQ(Accelerator({.project_dir = "p"}).logging_dir(), "p");
 }

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include <axle/axle.h>
+#include <axle/core/launch.h>
 
 using axle::Tensor;
 namespace nn = axle::nn;

@@ -108,6 +108,17 @@ TEST(Autograd, DetectsSavedTensorChangedInPlace) {
               std::string::npos);
 }
 
+TEST(Autograd, DetectsReplacedStorageOfSavedTensor) {
+    const Tensor x = leaf({2}, {1});
+    Tensor w = tensor({2.0, 3.0}, {2});
+    const Tensor y = sum(x * w);
+    w.set_data(tensor({4.0, 5.0}, {2}));
+    EXPECT_NE(text_of([&] {
+                  y.backward();
+              }).find("mul: the storage of a tensor saved for the backward pass was replaced"),
+              std::string::npos);
+}
+
 TEST(Autograd, RejectsInPlaceOpsOnTensorsThatRequireGrad) {
     Tensor x = leaf({2}, {1});
     EXPECT_EQ(text_of([&] { x.fill_(0); }).substr(0, 66),

@@ -65,7 +65,7 @@ void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(Idx, ReadsEveryTypeAndRank) {
+TEST(Idx, ReadsEveryDTypeAndNumberOfDimensions) {
     const Tensor bytes = parsed(idx(0x08, {2, 3}, "\1\2\3\4\5\xff"));
     EXPECT_EQ(bytes.dtype(), u8);
     EXPECT_EQ(bytes.shape(), (Shape{2, 3}));

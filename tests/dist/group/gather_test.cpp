@@ -119,9 +119,9 @@ TEST(Gather, RejectsDifferentDtypesAndMetaTensors) {
             dist::gather(group,
                          ones({2}, {.device = group.rank() == 0 ? Device::cpu() : Device::meta()}));
         });
-    expect_everywhere<DeviceError>(2, {"gather: batch is a meta tensor"}, [](ProcessGroup& group) {
-        dist::gather(group, ones({2}, {.device = Device::meta()}));
-    });
+    expect_everywhere<DeviceError>(
+        2, {"gather: batch is on the meta device"},
+        [](ProcessGroup& group) { dist::gather(group, ones({2}, {.device = Device::meta()})); });
 }
 
 TEST(Gather, RejectsNonTensorsAndDifferentStructures) {

@@ -70,7 +70,7 @@ TEST(RankDeath, IsReportedWithRankPidAndHost) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(RankDeath, IsReportedToOtherRanksForRankZero) {
+TEST(RankDeath, IsReportedToOtherRanksWhenRankZeroDies) {
     const Job job(2);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGKILL); }),
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
@@ -128,7 +128,7 @@ TEST(RankFreeze, IsReportedWithRankAndActivity) {
     EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
-TEST(RankFreeze, IsReportedToOtherRanksForRankZero) {
+TEST(RankFreeze, IsReportedToOtherRanksWhenRankZeroFreezes) {
     Job job(2);
     job.options.heartbeat_timeout = seconds(1);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),

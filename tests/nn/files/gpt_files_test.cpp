@@ -31,7 +31,7 @@ void expect_recorded_logits(nn::Gpt model) {
     expect_close(model(golden("gpt2_tiny.ids")), golden("gpt2_tiny.logits"), 1e-5);
 }
 
-TEST(GptFiles, LoadTransformersModelsWithTheSameLogitsAndLoss) {
+TEST(PretrainedGpt, LoadsTransformersModelsWithTheSameLogitsAndLoss) {
     nn::Gpt model = nn::Gpt::from_pretrained(tiny());
     EXPECT_EQ(model.config.n_head, 3);
     EXPECT_EQ(model.config.block_size, 16);
@@ -41,11 +41,11 @@ TEST(GptFiles, LoadTransformersModelsWithTheSameLogitsAndLoss) {
     expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)), golden("gpt2_tiny.loss"), 1e-5);
 }
 
-TEST(GptFiles, LoadFromThePathOfTheWeights) {
+TEST(PretrainedGpt, LoadsFromThePathOfTheWeights) {
     expect_recorded_logits(nn::Gpt::from_pretrained(tiny() + "/model.safetensors"));
 }
 
-TEST(GptFiles, GenerateGreedilyLikeTransformers) {
+TEST(PretrainedGpt, GeneratesGreedilyLikeTransformers) {
     nn::Gpt model = nn::Gpt::from_pretrained(tiny());
     std::vector<std::int64_t> expected;
     for (const double id : golden("gpt2_tiny.greedy").to_vector())
@@ -54,7 +54,7 @@ TEST(GptFiles, GenerateGreedilyLikeTransformers) {
     EXPECT_EQ(model.generate(prompt, 11, {.temperature = 0}), expected);
 }
 
-TEST(GptFiles, LoadOlderFilesWithoutPrefixAndWithMasks) {
+TEST(PretrainedGpt, LoadsOlderFilesWithoutPrefixAndWithMasks) {
     const TemporaryFolder folder;
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
         std::map<std::string, Tensor> old;
@@ -69,7 +69,7 @@ TEST(GptFiles, LoadOlderFilesWithoutPrefixAndWithMasks) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
 }
 
-TEST(GptFiles, LoadTiedWeightsUnderEitherName) {
+TEST(PretrainedGpt, LoadsTiedWeightsUnderEitherName) {
     const TemporaryFolder folder;
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"];
@@ -82,7 +82,7 @@ TEST(GptFiles, LoadTiedWeightsUnderEitherName) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
 }
 
-TEST(GptFiles, SaveTheSameFilesAsTransformers) {
+TEST(PretrainedGpt, SavesTheSameFilesAsTransformers) {
     const TemporaryFolder folder;
     nn::Gpt::from_pretrained(tiny()).save_pretrained(folder / "new/folder");
     const SafetensorsFile ours(folder / "new/folder/model.safetensors");
@@ -107,7 +107,7 @@ TEST(GptFiles, SaveTheSameFilesAsTransformers) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder / "new/folder"));
 }
 
-TEST(GptFiles, KeepUnknownFieldsAndEndOfTextTokens) {
+TEST(PretrainedGpt, KeepsUnknownFieldsAndEndOfTextTokens) {
     const TemporaryFolder folder;
     write_model(folder,
                 replaced(replaced(config_text(), "\"eos_token_id\": 0", "\"eos_token_id\": [7, 9]"),
@@ -132,7 +132,7 @@ TEST(GptFiles, KeepUnknownFieldsAndEndOfTextTokens) {
     EXPECT_TRUE(from_json(nn::GptConfig{.vocab_size = 100}.to_json())["eos_token_id"].is_null());
 }
 
-TEST(GptFiles, KeepTheGenerationConfiguration) {
+TEST(PretrainedGpt, KeepsTheGenerationConfiguration) {
     const TemporaryFolder folder;
     write_model(folder, config_text());
     const std::string text =
@@ -150,7 +150,7 @@ TEST(GptFiles, KeepTheGenerationConfiguration) {
     }
 }
 
-TEST(GptFiles, LoadModelsInEvaluationMode) {
+TEST(PretrainedGpt, LoadsModelsInEvaluationMode) {
     const TemporaryFolder folder;
     write_model(folder, replaced(config_text(), "\"resid_pdrop\": 0", "\"resid_pdrop\": 0.5"));
     nn::Gpt model = nn::Gpt::from_pretrained(folder.path());
@@ -163,7 +163,7 @@ TEST(GptFiles, LoadModelsInEvaluationMode) {
     EXPECT_NE(model(ids).to_vector(), model(ids).to_vector());
 }
 
-TEST(GptFiles, RoundTripTheConfiguration) {
+TEST(PretrainedGpt, RoundsTripTheConfiguration) {
     const nn::GptConfig config = {.vocab_size = 5,
                                   .block_size = 3,
                                   .n_layer = 2,
@@ -186,7 +186,7 @@ TEST(GptFiles, RoundTripTheConfiguration) {
         expect_same_bits(after[i].second.detach(), before[i].second.detach());
 }
 
-TEST(GptFiles, ReportMissingFiles) {
+TEST(PretrainedGpt, ReportsMissingFiles) {
     const TemporaryFolder folder;
     expect_error<FileError>({"", "/no/such/folder/config.json"},
                             [] { nn::Gpt::from_pretrained("/no/such/folder"); });
@@ -196,7 +196,7 @@ TEST(GptFiles, ReportMissingFiles) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(GptFiles, ReportTruncatedFiles) {
+TEST(PretrainedGpt, ReportsTruncatedFiles) {
     const TemporaryFolder folder;
     const std::string bytes = read_file(tiny() + "/model.safetensors");
     write_file_atomically(folder / "config.json", config_text());
@@ -208,7 +208,7 @@ TEST(GptFiles, ReportTruncatedFiles) {
     }
 }
 
-TEST(GptFiles, ReportWrongShapesAndNames) {
+TEST(PretrainedGpt, ReportsWrongShapesAndNames) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {
@@ -223,7 +223,7 @@ TEST(GptFiles, ReportWrongShapesAndNames) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(GptFiles, ReportUnsupportedConfigurationFields) {
+TEST(PretrainedGpt, ReportsUnsupportedConfigurationFields) {
     const TemporaryFolder folder;
     const auto refused = [&](const std::string& text, const char* reason) {
         write_model(folder, text);
@@ -246,7 +246,7 @@ TEST(GptFiles, ReportUnsupportedConfigurationFields) {
     refused("", "");
 }
 
-TEST(GptFiles, RejectHugeSizesBeforeAllocating) {
+TEST(PretrainedGpt, RejectsHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     const std::string good = config_text();
     const auto refused = [&](const char* from, const char* to, const char* reason) {

@@ -270,7 +270,7 @@ TEST(Bert, RejectsInvalidInputs) {
     const Tensor ids = zeros({2, 3}, {i64});
     expect_error<ShapeError>({"bert: ids", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });
     expect_error<ShapeError>({"bert: ids", "[3]"}, [&] { model(zeros({3}, {i64})); });
-    expect_error<ShapeError>({"bert: attention_mask", "[3]", "[2, 3]"},
+    expect_error<ShapeError>({"bert: shapes differ: attention_mask [3], ids [2, 3]"},
                              [&] { model(ids, ones({3})); });
     expect_error<ShapeError>({"bert: shapes differ: token_type_ids [2, 2], ids [2, 3]"}, [&] {
         model(ids, Tensor(), zeros({2, 2}, {i64}));

@@ -15,7 +15,7 @@ using tests::expect_error;
 using tests::expect_same_bits;
 using Ids = std::vector<std::int64_t>;
 
-constexpr nn::GptConfig kSmall = {
+const nn::GptConfig kSmall = {
     .vocab_size = 13, .block_size = 8, .n_layer = 3, .n_head = 2, .n_embd = 8};
 
 // Returns a GPT whose weights are large enough to give tokens different likelihoods.
