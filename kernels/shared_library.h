@@ -19,8 +19,8 @@ struct OpenedLibrary {
 bool is_static_program();
 
 // Opens `file` with dlopen(). `file` is a path, or a name that the loader searches for. If it does
-// not exist, both members of the result are empty. A static program opens nothing: `error` says so,
-// unless `file` is a path that does not exist.
+// not exist, both members of the result are empty. A static program cannot open libraries; `error`
+// then contains the reason, unless `file` is a path that does not exist.
 OpenedLibrary open_library(const std::string& file);
 
 }  // namespace axle::kernels

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr int kMaxValues = 10000;
-// Characters of a number; std::regex recurses once per character.
+// The maximum length of a number. Longer text is not matched, because std::regex recurses once per
+// character.
 constexpr std::size_t kMaxNumber = 256;
 
 enum class Plain { null, boolean, integer, real, special, text };

@@ -181,11 +181,12 @@ std::string StateFiles::save(const std::string& output_dir) {
     const std::vector<Tree> places = group.all_gather_object(Tree{
         {"directory", writer ? Tree(writer->directory()) : Tree()},
         {"writer", each_node ? processes_.process_index() - processes_.local_process_index() : 0}});
-    for (const Tree& place : places)
-        if (const std::int64_t i = place["writer"].integer();
+    for (std::size_t rank = 0; rank < places.size(); ++rank)
+        if (const std::int64_t i = places[rank]["writer"].integer();
             i < 0 || places[static_cast<std::size_t>(i)]["directory"].is_null())
             throw UsageError(
-                "save_state: save_on_each_node needs consecutive ranks on each machine");
+                str("save_state: save_on_each_node needs consecutive ranks on each machine: rank ",
+                    rank, " has the local rank ", static_cast<std::int64_t>(rank) - i));
     const std::int64_t writing =
         places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
     std::vector<nn::StateDict> weights;

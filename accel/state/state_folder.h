@@ -15,8 +15,8 @@ namespace axle::accel {
 // Returns the stem of the i-th file, counting from 0: "model", "model_1", "model_2". These are
 // Accelerate's file names.
 std::string numbered(const char* stem, std::size_t i);
-// Returns the stem of a model's gradients: "gradients" or "gradients_1" for rank 0. For the other
-// ranks, the rank is appended.
+// Returns the stem of the file with a model's gradients: "gradients" or "gradients_1" for rank 0,
+// "gradients_rank2" or "gradients_1_rank2" for rank 2.
 std::string gradients_stem(std::size_t model, std::size_t rank);
 
 // A checkpoint of Axle, or a directory written by Accelerate's save_state.

@@ -1,5 +1,5 @@
-// Resizing. Nearest and bilinear interpolation are linear maps. The gradient is the transposed map,
-// and the gradient of the transposed map is the interpolation again.
+// Resizes images. Nearest and bilinear interpolation are linear maps. The gradient is the
+// transposed map, and the gradient of the transposed map is the interpolation again.
 #include "kernels/ops/interpolate.h"
 
 #include <cmath>

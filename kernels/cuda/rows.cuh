@@ -78,7 +78,8 @@ inline int team_for(std::int64_t units, int each, int most) {
 struct TeamLayout {
     int team, threads;
 
-    // Creates the layout. Teams smaller than a warp share blocks of `together` threads.
+    // Teams of at most one warp share blocks of `together` threads; a larger team has its own
+    // block.
     TeamLayout(int team_, int together) : team(team_), threads(team_ > kWarp ? team_ : together) {}
     int teams() const { return threads / team; }
     std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }

@@ -70,7 +70,7 @@ TEST(Tensor, PrintsValuesAndDType) {
     EXPECT_EQ(out.str(), "tensor([[1, 2.5], [3, -4]], float32)");
 }
 
-TEST(Tensor, ChecksElementTypeInData) {
+TEST(TensorData, ThrowsIfElementTypeDiffersFromDType) {
     Tensor x = ones({2});
     EXPECT_EQ(x.data<float>()[1], 1.0f);
     EXPECT_THROW(x.data<double>(), DTypeError);

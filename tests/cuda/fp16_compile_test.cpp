@@ -276,7 +276,7 @@ TEST_F(Fp16CompiledTraining, SupportsSeveralSchedulers) {
     EXPECT_GT(compiled.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, RejectsSchedulersBetweenTwoUpdatesWithoutLookahead) {
+TEST_F(Fp16CompiledTraining, IsNotCapturedIfASchedulerWithoutLookaheadStepsBetweenUpdates) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };

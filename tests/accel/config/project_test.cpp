@@ -173,7 +173,7 @@ void on_two_machines(const std::function<void(int rank)>& f) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(ProjectConfiguration, WritesOnTheMainProcessOfEachMachine) {
+TEST(SaveOnEachNode, WritesOncePerMachineInsteadOfOncePerJob) {
     for (const bool each : {false, true}) {
         const TemporaryFolder folder(FolderStorage::in_memory);
         on_two_machines([&](int rank) {

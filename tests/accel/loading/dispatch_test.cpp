@@ -32,7 +32,7 @@ accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::SliceFn sl
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
-// The batches of a pass, and the number of rows in each batch that are not duplicates.
+// The batches of a pass, and the number of valid rows in each batch.
 struct Pass {
     Batches batches;
     Rows valid;

@@ -114,7 +114,7 @@ Case drawn(std::mt19937& engine, int processes) {
 class DatasetShards : public testing::TestWithParam<int> {};
 
 // Covers 4.HF, 4.set_epoch.
-TEST_P(DatasetShards, YieldEveryRowOnceInEqualNumbersOfSteps) {
+TEST_P(DatasetShards, YieldEveryRowOnceAndEquallyManyStepsOnAllRanks) {
     on_ranks(GetParam(), [](const Group& group) {
         std::mt19937 engine(static_cast<unsigned>(group->size()));
         for (int i = 0; i < 40; ++i) {

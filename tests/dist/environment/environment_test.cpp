@@ -287,7 +287,7 @@ TEST(Handshake, DerivesDifferentKeysForDifferentJobs) {
     EXPECT_NE(dist::key_of(e), key);
 }
 
-TEST(Handshake, ListensAtMasterPortUnlessItIsInUse) {
+TEST(PortsOf, ReturnsMasterPortUnlessItIsTaken) {
     Environment e;
     EXPECT_THAT(dist::ports_of(e), ElementsAre(29500));
     e.port_is_taken = true;
