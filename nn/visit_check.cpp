@@ -106,6 +106,7 @@ void check_visit(const Module& root) {
     for (auto it = named.modules.rbegin(); it != named.modules.rend(); ++it) {
         const Module& module = **it;
         const Bytes memory = memory_of(module);
+        if (memory.first == memory.second) continue;
         for (const Module* member : modules_in(memory))
             if (!known.contains(member))
                 fail(

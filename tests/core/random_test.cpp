@@ -182,7 +182,8 @@ TEST(RandomInPlace, FillsStridedTensorsInOrder) {
 
 TEST(RandomOps, RejectInvalidArguments) {
     Tensor leaf = zeros({2}).set_requires_grad();
-    expect_error<UsageError>({"uniform_: in place"}, [&] { leaf.uniform_(); });
+    expect_error<UsageError>({"uniform_: a tensor that requires a gradient"},
+                             [&] { leaf.uniform_(); });
     Tensor whole = zeros({2}, {i64});
     expect_error<DTypeError>({"normal_: "}, [&] { whole.normal_(); });
     Tensor x = zeros({2});

@@ -214,7 +214,7 @@ TEST(Transforms, RejectInvalidArguments) {
         RandomCrop(3, {.padding = {0, -1}});
     });
     expect_error<UsageError>(
-        {"RandomHorizontalFlip: needs one SampleRandom per image: 2 images, 0 random numbers"},
+        {"RandomHorizontalFlip: needs one SampleRandom per image: 2 images, 0 given"},
         [&] { RandomHorizontalFlip()(images, {}); });
     EXPECT_THROW(RandomHorizontalFlip(1.5), ValueError);
     EXPECT_THROW(CenterCrop(-1), ValueError);

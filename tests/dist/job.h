@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "dist/launch/launch.h"
 #include "dist/rendezvous/control.h"
 #include "kernels/error.h"
-#include "tests/free_port.h"
 
 namespace axle::tests {
 
@@ -31,7 +31,8 @@ struct Job {
     }
 
     int size;
-    int port = free_port();
+    std::shared_ptr<dist::ReservedPort> reserved = std::make_shared<dist::ReservedPort>();
+    int port = reserved->port();
     dist::ControlOptions options{.timeout = std::chrono::seconds(20),
                                  .join_timeout = std::chrono::seconds(20),
                                  .heartbeat_timeout = std::chrono::seconds(8)};

@@ -154,7 +154,7 @@ void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const
 }
 
 TEST(StateFile, RejectsInvalidFiles) {
-    expect_refused({}, {}, "the metadata has no param_groups");
+    expect_refused({}, {}, "the metadata has no entry param_groups");
     expect_refused({}, {{"param_groups", "[{"}}, "from_json");
     expect_refused({}, {{"param_groups", "7"}}, "expected a list");
     expect_refused({}, {{"param_groups", "[{}]"}}, "no key 'params'");
@@ -174,14 +174,15 @@ TEST(StateFile, RejectsInvalidFiles) {
 
 TEST(StateFile, RejectsStateOfOtherParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
-                   {{"param_groups", kGroup}}, "exp_avg does not match its parameter: [5], [2]");
+                   {{"param_groups", kGroup}},
+                   "exp_avg does not match its parameter: [5], parameter [2]");
     expect_refused({{"state.0.exp_avg", ones({2})}}, {{"param_groups", kGroup}}, "no key 'step'");
     for (const Shape& shape : {Shape{0}, Shape{2}})
         expect_refused({{"state.0.step", ones(shape)}}, {{"param_groups", kGroup}},
                        "load_state_dict: step must have one element");
     expect_refused({{"state.0.step", ones({})}},
                    {{"param_groups", R"([{"params": [0]}, {"params": [1]}])"}},
-                   "the number of groups differs: 2 saved, 1 here");
+                   "the number of groups differs: 2 in the state, 1 in the optimizer");
 }
 
 }  // namespace

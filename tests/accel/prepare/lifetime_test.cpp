@@ -168,7 +168,8 @@ TEST(PreparedModel, StaysPreparedWhenItMoves) {
 
 TEST(PreparedModel, BelongsToTheAcceleratorThatPreparedItLast) {
     const tests::TemporaryFolder folder;
-    Accelerator first({.cpu = true}), second({.mixed_precision = "bf16", .cpu = true});
+    Accelerator first({.mixed_precision = "bf16", .cpu = true});
+    Accelerator second({.mixed_precision = "bf16", .cpu = true});
     SmallNet net;
     first.prepare(net);
     second.prepare(net);

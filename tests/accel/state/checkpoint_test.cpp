@@ -60,7 +60,7 @@ TEST(Checkpoint, RestoresTreesWithTensors) {
     EXPECT_TRUE(back["list"][2].is_null());
     tests::expect_same_bits(back["map"]["0"].tensor(), zeros({1, 2}, {.dtype = f64}));
     EXPECT_EQ(back["tensor"].string(), "not one");
-    expect_error<FileError>({(folder / "c").c_str(), "has no other.json"},
+    expect_error<FileError>({(folder / "c").c_str(), "does not contain other.json"},
                             [&] { reader.read("other"); });
 }
 

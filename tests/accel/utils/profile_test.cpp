@@ -207,7 +207,7 @@ TEST(Profile, RethrowsAnExceptionOfTheLoop) {
 
 // Covers 19.ProfileKwargs.activities, 19.schedule_option.
 TEST(Profile, RejectsUnsupportedOptions) {
-    expect_error<ValueError>({"profile: unknown activity: 'xpu'", "expected cpu or cuda"}, [] {
+    expect_error<ValueError>({"profile: unknown activity 'xpu'", "expected cpu or cuda"}, [] {
         ProfileSession s({.activities = {"cpu", "xpu"}});
     });
     expect_error<ValueError>({"profile: wait can't be negative: -1"}, [] {

@@ -110,9 +110,9 @@ TEST(Autograd, DetectsSavedTensorChangedInPlace) {
 
 TEST(Autograd, DetectsReplacedStorageOfSavedTensor) {
     const Tensor x = leaf({2}, {1});
-    Tensor w = tensor({2.0, 3.0}, {2});
+    Tensor w = leaf({2, 3}, {2});
     const Tensor y = sum(x * w);
-    w.set_data(tensor({4.0, 5.0}, {2}));
+    w.set_data(tensor({4.0, 5.0}, {2}, {f64}));
     EXPECT_NE(text_of([&] {
                   y.backward();
               }).find("mul: the storage of a tensor saved for the backward pass was replaced"),

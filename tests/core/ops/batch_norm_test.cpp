@@ -209,7 +209,7 @@ TEST(BatchNorm, RejectsMismatchedArguments) {
                              [&] { batch_norm(x, right, {}); });
     Tensor trained = ones({3});
     trained.set_requires_grad();
-    expect_error<UsageError>({"batch_norm: in place", "[3]"},
+    expect_error<UsageError>({"batch_norm: a tensor that requires a gradient", "[3]"},
                              [&] { batch_norm(x, trained, right, {}, {}, true); });
 }
 

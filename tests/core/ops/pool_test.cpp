@@ -235,7 +235,8 @@ TEST(Pad, AlwaysCopiesItsInput) {
 
 TEST(Pad, ReportsInvalidArguments) {
     const Tensor x = ones({2, 3});
-    expect_error<ShapeError>({"pad: ", "pairs", "[1]", "[2, 3]"}, [&] { pad(x, {1}); });
+    expect_error<ShapeError>({"pad: ", "two numbers for each", "[1]", "[2, 3]"},
+                             [&] { pad(x, {1}); });
     expect_error<ShapeError>({"pad: ", "[1, 1, 1, 1, 1, 1]"}, [&] { pad(x, {1, 1, 1, 1, 1, 1}); });
     for (const std::int64_t size : {INT64_MAX, INT64_MIN})
         expect_error<ValueError>({"pad: ", "2^31", "922337203685477580"}, [&] {

@@ -54,7 +54,7 @@ TEST(RecursivelyApply, RejectsOtherLeavesAndReportsTheirPaths) {
     const Tree with_null{{"x", ones({1})}, {"y", {}}};
     EXPECT_TRUE(recursively_apply(same, with_null, is_tensor, true)["y"].is_null());
     EXPECT_NO_THROW(recursively_apply(same, deep(kMaxTreeDepth)));
-    expect_error<ValueError>({"recursively_apply: nested deeper than 64 levels"},
+    expect_error<ValueError>({"recursively_apply: the tree is nested deeper than 64 levels"},
                              [&] { recursively_apply(same, deep(kMaxTreeDepth + 1)); });
 }
 
@@ -198,10 +198,11 @@ TEST(PadInputTensors, RepeatsLastRow) {
 }
 
 TEST(PadInputTensors, RejectsTensorsWithOtherNumberOfRows) {
-    expect_error<ShapeError>({R"(pad_input_tensors: batch["y"] has no 3 rows: [2])"}, [] {
-        pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
-    });
-    expect_error<ShapeError>({"pad_input_tensors: batch has no 1 rows: []"},
+    expect_error<ShapeError>(
+        {R"(pad_input_tensors: batch["y"] must have 3 rows in dimension 0: [2])"}, [] {
+            pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
+        });
+    expect_error<ShapeError>({"pad_input_tensors: batch must have 1 rows in dimension 0: []"},
                              [] { pad_input_tensors(ones({}), 1, 2); });
     expect_error<ValueError>({"pad_input_tensors: batch[0] is a string, not a tensor"},
                              [] { pad_input_tensors(Tree::list({"a"}), 3, 2); });

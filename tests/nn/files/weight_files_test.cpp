@@ -183,11 +183,12 @@ TEST(WeightFiles, RejectInvalidFiles) {
     };
     refuse_index("{", "line 1");
     refuse_index("{}", "weight_map is missing or not a map");
-    refuse_index(R"({"weight_map": {"a": "../model.safetensors"}})", "no file for a");
-    refuse_index(R"({"weight_map": {"a": "model.exe"}})", "no file for a");
-    refuse_index(R"({"weight_map": {"a": 3}})", "no file for a");
+    refuse_index(R"({"weight_map": {"a": "../model.safetensors"}})", "weight_map: a must name");
+    refuse_index(R"({"weight_map": {"a": "model.exe"}})", "weight_map: a must name");
+    refuse_index(R"({"weight_map": {"a": 3}})", "weight_map: a must name");
     save_safetensors(folder / "part.safetensors", three(), {{"format", "pt"}});
-    refuse_index(R"({"weight_map": {"d": "part.safetensors"}})", "part.safetensors lacks d");
+    refuse_index(R"({"weight_map": {"d": "part.safetensors"}})",
+                 "part.safetensors does not contain d");
 }
 
 }  // namespace axle::tests
