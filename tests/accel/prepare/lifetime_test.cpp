@@ -22,10 +22,10 @@ using tests::squared_error;
 
 // What one fold of a cross-validation did.
 struct Fold {
-    std::vector<double> losses;
-    std::vector<DType> dtypes;     // of the hidden layer
-    std::vector<bool> has_synced;  // after each micro-batch
-    std::int64_t batches = 0;      // in the loader of this process
+    std::vector<double> losses = {};
+    std::vector<DType> dtypes = {};     // of the hidden layer
+    std::vector<bool> has_synced = {};  // after each micro-batch
+    std::int64_t batches = 0;           // in the loader of this process
     bool operator==(const Fold&) const = default;
 };
 
