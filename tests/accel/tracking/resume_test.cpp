@@ -171,7 +171,9 @@ TEST_P(FileTracker, RenamesTheFileOfAnEarlierRun) {
     for (const std::int64_t x : {1, 2, 3}) {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");
-        if (x > 1) EXPECT_THAT(rows(), ElementsAre(str("1:", x - 1))) << "before the first log()";
+        if (x > 1) {
+            EXPECT_THAT(rows(), ElementsAre(str("1:", x - 1))) << "before the first log()";
+        }
         log(accelerator, {1}, x);
     }
     EXPECT_THAT(rows(), ElementsAre("1:3"));
