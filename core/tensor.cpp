@@ -4,7 +4,6 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
-#include "core/autograd/parameter_index.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -15,9 +14,7 @@
 namespace axle {
 
 Impl::Impl() = default;
-Impl::~Impl() {
-    if (autograd && autograd->is_indexed) autograd::remove_parameter(*this);
-}
+Impl::~Impl() = default;
 
 kernels::Cpu& cpu_context() {
     thread_local kernels::Cpu context;

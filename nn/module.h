@@ -45,18 +45,14 @@ class Visitor {
     void buffer(std::string_view name, Tensor& tensor) {
         if (tensor.defined()) on_buffer(name, tensor);
     }
-    // Leaves out members that must be neither trained nor saved nor moved. prepare() and
-    // state_dict() throw for members that visit() does not mention.
-    void ignore(Tensor& tensor) {
-        if (tensor.defined()) on_ignored(tensor);
-    }
+    // Leaves out a module that must be neither trained nor saved nor moved. prepare() and
+    // state_dict() throw for modules that visit() does not mention.
     void ignore(Module& child) { on_ignored(child); }
 
   protected:
     virtual void on_parameter(std::string_view name, Tensor& parameter) = 0;
     virtual void on_buffer(std::string_view name, Tensor& buffer) = 0;
     virtual void on_child(std::string_view name, Module& child) = 0;
-    virtual void on_ignored(Tensor&) {}
     virtual void on_ignored(Module&) {}
 };
 
@@ -153,9 +149,9 @@ class Module {
     // Returns the memory of the object, in which unnamed members are searched; empty if it is
     // unknown.
     virtual std::pair<const void*, std::size_t> object_memory() const { return {nullptr, 0}; }
-    // Throws UsageError with the type and the position of a submodule, or of a parameter that
-    // requires a gradient, which is a member of this module or of a module below it but which
-    // visit() does not mention. Members of vectors and behind pointers are not found.
+    // Throws UsageError with the type and the position of a module that is a member of this module
+    // or of a module below it, but which visit() does not mention. Tensors, members of vectors and
+    // objects behind pointers are not checked.
     void check_visit() const;
 
   protected:

@@ -9,8 +9,8 @@ namespace axle::nn {
 void add_module(const Module& module);
 void remove_module(const Module& module) noexcept;
 
-// Throws UsageError if the memory of a module below `root` contains a submodule, or a parameter
-// that requires a gradient, which visit() neither names nor ignores.
+// Throws UsageError if the memory of `root`, or of a module below it, contains a module that
+// visit() neither names nor ignores.
 void check_visit(const Module& root);
 
 }  // namespace axle::nn

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/autograd/autograd_meta.h"
-#include "core/autograd/parameter_index.h"
 #include "core/check.h"
 #include "core/ops.h"
 
@@ -203,10 +202,7 @@ Tensor& Tensor::set_requires_grad(bool value) {
                              " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
         throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
-    if (!value && impl_->autograd == nullptr) return *this;
-    autograd::Meta& meta = autograd::meta_of(*this);
-    meta.requires_grad = value;
-    if (value && !std::exchange(meta.is_indexed, true)) autograd::add_parameter(*impl_);
+    if (value || impl_->autograd != nullptr) autograd::meta_of(*this).requires_grad = value;
     return *this;
 }
 

@@ -43,7 +43,6 @@ struct Node {
 
 struct Meta {
     bool requires_grad = false;
-    bool is_indexed = false;  // whether parameter_index.h knows the leaf
     // The node and output that computed the tensor; null for a leaf.
     std::shared_ptr<Node> node;
     int output = 0;
