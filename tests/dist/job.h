@@ -1,4 +1,4 @@
-// A job within one program, whose ranks are threads or child processes.
+// ControlJob: a job within one program, whose ranks are threads or child processes.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@
 
 namespace axle::tests {
 
-struct Job {
-    explicit Job(int size_) : size(size_) {}
+struct ControlJob {
+    explicit ControlJob(int size_) : size(size_) {}
 
     dist::Environment environment(int rank) const {
         dist::Environment e;
@@ -55,7 +55,7 @@ inline std::vector<std::string> run_ranks(int size, const std::function<void(int
     for (std::thread& thread : threads) thread.join();
     return errors;
 }
-inline std::vector<std::string> run_job(const Job& job,
+inline std::vector<std::string> run_job(const ControlJob& job,
                                         const std::function<void(dist::Control&)>& f) {
     return run_ranks(job.size, [&](int rank) { f(*job.join(rank)); });
 }

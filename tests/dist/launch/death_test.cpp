@@ -39,7 +39,7 @@ std::string error_of(const std::function<void()>& f) {
 }
 
 // Returns the function of a rank that agrees once and then waits to be killed.
-std::function<void()> victim(const Job& job, int rank) {
+std::function<void()> victim(const ControlJob& job, int rank) {
     return [&job, rank] {
         const auto control = job.join(rank);
         agree(*control, 1);
@@ -48,7 +48,7 @@ std::function<void()> victim(const Job& job, int rank) {
 }
 
 // Returns the failure text that rank `other` receives when the child `rank` ends.
-std::string failure_text_on(const Job& job, int rank, int other,
+std::string failure_text_on(const ControlJob& job, int rank, int other,
                             const std::function<void(Child&)>& end) {
     Child child(victim(job, rank));
     const auto control = job.join(other);
@@ -58,7 +58,7 @@ std::string failure_text_on(const Job& job, int rank, int other,
 }
 
 TEST(RankDeath, IsReportedWithRankPidAndHost) {
-    const Job job(2);
+    const ControlJob job(2);
     pid_t pid = 0;
     const auto begin = dist::Clock::now();
     const std::string text = failure_text_on(job, 1, 0, [&](Child& child) {
@@ -71,13 +71,13 @@ TEST(RankDeath, IsReportedWithRankPidAndHost) {
 }
 
 TEST(RankDeath, IsReportedToOtherRanksWhenRankZeroDies) {
-    const Job job(2);
+    const ControlJob job(2);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGKILL); }),
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
 }
 
 TEST(RankDeath, EndsTheJoinOfOtherRanks) {
-    const Job job(3);
+    const ControlJob job(3);
     Child child([&] {
         std::thread([&] { job.join(1); }).detach();
         ::usleep(500'000);
@@ -88,7 +88,7 @@ TEST(RankDeath, EndsTheJoinOfOtherRanks) {
 }
 
 TEST(RankDeath, CallsFailureCallbacks) {
-    const Job job(2);
+    const ControlJob job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
     agree(*control, 1);
@@ -105,7 +105,7 @@ TEST(RankDeath, CallsFailureCallbacks) {
 
 // The test calls throw_failure() before the failure arrives.
 TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
-    const Job job(2);
+    const ControlJob job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
     agree(*control, 1);
@@ -119,7 +119,7 @@ TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
 }
 
 TEST(RankFreeze, IsReportedWithRankAndActivity) {
-    Job job(2);
+    ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
     const auto begin = dist::Clock::now();
     EXPECT_THAT(failure_text_on(job, 1, 0, [](Child& child) { child.signal(SIGSTOP); }),
@@ -129,7 +129,7 @@ TEST(RankFreeze, IsReportedWithRankAndActivity) {
 }
 
 TEST(RankFreeze, IsReportedToOtherRanksWhenRankZeroFreezes) {
-    Job job(2);
+    ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("is frozen: no heartbeat for 1"),
@@ -137,7 +137,7 @@ TEST(RankFreeze, IsReportedToOtherRanksWhenRankZeroFreezes) {
 }
 
 TEST(RankFreeze, IsNotReportedForALongComputation) {
-    Job job(2);
+    ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
     const auto errors = run_job(job, [](Control& control) {
         agree(control, 1);
@@ -150,7 +150,7 @@ TEST(RankFreeze, IsNotReportedForALongComputation) {
 // Stops and resumes rank `sleeper`, which must not report the other ranks as frozen when it
 // resumes. The other ranks have a long timeout.
 void sleep_and_go_on(int sleeper) {
-    Job job(2), impatient = job;
+    ControlJob job(2), impatient = job;
     impatient.options.heartbeat_timeout = seconds(3);
     Child child([&] {
         const auto control = impatient.join(sleeper);
@@ -211,7 +211,7 @@ class Launcher {
 };
 
 TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
-    const Job job(2);
+    const ControlJob job(2);
     Child child(victim(job, 1));  // this rank has no launcher
     Launcher launcher;
     const auto control = job.join(0);
@@ -232,7 +232,7 @@ TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
 }
 
 TEST(RankDeath, IsReportedForRankZeroWithTheSignalFromTheLauncher) {
-    const Job job(2);
+    const ControlJob job(2);
     Child child(victim(job, 0));
     Launcher launcher;
     const auto control = job.join(1);
@@ -248,7 +248,7 @@ TEST(RankDeath, IsReportedForRankZeroWithTheSignalFromTheLauncher) {
 }
 
 TEST(RankDeath, IsReportedWithoutCauseIfTheLauncherSendsNothing) {
-    const Job job(2);
+    const ControlJob job(2);
     Child child(victim(job, 1));
     const Launcher launcher;
     const auto control = job.join(0);
@@ -258,7 +258,7 @@ TEST(RankDeath, IsReportedWithoutCauseIfTheLauncherSendsNothing) {
 }
 
 TEST(RankDeath, IsReportedWithTheExitCode) {
-    const Job job(2);
+    const ControlJob job(2);
     const Launcher launcher;
     const auto errors = run_job(job, [&](Control& control) {
         agree(control, 1);
@@ -272,7 +272,7 @@ TEST(RankDeath, IsReportedWithTheExitCode) {
 }
 
 TEST(RankDeath, IsReportedByTheLauncherBeforeJoining) {
-    const Job job(2);
+    const ControlJob job(2);
     const Launcher launcher;
     launcher.send({1, 4242, SIGSEGV, 0});
     const auto begin = dist::Clock::now();
@@ -285,7 +285,7 @@ TEST(RankDeath, IsReportedByTheLauncherBeforeJoining) {
 TEST(LauncherConnection, IgnoresDescriptorsThatAreNotAChannel) {
     for (const char* number : {"", "x", "-1", "0", "99999", "99999999999999"}) {
         ::setenv(dist::kLauncherVariable, number, 1);
-        EXPECT_EQ(error_of([] { agree(*Job(1).join(0), 1); }), "") << number;
+        EXPECT_EQ(error_of([] { agree(*ControlJob(1).join(0), 1); }), "") << number;
     }
     ::unsetenv(dist::kLauncherVariable);
 }

@@ -28,7 +28,7 @@ void barrier(Control& control, std::uint64_t sequence) { agree(control, {.sequen
 
 TEST(Agreement, ReturnsCountsOfAllRanksInOrder) {
     for (const int size : {1, 2, 3, 4}) {
-        const auto errors = run_job(Job(size), [&](Control& control) {
+        const auto errors = run_job(ControlJob(size), [&](Control& control) {
             for (std::uint64_t i = 1; i <= 20; ++i) {
                 CollectiveCall call{.sequence = i, .op = Collective::all_gather_uneven};
                 call.counts = {control.rank(), static_cast<std::int64_t>(i)};
@@ -45,7 +45,7 @@ TEST(Agreement, ReturnsCountsOfAllRanksInOrder) {
 }
 
 TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         for (std::uint64_t i = 1; i <= 200; ++i) control.announce_call({.sequence = i});
         for (std::uint64_t i = 1; i <= 200; ++i) control.wait_for_agreement(0, i);
     });
@@ -53,7 +53,7 @@ TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
 }
 
 TEST(Agreement, ReturnsManyCountsPerCall) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         CollectiveCall call{.sequence = 1, .op = Collective::all_to_all_uneven};
         call.counts.assign(dist::kMaxCounts, control.rank());
         const Counts counts = agree(control, call);
@@ -65,7 +65,7 @@ TEST(Agreement, ReturnsManyCountsPerCall) {
 }
 
 TEST(Agreement, ReportsTheCallsOfAllRanksIfTheyDiffer) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         barrier(control, 1);
         CollectiveCall call = all_reduce(2);
         if (control.rank() == 1) call.numel = 200;
@@ -102,7 +102,7 @@ TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
     for (const Case& c : cases) {
         for (int size = 2; size <= 4; ++size) {
             const int odd = size - 1;
-            const auto errors = run_job(Job(size), [&](Control& control) {
+            const auto errors = run_job(ControlJob(size), [&](Control& control) {
                 CollectiveCall call = all_reduce(1);
                 if (control.rank() == odd) c.change(call);
                 agree(control, call);
@@ -114,7 +114,7 @@ TEST(Agreement, DetectsEveryDifferenceOnEveryRank) {
 }
 
 TEST(Agreement, RejectsACollectiveOutOfOrder) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         barrier(control, 1);
         barrier(control, control.rank() == 0 ? 2 : 3);
     });
@@ -123,7 +123,7 @@ TEST(Agreement, RejectsACollectiveOutOfOrder) {
 }
 
 TEST(Agreement, SeparatesCallsOfDifferentGroups) {
-    const auto errors = run_job(Job(4), [](Control& control) {
+    const auto errors = run_job(ControlJob(4), [](Control& control) {
         const bool odd = control.rank() % 2 == 1;
         const std::uint32_t id = odd ? 2 : 1;
         control.open_group(id, odd ? std::vector{3, 1} : std::vector{0, 2});
@@ -138,7 +138,7 @@ TEST(Agreement, SeparatesCallsOfDifferentGroups) {
 }
 
 TEST(Agreement, ReportsTheGroupInWhichCallsDiffer) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.open_group(7, {1, 2});
         CollectiveCall call = all_reduce(1);
@@ -153,7 +153,7 @@ TEST(Agreement, ReportsTheGroupInWhichCallsDiffer) {
 }
 
 TEST(Agreement, RejectsGroupsWithDifferentRanks) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         control.open_group(1, control.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0});
         barrier(control, 1);
         barrier(control, 2);
@@ -163,7 +163,7 @@ TEST(Agreement, RejectsGroupsWithDifferentRanks) {
 
 TEST(Agreement, RejectsInvalidRanksOfAGroup) {
     for (const std::vector<int>& ranks : {std::vector{0, 2}, std::vector{-1}, std::vector{0, 0}}) {
-        const auto errors = run_job(Job(2), [&](Control& control) {
+        const auto errors = run_job(ControlJob(2), [&](Control& control) {
             if (control.rank() == 0) control.open_group(1, ranks);
             barrier(control, 1);
             barrier(control, 2);
@@ -171,7 +171,7 @@ TEST(Agreement, RejectsInvalidRanksOfAGroup) {
         EXPECT_THAT(errors,
                     testing::Contains(HasSubstr("the ranks must be different ranks of the job")));
     }
-    const auto errors = run_job(Job(2), [&](Control& control) {
+    const auto errors = run_job(ControlJob(2), [&](Control& control) {
         if (control.rank() == 0) control.announce_call({.group = 9, .sequence = 1});
         barrier(control, 1);
         barrier(control, 2);
@@ -180,7 +180,7 @@ TEST(Agreement, RejectsInvalidRanksOfAGroup) {
 }
 
 TEST(Agreement, ReportsARankThatHasLeft) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         barrier(control, 1);
         if (control.rank() != 1) barrier(control, 2);
     });
@@ -191,7 +191,7 @@ TEST(Agreement, ReportsARankThatHasLeft) {
 
 TEST(Agreement, ReportsTheReasonOfARankThatHasLeft) {
     for (const int who : {0, 1}) {
-        const auto errors = run_job(Job(2), [&](Control& control) {
+        const auto errors = run_job(ControlJob(2), [&](Control& control) {
             if (control.rank() != who) return barrier(control, 1);
             control.set_leave_reason("an older reason");
             control.set_leave_reason("its disk is full" + std::string(1 << 20, '.'));
@@ -202,7 +202,7 @@ TEST(Agreement, ReportsTheReasonOfARankThatHasLeft) {
 }
 
 TEST(Agreement, ReportsThatRankZeroHasLeft) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         barrier(control, 1);
         if (control.rank() != 0) barrier(control, 2);
     });
@@ -211,7 +211,7 @@ TEST(Agreement, ReportsThatRankZeroHasLeft) {
 }
 
 TEST(Agreement, AllowsCallsOfSubgroupsAfterARankHasLeft) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         if (control.rank() == 2) return barrier(control, 1);
         control.open_group(1, {0, 1});
         barrier(control, 1);
@@ -222,7 +222,7 @@ TEST(Agreement, AllowsCallsOfSubgroupsAfterARankHasLeft) {
 
 // Covers 30.9.
 TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
-    Job job(3);
+    ControlJob job(3);
     job.options.timeout = std::chrono::milliseconds(500);
     const auto errors = run_job(job, [](Control& control) {
         barrier(control, 1);
@@ -239,7 +239,7 @@ TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
 }
 
 TEST(Agreement, ReportsTheActivityThatARankHasSet) {
-    Job job(2);
+    ControlJob job(2);
     job.options.timeout = std::chrono::milliseconds(600);
     job.options.heartbeat_timeout = std::chrono::milliseconds(800);  // one heartbeat per 200 ms
     const auto errors = run_job(job, [](Control& control) {
@@ -253,7 +253,7 @@ TEST(Agreement, ReportsTheActivityThatARankHasSet) {
 
 TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
     std::atomic<int> here = 0, woken = 0;
-    const auto errors = run_job(Job(3), [&](Control& control) {
+    const auto errors = run_job(ControlJob(3), [&](Control& control) {
         control.on_failure([&] { ++woken; });
         barrier(control, 1);
         ++here;
@@ -283,7 +283,7 @@ TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
 }
 
 TEST(Agreement, ThrowsTheFallbackErrorIfNothingFailed) {
-    const auto errors = run_job(Job(1), [](Control& control) {
+    const auto errors = run_job(ControlJob(1), [](Control& control) {
         EXPECT_EQ(control.failure(), std::nullopt);
         control.throw_failure("connection reset");
     });
@@ -291,7 +291,7 @@ TEST(Agreement, ThrowsTheFallbackErrorIfNothingFailed) {
 }
 
 TEST(Agreement, IsThreadSafe) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         for (std::uint32_t group = 1; group <= 4; ++group) control.open_group(group, {0, 1, 2});
         const auto failures = run_ranks(4, [&](int thread) {
             const auto group = static_cast<std::uint32_t>(thread + 1);

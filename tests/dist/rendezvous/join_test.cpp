@@ -34,8 +34,8 @@ void barrier(Control& control, std::uint64_t sequence) {
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
 // Two ranks that have joined. Any thread may use the object.
-struct Pair : Job {
-    Pair() : Job(2) {
+struct Pair : ControlJob {
+    Pair() : ControlJob(2) {
         std::thread second([&] { one = join(1); });
         zero = join(0);
         second.join();
@@ -55,7 +55,7 @@ struct Pair : Job {
 };
 
 TEST(Join, ReturnsRankAndSize) {
-    const auto errors = run_ranks(3, [job = Job(3)](int rank) {
+    const auto errors = run_ranks(3, [job = ControlJob(3)](int rank) {
         const auto control = job.join(rank);
         EXPECT_EQ(control->rank(), rank);
         EXPECT_EQ(control->size(), 3);
@@ -65,7 +65,7 @@ TEST(Join, ReturnsRankAndSize) {
 }
 
 TEST(Join, WaitsForRankZeroToStart) {
-    const auto errors = run_ranks(2, [job = Job(2)](int rank) {
+    const auto errors = run_ranks(2, [job = ControlJob(2)](int rank) {
         if (rank == 0) std::this_thread::sleep_for(milliseconds(300));
         barrier(*job.join(rank), 1);
     });
@@ -73,7 +73,7 @@ TEST(Join, WaitsForRankZeroToStart) {
 }
 
 TEST(Join, ReportsMissingRanks) {
-    Job job(4);
+    ControlJob job(4);
     job.options.join_timeout = milliseconds(500);
     const auto errors = run_ranks(2, [&](int rank) { job.join(rank * 2); });
     EXPECT_THAT(errors, Each("join: ranks 1, 3 did not join within 0.5 s: 2 of 4 processes have "
@@ -81,7 +81,7 @@ TEST(Join, ReportsMissingRanks) {
 }
 
 TEST(Join, ReportsUnreachableRankZero) {
-    Job job(2);
+    ControlJob job(2);
     job.options.join_timeout = milliseconds(200);
     EXPECT_THAT(
         [&] { job.join(1); },
@@ -93,14 +93,14 @@ TEST(Join, ReportsUnreachableRankZero) {
 }
 
 TEST(Join, ReportsAPortInUse) {
-    const Job job(2);
+    const ControlJob job(2);
     const auto taken = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     EXPECT_THAT([&] { job.join(0); },
                 refused(str("can't listen at 127.0.0.1:", job.port, ": Address already in use")));
 }
 
 TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
-    const Job job(2);
+    const ControlJob job(2);
     dist::Environment e = job.environment(0);
     e.master_addr = "192.0.2.1";
     EXPECT_THAT([&] { Control::join(e, job.options); },
@@ -108,7 +108,7 @@ TEST(Join, RejectsAMasterAddressOfAnotherMachine) {
 }
 
 TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
-    const Job job(2);
+    const ControlJob job(2);
     const auto environment = [&](int rank) {
         dist::Environment e = job.environment(rank);
         e.port_is_taken = true;
@@ -158,7 +158,7 @@ TEST(Join, RejectsWrongTokens) {
 }
 
 TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
-    const Job job(2);
+    const ControlJob job(2);
     const auto errors = run_ranks(3, [&](int rank) {
         if (rank < 2) {
             if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
@@ -174,7 +174,7 @@ TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
 
 // A server that accepts any token cannot prove that it has the correct token.
 TEST(Join, RejectsAServerWithoutTheToken) {
-    const Job job(2);
+    const ControlJob job(2);
     const auto listener = dist::listen_at(dist::resolve("127.0.0.1", job.port).front());
     std::thread impostor([&] {
         if (!wait_readable(listener, dist::Clock::now() + seconds(20))) return;
@@ -301,7 +301,7 @@ TEST(Join, SupportsIpv6) {
         }
     };
     if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
-    const Job job(2);
+    const ControlJob job(2);
     const auto errors = run_ranks(2, [&](int rank) {
         dist::Environment e = job.environment(rank);
         e.master_addr = "::1";
@@ -325,7 +325,7 @@ TEST(Join, WarnsIfOtherProcessesCouldJoin) {
             const std::lock_guard lock(mutex);
             if (level == LogLevel::warning) warnings += text;
         });
-        const Job job(2);
+        const ControlJob job(2);
         const auto errors = run_ranks(2, [&](int rank) {
             dist::Environment e = job.environment(rank);
             e.master_addr = here.host();
@@ -343,7 +343,7 @@ TEST(Join, WarnsIfOtherProcessesCouldJoin) {
 TEST(Join, UsesTheInterfaceFromTheEnvironment) {
     ::setenv("GLOO_SOCKET_IFNAME", "no_such_interface", 1);
     ::setenv("AXLE_SOCKET_IFNAME", "lo", 1);
-    const Job job(1);
+    const ControlJob job(1);
     EXPECT_EQ(job.join(0)->local_address(), "127.0.0.1");
     ::unsetenv("AXLE_SOCKET_IFNAME");
     EXPECT_THAT([&] { job.join(0); },

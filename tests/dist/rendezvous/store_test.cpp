@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 TEST(Store, SharesAValueWithAllRanks) {
-    const auto errors = run_job(Job(3), [](Control& control) {
+    const auto errors = run_job(ControlJob(3), [](Control& control) {
         if (control.rank() == 1) control.set("key", "a value");
         EXPECT_EQ(control.get("key", seconds(20)), "a value");
     });
@@ -24,7 +24,7 @@ TEST(Store, SharesAValueWithAllRanks) {
 
 TEST(Store, WaitsForAKey) {
     std::atomic<bool> set = false;
-    const auto errors = run_job(Job(2), [&](Control& control) {
+    const auto errors = run_job(ControlJob(2), [&](Control& control) {
         if (control.rank() == 0) {
             EXPECT_EQ(control.get("late", seconds(20)), "here");
             EXPECT_TRUE(set);
@@ -38,7 +38,7 @@ TEST(Store, WaitsForAKey) {
 }
 
 TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
                     ThrowsMessage<CommError>(HasSubstr("key 'nowhere' was not set within 0.05 s")));
         // The request that timed out gets no late reply, and the connection stays usable.
@@ -51,7 +51,7 @@ TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
 }
 
 TEST(Store, AddsAtomically) {
-    const auto errors = run_job(Job(4), [](Control& control) {
+    const auto errors = run_job(ControlJob(4), [](Control& control) {
         for (int i = 0; i < 250; ++i) control.add("count", 1);
         control.add("ready", 1);
         while (control.add("ready", 0) != 4) std::this_thread::yield();
@@ -62,7 +62,7 @@ TEST(Store, AddsAtomically) {
 }
 
 TEST(Store, RejectsSumsOfTextAndOverflows) {
-    const auto errors = run_job(Job(1), [](Control& control) {
+    const auto errors = run_job(ControlJob(1), [](Control& control) {
         control.set("text", "seven");
         EXPECT_THAT([&] { control.add("text", 1); },
                     ThrowsMessage<CommError>(HasSubstr("'text' is not a number")));
@@ -75,7 +75,7 @@ TEST(Store, RejectsSumsOfTextAndOverflows) {
 }
 
 TEST(Store, StoresAnyBytesUpToItsLimits) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
         if (control.rank() == 0) control.set(key, value);
         EXPECT_EQ(control.get(key, seconds(20)), value);
@@ -90,7 +90,7 @@ TEST(Store, StoresAnyBytesUpToItsLimits) {
 }
 
 TEST(Store, IsThreadSafe) {
-    const auto errors = run_job(Job(2), [](Control& control) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
         const auto failures = run_ranks(4, [&](int thread) {
             for (int i = 0; i < 100; ++i) {
                 const std::string key = str(control.rank(), ' ', thread, ' ', i);
