@@ -1,6 +1,7 @@
 #include "accel/prepare/preparation.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <typeinfo>
 
 #include "accel/config/environment.h"
@@ -77,7 +78,7 @@ bool Preparation::add(std::vector<T*>& list, const char* kind, T& object) {
     if (contains(list, object)) return false;
     names_[&object] = str(kind, ' ', list.size(), " (", type_name(typeid(object)), ')');
     list.push_back(&object);
-    lost_.clear();
+    if constexpr (!std::is_same_v<T, data::DataLoader>) lost_.clear();
     return true;
 }
 

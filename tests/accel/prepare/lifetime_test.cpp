@@ -20,7 +20,7 @@ using tests::samples;
 using tests::SmallNet;
 using tests::squared_error;
 
-// What one fold of a cross-validation did.
+// A record of one fold of a cross-validation.
 struct Fold {
     std::vector<double> losses = {};
     std::vector<DType> dtypes = {};     // of the hidden layer
