@@ -21,8 +21,8 @@ struct Float8Options {
     // Whether to compute y, dx and dw without fp8.
     std::array<bool, 3> high_precision = {};
     bool in_evaluation = false;  // use fp8 in evaluation mode too
-    // The behavior if the number of rows, over which dw is summed, is not a multiple of 16. If true,
-    // rows of zeros are added; if false, dw is computed without fp8.
+    // The behavior if the number of rows, over which dw is summed, is not a multiple of 16. If
+    // true, rows of zeros are added; if false, dw is computed without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // as in Float8MatmulOptions

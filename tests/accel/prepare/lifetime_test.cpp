@@ -108,6 +108,9 @@ TEST(SaveState, ThrowsIfAPreparedObjectWasDestroyed) {
     };
     expect_names("save_state: ", [&] { accelerator.save_state(folder / "state"); });
     expect_names("load_state: ", [&] { accelerator.load_state(folder / "state"); });
+    data::DataLoader evaluation(samples(2));
+    accelerator.prepare(evaluation);  // does not replace the lost objects
+    expect_names("save_state: ", [&] { accelerator.save_state(folder / "state"); });
     accelerator.free_memory();
     EXPECT_NO_THROW(accelerator.save_state(folder / "state"));
 }
