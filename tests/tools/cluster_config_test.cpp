@@ -206,8 +206,8 @@ TEST(ClusterConfig, RejectsValuesOfTheWrongType) {
 TEST(ClusterConfig, WarnsAboutTpuKeys) {
     Quiet quiet;
     read_recorded("tpu.yaml");
-    EXPECT_NE(quiet.logged.find(
-                  "tpu.yaml: commands, tpu_env, tpu_name, tpu_use_cluster: these keys are only used for TPUs"),
+    EXPECT_NE(quiet.logged.find("tpu.yaml: commands, tpu_env, tpu_name, tpu_use_cluster: these "
+                                "keys are only used for TPUs"),
               std::string::npos)
         << quiet.logged;
     quiet.logged.clear();
