@@ -275,7 +275,8 @@ class Accelerator : public AcceleratorProcesses {
     // and loader positions). Without input_dir, loads the newest checkpoint in the folder of
     // automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the path.
     // Throws FileError if a part is missing, is damaged, or does not match the prepared objects; a
-    // damaged checkpoint changes nothing. Throws UsageError within a loop over a prepared loader.
+    // damaged checkpoint changes nothing. Throws UsageError within a loop over a prepared loader,
+    // and for destroyed objects as save_state() does.
     std::string load_state(const std::string& input_dir = {}, const LoadStateOptions& options = {});
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);

@@ -147,9 +147,9 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
         if (!saved || saved->is_null() || !shape) continue;
         const Tensor& buffer = saved->tensor();
         if (buffer.shape() != *shape)
-            throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b],
-                                 " does not match its parameter: ", buffer.shape(), ", parameter ",
-                                 param.shape()));
+            throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b], " must be ",
+                                 *shape, " for a parameter of shape ", param.shape(), ", not ",
+                                 buffer.shape()));
         state.buffers[b] = clone(buffer.to(dtype).to(param.device()));
     }
     return state;

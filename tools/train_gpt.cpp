@@ -71,9 +71,9 @@ Settings preset_of(const std::string& name) {
 // Parses the command line. Returns nullopt after --help or --version.
 std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
-        "Trains a GPT-2 on a text, lets it write, and saves it as Hugging Face does.\n\n"
+        "Trains a GPT-2 on a text, generates text, and saves the model as Hugging Face does.\n\n"
         "  train_gpt --data shakespeare.txt --out runs/a            train\n"
-        "  train_gpt --data shakespeare.txt --out runs/a --resume latest   go on\n"
+        "  train_gpt --data shakespeare.txt --out runs/a --resume latest   resume\n"
         "  train_gpt --data shakespeare.txt --out runs/a --eval-only --sample 500\n"
         "  train_gpt --data tokens.bin --init-from gpt2/ --preset gpt2     fine-tune\n",
         std::move(arguments));

@@ -67,7 +67,7 @@ void move_aside(const std::string& path) {
     if (error)
         throw FileError(str(printable(path), ": the file of an earlier run can't be renamed to ",
                             printable(free.string()), ": ", error.message()));
-    log(LogLevel::info, printable(path), ": the file of an earlier run is now ",
+    log(LogLevel::info, printable(path), ": the file of an earlier run was renamed to ",
         printable(free.string()));
 }
 

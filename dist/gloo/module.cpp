@@ -59,9 +59,10 @@ R guarded(GlooError* error, R failed, F&& f) noexcept {
     return failed;
 }
 
-// Creates Gloo's thread with the scheduling policy SCHED_BATCH, which it inherits from this thread.
-// With the default policy, it could preempt a thread that has locked a pair of connections and has
-// just woken it, and would then poll this lock for the rest of its time slice.
+// Creates Gloo's thread with the scheduling policy SCHED_BATCH, inherited from this thread. With
+// the default policy, Gloo's thread could preempt the thread that has just woken it. If that thread
+// holds the lock of a connection (a transport::Pair), Gloo's thread would poll the lock for the
+// rest of its time slice.
 std::shared_ptr<transport::Device> make_device(const char* address) {
     int policy = 0;
     sched_param parameters{};

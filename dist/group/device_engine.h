@@ -40,12 +40,18 @@ class DeviceEngine {
     // called immediately; if the agreement then fails, abort() ends the pending calls.
     virtual bool waits_for_agreement() const = 0;
 
-    // Reduce x in place. f16 and bf16 are rounded at each step of the reduction.
+    // Reductions in f16 and bf16 are rounded at each step.
+    // Replaces x by the reduction of x over all ranks.
     virtual Started all_reduce(const Tensor& x, ReduceOp op) = 0;
+    // Replaces x of the root by the reduction of x over all ranks.
     virtual Started reduce(const Tensor& x, ReduceOp op, int root) = 0;
+    // Writes this rank's part of the reduction of x to out. Part r, of out.numel() elements, starts
+    // at element r * out.numel() of x.
     virtual Started reduce_scatter(const Tensor& out, const Tensor& x, ReduceOp op) = 0;
+    // Replaces x of all ranks by x of the root.
     virtual Started broadcast(const Tensor& x, int root) = 0;
-    // The spans have the number of elements of each rank. All ranks pass the same counts.
+    // Writes x of all ranks, in the order of ranks, to out. counts[r] is the number of elements of
+    // rank r; all ranks pass the same counts.
     virtual Started all_gather(const Tensor& out, const Tensor& x,
                                std::span<const std::int64_t> counts) = 0;
     virtual Started all_to_all(const Tensor& out, std::span<const std::int64_t> out_counts,

@@ -9,8 +9,8 @@ namespace {
 
 void add_pick_cases(Cases& cases) {
     cases.push_back({.name = "gather",
-                     .torch = "x[0].gather(1, x[1].long())",
                      // PyTorch does not accept i32 indices.
+                     .torch = "x[0].gather(1, x[1].long())",
                      .call = [](In x) { return gather(x[0], 1, x[1]); },
                      .rows = {{floats({3, 5}), ints({3, 4}, 0, 5)},
                               {floats({3, 5, 2}), ints({2, 7, 1}, 0, 5)},

@@ -55,7 +55,7 @@ TEST(ForwardHooks, RunTheOutermostCallUnderAutocastAndReturnF32) {
 }
 
 // Covers 30.14.
-TEST(ForwardHooks, KeepHalfOutputsWhenOutputsToF32IsFalse) {
+TEST(ForwardHooks, KeepBf16OutputsWhenOutputsToF32IsFalse) {
     Probe model;
     const auto hooks = bf16_hooks();
     hooks->outputs_to_f32 = false;

@@ -260,7 +260,7 @@ TEST(Optimizer, RejectsMismatchedStateDictWithoutChanges) {
     set_gradients(params, 1);
     swapped.step();
     expect_error<ShapeError>(
-        {"AdamW: load_state_dict: exp_avg does not match its parameter: [3], parameter [3, 2]"},
+        {"AdamW: load_state_dict: exp_avg must be [3, 2] for a parameter of shape [3, 2], not [3]"},
         [&] { one.load_state_dict(swapped.state_dict()); });
     EXPECT_EQ(one.param_groups()[0].lr, 1e-3);
     EXPECT_EQ(one.state(params[0]), nullptr);

@@ -175,7 +175,7 @@ TEST(StateFile, RejectsInvalidFiles) {
 TEST(StateFile, RejectsStateOfOtherParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
                    {{"param_groups", kGroup}},
-                   "exp_avg does not match its parameter: [5], parameter [2]");
+                   "exp_avg must be [2] for a parameter of shape [2], not [5]");
     expect_refused({{"state.0.exp_avg", ones({2})}}, {{"param_groups", kGroup}}, "no key 'step'");
     for (const Shape& shape : {Shape{0}, Shape{2}})
         expect_refused({{"state.0.step", ones(shape)}}, {{"param_groups", kGroup}},

@@ -150,16 +150,15 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
 // itself, because the files need to exist only on its hosts.
 void check_program(const LaunchPlan& plan) {
     if (!plan.mpirun_hostfile.empty()) return;
-    dist::find_program(plan.command[0]);
-    if (plan.python_script.empty()) return;
     std::error_code ignored;
-    if (!std::filesystem::exists(plan.python_script, ignored)) {
+    if (!plan.python_script.empty() && !std::filesystem::exists(plan.python_script, ignored)) {
         const auto folder = std::filesystem::current_path(ignored).string();
         throw FileError(str("launch: the Python script ", in_quotes(plan.python_script),
                             " does not exist",
                             plan.python_script.starts_with('/') ? "" : " in " + printable(folder)));
     }
-    if (::access(plan.python_script.c_str(), R_OK) != 0)
+    dist::find_program(plan.command[0]);
+    if (!plan.python_script.empty() && ::access(plan.python_script.c_str(), R_OK) != 0)
         throw FileError(str("launch: the Python script ", in_quotes(plan.python_script),
                             " cannot be read: ", std::generic_category().message(errno)));
 }
