@@ -26,6 +26,29 @@ void share() {
     check(accelerator.reduce(axle::full({}, rows)).item() == 22);
 }
 
+// [functions]
+std::pair<axle::data::DataLoader, axle::data::DataLoader> make_loaders() {
+    axle::data::TensorDataset train({{"x", axle::ones({8, 4})}, {"y", axle::zeros({8})}});
+    axle::data::TensorDataset test({{"x", axle::ones({6, 4})}, {"y", axle::zeros({6})}});
+    return {axle::data::DataLoader(std::move(train), {.batch_size = 4, .shuffle = true}),
+            axle::data::DataLoader(std::move(test), {.batch_size = 3})};
+}
+// [/functions]
+
+void bind_names() {
+    axle::Accelerator accelerator;
+    std::int64_t rows = 0;
+    // [names]
+    auto [train_loader, test_loader] = make_loaders();
+    accelerator.prepare(train_loader, test_loader);
+    for (auto& [x, y] : train_loader) {
+        check(x.size(0) == y.size(0));
+        rows += x.size(0);
+    }
+    // [/names]
+    check(rows == 8 && test_loader.len() == 2);
+}
+
 void run(std::int64_t batch_size, bool resumes) {
     const auto train_set = numbers(32 * 320);
     axle::Accelerator accelerator;
@@ -70,6 +93,7 @@ void mesh_of_four() {
 int main() {
     using axle::dist::debug_launch;
     debug_launch([] { share(); }, 2);
+    bind_names();
     debug_launch([] { run(8, false); }, 4);
     debug_launch([] { run(16, true); }, 2);
     debug_launch([] { mesh_of_four(); }, 4);
