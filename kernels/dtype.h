@@ -1,5 +1,5 @@
-// Element types. Ops compute with the compute dtypes; tensors can only store, copy and convert the
-// storage dtypes.
+// Element types. Ops compute with the compute dtypes. Tensors of a storage dtype can only be
+// viewed, copied, saved and loaded; kernels/ops/quantize.h converts to and from the 8-bit floats.
 #pragma once
 
 #include <cassert>
@@ -68,7 +68,7 @@ constexpr std::int64_t size_of(DType t) {
 constexpr bool is_floating(DType t) {
     return t == DType::f64 || t == DType::f32 || t == DType::f16 || t == DType::bf16;
 }
-// Returns whether the dtype is f16 or bf16. Kernels compute these in f32, with f32 gradients.
+// Returns whether the dtype is f16 or bf16. Kernels convert such elements to f32 to compute.
 constexpr bool is_half(DType t) { return t == DType::f16 || t == DType::bf16; }
 constexpr bool is_integral(DType t) {
     return t == DType::i64 || t == DType::i32 || t == DType::u8 || t == DType::boolean;
@@ -116,8 +116,10 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls f.template operator()<T>() with the C++ type T of a dtype. The dtype must be in the
-// supported set, which the caller has checked; any other dtype is a bug in Axle.
+// The visit functions call f.template operator()<T>() with the C++ type T of the dtype t, and
+// return its result. visit_float supports the floating dtypes, visit_f32_f64 only f32 and f64,
+// visit_index only i32 and i64, and visit_compute all compute dtypes. Callers have checked the
+// dtype; any other dtype is a bug in Axle.
 template <class F>
 decltype(auto) visit_float(DType t, F&& f) {
     switch (t) {
@@ -132,7 +134,6 @@ decltype(auto) visit_float(DType t, F&& f) {
             return f.template operator()<float>();
     }
 }
-// Calls f with float or double, the two types that arithmetic uses.
 template <class F>
 decltype(auto) visit_f32_f64(DType t, F&& f) {
     assert(t == DType::f32 || t == DType::f64);

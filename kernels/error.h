@@ -40,6 +40,10 @@ struct IndexError : Error {
 struct ValueError : Error {
     using Error::Error;
 };
+// Thrown if anomaly detection finds NaN (autograd::set_detect_anomaly).
+struct NumericsError : Error {
+    using Error::Error;
+};
 // Thrown if a file is missing, truncated, corrupt or not writable. The message contains the path
 // and the reason.
 struct FileError : Error {

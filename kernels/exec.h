@@ -23,7 +23,7 @@ class Cpu {
     Cpu(const Cpu&) = delete;
     Cpu& operator=(const Cpu&) = delete;
 
-    // Returns the size of all scratch blocks in bytes.
+    // Returns the size of the scratch memory that this object owns, in bytes.
     std::int64_t scratch_bytes() const;
 
   private:
@@ -37,8 +37,9 @@ class Cpu {
     std::size_t used_ = 0;   // bytes in use in the current block
 };
 
-// Scratch memory for one kernel call. It is a stack frame in the context's arena, released at the
-// end of the scope; frames can be nested. Memory is aligned to 64 bytes and not initialized.
+// Scratch memory for one kernel call, taken from the memory that a Cpu owns and returned to it by
+// the destructor. Objects of one Cpu must be destroyed in the reverse order of their construction,
+// as local variables are. Memory is aligned to 64 bytes and not initialized.
 class Scratch {
   public:
     explicit Scratch(Cpu& on) : on_(on), block_(on.block_), used_(on.used_) {}
@@ -101,10 +102,11 @@ class Cuda {
     CUstream_st* stream() const { return stream_; }
     int multiprocessors() const { return multiprocessors_; }
 
-    // If true, kernels use only algorithms that give the same bits in every run. The headers of
-    // kernels document the cases without such an algorithm.
+    // If true, kernels use algorithms that give the same bits in every run, wherever such an
+    // algorithm exists. The headers in kernels/ops/ document the exceptions.
     bool deterministic = false;
-    // If true, f32 matrix products can round their operands to TF32 (10 mantissa bits).
+    // If true, kernels may round the operands of f32 matrix products and convolutions to TF32 (10
+    // mantissa bits).
     bool allow_tf32 = false;
 
     // Returns the first error that a kernel reported since the last call, and clears it. Does not

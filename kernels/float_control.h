@@ -5,9 +5,9 @@
 
 namespace axle::kernels {
 
-// Gets and sets this thread's floating-point control bits: MXCSR on x86, FPCR on ARM. On other
-// processors the value is 0 and setting it has no effect. Sticky exception flags are not included
-// and are not changed.
+// float_control() returns this thread's floating-point control bits (MXCSR on x86, FPCR on ARM),
+// and set_float_control() sets them. On other processors the value is 0 and setting it has no
+// effect. Sticky exception flags are not included and are not changed.
 std::uint64_t float_control();
 void set_float_control(std::uint64_t control);
 

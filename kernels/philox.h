@@ -13,7 +13,7 @@ namespace axle::kernels {
 struct Philox {
     std::uint64_t seed = 0;
     std::uint64_t offset = 0;  // in blocks of four 32-bit words
-    // A pointer to {seed, offset} in GPU memory, read when the kernel runs; used in captured
+    // A pointer to {seed, offset} in GPU memory, read when the kernel runs; used in captured CUDA
     // graphs. If it is not null, `seed` is ignored and `offset` is added to the offset in GPU
     // memory.
     const std::uint64_t* base = nullptr;
@@ -40,7 +40,7 @@ struct Philox {
         }
         return c;
     }
-    // Returns word i of the stream that starts at `offset`.
+    // Returns word i % 4 of block `offset + i / 4`.
     AXLE_HOST_DEVICE constexpr std::uint32_t word(std::uint64_t i) const {
         return block(i / 4)[i % 4];
     }

@@ -26,8 +26,8 @@ std::vector<std::string> library_folders() {
     return folders;
 }
 
-// Looks for the path of the dynamic loader in the headers of the program, which are the first that
-// dl_iterate_phdr reports.
+// Returns whether the program has no segment with the path of the dynamic loader (PT_INTERP). The
+// first object that dl_iterate_phdr reports is the program.
 bool is_static_program() {
     const auto names_loader = [](dl_phdr_info* program, std::size_t, void*) {
         for (int i = 0; i < program->dlpi_phnum; ++i)

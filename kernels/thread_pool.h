@@ -52,7 +52,7 @@ class InlineScope {
 };
 
 // Splits [0, n) into ranges of `grain` elements (the last can be shorter) and calls f(begin, end)
-// for each of them. The split depends on n and grain only.
+// for each of them, in parallel. The split depends on n and grain only.
 template <class F>
 void parallel_ranges(std::int64_t n, std::int64_t grain, F&& f) {
     if (n <= 0) return;

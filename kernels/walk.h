@@ -36,7 +36,8 @@ class Walk {
         for (int d = 0; d + 1 < ndim_; ++d) rows_ *= shape_[d];
     }
 
-    // Returns the number of rows, which are runs along the innermost dimension.
+    // rows() returns the number of rows, which are runs along the innermost dimension. width()
+    // returns the length of a row, and stride() the distance between its elements in an operand.
     std::int64_t rows() const { return empty_ ? 0 : rows_; }
     std::int64_t width() const { return empty_ ? 0 : shape_[ndim_ - 1]; }
     std::int64_t stride(int operand) const { return stride_[operand][ndim_ - 1]; }

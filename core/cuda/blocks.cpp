@@ -1,6 +1,6 @@
 // The caching device allocator. Segments are allocated from the driver and split into blocks; a
-// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB, and
-// larger requests share segments of 20 MiB. Requests above 10 MiB get a segment of their own. So
+// freed block is merged with free neighbors. Requests up to 1 MiB share segments of 2 MiB, requests
+// up to 10 MiB share segments of 20 MiB, and each larger request gets a segment of its own. So
 // small tensors do not fragment the memory for large ones. A request gets the smallest fitting free
 // block of its stream. If the driver can map single pages, each stream has one growing segment of
 // each kind (expandable.h), which avoids fragmentation between segments.
@@ -72,7 +72,8 @@ Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
 }
 
 // Grows the expandable segment until the free block at its end has `size` bytes, and returns this
-// block. Returns null if the driver does not support this or is out of memory.
+// block. Returns null if the driver does not support this or is out of memory, or if the memory
+// limit would be exceeded.
 Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream) {
     const RelaxedCaptureScope relaxed;
     auto& segment = pool.expandable[stream];

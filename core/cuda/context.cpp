@@ -187,7 +187,8 @@ std::vector<std::pair<std::string, std::string>> find_libraries() {
 
 DeviceProperties get_device_properties(int device) {
     check_device_exists(device);
-    // The driver's call takes about a millisecond, and some ops read the compute capability.
+    // The properties are cached, because cudaGetDeviceProperties takes about a millisecond and some
+    // ops read the compute capability.
     static std::mutex mutex;
     static auto& known = *new std::map<int, DeviceProperties>;
     const std::lock_guard lock(mutex);

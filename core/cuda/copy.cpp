@@ -39,7 +39,7 @@ void to_cpu(const Tensor& x, Tensor& y, std::size_t bytes) {
 
 // Copies x to y on another GPU. The copy runs on the receiver's stream, which first waits for the
 // sender's stream. Then the sender's stream waits for the copy, so that x's memory is not reused
-// too early.
+// before the copy has read it.
 void to_other_gpu(const Tensor& x, Tensor& y, std::size_t bytes) {
     const int from = x.device().index, to = y.device().index;
     const Event ready, copied;

@@ -7,7 +7,8 @@
 
 namespace axle::cuda {
 
-// An address range as large as the device's memory. Only the beginning is mapped. Not thread-safe.
+// An address range that is one eighth larger than the device's memory. Only its beginning is mapped
+// to memory. Not thread-safe.
 class ExpandableSegment {
   public:
     // Returns a segment without mapped memory, or null if the driver cannot map memory.

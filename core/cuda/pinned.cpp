@@ -1,5 +1,5 @@
 // The allocator of page-locked host memory. Block sizes are powers of two, at least 512 bytes.
-// Blocks are never returned to the driver.
+// Freed blocks are kept for reuse, not returned to the driver.
 #include <deque>
 #include <map>
 #include <mutex>

@@ -44,8 +44,8 @@ NoTraps::NoTraps() : before_(float_control()) {
         set_float_control(quiet);
 }
 
-// Restores the control bits. They are the only bits to restore, because setting a status flag does
-// not trap.
+// Restores the control bits. Exception flags that kernels have raised stay set; enabling the traps
+// again does not make these flags trap.
 NoTraps::~NoTraps() {
     if (without_traps(before_) != before_) set_float_control(before_);
 }

@@ -1,5 +1,5 @@
-// Conversion between storage and lanes. Contiguous 16-bit floats are converted with SIMD. All other
-// conversions are plain loops, one per pair of types, whose speed is limited by strided reads.
+// Conversion between storage and lanes. Contiguous bf16 and f16 are converted to floats with SIMD,
+// and floats to contiguous bf16. All other conversions are plain loops, one per pair of types.
 #include "kernels/cpu/lanes.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -19,8 +19,8 @@ void widen_bf16(const BFloat16* x, float* y, std::int64_t n) {
     for (; i < n; ++i) y[i] = x[i];
 }
 
-// Rounds with integer arithmetic: adds 0x7fff plus the lowest remaining bit, then discards the
-// lower half. NaN keeps its upper half, with the quiet bit set.
+// Rounds with integer arithmetic: adds 0x7fff plus the lowest bit of the upper half, then discards
+// the lower half. NaN keeps its upper half, with the quiet bit set.
 void narrow_bf16(const float* x, BFloat16* y, std::int64_t n) {
     const hn::Repartition<std::uint32_t, FloatTag> d32;
     const hn::Rebind<std::uint16_t, FloatTag> d16;

@@ -1,4 +1,5 @@
-// Iteration over the rows of several views of one shape. A row is the last dimension.
+// Iteration over the rows of several views. A row is the last dimension; all other dimensions have
+// the same sizes in all views.
 #pragma once
 
 #include <array>

@@ -37,7 +37,7 @@ struct Pack {
     HWY_INLINE explicit Pack(int x) : Pack(static_cast<float>(x)) {}
 
     static HWY_INLINE Pack load(const float* p) { return hn::LoadU(FloatTag(), p); }
-    // Loads the first n < kLanes elements. All other lanes are zero.
+    // Loads the first n <= kLanes elements. All other lanes are zero.
     static HWY_INLINE Pack load(const float* p, std::int64_t n) {
         const FloatTag d;
         return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
@@ -205,7 +205,7 @@ HWY_INLINE Pack pow(Pack x, Pack y) {
     return Pack::load(base);
 }
 
-// Convert 16-bit floats of any alignment to packs and back.
+// Loads a pack of bf16, converted to floats. p needs no alignment.
 HWY_INLINE Pack load_bf16(const BFloat16* p) {
     const hn::Rebind<std::uint16_t, FloatTag> d16;
     const hn::Rebind<std::uint32_t, FloatTag> d32;

@@ -25,7 +25,8 @@
 // Only Highway's headers are used; AXLE_DISPATCH replaces its library.
 #pragma once
 
-// The baseline is portable code, which is also used on x86 CPUs without AVX2.
+// With these targets disabled, x86 CPUs without AVX2 use the baseline, and AVX-512 has one target
+// (HWY_AVX3).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #define HWY_IS_DEBUG_BUILD 0
 #include <hwy/detect_targets.h>

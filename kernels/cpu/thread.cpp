@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
 
-// Blocks signals in the calling thread for the lifetime of the object. A new thread inherits this
-// mask from its creator.
+// Blocks all signals except kFaults in the calling thread for the lifetime of the object. A new
+// thread inherits this mask from its creator.
 class BlockSignals {
   public:
     BlockSignals() {

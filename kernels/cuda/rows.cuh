@@ -1,8 +1,9 @@
 // Private to kernels: rows of a tensor, and teams of threads that process them.
 //
 // A team is a power of two of lanes of one warp, or a full block. It holds a row in registers: pack
-// p of thread `rank` is pack p * team + rank of the row. The assignment of elements to threads
-// depends only on the row's length, not on its strides; so a sum has the same bits for all strides.
+// p of the thread with number `rank` is pack p * size + rank of the row. The assignment of elements
+// to threads depends only on the row's length, not on its strides; so a sum has the same bits for
+// all strides.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +86,8 @@ struct TeamLayout {
     std::int64_t blocks(std::int64_t rows) const { return (rows + teams() - 1) / teams(); }
 };
 
-// The rows of several views of one shape. A row is the last dimension; rows are numbered in
-// row-major order of all other dimensions.
+// The rows of several views. A row is the last dimension. All other dimensions have the same sizes
+// in all views; rows are numbered in their row-major order.
 template <int kViews>
 struct DeviceRows {
     int ndim = 0;

@@ -20,7 +20,6 @@ void visit_lanes(DType t, F&& f) {
 }
 
 // Calls f<T>() with an unsigned integer of the dtype's size, to copy elements of any dtype.
-// Elements of 16 bytes are copied as two integers.
 template <class F>
 void visit_bits(DType t, F&& f) {
     switch (size_of(t)) {

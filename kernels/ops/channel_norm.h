@@ -39,11 +39,14 @@ void batch_norm_backward(Cuda& on, ConstView dy, ConstView x, ConstView weight, 
                          ConstView rstd, bool batch_statistics, View dx, View dweight, View dbias);
 
 // Computes y = (x - mean) rstd weight + bias with the statistics of each sample and each group of C
-// / groups channels. mean and rstd are [N, groups].
+// / groups channels. mean and rstd are [N, groups], computed from x.
 void group_norm(Cpu& on, ConstView x, std::int64_t groups, ConstView weight, ConstView bias,
                 double eps, View y, View mean, View rstd);
 void group_norm(Cuda& on, ConstView x, std::int64_t groups, ConstView weight, ConstView bias,
                 double eps, View y, View mean, View rstd);
+// Computes the gradients dx, dweight and dbias of group_norm. With h = (x - mean) rstd and g = dy
+// weight, dx = rstd (g - mean(g) - h mean(g h)) with the means over each sample and group. dweight
+// = sum(dy h) and dbias = sum(dy) over each channel of all samples.
 void group_norm_backward(Cpu& on, ConstView dy, ConstView x, std::int64_t groups, ConstView weight,
                          ConstView mean, ConstView rstd, View dx, View dweight, View dbias);
 void group_norm_backward(Cuda& on, ConstView dy, ConstView x, std::int64_t groups, ConstView weight,

@@ -18,13 +18,14 @@ void fill(Cuda& on, double value, View y);
 void fill(Cpu& on, std::int64_t value, View y);
 void fill(Cuda& on, std::int64_t value, View y);
 
-// Sets y[i] = start + i * step. y is 1-d. The values are computed in f64 (for integers, exactly in
-// i64).
+// Sets y[i] = start + i * step. y is 1-d, with any compute dtype and stride. The values are
+// computed in f64, and truncated towards zero for integer dtypes.
 void arange(Cpu& on, double start, double step, View y);
 void arange(Cuda& on, double start, double step, View y);
 
 // Computes y[..., r, c] = x[..., r, c] if c - r <= diagonal (lower) or c - r >= diagonal (upper),
-// else 0. x and y are at least 2-d and can alias.
+// else 0. x and y have one shape with at least two dimensions and one dtype, and can be the same
+// view.
 void triangle(Cpu& on, bool lower, std::int64_t diagonal, ConstView x, View y);
 void triangle(Cuda& on, bool lower, std::int64_t diagonal, ConstView x, View y);
 

@@ -14,8 +14,9 @@ class ByteScale {
     ByteScale(float mean, float std);
     float operator[](std::uint8_t byte) const { return values_[byte]; }
 
-    // An equivalent formula with fewer operations. `exact` is true if its results are the same for
-    // all 256 bytes on this CPU; otherwise ByteScale uses a table of 256 floats.
+    // The parameters of a formula for packs that multiplies by 1 / std (`inverse`) instead of
+    // dividing. `exact` is true if its results have the same bits for all 256 bytes on this CPU;
+    // otherwise scale_bytes() reads the table of ByteScale.
     struct Factors {
         float mean, std, inverse;
         bool exact;
@@ -37,7 +38,7 @@ struct ByteWindow {
     std::uint8_t fill = 0;
     bool mirrored = false;
 };
-// Converts a window to y [planes, rows, columns]; plane p uses scales[p % channels].
+// Converts a window to contiguous y [planes, rows, columns]; plane p uses scales[p % channels].
 void scale_bytes(const ByteWindow& window, const ByteScale* scales, std::int64_t channels,
                  float* y);
 

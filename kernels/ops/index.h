@@ -15,7 +15,7 @@ struct BadIndex {
 };
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size);
 // Checks indices on a GPU without waiting. Cuda::take_error() returns the first invalid index. The
-// kernels below read 0 from invalid positions and do not write to them.
+// GPU kernels below read 0 from invalid positions and do not write to them.
 void check_index(Cuda& on, ConstView index, std::int64_t size);
 
 // Computes y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y has the shape of index. x has

@@ -30,8 +30,9 @@ void cross_entropy(Cuda& on, ConstView logits, ConstView targets, const CrossEnt
                    View loss, View lse);
 
 // Computes dlogits[n] = (softmax(logits[n]) - t) dloss[n], and 0 for ignored rows. dloss is [N],
-// with any floating dtype and stride (stride 0 uses one value for all rows). dlogits has the dtype
-// of logits and can be the same view.
+// with any floating dtype and stride (stride 0 uses one value for all rows). dlogits has logits'
+// shape and dtype (for f32 logits, it can also be f16 or bf16), any strides, and can be the same
+// view as logits.
 void cross_entropy_backward(Cpu& on, ConstView logits, ConstView targets, ConstView lse,
                             ConstView dloss, const CrossEntropyParams& params, View dlogits);
 void cross_entropy_backward(Cuda& on, ConstView logits, ConstView targets, ConstView lse,

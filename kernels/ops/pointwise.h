@@ -3,9 +3,9 @@
 // A formula is one struct in unary_formulas.inl or binary_formulas.inl, templated on the element
 // type. This header compiles the formulas for scalars (used for names, parameters and CUDA).
 // kernels/cpu/ compiles them again for every instruction set, as loops over contiguous SIMD lanes.
-// Formulas do not handle strides and storage types: one driver splits the operands into blocks that
-// fit in the L1 cache, gathers strided elements and converts 16-bit ones, so that every layout
-// gives the same bits.
+// Formulas do not handle strides and storage types. On the CPU, run_spans
+// (kernels/cpu/pointwise/spans.h) splits the operands into blocks that fit in the L1 cache, gathers
+// strided elements and converts 16-bit elements, so that every layout gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -58,15 +58,14 @@ void unary(Cpu& on, F f, ConstView x, View y);
 template <class F>
 void unary(Cuda& on, F f, ConstView x, View y);
 
-// Computes dx = dy * f'(v), where v is the value that the forward pass saves: the input or the
-// output of the formula.
+// Computes dx = dy * f.slope(v), where v is the value that the forward pass saves: the input of the
+// formula, or its output if kSavesOutput is true.
 template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx);
 template <class F>
 void unary_slope(Cuda& on, F f, ConstView dy, ConstView v, View dx);
 
-// Computes out = f''(v), the derivative of the slope with respect to v. The formula must have a
-// curve().
+// Computes out = f.curve(v), the derivative of f.slope(v) with respect to v.
 template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out);
 template <class F>

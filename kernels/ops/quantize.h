@@ -2,7 +2,8 @@
 // values into their range.
 //
 // A scale is two f32 values in device memory: the factor by which values are multiplied before
-// rounding, and its inverse. No function in this file reads scales on the host.
+// rounding, and its inverse. The largest value of a tensor (`largest`) is one f32 value in device
+// memory. The Cuda functions do not wait for the GPU to read these values.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +42,15 @@ struct DelayedScaling {
     float range[3] = {};      // the largest number of each tensor's type
     bool rescales = true;     // if false, only the history is updated
 };
-// Sets scales[i][0] = range[i] / largest / 2^margin if `largest` is finite and positive; otherwise
-// the scale does not change. `largest` is the value that most_recent selects. Then rotates the
-// history by one row, so that the first row becomes the last, and clears the new first row.
+// Sets scales[i][0] = range[i] / largest / 2^margin (at most the largest finite f32) and
+// scales[i][1] to its inverse, if `largest` is finite and positive; otherwise the scale does not
+// change. `largest` is the value that most_recent selects. Then rotates the history by one row, so
+// that the first row becomes the last, and clears the new first row.
 void update_delayed_scales(Cpu& on, const DelayedScaling& rule, float* history, float* scales);
 void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history, float* scales);
 
 // Computes c = (a b^T) * *a_inverse * *b_inverse in f32, rounded to c's dtype. a is [M, K] and b is
-// [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums can be less
+// [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums may be less
 // exact. Returns false without computing anything if the product is not supported: on a CPU, on a
 // GPU with compute capability below 8.9, if K or N is not a multiple of 16, or if both operands are
 // f8_e5m2.

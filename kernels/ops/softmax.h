@@ -1,8 +1,8 @@
 // Softmax and log-softmax over the last dimension, and their backward passes.
 //
-// All views of a call have the same shape, with at least one dimension, and any strides. To use
-// another dimension, callers move it to the end of the view. f16 and bf16 are computed in f32 and
-// rounded once. The output can be the same view as an input.
+// All views of a call have one floating dtype, the same shape with at least one dimension, and any
+// strides. To use another dimension, callers move it to the end of the view. f16 and bf16 are
+// computed in f32 and rounded once. The output can be the same view as an input.
 #pragma once
 
 #include "kernels/exec.h"

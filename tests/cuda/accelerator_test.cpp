@@ -15,7 +15,8 @@ class AcceleratorOnGpu : public GpuTest {
     void TearDown() override { use_deterministic_algorithms(false); }
 };
 
-// Resumes a run on one device from every checkpoint that was saved on another device.
+// Trains on the CPU or the GPU, saves checkpoints, and resumes from each of them on the CPU or the
+// GPU.
 void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     SCOPED_TRACE(str(from_cpu, " ", to_cpu));
     const TemporaryFolder folder(FolderStorage::in_memory);

@@ -43,8 +43,8 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
-// Query 3 attends to no key. If the mask is causal and hides the first keys, the first queries also
-// attend to no key.
+// With the scattered masks, query 3 attends to no key. If attention is causal and a mask hides the
+// first keys, the first queries also attend to no key.
 TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
@@ -135,7 +135,8 @@ TEST_F(GpuAttention, DropsTheSameWeightsInAReplayedGraph) {
 
 // --- kernels around cuDNN's graphs
 
-// Returns the bias of a mask that is broadcast to [2, 2, 3, 5], on the CPU in f32.
+// Returns the bias of a mask that is broadcast to [2, 2, 3, 5], on the CPU in f32. Sets `own` to
+// the shape of the bias in memory.
 Tensor bias_of(const Tensor& mask, DType operands, Shape* own = nullptr) {
     const Tensor there = expand(to(mask, kGpu), {2, 2, 3, 5});
     View bias = kernels::cudnn::bias_like(there.view(), operands, nullptr);

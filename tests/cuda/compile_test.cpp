@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The objects of a training run; tests replace its functions.
+// The objects of a training run. A test passes a Body, which runs one step with them.
 struct Training {
     explicit Training(const accel::AcceleratorOptions& options)
         : adamw(net.parameters(), {.lr = 0.05}), schedule(adamw, 3, 0.5), accelerator(options) {
@@ -98,8 +98,8 @@ class CompiledTraining : public DeterministicGpuTest {
     int short_batch = -1;  // the number of a batch with fewer rows
 };
 
-// With accumulation there are two kinds of steps, and a short batch is a third one. Their graphs
-// need memory for one step.
+// With accumulation there are two kinds of steps, with and without an update. Their graphs together
+// need only the memory of one step.
 TEST_F(CompiledTraining, UsesTheMemoryOfOneStepForAllKindsOfSteps) {
     options.gradient_accumulation_steps = 2;
     steps = 24;

@@ -72,7 +72,8 @@ void run_cases() {
         for (const Row& row : c.gpu_rows) run(c, row, on_gpu(make_inputs(c, row, f32)));
 }
 
-// Launches the kernels that attention runs before and after cuDNN on a real GPU.
+// Launches the kernels that prepare the inputs and correct the results of cuDNN's attention. On the
+// simulated GPU there is no cuDNN, so that attention itself does not launch them.
 void run_kernels_around_cudnn() {
     const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});
     Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),

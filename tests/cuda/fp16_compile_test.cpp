@@ -218,7 +218,7 @@ TEST_F(Fp16CompiledTraining, ResumesFromACheckpointAndMixesEagerSteps) {
     fs::remove_all(folder);
 }
 
-TEST_F(Fp16CompiledTraining, LongRunsRefillTheTableOfRates) {
+TEST_F(Fp16CompiledTraining, LongRefillsTheTableOfLearningRates) {
     steps = 1100;
     infinite = {5, 500, 501, 1020, 1021};
     const Result result = expect_alike([](Training& t, Tree& batch) {

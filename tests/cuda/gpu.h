@@ -11,7 +11,8 @@ namespace axle::tests {
 
 inline constexpr Device kGpu = {Device::Type::cuda, 0};
 
-// Copies the whole storage and returns the same view of it, with the same strides and offset.
+// Copies x's whole storage to the GPU and returns the same view of the copy, with the same strides
+// and offset.
 Tensor on_gpu(const Tensor& x);
 std::vector<Tensor> on_gpu(const std::vector<Tensor>& x);
 Result on_cpu(Result r);

@@ -153,7 +153,7 @@ TEST_F(GpuGraph, RejectsReadingDeviceMemoryDuringCapture) {
     EXPECT_FALSE(graph.captured());
     EXPECT_FALSE(is_capturing());
     expect_error<UsageError>({"Graph::replay: the graph is empty"}, [&] { graph.replay(); });
-    EXPECT_EQ(x.sum().item(), 3);  // work outside of the capture still runs
+    EXPECT_EQ(x.sum().item(), 3);  // work outside the capture still runs
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ TEST_F(MetricsOnGpu, UpdateWithoutReadingDeviceMemory) {
     accel::Accuracy first(accelerator), top(accelerator, {.top_k = 2});
     accel::ConfusionMatrix confusion(accelerator, 3);
     accel::F1 f1(accelerator, 3);
-    const Tensor scores = tensor({2, 1, 0, 0, 1, 2, 0, 2, 2, 9, 9, 9}, {4, 3}).to(kGpu);
+    const Tensor scores = tensor({2.0, 1, 0, 0, 1, 2, 0, 2, 2, 9, 9, 9}, {4, 3}).to(kGpu);
     const Tensor labels = tensor(std::vector<std::int64_t>{0, 1, -100, 7}, {4}).to(kGpu);
-    const Tensor weights = tensor({0, 1, 1, 4}, {4}).to(kGpu);
+    const Tensor weights = tensor({0.0, 1, 1, 4}, {4}).to(kGpu);
     const Tensor mask = ne(tensor({1, 1, 1, 0}, {4}).to(kGpu), 0);
     const auto update = [&] {
         mean.update(scores, {}, 2);

@@ -18,8 +18,9 @@ using Counts = std::vector<std::int64_t>;
 
 class ProcessGroupOnGpu : public NcclOnGpu {
   protected:
-    // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart`, ranks
-    // on the simulated GPU have different bus ids, so they do not detect that they share it.
+    // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart` is true,
+    // ranks on the simulated GPU have different bus ids, so that they do not detect that they share
+    // it. Otherwise all ranks share GPU 0.
     std::vector<std::string> on_groups(const std::function<void(dist::ProcessGroup&, Device)>& f,
                                        bool apart = true,
                                        dist::ProcessGroupOptions options = short_options()) {

@@ -1,5 +1,6 @@
 // Tests the NCCL engine on one GPU and on all GPUs, and that ranks which share a GPU are rejected.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
 
@@ -82,7 +83,7 @@ TEST_P(NcclOnGpu, GathersEvenAndUnevenParts) {
     });
 }
 
-// Rank r sends r + p + 1 elements to rank p, but nothing to rank 0.
+// Rank r sends r + p + 1 elements to rank p, but only rank 0 sends elements to rank 0.
 TEST_P(NcclOnGpu, ExchangesPartsOfDifferentSizes) {
     run_without_errors([](NcclRank& r) {
         const auto count = [](int from, int to) {
@@ -104,12 +105,13 @@ TEST_P(NcclOnGpu, ExchangesPartsOfDifferentSizes) {
     });
 }
 
-TEST_P(NcclOnGpu, DeliversMessagesWhenBothRanksSendFirst) {
+TEST_P(NcclOnGpu, DeliversSeveralMessagesInOrder) {
     run_without_errors([](NcclRank& r) {
         const int next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
         if (r.size < 2) return;
         std::vector<std::shared_ptr<dist::DeviceWork>> works;
-        // The first message waits for the receiver, so one of the two must send first.
+        // A message waits for its receiver, so rank 0 sends first and the other ranks receive
+        // first.
         const Tensor first = r.own({40}), second = r.own({7}, f64);
         const Tensor a = r.room({40}), b = r.room({7}, f64);
         const auto send = [&] {

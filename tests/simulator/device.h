@@ -62,8 +62,8 @@ void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_byt
 void block_barrier();
 void warp_barrier();
 // Passes `bytes` bytes at `mine` to the warp, and copies the bytes of `lane` to `result`. Must be
-// called by all threads of the warp that have not returned. If `lane` has returned, the caller gets
-// its own data.
+// called by all threads of the warp that have not returned. If the block has no thread for `lane`,
+// the caller gets its own data.
 void exchange(const void* mine, std::size_t bytes, int lane, void* result);
 int lane();
 // Returns a mask in which bit i is the predicate of lane i.
@@ -199,7 +199,7 @@ inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-// Rounds the sum separately, so that it is never fused with a product.
+// Each of these functions rounds its result, so that a product and a sum are never fused.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }

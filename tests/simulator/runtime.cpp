@@ -13,7 +13,7 @@ namespace axle::kernels::simulator {
 
 namespace {
 
-// The variable is set before main, because the first use of a library reads it.
+// AXLE_LIBRARY_PATH is set before main, because the first use of a library reads it.
 [[maybe_unused]] const int libraries = setenv("AXLE_LIBRARY_PATH", AXLE_SIMULATED_LIBRARIES, 0);
 
 thread_local int bus = 0;

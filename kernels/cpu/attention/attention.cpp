@@ -1,12 +1,13 @@
 // Forward pass of flash attention (Dao et al., 2022), with queries along the SIMD lanes.
 //
-// A task processes 64 queries of one head and iterates over the keys in blocks of up to 64. q is
-// transposed, so that the scores of a tile are stored as [key][query]. Maximum, sum and rescaling
-// are then vertical operations on packs, and both products read k and v row by row as broadcast
-// scalars. Only q and the output are transposed, once per task. On the causal diagonal, blocks
-// shrink to 16 keys and skip packs of queries that attend to none of these keys. A tile, its
-// operands and the running output stay in L1 and L2; k and v are read once per 64 queries, q and
-// out once.
+// A task processes one or more blocks of up to 64 queries of one head. For each block, it iterates
+// over the keys in blocks of up to 64; a block of queries and a block of keys form a tile. q is
+// transposed, so that the scores of a tile are stored as [key][query]. The maximum, the sum and the
+// rescaling of each query are then computed lane by lane, and both products read k and v row by row
+// as broadcast scalars. Only q and the output are transposed, once per block of queries. On the
+// causal diagonal, blocks shrink to 16 keys and skip packs of queries that attend to none of these
+// keys. A tile, its operands and the running output stay in L1 and L2; k and v are read from memory
+// once per block of queries, q is read once, and out is written once.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE

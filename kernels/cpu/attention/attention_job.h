@@ -19,6 +19,8 @@ inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
 inline constexpr std::int64_t kStep = 16;
 inline constexpr std::int64_t kPad = 16;  // rows in scratch memory are padded to a multiple of this
 
+// The arguments of a call, and the sizes computed from them. A group is a key-value head with its
+// query heads.
 struct Job {
     AttentionParams params;
     ConstView q, k, v, mask, out, lse, dout;
@@ -51,8 +53,9 @@ struct Rows {
     }
 };
 
-// A block of keys. Queries before first_row attend to none of these keys. If the block is on the
-// causal diagonal, the kStep queries from first_row on attend to only some of them.
+// A block of keys [begin, end). Rows before first_row, counted from the start of the block of
+// queries, attend to none of these keys. If the block is on the causal diagonal, the kStep rows
+// from first_row on attend to only some of the keys.
 struct Keys {
     std::int64_t begin = 0, end = 0, first_row = 0;
     bool diagonal = false;

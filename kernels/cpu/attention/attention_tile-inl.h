@@ -134,8 +134,8 @@ template <class Lane>
 void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const Lane* a,
              std::int64_t a_row, std::int64_t a_column, const Lane* b, std::int64_t b_row, Lane* c,
              std::int64_t c_row) {
-    // Targets with 16 vector registers hold 4 x 2 sums and their operands; 32 registers hold 4 x 4
-    // sums.
+    // 4 x 2 sums and their operands fit in the 16 vector registers of AVX2, and 4 x 4 sums in 32
+    // registers.
     constexpr int kPacks = HWY_TARGET == HWY_AVX2 ? 2 : 4;
     constexpr std::int64_t kLanes = PackOf<Lane>::kLanes;
     std::int64_t n = 0;
@@ -165,8 +165,8 @@ HWY_INLINE auto load_quads(const float* x, std::int64_t x_step) {
                            load_quads<kCount / 2>(x, x_step));
     }
 }
-// Transposes the 4 x 4 matrices in the 128-bit blocks of four vectors: elements x[r..][c..c+3]
-// become y[c..c+3][r..].
+// Computes y[c][r] = x[r][c] for r < Pack::kLanes and c < 4. Each 128-bit block of the four vectors
+// contains a 4 x 4 matrix, which is transposed.
 HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, std::int64_t y_row) {
     constexpr int kQuads = static_cast<int>(Pack::kLanes) / 4;
     const FloatTag d;
@@ -197,8 +197,8 @@ void transpose(const Lane* x, std::int64_t x_row, std::int64_t rows, std::int64_
 }
 #endif
 
-// Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch]. The D
-// elements of a row are followed by zeros.
+// Loads rows [first, first + rows) of head (b, h) of a 4-d view into block[rows][pitch]. The
+// elements of a row are followed by zeros up to `pitch`.
 template <class Lane>
 void load_rows(const ConstView& x, std::int64_t b, std::int64_t h, std::int64_t first,
                std::int64_t rows, std::int64_t pitch, Lane* block) {
@@ -227,8 +227,8 @@ HWY_INLINE void scale_block(Lane* x, std::int64_t n, Lane factor) {
     for (std::int64_t i = 0; i < n; i += V::kLanes) (V::load(x + i) * V(factor)).store(x + i);
 }
 
-// Adds the mask to the scores of a tile. If the mask has no query dimension, it is loaded as one
-// row.
+// Adds the mask to the scores of a tile. If the mask is the same for all queries (stride 0), it is
+// loaded as one row.
 template <class Lane>
 void add_mask(const Job& job, const Rows& at_rows, const Keys& keys, Lane* rows_buffer,
               Lane* tile_buffer, Lane* scores) {
@@ -271,8 +271,9 @@ void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* sc
 }
 
 // Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0, with queries i along the
-// lanes. Random numbers are generated in groups of four per query. If the groups of all queries
-// begin at a key of this block, they are stored without realignment.
+// lanes. Random numbers are generated in groups of four per query (one Philox block). If `aligned`
+// is true, the first key of this block is the first of a group for every query, and factors are
+// stored as packs.
 template <class Lane>
 void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane* factors) {
     const std::int64_t count = keys.end - keys.begin;

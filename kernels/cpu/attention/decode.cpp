@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Returns a / b, given the rounded value of 1 / b. The exact remainder of the quotient corrects the
-// last bit.
+// Returns a / b, computed from the rounded value of 1 / b. The remainder of the approximate
+// quotient corrects its last bit.
 HWY_INLINE Pack divide(Pack a, Pack b, Pack inverse) {
     const Pack quotient = a * inverse;
     return fma(Pack(hn::NegMulAdd(quotient.v, b.v, a.v)), inverse, quotient);
@@ -27,7 +27,8 @@ HWY_INLINE Pack scaled(const std::uint8_t* x, const ByteScale::Factors& f) {
     return divide(unit - Pack(f.mean), Pack(f.std), Pack(f.inverse));
 }
 
-// Scales n bytes, where n is at least the size of a pack. The last pack overlaps the previous one.
+// Scales n bytes, where n is at least the size of a pack. If n is not a multiple of this size, the
+// last pack overlaps the previous one.
 void scale_packs(const std::uint8_t* x, const ByteScale::Factors& f, float* y, std::int64_t n,
                  bool mirrored) {
     const auto put = [&](std::int64_t i) {

@@ -3,9 +3,10 @@
 //
 // The table contains the cosine and sine of every (position, pair), computed in f64 and rounded to
 // the lane type once per call. The table is small, with T * D / 2 pairs, and each entry is used by
-// batches * heads rows. Positions are split into blocks of kStride: e^(i (first + r) f) = e^(i
-// first f) e^(i r f), so that one product replaces most sines. x is read once and y is written
-// once; the table stays in the cache.
+// batches * heads rows. Positions are split into blocks of kStride. Position first + r of a block
+// has, at frequency f, the entry e^(i (first + r) f) = e^(i first f) e^(i r f), where i is the
+// imaginary unit. So most entries are computed by a complex product instead of a sine and a cosine.
+// x is read once and y is written once; the table stays in the cache.
 #include "kernels/ops/rotary.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -103,7 +104,7 @@ void fill_table(double base, std::int64_t offset, int direction, std::int64_t po
         });
 }
 
-// Returns the offset of a row, computed from all dimensions except the last two.
+// Returns the offset of matrix number `row`; a matrix is the last two dimensions of x.
 std::int64_t outer_offset(const ConstView& x, std::int64_t row) {
     std::int64_t offset = 0;
     for (int d = x.ndim - 3; d >= 0; --d) {

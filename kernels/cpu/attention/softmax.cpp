@@ -1,11 +1,11 @@
 // Softmax along rows. A row of contiguous floats needs three passes (maximum, exp and sum,
-// scaling). Only the first pass reads memory; the later passes read the row from L1. Memory is read
-// once and written once.
+// scaling). Only the first pass reads memory; the later passes read the row from the cache. Memory
+// is read once and written once.
 //
 // If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
 // that is not the last), 64 rows are copied together to the columns of a tile in scratch memory.
-// Memory is then still read in full cache lines, and each lane of a pack processes another row. All
-// other layouts are gathered element by element.
+// Memory is then still read in full cache lines, and each lane of a pack processes a different row.
+// All other layouts are gathered element by element.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kSumBlock = 2048;  // elements that are summed in f32
+constexpr std::int64_t kSumBlock = 2048;  // elements summed in f32; block sums are added in f64
 
 float largest(const float* x, std::int64_t n) {
     Pack a[4] = {Pack(-INFINITY), Pack(-INFINITY), Pack(-INFINITY), Pack(-INFINITY)};
@@ -110,8 +110,9 @@ void log_softmax_backward_row(const float* dy, const float* y, float* dx, std::i
     }
 }
 
-// The column functions compute softmax over the columns of a tile of n rows of kTile floats, and
-// overwrite `a`. The running values of four packs stay in registers.
+// The functions below compute softmax and its gradient over the columns of a tile of n rows of
+// kTile floats. Results overwrite the first argument. kGroup columns are processed together, so
+// that their running values stay in registers.
 constexpr std::int64_t kTile = 64;
 constexpr std::int64_t kGroup = std::min<std::int64_t>(4 * Pack::kLanes, kTile);
 constexpr int kPacks = static_cast<int>(kGroup / Pack::kLanes);
@@ -310,7 +311,8 @@ void by_rows(Cpu& on, const Operands<kInputs>& o, RowFunction<L> f) {
     });
 }
 
-// Loads rows [row, row + width) of a view as the columns of a tile.
+// Loads `width` rows of x, which begin at `offset` and are `step` elements apart, as the columns of
+// a tile. The other columns become 0.
 void load_tile(const ConstView& x, std::int64_t offset, std::int64_t step, std::int64_t width,
                float* tile) {
     for (std::int64_t j = 0; j < x.back(1); ++j) {

@@ -1,9 +1,9 @@
 // Convolution and transposed convolution, computed as correlations (correlation.cpp).
 //
-// For convolution, a is the weight and taps are `dilation` apart. Transposed convolution with
-// stride s is split into s x s correlations with stride 1. Each of them computes the output pixels
-// with one phase (their position within the stride) from the taps that contribute to these pixels.
-// So every pixel is written once, and nothing is scattered.
+// For convolution, the matrix a of the correlation is the weight, and taps are `dilation` apart.
+// Transposed convolution with stride s is split into s x s correlations with stride 1. Each of them
+// computes the output pixels with one phase (their position within the stride) from the taps that
+// contribute to these pixels. So every pixel is written once, and nothing is scattered.
 #include "kernels/ops/conv.h"
 
 #include "kernels/cpu/conv/conv.h"
@@ -42,8 +42,8 @@ Taps forward_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::
     return taps;
 }
 
-// Returns the taps that contribute to the elements first, first + stride, ... of x. Tap i
-// contributes if r stride - padding + i dilation = first for some r.
+// Returns the taps that contribute to the elements first, first + stride, ... of dx along one
+// dimension. Tap i contributes if r stride - padding + i dilation = first for some r.
 Taps transposed_taps(Scratch& scratch, std::int64_t source, std::int64_t out, std::int64_t kernel,
                      const ConvAxis& axis, std::int64_t first) {
     Taps taps = make_taps(scratch, source, divide_up(out - first, axis.stride), kernel);

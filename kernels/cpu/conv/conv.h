@@ -19,8 +19,8 @@ struct PanelRun {
     std::int64_t count;
 };
 
-// The number of elements after the end of the source and of the panel that copies can read and
-// write, so that they can use full vectors.
+// Copies use full vectors: they may read up to this number of elements after the end of the source,
+// and write as many after the end of the panel.
 inline constexpr std::int64_t kPanelSlack = kMaxTileColumns / 2;
 
 template <class T>
@@ -46,11 +46,11 @@ const ConvKernels<double>& conv_kernels();
 
 // The depth of a block, in elements. The panels of a block of this depth stay in L1 and L2.
 inline constexpr std::int64_t kConvDepth = 384;
-// The minimum number of multiply-adds per additional thread.
+// A thread takes tasks in groups of at least kConvParallel / 2 multiply-adds.
 inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 
-// Splits n into nearly equal parts of at most `most` elements, and returns their size, rounded up
-// to a multiple of quantum.
+// Returns n if n <= most. Otherwise splits n into the smallest number of parts with at most `most`
+// elements, and returns the size of equal parts, rounded up to a multiple of quantum.
 inline std::int64_t even_cut(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }
@@ -92,7 +92,7 @@ struct Correlation {
     Taps h, w;
     std::int64_t groups, m, channels;
     // The strides of the weight; a[m, (k, i, j)] of group g is
-    //     weight[g group_step + m row_step + k channel_step + i KW + j].
+    //     weight[g group_step + m row_step + k channel_step + i kernel_w + j].
     std::int64_t group_step, row_step, channel_step, kernel_w, kernel_size;
     ConstView bias;
 };

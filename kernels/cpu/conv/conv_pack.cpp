@@ -1,6 +1,6 @@
 // Copies elements into the panels of a convolution in full vectors. The last vector of a run can
 // write beyond the end of the run; the next run or line overwrites these elements. A line of a
-// panel is written once and read by every tile of the matrix that uses it.
+// panel is written once, and read by every register tile that uses the panel.
 #include "kernels/cpu/conv/conv.h"
 
 #undef HWY_TARGET_INCLUDE

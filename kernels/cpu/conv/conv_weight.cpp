@@ -1,21 +1,21 @@
 // The gradient of a convolution's weight, computed as an implicit matrix product: dw[o, (tap, c)] =
-// dy[o, pixel] unfolded(x)[pixel, (tap, c)]. Its depth is the pixels of all images.
+// dy[o, pixel] unfolded(x)[pixel, (tap, c)]. The depth of the product is the pixels of all images.
 //
 // A task processes a block of input channels (with all taps and all rows o) and a chunk of the
-// images. It iterates over their pixels in blocks, by row, column and image. dy is packed into
-// panels with o innermost. x is copied to scratch memory with channels innermost and zero padding,
-// so that a line of a panel consists of runs of channels, one per tap. If a panel has one tap,
-// pixels for which this tap is in the padding are skipped. Sums stay in scratch memory, with
-// channels innermost, until the task's last pixel, and are transposed when they are written to dw.
-// If dw is small, several chunks of images have their own sums, which are added in the order of the
-// images. All splits depend on the shapes only.
+// images. It iterates over the pixels of these images in blocks, in which pixels are ordered by
+// row, column and image. dy is packed into panels with o innermost. x is copied to scratch memory
+// with channels innermost and zero padding, so that a line of a panel consists of runs of channels,
+// one per tap. If a panel has one tap, pixels for which this tap is in the padding are skipped.
+// Sums stay in scratch memory, with channels innermost, until the task's last pixel, and are
+// transposed when they are written to dw. If dw is small, several chunks of images have their own
+// sums, which are added in the order of the images. All splits depend on the shapes only.
 #include "kernels/cpu/conv/conv.h"
 #include "kernels/ops/conv.h"
 
 namespace axle::kernels {
 namespace {
 
-// The number of pixels that a task processes at a time.
+// The target number of pixels per block.
 constexpr std::int64_t kPixels = 256;
 // The target number of tasks, and the maximum number of elements in the sums of all chunks.
 constexpr std::int64_t kTasks = 8;
@@ -72,8 +72,9 @@ class WeightGradient {
         const std::int64_t blocks = divide_up(kTasks, chunks_ * geometry_.groups);
         block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
         blocks_ = divide_up(channels_, block_);
-        // Panels with one tap contain several images. Adjacent lines are then the same pixel in
-        // different images, and fewer pixels can be skipped.
+        // If panels have one tap, a block has several images. Adjacent lines of a panel are then
+        // the same pixel of different images, which gives the products that skip padding a larger
+        // depth.
         one_tap_ = block_ % width_ == 0;
         images_ = one_tap_ ? std::clamp<std::int64_t>(kPixels / out_w_, 1,
                                                       std::clamp<std::int64_t>(chunk_, 1, 16))
@@ -121,7 +122,7 @@ class WeightGradient {
         return std::min(block_, channels_ - part % blocks_ * block_);
     }
 
-    // Packs dy into panels of tile_rows_ lines o, ordered as [row][column][image][o].
+    // Packs dy into panels of tile_rows_ output channels o, ordered as [row][column][image][o].
     void pack_dy(std::int64_t group, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t image = p.rows * out_w_, depth = p.images * image;
         for (std::int64_t i = 0; i < m_; i += tile_rows_, to += tile_rows_ * depth) {
@@ -155,7 +156,8 @@ class WeightGradient {
         return to;
     }
 
-    // Copies x to scratch memory, ordered as [row][column][image][channel].
+    // Copies the part of x that pixels p read to scratch memory, ordered as
+    // [row][column][image][channel].
     void stage_x(std::int64_t part, const Pixels& p, T* to, T* buffer) const {
         const std::int64_t pixel_step = p.images * block_;
         const std::int64_t first = p.row * geometry_.h.stride - geometry_.h.padding;

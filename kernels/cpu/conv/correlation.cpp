@@ -17,7 +17,8 @@
 namespace axle::kernels {
 namespace {
 
-// The columns of one task, which are complete images or pixels of one image.
+// The part of the output that one task computes: rows of a, and columns that are either complete
+// images or pixels of one image.
 struct Block {
     std::int64_t group, row, rows;  // group, and rows of a
     std::int64_t image, images, pixel, pixels;
@@ -77,7 +78,7 @@ class Correlator {
 
   private:
     // Chooses the layout of a staged row. For each phase of the stride, the row contains the
-    // elements of that phase that pixels read. Taps become offsets into the row.
+    // elements of that phase that pixels read. Taps become offsets into the staged rows.
     void lay_out_source() {
         phase_width_ = p_.w.out + p_.w.span() / p_.w.step;
         row_step_ = phase_width_ * p_.w.step;
@@ -101,8 +102,9 @@ class Correlator {
         return (out_rows - 1) * p_.h.step + p_.h.span() + 1;
     }
 
-    // Sets the number of columns per task. It is large enough that packing a is worthwhile, and
-    // small enough that the staged rows stay in L2 and all threads have work.
+    // Sets the number of columns and rows per task. There are enough columns (kMin) that each panel
+    // of a is reused from the cache, and few enough (kMax) that the staged rows stay in L2. If this
+    // gives too few tasks for all threads, the rows are split as well.
     void cut() {
         constexpr std::int64_t kMax = 1024, kMin = 128;
         const std::int64_t images = std::max<std::int64_t>(p_.source.shape[0], 1);
@@ -344,7 +346,8 @@ class Correlator {
                 store(to + r * step, start + r * p_.out.stride[1], runs, run_count);
         }
     }
-    // Writes a line of a panel to the output. Short runs are copied without a function call.
+    // Writes one row of a tile of sums to the output. If no conversion is needed, runs are copied
+    // here, because they are often too short for a function call.
     void store(const T* line, std::int64_t start, const PanelRun* runs, std::int64_t count) const {
         const std::int64_t stride = p_.out.stride[3];
         for (const PanelRun* run = runs; run != runs + count; ++run) {
@@ -372,7 +375,7 @@ class Correlator {
     std::int64_t block_, blocks_;     // channels per block of depth, and number of blocks
     std::int64_t depth_;              // total depth, including the bias
     bool has_bias_, linear_out_;
-    bool in_place_;    // whether tiles are accumulated in the output
+    bool in_place_;    // whether the output's layout permits storing tiles directly
     bool keeps_sums_;  // whether tiles are accumulated in scratch memory
     std::int64_t phase_width_ = 0, row_step_ = 0;
     std::int64_t* tap_ = nullptr;

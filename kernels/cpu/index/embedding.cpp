@@ -39,8 +39,9 @@ AXLE_DISPATCH(add_floats);
 
 constexpr std::int64_t kTask = 32768;
 
-// Sorts the positions of ids by row into `order`. The positions of row r have the indices start[r]
-// to start[r + 1] - 1. Positions of the padding row are omitted. start has rows + 2 elements.
+// Sorts the positions of ids by row into `order`. The positions of row r are order[start[r]] to
+// order[start[r + 1] - 1], in ascending order. Positions of the padding row are omitted. start has
+// rows + 2 elements.
 template <class Index>
 void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::int64_t* start,
                  std::int64_t* order) {

@@ -30,8 +30,8 @@ void visit_bits(DType t, F&& f) {
     }
 }
 
-// Calls f(row, begin, end) for pieces of a walk's rows. The split into tasks depends on the shape
-// only.
+// Calls f(row, begin, end) for pieces [begin, end) of a walk's rows. The split into tasks depends
+// on the shape only.
 template <int kOperands, class F>
 void for_pieces(const Walk<kOperands>& walk, F&& f) {
     const std::int64_t width = walk.width();
@@ -172,7 +172,7 @@ void scatter_add(Cpu&, int dim, ConstView index, ConstView src, View y) {
     const Walk<3> walk({targets, index, src});
     const std::int64_t width = walk.width();
     if (walk.rows() == 0 || width == 0 || line.length == 0) return;
-    // Each task has a number of lines with about kTask elements in total.
+    // A piece is one or more lines with about kTask elements in total.
     const std::int64_t lines = std::clamp<std::int64_t>(kTask / line.length, 1, width);
     const std::int64_t parts = (width + lines - 1) / lines;
     const std::int64_t grain = std::max<std::int64_t>(1, kTask / (lines * line.length));

@@ -53,9 +53,9 @@ std::uint64_t key_of(T x) {
     return std::uint64_t{rising_key(x)};
 }
 
-// Selects the best k elements of a sequence. Buffers the elements that are better than the current
-// k-th best. When the buffer is full, discards all elements except the best k. Most elements need
-// one comparison.
+// Selects the best k elements of a sequence, which are the first k in the order of Keyed. Buffers
+// the elements that are better than the current k-th best. When the buffer is full, discards all
+// elements except the best k. Most elements need one comparison.
 class BestK {
   public:
     static std::int64_t buffer_size(std::int64_t k) { return std::max<std::int64_t>(2 * k, 64); }

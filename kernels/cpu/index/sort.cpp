@@ -1,6 +1,6 @@
 // Top-k selection. Each row is read once, one block at a time. Candidates are kept in a buffer of
-// 2k elements that is reduced to k elements when it is full. A row needs n + O(k) work, and most
-// elements need one comparison.
+// at least 2k elements that is reduced to k elements when it is full. In rows without a special
+// order, most elements need only one comparison.
 #include "kernels/ops/sort.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kTask = 32768;
 constexpr std::int64_t kMaxTasks = 64;  // maximum number, to limit scratch memory
 
-// Returns the best elements of one row of n elements.
+// Returns the k largest (or smallest) of a row's n elements, best first. The result is in `buffer`.
 template <class Lane>
 const Keyed* best_of_row(bool largest, const void* x, DType dtype, std::int64_t stride,
                          std::int64_t n, std::int64_t k, Keyed* buffer) {

@@ -1,5 +1,5 @@
-// The parts of a matrix product that are compiled for each instruction set. The driver in
-// matmul.cpp calls them to pack and multiply the operands; it contains no SIMD code.
+// The parts of a matrix product that are compiled for each instruction set. matmul.cpp calls them
+// to pack and multiply the operands; matmul.cpp itself contains no SIMD code.
 #pragma once
 
 #include <algorithm>
@@ -90,8 +90,9 @@ struct GemmKernels<BFloat16Pair> {
     // - 1 are zeros.
     void (*pack_along)(const BFloat16* from, std::int64_t stride, std::int64_t count,
                        std::int64_t terms, std::int64_t width, BFloat16Pair* to);
-    // Packs one pair of depth of `count` adjacent lines: to[i] = {low[i], high[i]} for i < count.
-    // Lines from `count` to width - 1 are zeros. If high is null, the second elements are zeros.
+    // Packs the elements of `count` adjacent lines at two depths, one pair per line: to[i] =
+    // {low[i], high[i]} for i < count. Lines from `count` to width - 1 are zeros. If high is null,
+    // the second elements are zeros.
     void (*pack_across)(const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t width, BFloat16Pair* to);
 };
@@ -106,7 +107,8 @@ const GemmKernels<double>& gemm_kernels();
 template <>
 const GemmKernels<BFloat16Pair>& gemm_kernels();
 
-// Applies `how` to a tile of sums that has `rows` rows of `columns` elements, tile_step apart.
+// Applies `how` to a tile of sums with `rows` rows of `columns` elements. The rows are tile_step
+// elements apart.
 template <class T>
 void finish_tile(const T* tile, std::int64_t tile_step, std::int64_t rows, std::int64_t columns,
                  const TileFinish<T>& how);
@@ -122,8 +124,8 @@ void finish_tile(const double* tile, std::int64_t tile_step, std::int64_t rows,
 void multiply_slopes(Activation activation, DType dtype, void* c, std::int64_t c_stride,
                      const void* slope_of, std::int64_t slope_stride, std::int64_t n);
 
-// An operand as lines along the depth. It has `extent` lines (rows of a, or columns of b) of
-// `depth` elements each.
+// An operand as lines along the depth: rows of a, or columns of b. The functions that use it get
+// the number of lines (`extent`) and of elements per line (`depth`) as arguments.
 struct Lines {
     const void* data = nullptr;
     DType dtype = DType::f32;
@@ -134,7 +136,7 @@ struct Lines {
 // Packs lines, converted to T, into panels of `width` adjacent lines. In a panel, the elements of
 // all lines at one depth are contiguous. The panel that begins with line i starts at to + i *
 // depth. The width of the last panel is the number of remaining lines, rounded up to `quantum` (a
-// divisor of width) and padded with zeros. buffer has pack_buffer elements.
+// divisor of width) and padded with zeros. buffer has pack_buffer(extent, depth) elements.
 template <class T>
 void pack_panels(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer);
@@ -183,8 +185,8 @@ void parallel_slots(std::int64_t tasks, std::int64_t group, std::int64_t slots, 
     });
 }
 
-// Compute products that do not benefit from packing, because M or N is 1 or the elements are
-// integers.
+// Compute products without packing the operands: vector_matmul() if M or N is 1, integer_matmul()
+// if the elements are integers.
 void vector_matmul(Cpu& on, const ConstView& a, const ConstView& b, const View& c,
                    const MatmulEpilogue& epilogue);
 void integer_matmul(const ConstView& a, const ConstView& b, const View& c, bool accumulate);

@@ -85,7 +85,7 @@ struct Tiles {
         {&tile<2 * kHalves, 1>, &tile<2 * kHalves, 2>}...};
 };
 
-// Returns a mask of `most` bits in which the lowest n bits are set (none if n < 0).
+// Returns a mask of `most` bits in which the lowest n bits are set (none if n <= 0).
 constexpr std::uint32_t low_bits(std::int64_t n, int most) {
     if (n >= most) return most == 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << most) - 1;
     return n <= 0 ? 0 : (std::uint32_t{1} << n) - 1;

@@ -33,13 +33,14 @@ constexpr std::int64_t kColumns = 1024;
 // The maximum number of rows of a task, which limits the sums that a 16-bit c keeps in scratch
 // memory.
 constexpr std::int64_t kMaxRows = 2048;
-// The minimum number of multiply-adds per additional thread.
+// The minimum number of multiply-adds per thread, if there is more than one.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
-// A panel is not packed if at most this many tiles would share it.
+// A panel is not packed if at most this many tiles would share it and the operand has the panel's
+// layout in memory.
 constexpr std::int64_t kInPlaceReaders = 6;
 
-// Splits n into nearly equal parts of at most `most` elements, and returns their size, rounded up
-// to a multiple of quantum.
+// Returns n if n <= most. Otherwise splits n into the smallest number of parts with at most `most`
+// elements, and returns the size of equal parts, rounded up to a multiple of quantum.
 std::int64_t even_part(std::int64_t n, std::int64_t most, std::int64_t quantum) {
     return n <= most ? n : round_up(divide_up(n, divide_up(n, most)), quantum);
 }

@@ -1,7 +1,7 @@
 // Products that use each matrix element once (M or N is 1), so that reading the matrix limits their
 // speed. The matrix is read without packing, in memory order. If its lines along the depth are
 // contiguous, they become dot products; if its lines along the output are contiguous, they are
-// added, four at a time.
+// multiplied by the elements of the vector and added, four lines at a time.
 #include <algorithm>
 #include <cstdlib>
 
@@ -16,7 +16,8 @@ namespace {
 // outputs.
 constexpr std::int64_t kTaskElements = 65536;
 constexpr std::int64_t kMaxOutputs = 1024;
-// The number of terms of a dot product that are summed in T.
+// The maximum number of terms per call of dot(). The buffer for converted lines has at least this
+// size.
 constexpr std::int64_t kDepth = 2048;
 
 // Computes out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
@@ -55,8 +56,8 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     }
 }
 
-// Applies the epilogue to a range of sums and stores the results. The steps are the row steps of c
-// and pre.
+// Applies the epilogue to a range of sums and stores the results. c_stride and pre_stride are the
+// distances between adjacent outputs, in elements.
 template <class T>
 void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& epilogue,
                   const View& c, void* c_data, std::int64_t c_stride, void* pre_data,

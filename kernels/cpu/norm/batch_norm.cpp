@@ -4,10 +4,10 @@
 // For larger groups, the statistics of parts are merged in order, and the data are read from memory
 // a second time for the result.
 //
-// A plane is the elements of one sample and channel. Planes with at least 64 elements are spans
-// with one coefficient each. Smaller planes are processed as rows of many adjacent channels, [N, C
-// S] summed by columns, in which each channel's coefficient is repeated S times. The split depends
-// on the shape only.
+// A plane is the S elements of one sample and channel. Planes with at least 64 elements, and all
+// planes in f64, are processed as spans with one coefficient each. Smaller planes are processed as
+// rows of many adjacent channels, in which each channel's coefficient is repeated S times; the
+// statistics are sums over the columns of these rows. The split depends on the shape only.
 #include <cmath>
 #include <type_traits>
 
@@ -22,14 +22,16 @@ namespace {
 using Cut = BatchNormCut;
 using Block = ChannelBlock;
 
-// Adds the column sums of rows of small planes to the sums of their channels.
+// Adds the column sums of a block to the sums of its channels. In a row of the block, channel p has
+// the columns p * plane ... (p + 1) * plane - 1.
 template <class T>
 void fold(const T* columns, const Block& block, std::int64_t plane, double* sum) {
     for (std::int64_t p = 0; p < block.channels; ++p)
         for (std::int64_t i = p * plane; i < (p + 1) * plane; ++i)
             sum[p] += static_cast<double>(columns[i]);
 }
-// Repeats each channel's coefficient for all elements of its plane.
+// Fills row with each channel's coefficient, repeated for all elements of its plane, and returns
+// row.
 template <class L>
 const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L* row) {
     for (std::int64_t p = 0; p < block.channels; ++p)
@@ -40,7 +42,7 @@ const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L
 // The scratch memory of a slot.
 template <class L>
 struct Buffers {
-    L* spans;  // number of elements: Cut::spans()
+    L* spans;  // Cut::spans() buffers of Cut::span() elements
     L* rows;   // 5 rows, for coefficients and column sums
     double *columns, *channels;
 

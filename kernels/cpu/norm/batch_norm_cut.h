@@ -13,8 +13,9 @@ namespace axle::kernels {
 inline constexpr std::int64_t kSmallPlane = 64;  // planes of at least this size are spans
 inline constexpr std::int64_t kRow = 512;        // elements in a row of small planes
 inline constexpr std::int64_t kTile = 32;        // rows whose statistics are computed together
-// The maximum size of a group, in elements. kPrivate elements stay in L2. kShared elements stay in
-// the task's part of L3; this limit is used if there are enough groups to keep many threads busy.
+// The maximum size of a group that one task processes, in elements: kShared if there are at least
+// kManyGroups groups, enough to keep many threads busy, else kPrivate. kPrivate elements stay in
+// L2, and kShared elements in one task's part of L3.
 inline constexpr std::int64_t kPrivate = std::int64_t{1} << 17;
 inline constexpr std::int64_t kShared = std::int64_t{1} << 19;
 inline constexpr std::int64_t kManyGroups = 16;
@@ -27,11 +28,11 @@ struct ChannelBlock {
 
 struct BatchNormCut {
     std::int64_t batch, channels, plane;  // N, C and S
-    bool rows;
-    std::int64_t width;          // channels per group
-    std::int64_t pieces;         // pieces per plane
-    std::int64_t height, parts;  // units per part, parts per group
-    std::int64_t grain;          // number of tasks assigned together
+    bool rows;                            // whether small planes are processed as rows
+    std::int64_t width;                   // channels per group
+    std::int64_t pieces;                  // pieces per plane
+    std::int64_t height, parts;           // units per part, parts per group
+    std::int64_t grain;                   // number of tasks assigned together
 
     BatchNormCut(const ConstView& x, bool vectors) : batch(x.shape[0]), channels(x.shape[1]) {
         plane = x.numel() / (batch * channels);

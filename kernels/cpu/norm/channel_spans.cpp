@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Same is the coefficient of a plane; the next struct has the coefficients of a row.
+// Same is the one coefficient of a plane; Each has one coefficient per element of a row.
 struct Same {
     Pack v;
     explicit Same(const float* p) : v(*p) {}

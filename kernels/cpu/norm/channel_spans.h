@@ -1,6 +1,6 @@
 // The arithmetic of batch norm and group norm on contiguous memory: SIMD functions for the
-// instruction set of this CPU, and helpers shared by both kernels. Layer norm also uses them for
-// the sums of its rows.
+// instruction set of this CPU, and helpers shared by both kernels. Layer norm also uses these
+// functions for the sums of its rows.
 //
 // The functions for planes process `count` consecutive spans of `length` elements, with one
 // coefficient per plane. The functions for rows have one coefficient per element; they are used for
@@ -68,7 +68,8 @@ struct Moments {
     // Adds n elements. `sum` is the sum of their deviations from centre, and `square` is the sum of
     // the squares of these deviations. The result is accurate if centre is within a few standard
     // deviations of the elements' mean. It is also accurate if centre is the mean of all previous
-    // elements, because a difference of the means is then a part of the variance.
+    // elements, because the distance between the two means is then a part of the standard deviation
+    // of all elements.
     void add_deviations(double n, double centre, double sum, double square) {
         add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
     }
@@ -126,8 +127,8 @@ class Target {
     L* lanes_;
 };
 
-// Returns a weight or another per-channel vector as lanes in scratch memory. If v has no data, all
-// elements are `none`.
+// Returns a weight or another per-channel vector as lanes, which are in scratch memory if v must be
+// converted. If v has no data, all elements are `none`.
 template <class L>
 const L* vector_or(Scratch& scratch, const ConstView& v, std::int64_t n, L none) {
     L* buffer = scratch.take<L>(n);

@@ -1,5 +1,6 @@
 // Layer norm and RMS norm, one row at a time. A row is read from memory once; later passes (sum,
-// deviations and their squares, result) read it from L1. An RMS norm is a layer norm with mean 0.
+// deviations and their squares, result) read it from the cache. An RMS norm is a layer norm with
+// mean 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
 // sums for weight and bias, in f32 for 64 rows at a time, whose sums are added in f64. Then the
@@ -29,7 +30,7 @@ template <class L>
 struct NormGradRow {
     const L *dy, *x, *weight;
     L mean, rstd;
-    bool centred;
+    bool centred;  // false for an RMS norm
     std::int64_t n;
     L *dx, *dweight, *dbias;  // dx is overwritten; dweight and dbias are added to
 };
@@ -175,7 +176,8 @@ template <class L>
 const L* load_row(const ConstView& x, std::int64_t offset, L* buffer) {
     return load_lanes<L>(at(x.data, x.dtype, offset), x.dtype, x.back_stride(1), x.back(1), buffer);
 }
-// Returns a weight or bias as lanes in scratch memory, or null if it has no data.
+// Returns a weight or bias as lanes, which are in scratch memory if v must be converted. Returns
+// null if v has no data.
 template <class L>
 const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     if (v.data == nullptr) return nullptr;

@@ -152,8 +152,9 @@ void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::
     store_lanes<Lane>(p, to, slot.param_dtype, 1, n);
 }
 
-// Calls body(p, g, offset, n) with the parameter and the gradient as lanes, then stores p to the
-// parameter. If no conversion is needed, calls body once, otherwise block by block.
+// Calls body(p, g, offset, n) with the parameter (or its master copy) and the gradient as lanes,
+// then stores p to the parameter. If no conversion is needed, calls body once, otherwise block by
+// block.
 template <class Lane, class Body>
 void with_lanes(const Slot& slot, const Philox& draws, std::int64_t offset, std::int64_t n,
                 Body&& body) {

@@ -1,6 +1,6 @@
-// Copies, conversions and fills. Contiguous operands of the same dtype are copied as runs of bytes.
-// Other copies are converted through lanes of the wider of the two dtypes. A transposed copy is
-// iterated in the order of the output.
+// Copies, conversions and fills. Operands of the same dtype are copied as raw bits, in runs if they
+// are contiguous. Operands of different dtypes are converted through lanes of a third type. A
+// transposed copy is iterated in the order of the output.
 #include "kernels/ops/copy.h"
 
 #include <algorithm>
@@ -74,8 +74,9 @@ void store_constant(const void* value, const void* const*, void* out, std::int64
 
 void copy(Cpu& on, ConstView x, View y) {
     if (x.dtype == y.dtype) return copy_same_type(x, y);
-    // The lane type must represent every value of both dtypes. f32 is sufficient for f32 and 16-bit
-    // floats only.
+    // The lane type is i64 for two integer dtypes, f32 if both dtypes are f32, f16 or bf16, and f64
+    // otherwise. So only i64 values beyond 2^53 are rounded before they are converted to the
+    // result.
     const bool small =
         (is_half(x.dtype) || x.dtype == DType::f32) && (is_half(y.dtype) || y.dtype == DType::f32);
     const bool whole = is_integral(x.dtype) && is_integral(y.dtype);

@@ -1,5 +1,5 @@
-// Norms, scaling and checks of many gradients in one call. Their speed is limited by reading the
-// gradients once.
+// Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
+// and the memory bandwidth limits its speed.
 //
 // Norms are summed in f64: every chunk of the concatenated table has a partial sum, and the partial
 // sums are combined in order. f32 lanes are converted to f64 in registers, so that squares of large
@@ -102,8 +102,8 @@ AXLE_DISPATCH(max_abs);
 AXLE_DISPATCH(multiply);
 AXLE_DISPATCH(limit);
 
-// Calls body(lanes, n) for a part of a row. If no conversion is needed, calls body once, otherwise
-// block by block.
+// read_lanes() calls body(lanes, n) for a part of a row: once if no conversion is needed, otherwise
+// block by block. change_lanes() does the same with lanes that body changes, and stores them.
 template <class Lane, class Body>
 void read_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& body) {
     Lane buffer[kBlock];
@@ -130,8 +130,8 @@ void change_lanes(const Run& run, std::int64_t offset, std::int64_t n, Body&& bo
 // Returns the larger number, or NaN if a or b is NaN.
 double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
 
-// The operations that compute a norm. They accumulate elements and combine partial results, either
-// as a sum or as a maximum of non-negative values.
+// The operations that compute the p-norm. Elements and partial results are combined by addition, or
+// by the maximum if p is infinite.
 struct Power {
     double p;
 

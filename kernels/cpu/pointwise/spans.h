@@ -1,4 +1,4 @@
-// The driver of all elementwise kernels: splits operands into spans of contiguous lanes.
+// Runs elementwise kernels: splits the operands into blocks of contiguous lanes.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,15 @@ struct SpanOutput {
     DType lane;
 };
 
-// Calls the span for blocks of all elements, and converts each block to lanes and back. There are
-// zero to three inputs of the output's shape. The split into tasks depends on the shape only.
+// Computes all elements of `out` by calls of `span`, one block of lanes at a time. Operands that
+// are strided or of another dtype than their lanes are copied to and from buffers of lanes. There
+// are zero to three inputs, all of the output's shape (broadcast by stride 0 where needed). The
+// split into tasks depends on the shape only.
 void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int inputs,
                const SpanOutput& out);
 
-// Returns the lane dtype of a span. Booleans are computed as the u8 values 0 and 1.
+// Returns the dtype of the lanes in which elements of dtype t are computed. Booleans are computed
+// as the u8 values 0 and 1.
 constexpr DType span_lane(DType t) { return t == DType::boolean ? DType::u8 : lane_dtype(t); }
 
 }  // namespace axle::kernels

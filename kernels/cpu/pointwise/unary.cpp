@@ -1,5 +1,6 @@
-// Computes y = f(x), dx = dy f'(v) and f''(v) for all unary formulas. Operands are read once and
-// the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers use scalars.
+// Computes y = value(x), dx = dy slope(v) and out = curve(v) for all unary formulas. Operands are
+// read once and the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers
+// use scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE

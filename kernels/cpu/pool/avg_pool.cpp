@@ -1,8 +1,9 @@
 // Average pooling, one output row at a time. The forward pass first adds the rows and then the
 // columns of each window. The backward pass distributes a row of dy over the columns and then adds
 // it to the rows. If windows are disjoint, the input is read once; if they overlap, it is read
-// kernel_h / stride_h times from L1. Means of complete planes are sums of spans. Every plane is
-// computed by one task.
+// kernel_h / stride_h times from L1. If each output is the mean of a complete plane (adaptive
+// pooling to 1 x 1), the sum of the plane is computed with sum_span, without windows. One task
+// computes each plane.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Adds n elements of x to sum.
+// Computes sum[i] += x[i] for n elements.
 void add_row(const float* x, float* sum, std::int64_t n) {
     std::int64_t i = 0;
     for (; i + Pack::kLanes <= n; i += Pack::kLanes)

@@ -1,9 +1,10 @@
 // Max pooling, one output row at a time. The input rows of its windows are converted to lanes (if
 // needed) and stay in L1. Every plane is computed by one task.
 //
-// For f32 windows with stride 1 or 2, a pack of outputs is computed together, tap by tap; integer
-// lanes keep the position of the largest tap. Windows that overlap the padding, and all other
-// cases, are processed element by element.
+// If the lanes are f32 and the windows have a horizontal stride of 1 or 2 and no horizontal
+// dilation, a pack of outputs is computed together, tap by tap; integer lanes keep the position of
+// the largest tap. Windows that overlap the padding, and all other cases, are processed element by
+// element.
 #include "kernels/ops/pool.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,7 +25,7 @@ namespace axle::kernels {
 namespace {
 
 // Consecutive outputs of one row whose windows are inside the input. Output i reads `width` columns
-// of each row, starting at column i * stride of `rows`.
+// of each of the `height` rows, starting at column + i * stride.
 struct MaxRun {
     const float* const* rows;
     std::int64_t height, width, stride;  // stride is 1, or it is 2 and width is at least 2
@@ -94,7 +95,8 @@ HWY_INLINE void max_outputs(const MaxRun& run, std::int64_t i, std::int64_t left
             place = hn::Add(place, one);
         }
         if (run.width % 2 == 0) continue;
-        // This load ends at the last element of the row, so that no memory after it is read.
+        // This load ends at the last column of the last window, so that no memory after the row is
+        // read.
         load_pairs<kWhole>(row + run.width - 2, left, even, odd);
         largest.meet(odd, place);
     }

@@ -53,7 +53,7 @@ inline PoolWindows pool_windows(Scratch& scratch, PoolAxis pool, bool adaptive, 
     return axis;
 }
 
-// Returns the number of rows of the largest window.
+// Returns an upper bound of the number of inputs in a window along this axis.
 inline std::int64_t max_window_rows(const PoolWindows& axis) {
     std::int64_t rows = 1;
     for (std::int64_t o = 0; o < axis.out; ++o)

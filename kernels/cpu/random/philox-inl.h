@@ -22,7 +22,8 @@ namespace axle::kernels::HWY_NAMESPACE {
 using WordTag = hn::ScalableTag<std::uint32_t>;
 using Words = hn::Vec<WordTag>;
 
-// The largest step of all targets. philox_words() rounds its count up to a multiple of its step.
+// The largest step of all targets. A step is the number of words that philox_words() generates
+// together.
 inline constexpr std::int64_t kPhiloxStep = 64;
 
 #if HWY_TARGET == HWY_SCALAR

@@ -1,6 +1,6 @@
-// Reductions of contiguous floats. Spans are read four packs at a time, with one accumulator for
-// each pack. Column totals stay in L1, and several rows are read together. Every element is read
-// once.
+// Reductions of contiguous floats. A span (a run of contiguous elements) is read four packs at a
+// time, with one accumulator for each pack. Column totals stay in L1, and several rows are read
+// together. Every element is read once.
 #include "kernels/cpu/reduce/reduce_spans.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kSumBlock = 2048;  // elements that are summed in f32
+constexpr std::int64_t kSumBlock = 2048;  // elements summed in f32; block sums are added in f64
 
 struct Plus {
     static HWY_INLINE Pack join(Pack a, Pack b) { return a + b; }

@@ -125,8 +125,8 @@ std::int64_t reduce_folded(const Op& op, const ConstView& x, std::int64_t fold, 
     return begin;
 }
 
-// Adds the elements [begin, end) of `width` results, beginning with result number `result`, to the
-// totals of these results.
+// Sets the totals of `width` results, beginning with result number `result`, to the reduction of
+// their elements [begin, end).
 template <class Op>
 void reduce_columns(const ReducePlan& plan, const Op& op, const ConstView& x, std::int64_t result,
                     std::int64_t width, std::int64_t begin, std::int64_t end,
@@ -166,8 +166,8 @@ void reduce_by_columns(Cpu& on, const ReducePlan& plan, const Op& op, const Cons
     using Acc = typename Op::Acc;
     const std::int64_t all = plan.kept.inner_size(), width = std::min(all, kColumns);
     const std::int64_t blocks = (all + width - 1) / width, tiles = plan.outputs / all * blocks;
-    // Pieces have at least kPiece elements, and their number is limited to what keeps a large
-    // machine busy.
+    // Pieces have at least kPiece elements. Their number is limited so that there are at most about
+    // 64 tasks, which keep a large machine busy.
     const std::int64_t n = std::max<std::int64_t>(1, plan.n);
     const std::int64_t wanted =
         std::clamp<std::int64_t>(n * width / kPiece, 1, std::max<std::int64_t>(1, 64 / tiles));

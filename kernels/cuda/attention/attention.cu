@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
     for (int r = 0; r < kEach; ++r) maximum[r] = kMinusInfinity<C>, sum[r] = 0;
 
     if (whole) load_tile<kDepth>(q, q_head, first, call.queries, 0, window, scale, q_tile);
-    const int seen = first + kTile + call.offset;  // number of keys that the last row attends to
+    const int seen =
+        first + kTile + call.offset;  // the last row attends only to keys before this one
     const int end = seen < call.keys ? seen : call.keys;
     for (int key = 0; key < end; key += kTile) {
         C score[kEach][kEach] = {};

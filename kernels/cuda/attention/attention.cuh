@@ -27,7 +27,8 @@ inline constexpr int kVector = 16 / static_cast<int>(sizeof(C));
 template <class C, int kWidth>
 inline constexpr int kPitch = kWidth + kVector<C>;
 
-// The number of blocks that a multiprocessor runs concurrently, which limits their registers.
+// The number of blocks that a multiprocessor must be able to run concurrently. The compiler limits
+// the registers per thread accordingly.
 template <class C, int kDepth>
 inline constexpr int kBlocks = sizeof(C) * kDepth <= 256 ? 2 : 1;
 

@@ -32,8 +32,8 @@ constexpr std::int64_t kFewestQueries = 16;
 // with the square of the sequence length.
 constexpr std::int64_t kMaxWorkspace = std::int64_t{2} << 30;
 
-// Returns whether cuDNN supports a call with these shapes, dtypes and parameters. The addresses of
-// operands are not checked.
+// Returns whether cuDNN supports a call with these shapes, dtypes and parameters, and the call is
+// large enough. The layouts and addresses of operands are not checked.
 bool supports(const ConstView& q, const ConstView& k, const AttentionParams& params) {
     const std::int64_t depth = q.shape[3], queries = q.shape[2];
     return is_half(q.dtype) && depth % 8 == 0 && depth >= 16 && depth <= 256 &&
@@ -69,8 +69,8 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// Returns the score of a masked key. It is finite because older versions of cuDNN turn an infinity
-// into NaN.
+// Returns the score of a masked key. Versions of cuDNN before 9.10 turn an infinity into NaN; for
+// them it is the lowest finite number, else -infinity.
 float hidden_score() {
     return version() < 91000 ? std::numeric_limits<float>::lowest()
                              : -std::numeric_limits<float>::infinity();

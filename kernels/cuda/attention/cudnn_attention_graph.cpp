@@ -8,8 +8,8 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Returns the strides of x. A dimension of size 1 gets the stride that it has in a row-major
-// tensor, because its own stride is arbitrary.
+// Returns the strides of x. The stride of a dimension of size 1 (except the last) is arbitrary. It
+// is replaced by the largest size times stride of the other dimensions, at least 8.
 Dims strides_of(const ConstView& x) {
     std::int64_t extent = 8;
     for (int d = 0; d < x.ndim; ++d)
@@ -51,13 +51,14 @@ struct Scores {
         return graph.pointwise(mode, {x, b}, temporary());
     }
 
-    // bias() returns the tensor of the bias. biased() returns x plus the bias, or x if there is no
-    // bias.
+    // bias() returns the tensor of the bias, or an unused number if there is no bias. biased()
+    // returns x plus the bias, or x if there is no bias.
     Value bias() const { return at.bias.ndim == 0 ? graph.number() : rows_of(graph, at.bias); }
     Value biased(Value x, Value bias) const {
         return at.bias.ndim == 0 ? x : with(CUDNN_POINTWISE_ADD, x, bias);
     }
-    // Returns x with the score of query i and key j replaced by `hidden` if i < j.
+    // Returns x with the score of query i and key j replaced by `hidden` if i < j. Returns x itself
+    // if the call is not causal.
     Value masked(Value x, Value hidden) const {
         if (!at.causal) return x;
         const Value i = graph.index(x, 2, temporary(CUDNN_DATA_INT32));

@@ -1,4 +1,4 @@
-// Kernels that write masks for cuDNN's attention, and clear rows without keys.
+// Kernels that convert masks to biases for cuDNN's attention, and clear rows without keys.
 //
 // The bias is written once per call. It has the size of the mask: at most B Tq Tk numbers if heads
 // share the mask, and much less if queries share it. To find rows without keys, a warp reads a row
@@ -15,8 +15,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// kHidden is the bias of masked scores, and kLowest is the lowest bias of visible scores. They stay
-// finite even when multiplied by powers of two and summed.
+// kHidden is the bias of a masked key. kLowest is the lowest bias of a visible key; lower values of
+// a floating mask are raised to it. In f32 and bf16, both are far above the lowest finite number
+// (about -2^128): cuDNN adds the bias to a score, subtracts the row's maximum or log-sum-exp (which
+// replace_infinity() sets to -kLowest in rows without keys), and may multiply by log2(e) = 1.44
+// before it computes the exponential. The result stays above -2^104. In f16, both are the lowest
+// finite number; cuDNN adds f16 biases in f32.
 template <class T>
 inline constexpr float kHidden = -0x1p101f;
 template <class T>

@@ -10,12 +10,13 @@
 
 namespace axle::kernels::cudnn {
 
-// bias_like() converts the mask of kernels/ops/attention.h to the bias that cuDNN adds to scores.
-// Its numbers are finite and have the operands' dtype, or f32 for a floating mask of another dtype.
-// The bias of a hidden key is so low that the key's weight is 0 unless all keys are hidden. Lower
-// values in a floating mask are raised to a slightly higher value than this bias. Heads, batches
-// and queries that share a mask share the bias, by stride 0. `data` is null, or points to
-// bias_bytes() bytes aligned to 16.
+// Convert the mask of kernels/ops/attention.h to the bias that cuDNN adds to scores. bias_like()
+// returns the view of the bias, whose `data` is null or points to bias_bytes() bytes aligned to 16.
+// write_bias() queues the conversion. The numbers of the bias are finite and have the operands'
+// dtype, or f32 for a floating mask of another dtype. The bias of a masked key is so low that the
+// key's weight is 0 unless all keys are masked. Finite mask values in f32 or bf16 below half of
+// this bias are raised to the half. Heads, batches and queries that share a mask share the bias:
+// their dimension has size 1 or stride 0.
 View bias_like(const ConstView& mask, DType operands, void* data);
 std::int64_t bias_bytes(const View& bias);
 void write_bias(Cuda& on, const ConstView& mask, const View& bias);

@@ -61,7 +61,7 @@ struct Place {
     bool exists;
 };
 
-// Computes the partial sums, sums[part, o, column].
+// Computes partial_sums[part, o, column].
 template <class T>
 __global__ void __launch_bounds__(kConvThreads)
     correlate_parts(Product<T> p, Compute<T>* partial_sums) {

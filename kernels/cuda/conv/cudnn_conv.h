@@ -7,8 +7,9 @@
 namespace axle::kernels::cudnn {
 
 // Compute the functions of kernels/ops/conv.h with cuDNN, for f32, f16 and bf16. Operands and
-// results must not be empty. In conv2d_transposed, the bias is added to rounded sums. Return false,
-// without queueing anything, if cuDNN is missing or has no kernel.
+// results must not be empty. In conv2d_transposed, and in conv2d if cuDNN has no kernel for the
+// bias, the bias is added to the rounded sums. Return false, without changing the result, if cuDNN
+// is missing, has no kernel, or fails.
 bool conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 bool conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,

@@ -107,7 +107,8 @@ void embedding_backward(Cuda& on, ConstView dy, ConstView ids, std::int64_t padd
     visit_float(dy.dtype, [&]<class T>() {
         using C = Compute<T>;
         const auto sum = [&]<int kN>() {
-            // Each unit of work gets its own block, because rows have different lengths.
+            // Each thread sums one pack of dweight, so that the GPU can balance rows with different
+            // numbers of positions.
             const std::int64_t blocks = (rows * (width / kN) + kSumThreads - 1) / kSumThreads;
             start(on, {{std::min<std::int64_t>(blocks, 0x7fffffff)}, kSumThreads}, &sum_rows<T, kN>,
                   sorted.indices, bounds, rows, width, from, dy.as<T>(), to, dweight.as<C>());

@@ -20,7 +20,8 @@ constexpr int kThreads = 256;
 
 // --- check
 
-// The indices, which are visited by offset in memory and position in row-major order.
+// The layout of an index tensor. Each index has an offset in memory, computed with `stride`, and a
+// position in row-major order, computed with `weight`.
 struct Indices {
     int ndim = 0;
     std::int64_t numel = 1;
@@ -181,8 +182,8 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
     }
 }
 
-// Atomics are used if there are fewer than kFewLines lines, which is too few to fill a GPU, and the
-// lines have at least kLongLine elements.
+// Unless the call must be deterministic, atomics are used if there are fewer than kFewLines lines,
+// which is too few to fill a GPU, and the lines have at least kLongLine elements.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 
 }  // namespace

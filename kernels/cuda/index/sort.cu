@@ -21,7 +21,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMinPart = 16384;            // elements per part of a row
+constexpr std::int64_t kMinPart = 16384;            // minimum elements per part of a row
 constexpr std::int64_t kMaxSortedAtOnce = 1 << 24;  // elements that CUB sorts at a time
 
 // The rows of x, values and indices, and the strides of their last dimensions.

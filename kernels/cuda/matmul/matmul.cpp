@@ -69,7 +69,8 @@ ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return copied;
 }
 
-// Returns the alignment in bytes, at most 16, because no algorithm of cuBLASLt requires more.
+// Returns 256 if the address and bytes_between are multiples of 256, else their common alignment in
+// bytes, at most 16, because no algorithm of cuBLASLt requires more.
 std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     const auto bits =
         reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(bytes_between);
@@ -145,7 +146,7 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     return true;
 }
 
-// Returns whether cuBLASLt is available and supports these dtypes.
+// Returns whether cuBLASLt is available and supports these dtypes, and the depth is not 0.
 bool multiplies(const ConstView& a, const View& c) {
     const bool types =
         is_floating(a.dtype) && (c.dtype == a.dtype || (is_half(a.dtype) && c.dtype == DType::f32));

@@ -1,7 +1,7 @@
 // The plan of a product is the algorithm that computes it. It is read from the tuning file, or it
-// is the algorithm that cuBLASLt recommends. A product is tuned when it is used a second time. In
-// deterministic mode it keeps the recommended algorithm, because timing can choose another
-// algorithm in every run.
+// is the algorithm that cuBLASLt recommends. A product that is large enough (should_tune()) is
+// tuned when it is used a second time. In deterministic mode it keeps the recommended algorithm,
+// because timing can choose another algorithm in every run.
 //
 // Algorithms that split the depth must add the parts in the type of the sums and in a separate
 // step. Other schemes round intermediate results or depend on the order in which parts finish.
@@ -133,7 +133,7 @@ struct Plan {
     std::size_t workspace = 0;
 };
 
-// Returns the number of bytes between the first and the last element of a batch.
+// Returns the number of bytes from the first element of a batch to the end of its last element.
 std::int64_t extent(const LtMatrix& matrix, std::int64_t rows, std::int64_t columns,
                     std::int64_t batches, DType dtype) {
     return ((batches - 1) * matrix.batch + (columns - 1) * matrix.ld + rows) * size_of(dtype);

@@ -16,7 +16,7 @@ struct LtMatrix {
     const void* data = nullptr;
     std::int64_t ld = 0, batch = 0;
     bool transposed = false;     // if true, the transpose is stored; for A and B only
-    std::int64_t alignment = 0;  // of every matrix of the batch, in bytes
+    std::int64_t alignment = 0;  // alignment of every matrix of the batch in bytes
 };
 
 struct LtProduct {
@@ -31,7 +31,7 @@ struct LtProduct {
     struct Float8 {
         DType b;
         const float *a_factor, *b_factor;  // pointers to device memory
-        bool fast;                         // if true, sums can be less exact
+        bool fast;                         // if true, sums may be less exact
     };
     std::optional<Float8> float8 = {};
 };

@@ -18,8 +18,8 @@
 
 namespace axle::kernels {
 
-// Returns whether a product with `work` multiply-adds is large enough to be tuned, and the program
-// can wait for the stream now.
+// Returns whether to tune a product with `work` multiply-adds now. This requires that tuning is
+// enabled, that the product is large enough, and that the stream is not being captured.
 bool should_tune(const Cuda& on, double work);
 
 // Measures the candidates with events on the stream and waits for the stream. Returns the index of

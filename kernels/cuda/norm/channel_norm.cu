@@ -10,7 +10,8 @@
 namespace axle::kernels {
 namespace {
 
-// Writes the mean, rstd and running statistics of a result whose first element is x[result * step].
+// A reduction that computes the mean and rstd of each result and updates the running statistics.
+// The first element of a result is x[result * step].
 template <class T>
 struct Moments {
     using Lane = Compute<T>;

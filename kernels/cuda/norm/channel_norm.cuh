@@ -46,8 +46,8 @@ inline View dense_view(const void* data, DType dtype, std::initializer_list<std:
 
 inline constexpr int kPlaneThreads = 256;
 
-// Calls f.template at<kN>(element, plane) for every pack of kN elements of all planes. If the size
-// of planes is not a multiple of the pack size, calls it for each element.
+// Calls f.template at<kN>(element, plane) for `units` packs of kN elements, beginning with the
+// first pack of plane first_plane. The size of a plane must be a multiple of kN.
 template <int kN, class F>
 __device__ inline void for_each_pack(const F& f, std::uint32_t units, Divider by_plane,
                                      std::int64_t first_plane, std::int64_t plane_size) {
@@ -68,7 +68,9 @@ __global__ void __launch_bounds__(kPlaneThreads)
         for_each_pack<1>(f, units, by_plane, first_plane, f.planes.size);
 }
 
-// Starts a kernel over all elements. `aligned` means that all operands are aligned to 16 bytes.
+// Starts a kernel that calls f.template at<kN>(element, plane) for all elements. kN is the size of
+// a pack if `aligned` is true (all operands are aligned to 16 bytes) and the size of a plane is a
+// multiple of it, else 1.
 template <class T, class F>
 void start_on_planes(Cuda& on, const F& f, bool aligned) {
     const Planes& planes = f.planes;

@@ -20,8 +20,8 @@ struct NormVector {
           packs(stride == 1 && reinterpret_cast<std::uintptr_t>(v.data) % 16 == 0 &&
                 v.shape[0] % 8 == 0) {}
 
-    // Loads elements [i, i + kN) of the vector; i + kN must not exceed n. If the vector has no
-    // data, sets all elements to `otherwise`.
+    // Loads elements [i, i + kN) of the vector, which has n elements; i must be a multiple of kN.
+    // Sets elements after the end, or all elements if the vector has no data, to `otherwise`.
     template <class C, int kN>
     __device__ void load(std::int64_t i, std::int64_t n, C otherwise, C (&v)[kN]) const {
         if (data == nullptr) {

@@ -33,7 +33,7 @@ struct Operands {
     void* sums;               // shape [blocks, 2, n], for dweight and dbias; can be null
 };
 
-// The part of a row that a thread holds.
+// The part of a row that a thread holds. kernels/ops/norm.h defines g and h.
 template <class T>
 struct Held {
     using C = Compute<T>;

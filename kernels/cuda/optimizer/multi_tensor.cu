@@ -1,9 +1,10 @@
-// Norms, scaling and checks of many gradients in one call. Their speed is limited by reading the
-// gradients once, in packs of 16 bytes if a tensor is aligned. As many blocks as the GPU can run
-// concurrently iterate over the chunks of a table.
+// Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
+// in packs of 16 bytes if a tensor is aligned, and the memory bandwidth limits its speed. Up to 16
+// blocks per multiprocessor iterate over the chunks of a table.
 //
 // Norms are summed in f64: every block writes its partial result, and one block combines the
-// partial results in order. The assignment of chunks to blocks depends only on the size of the GPU.
+// partial results in order. The assignment of chunks to blocks depends only on the rows and the
+// number of multiprocessors.
 #include <cmath>
 
 #include "kernels/cuda/optimizer/multi_tensor.cuh"

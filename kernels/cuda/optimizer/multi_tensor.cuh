@@ -1,8 +1,9 @@
 // Private to kernels: tables of tensors on a GPU.
 //
 // A table is a kernel parameter, so it needs no GPU memory and no copy, and a captured graph stores
-// it. Longer tables are split into several launches. Rows are split into chunks that are numbered
-// through the table. A block finds the row of its chunk by binary search in the constant cache.
+// it. Longer tables are split into several launches. Rows are split into chunks, which are numbered
+// consecutively over all rows of the table. A block finds the row of its chunk by binary search in
+// the constant cache.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 namespace axle::kernels {
 
+// CUDA's limit for the parameters of a kernel, in bytes.
 inline constexpr std::size_t kMaxParameterBytes = 32764;
 
 template <class Row>
@@ -26,7 +28,7 @@ struct Table {
 
     std::int32_t rows = 0;
     std::int32_t chunk = 0;  // elements per chunk
-    // The number of the first chunk of each row, followed by the total number of chunks.
+    // The index of the first chunk of each row, then the total number of chunks.
     std::uint32_t first[kRows + 1] = {};
     Row row[kRows] = {};
 

@@ -1,4 +1,4 @@
-// Slopes dx = dy f'(v) and curves f''(v) of all unary formulas.
+// Computes dx = dy slope(v) and out = curve(v) for all unary formulas.
 #include "kernels/cuda/pointwise/elementwise.cuh"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/ops/copy.h"

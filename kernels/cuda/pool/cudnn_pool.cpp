@@ -7,7 +7,8 @@
 namespace axle::kernels::cudnn {
 namespace {
 
-// Calls with fewer elements use Axle's own kernels, because creating a plan for cuDNN costs more.
+// Calls with fewer than kMinWork elements use Axle's own kernels, because creating a plan for cuDNN
+// costs more. So do calls with kMax or more elements.
 constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kMax = std::int64_t{1} << 31;
 

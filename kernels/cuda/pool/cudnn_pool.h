@@ -6,10 +6,10 @@
 
 namespace axle::kernels::cudnn {
 
-// Compute the functions of kernels/ops/pool.h with cuDNN. Return false, without queueing anything,
-// if cuDNN is missing or does not support the call. Supported are f32, f16 and bf16 planes that are
-// dense and row-major, windows of one size without dilation, and the usual divisors. A call must
-// have enough elements to justify a plan.
+// Compute the functions of kernels/ops/pool.h with cuDNN. Return false, without changing the
+// result, if cuDNN is missing, does not support the call or fails. Supported are f32, f16 and bf16
+// planes that are dense and row-major, windows of one size without dilation, and means that do not
+// set Pool::divisor. A call must have enough elements to justify a plan.
 //
 // max_pool2d does not compute indices, so it cannot be used if a gradient is required. cuDNN's
 // indices are 8-bit positions in the window. cuDNN does not document which of several equal maxima

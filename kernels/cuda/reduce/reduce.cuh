@@ -1,14 +1,14 @@
 // Private to kernels: the two walks of a reduction.
 //
 // In the walk over rows, a team of threads computes one result. It reads the elements in memory
-// order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned and
-// divisible. The walk over columns is used if a kept dimension is contiguous. A lane computes
-// several adjacent results, and other threads of the block process further elements of the same
-// results.
+// order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and a
+// multiple of the pack size. The walk over columns is used if a kept dimension is contiguous. A
+// lane computes several adjacent results, and other threads of the block process further elements
+// of the same results.
 //
 // If there are few results, the reduced elements are split as well: partial results are stored in
 // scratch memory and combined in order by a second kernel. Memory is read once. The partitioning
-// depends on the shape and the strides only.
+// depends on the shape, the strides and the alignment only.
 //
 // A reduction (Op) is a struct with these members:
 //     Lane, Acc      the type that elements are converted to, and the type of the accumulator
@@ -40,7 +40,7 @@ inline constexpr std::int64_t kReduceBlocks = 1024;  // number of blocks that ke
 // Some dimensions of an operand, iterated in row-major order.
 struct DeviceDims {
     int ndim = 0;
-    bool small = true;  // whether all indices and offsets are below 2^31
+    bool small = true;  // whether there are fewer than 2^31 elements
     std::int64_t size[kMaxDims] = {};
     std::int64_t stride[kMaxDims] = {};
     Divider by[kMaxDims] = {};
@@ -101,10 +101,12 @@ struct ReduceOutput {
     }
 };
 
-// The operands of a walk, and how the work is split.
+// The operands of a walk, and how the work is split. A unit is an index of the reduced dimensions,
+// or a pack of them in a packed walk over rows. The units are split into `pieces` of `height`
+// units.
 struct ReduceSource {
     const void *x, *second;
-    DeviceDims kept, reduced;  // in the walk over rows, counted in units
+    DeviceDims kept, reduced;  // `reduced` iterates over units
     std::int64_t results, units, height, pieces;
     bool packed;
     // The members below are used in the walk over columns only.

@@ -1,8 +1,8 @@
 // Cumulative sums and products of rows. A block processes tiles of a row in shared memory: each
 // thread combines adjacent elements, and the results of all threads are scanned. If rows are
 // adjacent in memory, short, or very many, one thread per row is used instead, which loads a few
-// elements ahead. If there are too few rows to fill the GPU, rows are split into chunks. One read
-// computes the totals of the chunks, and one more read and a write compute the result.
+// elements ahead. If there are too few rows to fill the GPU, rows are split into chunks. Then x is
+// read once for the totals of the chunks, and a second time for the result.
 //
 // CUB's DeviceScan reads memory only once, but its order of additions depends on which block runs
 // first. Floating-point sums would differ from run to run.
@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 constexpr int kEach = 8;  // adjacent elements per thread in a tile, and elements loaded together
 constexpr int kTile = kThreads * kEach;
 constexpr std::int64_t kShortRow = 64;
-constexpr std::int64_t kMinPiece = 64;  // minimum number of elements in a chunk per thread
+constexpr std::int64_t kMinPiece = 64;  // minimum size of a chunk of one thread
 constexpr std::int64_t kMaxPieces = 128;
 
 struct Task {

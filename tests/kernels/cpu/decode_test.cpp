@@ -10,7 +10,7 @@
 namespace axle::kernels {
 namespace {
 
-// Returns n bytes with the values i times an odd number.
+// Returns n bytes. Byte i is 37 i modulo 256, so that 256 bytes have all values.
 std::vector<std::uint8_t> bytes(std::int64_t n) {
     std::vector<std::uint8_t> x(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i * 37);

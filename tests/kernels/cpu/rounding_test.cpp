@@ -54,7 +54,8 @@ TYPED_TEST(StochasticRounding, KeepsRepresentableValues) {
     }
 }
 
-// The values are normal and subnormal, and some intervals contain a power of two.
+// The values are between two neighbors that are normal or subnormal, some of which are powers of
+// two.
 TYPED_TEST(StochasticRounding, RoundsUpInProportionToTheDistance) {
     for (const unsigned bits : {0u, 1u, 2u, 0x3fu, 0x7fu, 0x80u, 0x3ffu, 0x400u, 0x401u, 0x3bffu,
                                 0x3c00u, 0x3f7fu, 0x3f80u, 0x7bfeu, kLargest<TypeParam> - 1}) {
@@ -80,7 +81,7 @@ TEST(StochasticRoundingOfHalf, RoundsFractionsOfTheSmallestSubnormal) {
               0);
 }
 
-TYPED_TEST(StochasticRounding, OverflowsOnlyBeyondTheNextPowerOfTwo) {
+TYPED_TEST(StochasticRounding, OverflowsOnlyAtOrAboveTheNextPowerOfTwo) {
     const auto largest = of_bits<TypeParam>(kLargest<TypeParam>);
     const auto infinite = of_bits<TypeParam>(kLargest<TypeParam> + 1);
     const float power = 2.0f * std::exp2f(std::floor(std::log2f(largest)));

@@ -116,18 +116,17 @@ TEST_F(CudnnConvGraph, PlansDeterministically) {
                     << describe(result, dtype, c, false);
 }
 
-TEST_F(CudnnConvGraph, PlansGroupsAndSingleWindows) {
+TEST_F(CudnnConvGraph, PlansGroupedConvolutionsAndKernelsOfImageSize) {
     for (const DType dtype : {f32, f16, bf16}) {
-        // The cases are depthwise and grouped layers, and images that are a single window, for any
-        // stride.
+        // The cases are a depthwise and a grouped convolution, and a kernel as large as the image.
         for (const Case& c : {Case{8, 64, 28, 64, 3, 1, 1, 64}, Case{8, 32, 14, 64, 3, 1, 1, 4},
                               Case{8, 64, 7, 128, 7, 1, 0}})
             for (const ConvResult result : kResults)
                 EXPECT_TRUE(plan(result, dtype, c, false, conv_limits(dtype, false, true)))
                     << describe(result, dtype, c, false);
     }
-    // On 16 x 16 elements, 4 x 4 windows at a distance of 16 have a single position, so the graph
-    // can use stride 1.
+    // With stride 1, 16 x 16 elements have 13 x 13 windows of 4 x 4 elements. The result has one
+    // element, so conv_graph() must pass cuDNN a stride that leaves no second window.
     const ConvAxis axis = {1, 0, 1};
     EXPECT_NO_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),

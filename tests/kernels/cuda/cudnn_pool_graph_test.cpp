@@ -76,7 +76,7 @@ TEST_F(CudnnPoolGraph, RejectsInconsistentShapes) {
         UnsupportedGraph);
 }
 
-TEST(CudnnPoolRules, RejectWindowsThatCudnnCountsDifferently) {
+TEST(CudnnPoolRules, RejectUnsupportedDivisorsDilationsAndWindows) {
     const ConstView x = planes(f32, 2, 3, 12), y = planes(f32, 2, 3, 6), cut = planes(f32, 2, 3, 7);
     const auto suits = [&](PoolResult result, const Pool& pool, const ConstView& out) {
         return has_pool_rules(result, pool, x, out);
