@@ -41,11 +41,14 @@ struct AdamWOptions {
     static constexpr bool kDecoupledDecay = true;
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
+    // Throws ValueError if an option is out of range.
     void check(const char* op) const;
 };
 
-// The common implementation of Adam and AdamW. The saved state of a parameter contains "step",
-// "exp_avg" and "exp_avg_sq"; with amsgrad, also "max_exp_avg_sq".
+// The common implementation of Adam and AdamW. The constructors throw ValueError for an empty list,
+// for parameters that are undefined, repeated or not leaves, and for options out of range. The
+// saved state of a parameter contains "step", "exp_avg" and "exp_avg_sq"; with amsgrad, also
+// "max_exp_avg_sq".
 template <class Options>
 class AdamFamily : public GroupedOptimizer<Options> {
   public:

@@ -16,8 +16,10 @@ namespace axle::optim {
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type = 2,
                        bool error_if_nonfinite = false);
 
-// The two steps of clip_grad_norm_. Between them, the caller can combine the norms of several
-// processes.
+// The two steps of clip_grad_norm_; between them, the caller may combine the norms of several
+// processes. get_total_norm() returns the norm, without waiting for the device.
+// clip_grads_with_norm_() scales the gradients, and throws ShapeError unless total_norm has one
+// element.
 Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type = 2);
 void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
                            const Tensor& total_norm);
@@ -26,7 +28,8 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 
 // Multiplies every gradient by the factor, an f64 tensor with one element on the device of the
-// gradients. Does not wait for the device.
+// gradients. Does not wait for the device. Throws ShapeError if the factor has another size or
+// dtype, and DeviceError if it is on another device.
 void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor);
 
 }  // namespace axle::optim

@@ -153,6 +153,13 @@ void GradScaler::forget_progress(const Optimizer& optimizer) {
         found->second.stage = Stage::ready;
 }
 
+void GradScaler::forget(const Optimizer& optimizer) {
+    progress_.erase(&optimizer);
+    scalars_.erase(&optimizer);
+}
+
+void GradScaler::set_progress(ProgressMap progress) { progress_ = std::move(progress); }
+
 bool GradScaler::has_checked_gradients() const {
     return std::ranges::any_of(progress_, [](const auto& of) { return of.second.checked; });
 }
@@ -222,7 +229,7 @@ void GradScaler::load_state_dict(const Tree& state) {
     const std::int64_t tracker = state["_growth_tracker"].integer();
     if (tracker < 0 || tracker > INT32_MAX)
         throw ValueError(str(
-            "GradScaler: load_state_dict: _growth_tracker must be from 0 to 2^31 - 1:  ", tracker));
+            "GradScaler: load_state_dict: _growth_tracker must be from 0 to 2^31 - 1: ", tracker));
     options_ = options;
     growth_tracker_at_start_ = static_cast<int>(tracker);
     progress_.clear();

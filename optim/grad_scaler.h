@@ -27,10 +27,11 @@ struct GradScalerOptions {
     bool enabled = true;  // if false, losses are not scaled and step() is optimizer.step()
 };
 
-// Loss scaler. The scale, its step counter and found_inf are scalars on the device of the losses,
-// which must be the device of the parameters. Only get_scale() and state_dict() wait for the device
-// to read them. The update kernel of the optimizer unscales the gradients, unless unscale_() has
-// already done so.
+// Loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
+// scalars on the device of the losses, which must be the device of the parameters. A disabled
+// scaler does nothing, except that step() calls optimizer.step(). Only get_scale() and state_dict()
+// wait for the device to read them. The update kernel of the optimizer unscales the gradients,
+// unless unscale_() has already done so.
 //
 // Unlike PyTorch, Axle does not round 1 / scale to f32, because the rounding would change f64
 // gradients.
@@ -43,12 +44,12 @@ class GradScaler {
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
     // Divides the gradients by the scale and records whether all of them are finite. Throws
-    // UsageError if it is called twice between two updates or after step(). Throws ValueError for
-    // f16 gradients, because f16 cannot represent the results.
+    // UsageError if it is called twice for an optimizer between two updates, or after step().
+    // Throws ValueError for f16 gradients, because f16 cannot represent the results.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
     // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if it is called
-    // twice between two updates, or if no parameter has a gradient.
+    // twice for an optimizer between two updates, or if no parameter has a gradient.
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
     // finite. Otherwise multiplies it by growth_factor if this is the last of growth_interval such
@@ -62,6 +63,7 @@ class GradScaler {
     double get_growth_factor() const { return options_.growth_factor; }
     double get_backoff_factor() const { return options_.backoff_factor; }
     int get_growth_interval() const { return options_.growth_interval; }
+    // The setters throw ValueError for values that the constructor does not allow.
     void set_growth_factor(double factor);
     void set_backoff_factor(double factor);
     void set_growth_interval(int interval);
@@ -69,7 +71,8 @@ class GradScaler {
     // Returns the state with PyTorch's names: scale, growth_factor, backoff_factor,
     // growth_interval, _growth_tracker. Returns an empty map if the scaler is disabled.
     Tree state_dict() const;
-    // Loads a state from state_dict(). Throws ValueError for the empty state of a disabled scaler.
+    // Loads a state from state_dict(). Throws ValueError for the empty state of a disabled scaler,
+    // and for values out of range.
     void load_state_dict(const Tree& state);
 
     // Moves the state to a device. scale() does this for the first loss.
@@ -96,16 +99,13 @@ class GradScaler {
     // Marks the optimizer as not unscaled and not stepped, because it has new gradients although
     // update() was not called.
     void forget_progress(const Optimizer& optimizer);
-    // Removes everything about an optimizer, which can be destroyed already.
-    void forget(const Optimizer& optimizer) {
-        progress_.erase(&optimizer);
-        scalars_.erase(&optimizer);
-    }
+    // Removes all data about an optimizer, which may be destroyed already.
+    void forget(const Optimizer& optimizer);
     // Returns whether gradients were checked since the last update, so that update() is allowed.
     bool has_checked_gradients() const;
     // The progress of each optimizer on the host. Replays of captured steps do not change it.
     const ProgressMap& progress() const { return progress_; }
-    void set_progress(ProgressMap progress) { progress_ = std::move(progress); }
+    void set_progress(ProgressMap progress);
 
   private:
     void check_gradients(const char* op, Optimizer& optimizer, bool in_place);

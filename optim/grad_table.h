@@ -33,6 +33,7 @@ class GradTable {
 
     Device device() const { return grads_.empty() ? Device::cpu() : grads_[0].device(); }
     const std::vector<kernels::Run>& runs() const { return runs_; }
+    // Returns f64 if any gradient is f64, otherwise f32.
     DType norm_dtype() const { return norm_dtype_; }
 
     // Writes the copies back and increments the versions of the gradients. Call it after a kernel

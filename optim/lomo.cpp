@@ -65,9 +65,9 @@ void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     param.zero_grad();
 }
 
-// Registers a hook on every parameter that calls f when the gradient is final. The hook does
-// nothing in a nested pass, because the outer pass can still add to the gradient; for_remaining()
-// calls f for such gradients later.
+// Registers a hook on every parameter; the hook calls f when the gradient of the parameter is
+// final. The hook does nothing in a nested pass, because the outer pass can still add to the
+// gradient; for_remaining() calls f for such gradients later.
 std::vector<autograd::HookHandle> FusedOptimizer::when_final(
     const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
     std::vector<autograd::HookHandle> hooks;

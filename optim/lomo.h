@@ -19,17 +19,19 @@
 
 namespace axle::optim {
 
-// Base class of Lomo and AdaLomo, with one parameter group. step() does nothing. Gradients of a
-// plain backward() are kept; the next fused_backward() adds its gradients to them and applies the
-// sum. Gradients that a rule computes in a nested backward pass are applied when the outer pass
-// ends.
+// Base class of Lomo and AdaLomo, with one parameter group. Their constructors throw ValueError for
+// an empty list, for parameters that are undefined, repeated or not leaves, and for options out of
+// range. step() does nothing. Gradients of a plain backward() are kept; the next fused_backward()
+// adds its gradients to them and applies the sum. Gradients that a rule computes in a nested
+// backward pass are applied when the outer pass ends.
 class FusedOptimizer : public Optimizer {
   public:
     // Differentiates the loss and updates the parameters that get a gradient, with the learning
     // rate lr. With clip_grad_norm, runs two passes over the graph, because the norm of all
-    // gradients is needed before the first update. Then throws UsageError if a leaf already has a
-    // gradient, and drops the gradients that the first pass adds to leaves of other optimizers.
-    // Throws UsageError during a graph capture.
+    // gradients is needed before the first update. With clip_grad_norm, throws UsageError if a leaf
+    // of the graph already has a gradient, and discards the gradients that the first pass adds to
+    // leaves of other optimizers. Throws UsageError during a graph capture, and ValueError if lr is
+    // negative.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
     // Runs one pass for several optimizers. If `at_end` is true, gradients are applied after the
     // pass; data parallel training needs this, because it averages the gradients during the pass.
@@ -69,7 +71,7 @@ class FusedOptimizer : public Optimizer {
     static void run(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss, double lr,
                     bool at_end);
     static void measure(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss);
-    // A function that is called with the index of a parameter.
+    // A function that is called for one parameter; `place` is its index.
     using Each = std::function<void(FusedOptimizer& optimizer, std::size_t place)>;
     static std::vector<autograd::HookHandle> when_final(
         const std::vector<FusedOptimizer*>& optimizers, const Each& f);
@@ -89,8 +91,8 @@ class FusedOptimizer : public Optimizer {
 
 struct LomoOptions {
     double lr = 1e-3;
-    std::optional<double> clip_grad_norm = {};  // norm of all gradients as one vector
-    std::optional<double> clip_grad_value = {};
+    std::optional<double> clip_grad_norm = {};   // maximum norm of all gradients as one vector
+    std::optional<double> clip_grad_value = {};  // maximum absolute value of gradient elements
     double weight_decay = 0;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
 };
@@ -132,7 +134,8 @@ struct AdaLomoOptions {
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
 // The saved state contains r as "exp_avg_sq_row" and c as "exp_avg_sq_col", or v as "exp_avg_sq" if
-// the parameter is not a matrix.
+// the parameter has fewer than two dimensions. "Matrices" are all other parameters; r and c belong
+// to their last two dimensions.
 class AdaLomo : public FusedOptimizer {
   public:
     explicit AdaLomo(std::vector<Tensor> params, AdaLomoOptions options = {});

@@ -20,6 +20,14 @@ DType state_dtype(const Tensor& param) { return param.dtype() == f64 ? f64 : f32
 
 }  // namespace
 
+Optimizer::Optimizer() = default;
+Optimizer::~Optimizer() { set_hooks(nullptr); }
+
+void Optimizer::set_hooks(std::shared_ptr<OptimizerHooks> hooks) {
+    const auto before = std::exchange(hooks_, std::move(hooks));
+    if (before && before != hooks_) before->detached(*this);
+}
+
 std::vector<GroupRef> Optimizer::param_groups() {
     before_access();
     std::vector<GroupRef> groups;

@@ -52,7 +52,7 @@ struct NamedOption {
     std::variant<double*, bool*, std::array<double, 2>*> value;
 };
 
-// Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options can be
+// Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options may be
 // changed at any time; add groups with add_param_group.
 template <class Options>
 struct ParamGroup : Options {
@@ -83,13 +83,13 @@ struct ParamState {
     std::array<Tensor, 3> buffers;
 };
 
-// What GroupTable::upload_to copies to the GPU.
+// The argument of GroupTable::upload_to: the data that it copies to the GPU.
 struct UploadPlan {
-    Tensor rates, row;  // see Optimizer::set_rates; can be undefined
+    Tensor rates, row;  // see Optimizer::set_rates; may be undefined
     bool all = false;   // copy even unchanged values
 };
 
-// Base class of the optimizers. Parameters can be moved, converted or loaded at any time, because
+// Base class of the optimizers. Parameters may be moved, converted or loaded at any time, because
 // an optimizer refers to the tensors and not to their memory. Parameters without a gradient are
 // skipped and have no state. Not thread-safe.
 //
@@ -102,13 +102,15 @@ struct UploadPlan {
 // steps, and after loading a state.
 class Optimizer {
   public:
-    Optimizer() = default;
-    virtual ~Optimizer() { set_hooks(nullptr); }
+    Optimizer();
+    virtual ~Optimizer();
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
-    // Updates every parameter that has a gradient. Does nothing if the optimizer updates its
-    // parameters during backward (optim/lomo.h).
+    // Updates every parameter that has a gradient. Does nothing if the hooks do not allow a step,
+    // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
+    // if the parameters are on several devices, ShapeError if the shape or the device of a gradient
+    // differs from its parameter, and UsageError if a captured step would create state.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss. If the hooks do not allow a step, does not call closure and returns an undefined
@@ -139,13 +141,10 @@ class Optimizer {
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
-    void set_hooks(std::shared_ptr<OptimizerHooks> hooks) {
-        const auto before = std::exchange(hooks_, std::move(hooks));
-        if (before && before != hooks_) before->detached(*this);
-    }
+    void set_hooks(std::shared_ptr<OptimizerHooks> hooks);
     // Sets a tensor of three f64 on the device of the parameters, in the layout of
     // kernels::StepScalars. Each step reads the tensor on the device. An undefined tensor removes
-    // the scalars.
+    // the scalars. Throws ValueError for another size or dtype.
     void set_scalars(const Tensor& scalars);
     // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
     // not finite. Waits for the device.
@@ -169,12 +168,13 @@ class Optimizer {
   protected:
     // Returns the name that error messages use, for example "AdamW".
     virtual const char* name() const = 0;
+    // Returns the options of a group that a state dict contains.
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
     // Return the names of the buffers in ParamState, and the number of buffers that a group needs.
     virtual std::span<const char* const> buffer_names() const = 0;
     virtual std::size_t buffers_needed(std::size_t group) const = 0;
-    // Returns whether "step" is always saved. If false, a saved state without "step" is the state
-    // of a parameter that was stepped.
+    // Returns whether "step" is always saved. If false, a saved state without "step" belongs to a
+    // parameter that was updated at least once.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
@@ -185,6 +185,7 @@ class Optimizer {
     virtual void fill_groups(Device device) = 0;
     // Returns the argument of GroupTable::upload_to.
     const UploadPlan& upload_plan() const { return upload_plan_; }
+    // Updates the parameters of the slots with one kernel call; `scalars` may be null.
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
@@ -231,7 +232,7 @@ class Optimizer {
 };
 
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU
-// kernels read a copy at a fixed address, which is updated when a value changes.
+// kernels read a copy, whose address does not change; it is updated when a value changes.
 template <class Row>
 class GroupTable {
   public:
@@ -264,6 +265,8 @@ class GroupedOptimizer : public Optimizer {
         before_access();
         return groups_;
     }
+    // Adds a group. Throws ValueError for parameters that are undefined, repeated or not leaves,
+    // and for options out of range.
     void add_param_group(Group group) {
         before_access();
         group.check(name());

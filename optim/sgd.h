@@ -23,7 +23,9 @@ struct SGDOptions {
     void check(const char* op) const;
 };
 
-// The SGD optimizer. With momentum, the saved state of a parameter contains "momentum_buffer".
+// The SGD optimizer. With momentum, the saved state of a parameter contains "momentum_buffer". The
+// constructors throw ValueError for an empty list, for parameters that are undefined, repeated or
+// not leaves, and for options out of range.
 class SGD : public GroupedOptimizer<SGDOptions> {
   public:
     explicit SGD(std::vector<Tensor> params, SGDOptions options = {});

@@ -13,7 +13,7 @@
 
 namespace axle::optim {
 
-// Writes optimizer.state_dict() atomically (core/files/file.h).
+// Writes optimizer.state_dict() atomically (core/files/file.h). Throws FileError if writing fails.
 void save_state(const std::string& path, Optimizer& optimizer);
 // Loads a file of save_state() with Optimizer::load_state_dict. Throws FileError if the file is
 // invalid or does not fit the optimizer; the optimizer is then unchanged.

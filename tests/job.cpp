@@ -1,6 +1,7 @@
 #include "tests/job.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <stdexcept>

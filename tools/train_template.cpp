@@ -186,7 +186,7 @@ void start_trackers(Accelerator& accelerator, const Config& config, const Tree& 
 void resume(Accelerator& accelerator, const Config& config) {
     const auto latest = accel::latest_checkpoint(config.run_folder());
     if (!config.training.resume_from_checkpoint) {
-        // The numbers of checkpoints continue after those of an earlier run in the folder.
+        // The numbers of checkpoints continue after the numbers of an earlier run in the folder.
         if (latest)
             accelerator.set_save_iteration(accel::CheckpointReader(*latest).iteration() + 1);
         return;

@@ -39,6 +39,7 @@ struct ProfileSchedule {
 void check_schedule(const ProfileSchedule& schedule);
 
 enum class ProfilerAction : std::uint8_t { none, warmup, record, record_and_save };
+// Returns the action of a step, counted from 0.
 ProfilerAction action_at(const ProfileSchedule& schedule, std::int64_t step);
 
 // The options of a profiler session, in the order of Accelerate's ProfileKwargs.
@@ -60,7 +61,7 @@ struct ProfileKwargs {
 };
 
 // A profiler session, which records from construction to stop() according to the schedule. A
-// process can have one session at a time, used by one thread.
+// process may have one session at a time, used by one thread.
 class ProfileSession {
   public:
     // Starts the session. Throws ValueError for an unknown activity or an invalid schedule,

@@ -1,6 +1,7 @@
 #include "accel/utils/progress.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <utility>
 
@@ -22,9 +23,9 @@ int terminal_width() {
     return 80;
 }
 
-double seconds_between(std::chrono::steady_clock::time_point a,
-                       std::chrono::steady_clock::time_point b) {
-    return std::chrono::duration<double>(b - a).count();
+double now_in_seconds() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count();
 }
 
 }  // namespace
@@ -33,8 +34,8 @@ ProgressBar::ProgressBar(std::int64_t total, ProgressOptions options)
     : total_(std::max<std::int64_t>(total, 0)),
       done_(options.start),
       options_(std::move(options)),
-      started_(Clock::now()),
-      drawn_(started_ - std::chrono::seconds(1)),
+      started_(now_in_seconds()),
+      drawn_(started_ - 1),
       terminal_(options_.out == nullptr && isatty(STDERR_FILENO) == 1) {
     const auto state = PartialState::current();
     if (options_.main_process_only && state && !state->is_local_main_process())
@@ -48,7 +49,7 @@ std::ostream& ProgressBar::stream() const {
 }
 
 std::string ProgressBar::status(bool with_bar) const {
-    const double elapsed = seconds_between(started_, Clock::now());
+    const double elapsed = now_in_seconds() - started_;
     const auto made = static_cast<double>(done_ - options_.start);
     const double rate = elapsed > 0 ? made / elapsed : 0;
     const double share =
@@ -76,7 +77,7 @@ std::string ProgressBar::status(bool with_bar) const {
 }
 
 void ProgressBar::draw() {
-    drawn_ = Clock::now();
+    drawn_ = now_in_seconds();
     if (!terminal_) {
         printed_ = done_;
         stream() << status(false) << '\n' << std::flush;
@@ -101,7 +102,7 @@ void ProgressBar::update(std::int64_t done, const std::string& note) {
     note_ = note;
     if (options_.disable) return;
     const double pause = terminal_ ? kFrameSeconds : options_.line_seconds;
-    if (done_ >= total_ || seconds_between(drawn_, Clock::now()) >= pause) draw();
+    if (done_ >= total_ || now_in_seconds() - drawn_ >= pause) draw();
 }
 
 void ProgressBar::print(const std::string& line) {

@@ -1,7 +1,6 @@
 // A progress bar on terminals, and plain lines elsewhere.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -47,8 +46,6 @@ class ProgressBar {
     void close();
 
   private:
-    using Clock = std::chrono::steady_clock;
-
     std::string status(bool with_bar) const;
     void draw();
     void draw_line(const std::string& text);
@@ -57,7 +54,7 @@ class ProgressBar {
     std::int64_t total_, done_;
     ProgressOptions options_;
     std::string note_;
-    Clock::time_point started_, drawn_;
+    double started_, drawn_;  // in seconds of a steady clock
     bool terminal_ = false;
     bool closed_ = false;
     bool shown_ = false;         // whether the bar is on the terminal's last line

@@ -26,7 +26,8 @@ struct SetSeedOptions {
 void set_seed(std::uint64_t seed, SetSeedOptions options = {});
 
 // Copies a random state of rank 0 to all processes. With RngType::generator, this is the state of
-// `generator`; nothing is copied if `generator` is null. All processes must call this function.
+// `generator`; nothing is copied if `generator` is null. synchronize_rng_states() copies several
+// states. All processes must call these functions.
 void synchronize_rng_state(dist::ProcessGroup& group, RngType type,
                            data::Generator* generator = nullptr);
 void synchronize_rng_states(dist::ProcessGroup& group, const std::vector<RngType>& types,

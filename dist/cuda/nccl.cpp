@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchInterval{100};
-constexpr int kPriority = -1;  // a higher priority than computation, because other ranks wait
+constexpr int kPriority = -1;  // above the default, 0, because other ranks wait for collectives
 
 ncclDataType_t type_of(DType t) {
     switch (t) {
@@ -76,7 +76,8 @@ std::size_t bytes_of(const Tensor& x) {
 
 bool holds_something(const Tensor& x) { return x.defined() && x.numel() > 0; }
 
-// The error of the engine. Shared with pending works, which can outlive the engine.
+// The first error of the engine. Thread-safe. Pending works share it, because they can outlive the
+// engine.
 class EngineError {
   public:
     void fail(const std::string& text) {
@@ -254,7 +255,8 @@ class NcclEngine final : public DeviceEngine {
         return std::vector<std::int64_t>(static_cast<std::size_t>(size_), part.numel());
     }
 
-    // Calls call(rank, part, bytes) for each part of x that is not empty. Returns the first error.
+    // Calls call(rank, part, bytes) for each part of x that is not empty. Returns the first error,
+    // or ncclSuccess.
     template <class Call>
     static ncclResult_t each_part(const Tensor& x, std::span<const std::int64_t> counts,
                                   Call call) {
@@ -305,8 +307,9 @@ class NcclEngine final : public DeviceEngine {
         return work;
     }
 
-    // Returns the channel for messages from one rank to another. Each direction has its own
-    // channel; otherwise two ranks that send to each other at the same time would wait forever.
+    // Returns the channel for messages from one rank to another. The first call opens the channel
+    // and waits for the other rank. Each direction has its own channel; otherwise two ranks that
+    // send to each other at the same time would wait forever.
     Channel& channel(int from, int to) {
         Channel* found = nullptr;
         bool made = false;

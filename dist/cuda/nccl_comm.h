@@ -24,11 +24,12 @@ class NcclComm {
     // Returns the id that rank 0 sends to the other ranks. Throws CommError if NCCL fails.
     static std::string make_id();
     // Connects to the other ranks and waits until they have connected. Uses the thread's current
-    // device.
+    // device. Throws CommError if a rank does not connect within the timeout.
     void connect(int rank, int size, const std::string& id, std::chrono::milliseconds timeout);
 
-    // Calls calls(comm), which passes each result to check(), and waits until NCCL has queued the
-    // calls. The first call also waits for the other ranks. Used by one thread at a time.
+    // Calls calls(comm), which must pass each result of NCCL to check(), and waits until NCCL has
+    // queued the work. The first run() also waits for the other ranks. Must be called by one thread
+    // at a time. Throws CommError after a failure, after abort() and after the timeout.
     void run(std::chrono::milliseconds timeout, const std::function<void(ncclComm_t)>& calls);
     // Throws CommError with the name `what` unless the result is success or "in progress".
     static void check(ncclResult_t result, const char* what, ncclComm_t comm = nullptr);

@@ -35,7 +35,7 @@ struct Nccl {
 // Returns the functions of NCCL, or null if libnccl.so.2 can't be opened or does not have all of
 // them.
 const Nccl* nccl();
-// Returns the reason why nccl() returns null, or "" if it does not.
+// Returns the reason why nccl() returns null, or "" if nccl() does not return null.
 const std::string& nccl_error();
 
 }  // namespace axle::dist

@@ -21,9 +21,9 @@ struct Environment {
     // The launcher that set the variables: "axle", "torchrun", "slurm", "openmpi", "mpich",
     // "intel", or "" if there is none.
     std::string launcher;
-    // A value that is the same on all processes of the job: AXLE_JOB_TOKEN, which is secret, or
-    // else the launcher's job id (TORCHELASTIC_RUN_ID or SLURM_JOB_ID, for example), which only
-    // distinguishes jobs.
+    // A text that is the same on all processes of the job: AXLE_JOB_TOKEN, which is secret, or else
+    // the launcher's job id (TORCHELASTIC_RUN_ID or SLURM_JOB_ID, for example), which only
+    // distinguishes jobs, or "" if neither is set.
     std::string token;
     bool token_is_secret = false;
     int restart_count = 0;  // number of times that the launcher has restarted the job
@@ -34,14 +34,17 @@ struct Environment {
 
 // A function that returns the value of an environment variable, or nullopt if it is not set.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
+// Returns the value of a variable of this process's environment, or nullopt if it is not set.
 std::optional<std::string> process_variable(const std::string& name);
 
 // Reads the first of these groups of variables that is set: RANK and WORLD_SIZE (torchrun, axle
-// launch, or set by the user), OMPI_COMM_WORLD_* (Open MPI), PMI_* with MPI_LOCALRANKID (MPICH,
-// Intel MPI), SLURM_* (srun). MASTER_ADDR and MASTER_PORT take precedence. Under SLURM they default
-// to the first host of SLURM_JOB_NODELIST and a port computed from SLURM_JOB_ID. Throws ValueError
-// with the name of the variable if a required variable is missing, is not a number, or is out of
-// range.
+// launch, or set by the user), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH), PMI_* and
+// MPI_LOCAL* (MPICH, Intel MPI), SLURM_* (srun). PMI_RANK alone does not count under srun, which
+// may set it too. Returns the default, a job with one process, if no group is set. The address of
+// rank 0 is MASTER_ADDR and MASTER_PORT; without them, srun's processes on several machines use the
+// first host of the job step and a port computed from the ids of the job and the step. Throws
+// ValueError with the name of the variable if a required variable is missing, is not a number, or
+// is out of range.
 Environment read_environment(const Variables& variables = process_variable);
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws

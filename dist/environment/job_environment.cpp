@@ -111,8 +111,9 @@ ReservedPort::ReservedPort(int port) {
         constexpr int kYes = 1;
         ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof kYes);
     };
-    // The first bind runs without SO_REUSEADDR, with which two sockets could bind the same port. If
-    // it fails because of closed connections (TIME_WAIT) only, the second bind succeeds.
+    // The first bind() runs without SO_REUSEADDR, because with this option two sockets could bind
+    // the same port. If only closed connections (TIME_WAIT) make the first bind() fail, the second
+    // one succeeds.
     bool bound = bind();
     let_others_listen();
     bound = bound || bind();

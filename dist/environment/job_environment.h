@@ -11,7 +11,8 @@ using JobVariables = std::map<std::string, std::string>;
 // Throws ValueError if a name or a value is not valid for an environment variable.
 void check_variables(const JobVariables& variables);
 
-// Sets the variables with the restart count, which programs read to resume from a checkpoint.
+// Sets AXLE_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT to `attempt`, the number of restarts so
+// far, and TORCHELASTIC_MAX_RESTARTS.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
 }  // namespace axle::dist

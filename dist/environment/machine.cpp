@@ -30,7 +30,8 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-// Returns the NUMA node of a CPU. The CPU's folder in /sys has a link to the node.
+// Returns the NUMA node of a CPU, or 0 if it is not known. `folder` is the CPU's folder in /sys,
+// which contains a link to the node.
 int node_of(const std::string& folder) {
     constexpr int kMaxNodes = 1024;
     std::error_code ignored;

@@ -9,7 +9,8 @@ namespace axle::dist {
 std::vector<std::vector<int>> physical_cores();
 
 // Divides the cores into `parts` parts of equal size, or sizes that differ by 1, and returns the
-// CPUs of the part with index `part`.
+// CPUs of the part with index `part`. If there are fewer cores than parts, a part is one core,
+// which other parts share.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::dist

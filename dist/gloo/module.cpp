@@ -159,9 +159,9 @@ bool wait(GlooMessage* message, std::int64_t timeout_ms, GlooError* error) {
     });
 }
 
-// Aborts all messages. When a wait fails, Gloo closes the connections of all pairs of the context
-// and wakes the threads that wait for them. It does not wake threads that wait for messages which
-// have been transferred in part, so this function wakes them.
+// Aborts all messages. The loop wakes the threads that wait for messages, because Gloo does not
+// wake them if a message was transferred in part. Then a wait fails after 1 ms on purpose: after a
+// failed wait, Gloo closes the connections of all pairs of the context.
 void abort(GlooMesh* mesh) {
     {
         const std::lock_guard lock(mesh->mutex);

@@ -3,7 +3,7 @@
 // need it.
 //
 // No function throws, and kGlooEntry is the only exported symbol. Functions that can fail return
-// false (or null) and write the reason to `error`.
+// false, null or 0 and write the reason to `error`.
 //
 // Threads that call open(), send() or receive() must block SIGPIPE, because Gloo writes to sockets
 // that the peer may have closed. Gloo's own thread inherits the signal mask of the thread that
@@ -39,8 +39,8 @@ struct GlooFunctions {
     // Frees the mesh. Must be called after abort(), or when no message is in progress.
     void (*close)(GlooMesh* mesh);
 
-    // Writes the address that `peer` passes to connect() to reach this rank, at most `capacity`
-    // bytes. Returns the number of bytes, or 0 on error.
+    // Writes the address that `peer` passes to connect() to reach this rank. Returns the number of
+    // bytes, or 0 on error, for example if the address has more than `capacity` bytes.
     std::size_t (*address)(GlooMesh* mesh, int peer, char* bytes, std::size_t capacity,
                            GlooError* error);
     // Connects to a peer, whose address is `bytes`. Waits until the peer has called connect() too.
@@ -55,8 +55,8 @@ struct GlooFunctions {
                          std::uint64_t slot, GlooError* error);
     GlooMessage* (*receive)(GlooMesh* mesh, void* data, std::size_t size, int from,
                             std::uint64_t slot, GlooError* error);
-    // Waits for a message. Must be called once for each message. After a failure or a timeout, all
-    // messages of the mesh fail.
+    // Waits until a message is sent or received. Must be called at most once for each message.
+    // After a failure or a timeout, all messages of the mesh fail.
     bool (*wait)(GlooMessage* message, std::int64_t timeout_ms, GlooError* error);
     // Frees a message. The memory of its data is not accessed afterwards.
     void (*drop)(GlooMessage* message);

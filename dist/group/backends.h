@@ -5,19 +5,21 @@
 
 namespace axle::dist {
 
-// Returns the path of libaxle_gloo.so, or "not found: " and the paths that were searched.
+// Opens libaxle_gloo.so and returns its path, which is the bare file name if the system's loader
+// found the library. If the library cannot be opened, returns "not found: " and the reason.
 std::string find_gloo();
 
 // The environment variable in which `axle launch` passes installed_gloo_folder() to the processes
-// that it starts. They search it after all other folders.
+// that it starts. The processes search this folder after all other folders.
 inline constexpr const char* kLauncherLibraries = "AXLE_LAUNCHER_LIBRARIES";
 
 // Returns the folder of the libaxle_gloo.so that is installed together with this program: the
-// program's folder, or ../lib next to this folder. Returns "" if no folder contains the library.
+// program's folder, or the lib folder (on some systems lib64, for example) next to this folder.
+// Returns "" if none of them contains the library.
 std::string installed_gloo_folder();
 
-// Removes the folders of installed_gloo_folder() from the search, so that only other folders are
-// searched. Must be called before the first process group is created.
+// Excludes the program's folder and the library folders next to it from the search. Must be called
+// before the first process group is created.
 void ignore_program_folder();
 
 }  // namespace axle::dist

@@ -164,8 +164,8 @@ void Collectives::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype
 
 // Reduces segments of the data. In each segment, a rank receives one part from all ranks and sends
 // the reduction back. Three segments are processed at the same time, in different steps. A result
-// can be received into the memory of the part that was sent, because it can't arrive before this
-// part has been received.
+// is received into the memory of the part that was sent. This is safe, because a rank sends a
+// result only after it has received the part.
 void Collectives::reduce_in_parts(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype);
     const std::int64_t segment = kPart / width * size_;

@@ -29,19 +29,21 @@ class DeviceWork {
 // An engine for collectives on contiguous tensors of one GPU, called in the same order on all
 // ranks. At any time, one thread calls collectives, and one thread calls send() or recv() for each
 // peer and direction. A collective starts after the work already queued on the current stream and
-// runs concurrently with work queued later. Calls throw UsageError during graph capture.
+// runs concurrently with work queued later. Calls throw UsageError during graph capture,
+// DeviceError for tensors on another device, and CommError after abort().
 class DeviceEngine {
   public:
     using Started = std::shared_ptr<DeviceWork>;
 
     virtual ~DeviceEngine() = default;
     virtual int device() const = 0;
-    // Returns whether all ranks must agree on a collective before it is called. If false, it can be
-    // called immediately; if the agreement then fails, abort() ends the pending calls.
+    // Returns whether all ranks must agree on a collective before it is called. If false, a
+    // collective may be called immediately; if the agreement then fails, abort() ends the pending
+    // calls.
     virtual bool waits_for_agreement() const = 0;
 
-    // Reductions in f16 and bf16 are rounded at each step.
-    // Replaces x by the reduction of x over all ranks.
+    // Replaces x by the reduction of x over all ranks. All reductions in f16 and bf16 round at each
+    // step.
     virtual Started all_reduce(const Tensor& x, ReduceOp op) = 0;
     // Replaces x of the root by the reduction of x over all ranks.
     virtual Started reduce(const Tensor& x, ReduceOp op, int root) = 0;
@@ -54,9 +56,13 @@ class DeviceEngine {
     // rank r; all ranks pass the same counts.
     virtual Started all_gather(const Tensor& out, const Tensor& x,
                                std::span<const std::int64_t> counts) = 0;
+    // Sends part r of x, which has in_counts[r] elements, to rank r, and writes the parts from all
+    // ranks to out, in the order of ranks. out_counts[r] is the number of elements from rank r.
     virtual Started all_to_all(const Tensor& out, std::span<const std::int64_t> out_counts,
                                const Tensor& x, std::span<const std::int64_t> in_counts) = 0;
-    // `whole` has the elements of all ranks on the root, and is undefined on the other ranks.
+    // gather() writes `part` of all ranks, in the order of ranks, to `whole` on the root; scatter()
+    // writes the parts of the root's `whole` to `part` of each rank. All parts have the same size;
+    // `whole` is undefined on the other ranks.
     virtual Started gather(const Tensor& whole, const Tensor& part, int root) = 0;
     virtual Started scatter(const Tensor& part, const Tensor& whole, int root) = 0;
     // Send and receive a message. Messages from one rank to another arrive in order. The first call
@@ -94,13 +100,15 @@ struct DeviceDescription {
 // Returns the reason why these ranks can't use NCCL together, or "" if they can.
 std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers);
 
-// Compares the descriptions of all ranks. make_token() is called on rank 0; if it throws, the
-// result on all ranks is its error.
+// Compares the descriptions of all ranks. make_token() is called on rank 0. If it throws an error
+// other than CommError, the result on all ranks has the text of this error. Throws CommError if a
+// rank is missing.
 NcclNegotiation compare_devices(Control& control, const std::string& name, int rank, int size,
                                 const DeviceDescription& own, std::chrono::milliseconds timeout,
                                 const std::function<std::string()>& make_token);
 
-// Returns an id of this machine, unique even if several machines have the same host name.
+// Returns the boot id of this machine, which differs between machines with the same host name, or
+// the host name if the system has no boot id.
 std::string machine_id();
 
 }  // namespace axle::dist

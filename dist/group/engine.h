@@ -24,22 +24,30 @@ class HostEngine {
   public:
     virtual ~HostEngine() = default;
 
+    // Replaces the data of all ranks by their reduction.
     virtual void all_reduce(void* data, std::int64_t numel, DType dtype, ReduceOp op) = 0;
+    // Replaces the data of all ranks by the data of the root.
     virtual void broadcast(void* data, std::int64_t bytes, int root) = 0;
+    // Writes `in` of all ranks to `out`, in rank order; bytes[r] is the size of rank r's `in`.
     virtual void all_gather(void* out, const void* in, std::span<const std::int64_t> bytes) = 0;
+    // Writes this rank's part of the reduction of `in` to `out`. Every part has `numel` elements.
     virtual void reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
                                 ReduceOp op) = 0;
-    // The spans have the number of bytes for each rank.
+    // Sends the bytes of `in` for each rank to this rank. The spans of this and the following
+    // functions have one number of bytes for each rank, in rank order.
     virtual void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                             std::span<const std::int64_t> in_bytes) = 0;
+    // gather() writes `in` of all ranks to `out` on the root, and scatter() the parts of the root's
+    // `in` to `out` of each rank. The root's tensor of all parts may be null on the other ranks.
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
                          int root) = 0;
-    // Send and receive a message. Can be called concurrently with all other methods. Concurrent
+    // Send and receive a message. May be called concurrently with all other methods. Concurrent
     // messages between the same two ranks need different tags.
     virtual void send(const void* data, std::int64_t bytes, int to, std::uint64_t tag) = 0;
     virtual void recv(void* data, std::int64_t bytes, int from, std::uint64_t tag) = 0;
+    // Waits until all ranks have called barrier().
     virtual void barrier() = 0;
 
     // Makes all pending and future calls throw. Thread-safe.
@@ -47,7 +55,7 @@ class HostEngine {
 };
 
 // Opens the Gloo engine from libaxle_gloo.so. The library is searched for in AXLE_LIBRARY_PATH, in
-// the program's folder, in ../lib next to this folder, on the loader's path, and in the library
+// the program's folder and the library folders next to it, on the loader's path, and in the library
 // folder of the `axle launch` that has started this process. Throws CommError with these paths if
 // none has a library of this version, or if the program is linked with -static. `name` is the
 // group's name, a prefix of its keys in the store. Connections are opened on first use.

@@ -46,16 +46,19 @@ class Job {
     std::unique_ptr<Control> control_;
 };
 
-// A contiguous copy of a tensor's elements, in host memory or on the tensor's own device. GPU
-// tensors are copied to host memory if the group has no GPU engine.
+// A tensor x, and the contiguous tensor `host` that an engine uses in its place: x itself if it is
+// contiguous and on the wanted device, otherwise a copy. The device is the CPU, or x's own device
+// if the group has a GPU engine.
 struct Staged {
-    // with_values() copies the tensor's values; to_fill() leaves the copy uninitialized.
+    // If `host` is a copy, with_values() copies the values of x to it, and to_fill() leaves it
+    // uninitialized.
     static Staged with_values(const Tensor& x, Device device = Device::cpu());
     static Staged to_fill(const Tensor& x, Device device = Device::cpu());
 
     std::int64_t bytes() const { return host.numel() * size_of(host.dtype()); }
     void* data() const { return host.raw_data(); }
-    // Copies the elements back into x. Called by the thread that waits for the collective.
+    // Copies `host` into x if it is a copy, and increments the version of x. Called by the thread
+    // that waits for the collective.
     void copy_back() const;
 
     Tensor x, host;
@@ -74,12 +77,13 @@ struct ProcessGroup::Impl {
     int size() const { return static_cast<int>(global_ranks.size()); }
     bool alone() const { return size() == 1; }
 
-    // Announces the collective to the other ranks. After all ranks have agreed, calls `run` with
-    // the counts of each rank; `run` may use engine(). `finish` is called in the thread that waits
-    // for the returned Work.
+    // Announces the collective to the other ranks. After all ranks have agreed, a worker thread
+    // calls `run` with the counts of each rank; `run` may use engine(). `finish` is called in the
+    // thread that waits for the returned Work.
     Work start(CollectiveCall call, std::function<void(const Counts&)> run,
                std::function<void()> finish = {});
-    // Starts a message between two ranks; `run` and `finish` are called as by start().
+    // Starts a message between two ranks. A worker thread calls `run` after the earlier messages
+    // with this key. `finish` is called in the thread that waits for the returned Work.
     Work start_message(Queues::Key key, std::string activity, std::function<void()> run,
                        std::function<void()> finish = {});
     // Returns the host engine, which is opened on first use.
@@ -89,8 +93,8 @@ struct ProcessGroup::Impl {
     // reason if they are not. All ranks must call this function.
     std::string negotiate_nccl_backend();
     // Returns the device from which x is sent: x's device if it is sent directly between GPUs,
-    // otherwise the CPU. Throws UsageError during graph capture, and DeviceError if x is not on
-    // this process's GPU.
+    // otherwise the CPU. For CUDA tensors that are sent directly, throws UsageError during graph
+    // capture, and DeviceError if x is not on this process's GPU.
     Device staging_device(const char* op, const Tensor& x) const;
     // Starts a collective on tensors on `device`, the result of staging_device(). On the CPU, calls
     // start() with `on_host`. On a GPU, calls `on_gpu`, which queues the collective on the caller's
@@ -100,8 +104,9 @@ struct ProcessGroup::Impl {
                   std::function<void(HostEngine&, const Counts&)> on_host,
                   std::function<void()> finish = {});
 
-    // Creates a group with these ranks. All ranks of this group must call this function, and each
-    // rank can be in at most one of the groups that are created together.
+    // Creates the group with the id `group` and these ranks, which are ranks of this group. Returns
+    // null if this rank is not one of them. All ranks of this group must call make_group()
+    // together, and each rank may be in at most one of the new groups.
     std::shared_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, std::uint32_t group);
 
     std::shared_ptr<Job> job;  // null if the job has one process

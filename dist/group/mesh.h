@@ -23,8 +23,8 @@ class DeviceMesh {
 
     // Creates a mesh. Ranks are in row-major order: neighbours along the last dimension have
     // consecutive ranks. All ranks of the group must pass the same dimensions; otherwise CommError
-    // is thrown. Throws ValueError if the product of the sizes differs from the size of the group,
-    // or if a name is empty or repeated.
+    // is thrown. Throws ValueError if a size is less than 1, if the product of the sizes differs
+    // from the size of the group, or if a name is empty or repeated.
     DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions);
 
     const std::vector<Dimension>& dimensions() const { return dimensions_; }
@@ -43,9 +43,9 @@ class DeviceMesh {
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const {
         return groups_[find(name)];
     }
-    // Returns the group of the processes whose coordinates differ from this process's only along
-    // these dimensions, in row-major order. All ranks of the mesh must pass the same names, without
-    // repetitions.
+    // Creates and returns the group of the processes whose coordinates differ from this process's
+    // only along these dimensions, in row-major order. All ranks of the mesh must call flatten()
+    // with the same names. Throws ValueError if a name is repeated.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
 
   private:

@@ -6,11 +6,13 @@
 //
 // All processes of the group must call the same operation with values of the same structure. The
 // ranks first exchange a description of the call. If a leaf is missing on a rank, is not a tensor,
-// or has another dtype or shape, all processes throw the same ValueError, DTypeError, DeviceError
-// or ShapeError, which names the leaf and its value on each rank. The group can be used further.
-// Nulls in lists and maps stay null. Results do not require gradients.
+// or has another dtype, device type or shape, all processes throw the same ValueError, DTypeError,
+// DeviceError or ShapeError, which names the leaf. If the processes call different operations, they
+// throw CommError. The group can be used further after these errors. Nulls in lists and maps stay
+// null. Results do not require gradients.
 //
-// In a group of one process the input is returned unchanged, including leaves that are not tensors.
+// In a group of one process the input is returned unchanged, including leaves that are not tensors;
+// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() a copy.
 #pragma once
 
 #include <concepts>
@@ -44,14 +46,17 @@ Tree gather_object(ProcessGroup& group, const Tree& object);
 
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
 // returns the input without communication and without scaling. Throws DTypeError for the mean of
-// integers, for integers with a scale other than 1, and for the sum or mean of booleans.
+// integers, for integers with a scale other than 1, for the sum or mean of booleans, and for
+// storage-only dtypes.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);
 
 // Overwrites the tensors of all ranks in place with the tensors of rank `from`. Returns the tree.
+// Throws IndexError if `from` is not a rank of the group.
 Tree broadcast(ProcessGroup& group, const Tree& tree, int from = 0);
-// Replaces the list on all ranks by the list of rank `from`. Returns `objects`.
+// Replaces the list on all ranks by the list of rank `from`. Returns `objects`. Throws ValueError
+// if `objects` is not a list, and IndexError if `from` is not a rank of the group.
 Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without

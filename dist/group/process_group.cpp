@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTimeout = std::chrono::minutes(30);
-constexpr milliseconds kJoinTimeout = std::chrono::minutes(5);
+constexpr Milliseconds kJoinTimeout = std::chrono::minutes(5);
 
 milliseconds timeout_of_environment() {
     const std::optional<std::string> text = process_variable("AXLE_TIMEOUT_S");

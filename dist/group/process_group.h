@@ -6,18 +6,19 @@
 //     work.wait();
 //
 // All processes of the group must call the same collectives in the same order, with the same
-// arguments unless a comment states otherwise. This is checked before data is sent: if a process
-// calls another collective, or passes another dtype, size, root or reduction, all processes throw
-// CommError with the calls of all ranks. If a process dies, hangs or does not join, the other
-// processes throw CommError with its rank, and the group can no longer be used.
+// arguments unless a comment states otherwise. This is checked before data is sent (with NCCL,
+// while data is sent): if a process calls another collective, or passes another dtype, size, root
+// or reduction, all processes throw CommError with the two different calls. If a process dies,
+// hangs or does not join, the other processes throw CommError with its rank, and the group can no
+// longer be used.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/milliseconds.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "dist/environment/environment.h"
@@ -44,24 +45,27 @@ class Work {
 struct ProcessGroupOptions {
     // The backend for GPU tensors: "gloo", "nccl", or "", which uses NCCL if each process has its
     // own GPU, else Gloo. CPU tensors always use Gloo. A process uses the GPU whose index is its
-    // local rank. create() throws CommError if "nccl" is requested and can't be used.
+    // local rank modulo the number of GPUs. create() throws CommError if "nccl" is requested and
+    // can't be used, and ValueError for other names and if this build has no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.
-    std::chrono::milliseconds timeout{0};
+    Milliseconds timeout{0};
     // The timeout for all ranks to join in create(). If 0, it is the smaller of `timeout` and 5
     // minutes.
-    std::chrono::milliseconds join_timeout{0};
+    Milliseconds join_timeout{0};
     // The time without a heartbeat after which a process is reported as hung.
-    std::chrono::milliseconds heartbeat_timeout{8000};
+    Milliseconds heartbeat_timeout{8000};
 
     bool operator==(const ProcessGroupOptions&) const = default;
 };
 
 // A group of processes. Used by one thread at a time; threads that communicate concurrently need
 // one group each, because the order of collectives must be the same on all processes. Tensors may
-// be strided. Destroying the last handle of a group leaves the job; ranks that wait for this rank
-// throw CommError.
+// be strided. Invalid arguments throw before any communication: UsageError for undefined tensors
+// and for outputs that require a gradient, DeviceError for meta tensors, DTypeError, ShapeError,
+// and IndexError for ranks out of range. Destroying the last handle of a group leaves the job;
+// ranks that wait for this rank throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError with the numbers of the
@@ -99,27 +103,32 @@ class ProcessGroup {
     // --- collectives with separate results; P is size()
     // Returns a tensor [P, ...] with the tensors x of shape [...] of all ranks, in rank order.
     Tensor all_gather(const Tensor& x);
+    // Writes the tensors x of all ranks, in rank order, to `out`, which must have the dtype and the
+    // device of x and P times as many elements.
     Work all_gather_into_async(const Tensor& out, const Tensor& x);
     // Returns the tensors of all ranks, indexed by rank. The first dimension may differ between
-    // ranks (0 is allowed); the other dimensions must be equal, and 0-d tensors are not allowed.
+    // ranks (0 is allowed); the other dimensions must be equal (CommError), and 0-d tensors are not
+    // allowed (ShapeError).
     std::vector<Tensor> all_gather_uneven(const Tensor& x);
     // Reduces tensors x of shape [P, ...] and returns row rank() of the result, of shape [...].
     Tensor reduce_scatter(const Tensor& x, ReduceOp op = ReduceOp::sum);
+    // Writes part rank() of the reduction of x to `out`. x must have the dtype and the device of
+    // `out` and P times as many elements.
     Work reduce_scatter_into_async(const Tensor& out, const Tensor& x, ReduceOp op = ReduceOp::sum);
     // Returns a tensor of the shape of x, [P, ...], whose row i is row rank() of rank i's x.
     Tensor all_to_all(const Tensor& x);
     // Sends sends[i] to rank i and returns the received tensors, indexed by sender. The sizes of
-    // the first dimension may differ.
+    // the first dimension may differ. Throws ValueError unless there is one tensor for each rank.
     std::vector<Tensor> all_to_all_uneven(const std::vector<Tensor>& sends);
     // gather() returns a tensor [P, ...] on the root and an undefined tensor on the other ranks.
-    // scatter() returns row rank() of the root's x of shape [P, ...]; the other ranks may pass an
-    // undefined tensor.
+    // scatter() returns row rank() of the root's x of shape [P, ...], on x's device on the root and
+    // on the CPU on the other ranks, which may pass an undefined tensor.
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
-    // --- messages between two ranks
-    // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
-    // order. If the shapes or dtypes of the two tensors differ, both ranks throw CommError.
+    // --- messages between two ranks Send or receive a tensor. Messages with the same tag between
+    // the same two ranks arrive in order. If the shapes or dtypes of the two tensors differ, both
+    // ranks throw CommError. Throws ValueError for this process's own rank and for a negative tag.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);
@@ -142,12 +151,12 @@ class ProcessGroup {
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups
-    // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
-    // Returns null on ranks that are not members. All ranks must pass the same `ranks`.
+    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
+    // group. Returns null on ranks that are not members. All ranks must pass the same `ranks`
+    // (CommError). Throws ValueError if `ranks` is empty or has duplicates.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-    // Splits the group. Ranks with the same color form a new group, in the order of their ranks in
-    // this group.
+    // Splits the group; all ranks must call it. Ranks with the same color form a new group, in the
+    // order of their ranks in this group.
     std::shared_ptr<ProcessGroup> split(int color);
 
     struct Impl;

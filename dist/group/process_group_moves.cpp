@@ -20,7 +20,7 @@ Shape with_ranks(int ranks, const Shape& shape) {
     return all;
 }
 
-// Number of counts that describe the shape of a tensor.
+// The number of counts that describe a shape: the number of dimensions, and kMaxDims sizes.
 constexpr std::size_t kShapeCounts = 1 + kMaxDims;
 
 void add_shape(std::vector<std::int64_t>& counts, const Shape& shape) {

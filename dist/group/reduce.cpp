@@ -42,7 +42,7 @@ void combine(kernels::Cpu& on, ReduceOp op, ConstView a, ConstView b, View y) {
     }
 }
 
-// Reduces the elements [begin, begin + numel) of all inputs.
+// Reduces several inputs in a binary tree. run() reduces the elements [begin, begin + numel).
 class Tree {
   public:
     Tree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)

@@ -1,7 +1,7 @@
 // Private to dist: computes sums whose bits do not depend on the number of processes.
 //
-// A term can be the sum of an aligned range of 2^k terms, computed by any process. All additions
-// form the same binary tree, so the result has the same bits.
+// A process may sum an aligned range of 2^k terms on its own and push this sum as one term. The
+// additions then form the same binary tree as without this sum, so the result has the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace axle::dist {
 // A sum of terms m0, m1 and so on in the order of a binary tree, ((m0 + m1) + (m2 + m3)) + m4.
 class TreeAccumulator {
   public:
-    // Adds the next term. Takes ownership of the tensor's memory.
+    // Adds the next term. The caller must not use the tensor afterwards, because later calls
+    // overwrite its memory.
     void push(Tensor term);
     // Returns the sum of the terms so far in new memory, or an undefined tensor if there are none.
     Tensor total() const;

@@ -1,5 +1,5 @@
 // Private to dist: the check that all ranks pass compatible nested values to a collective. It runs
-// before any data moves, so that either all ranks continue or all ranks throw.
+// before any data is sent, so that either all ranks continue or all ranks throw.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct Leaf {
 
 // Returns the leaves in the order of the tree.
 std::vector<Leaf> leaves_of(const char* op, const Tree& tree);
-// Returns the tree with its leaves replaced by `values`.
+// Returns the tree with its leaves replaced by `values`, in the order of leaves_of().
 Tree with_leaves(const char* op, const Tree& tree, const std::vector<Tree>& values);
 
 // The description of a leaf that a rank sends to the other ranks.
@@ -51,8 +51,9 @@ struct Column {
 };
 
 // The leaves of all ranks, matched by their place in the tree. All ranks must call the constructor.
-// It throws on all ranks unless all trees have the same structure and their leaves are tensors with
-// the same dtypes and device types.
+// The constructor throws on all ranks unless all ranks pass the same `call` (CommError), the trees
+// have the same structure and only tensors as leaves (ValueError), and the leaves have the same
+// dtypes (DTypeError) and device types, except meta (DeviceError).
 class TreeAgreement {
   public:
     TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree);

@@ -19,7 +19,8 @@ namespace {
 //     string    length, bytes
 //     list      length, trees
 //     map       length, key (as a string) and tree of each entry
-// Lengths, sizes, integers and numbers have 8 bytes; all other fields have one byte.
+// Lengths, sizes, integers and numbers have 8 bytes; kinds, dtypes, numbers of dimensions and
+// booleans have one byte.
 static_assert(std::endian::native == std::endian::little);
 constexpr auto kLastKind = static_cast<unsigned char>(Tree::Kind::map);
 constexpr auto kLastDType = static_cast<unsigned char>(DType::c64);

@@ -25,7 +25,8 @@ struct Work::State {
     // The handle of a GPU collective, or null for a collective that a thread runs.
     std::shared_ptr<DeviceWork> on_gpu;
     // The last part of the work, such as copying into a strided tensor. The first thread that waits
-    // calls `finish`, which runs after the work queued on this thread's stream.
+    // calls `finish`. For a GPU collective, `finish` queues its kernels on that thread's current
+    // stream.
     std::mutex finishing;
     std::function<void()> finish;
 
@@ -54,7 +55,8 @@ class Queues {
     void post(Key key, std::function<void()> task);
     // Waits for the queued tasks and stops the threads. No task may be posted afterwards.
     void stop();
-    // Waits until all tasks have finished, at most `within`. Returns whether they have finished.
+    // Waits until all tasks have finished, but at most for the time `within`. Returns whether they
+    // have finished.
     bool drained(std::chrono::milliseconds within);
 
   private:

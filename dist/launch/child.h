@@ -18,9 +18,9 @@
 
 namespace axle::dist {
 
-// A function that runs in the child process and returns its exit code. It can write the text of an
-// error to the descriptor `reason`. After a fork in a multi-threaded process it must not allocate
-// memory before exec.
+// A function that runs in the child process and returns its exit code. It may write the reason of a
+// failure to the descriptor `reason`: a text, or the value of errno. If the parent has several
+// threads, the function must not allocate memory before exec.
 using ChildWork = std::function<int(int reason)>;
 
 struct ChildPlan {
@@ -37,7 +37,7 @@ class Child {
     using Clock = std::chrono::steady_clock;
 
     struct Surroundings {
-        sigset_t mask;
+        sigset_t mask;           // the signal mask of the child
         OwnedFd out, err;        // the child's stdout and stderr; if empty, they are inherited
         std::vector<int> close;  // descriptors to close in the child
         // Kills the child's process group if this process is killed.
@@ -52,6 +52,7 @@ class Child {
     // support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
+    // Appends the descriptors that other children must not inherit.
     void append_fds(std::vector<int>& fds) const;
 
     // Returns whether the child has ended since the last call; later calls return false. The
@@ -65,14 +66,17 @@ class Child {
 
     // Sends a signal to the child's process group.
     void signal_group(int signal) const;
+    // Waits until the child has ended and frees its pid.
     void reap();
 
+    // Send a line on the launcher channel, and read the child's messages. Neither function waits.
     void send_line(const std::string& line) const;
     void receive_lines();
     const std::optional<ReportedFailure>& reported_failure() const { return reported_failure_; }
-    // Returns the error text that the child has written to `reason`.
+    // Returns what the child has written to `reason` (ChildWork).
     std::string reason() const;
 
+    // Set by JobLaunch: when the child gets SIGKILL, and whether it has got another signal.
     Clock::time_point kill_at = Clock::time_point::max();
     bool was_asked_to_end = false;
 

@@ -17,7 +17,9 @@
 namespace axle::dist {
 namespace {
 
+// The number of bytes in the queue above which no more output is read.
 constexpr std::size_t kMaxQueued = std::size_t{1} << 20;
+// The number of bytes after which a line is shown although it has no line end yet.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 
 OwnedFd open_log(const std::string& path) {
@@ -69,7 +71,7 @@ std::array<OwnedFd, 2> ChildOutput::open(int rank, int local_rank) {
 
 void ChildOutput::add_poll_entries(std::vector<pollfd>& waited) const {
     if (!pieces_.empty()) waited.push_back({pieces_.front().fd, POLLOUT, 0});
-    if (queued_ > kMaxQueued) return;  // no more is read until the queue is written
+    if (queued_ > kMaxQueued) return;  // waits until the queue is shorter
     for (const Stream& stream : streams_)
         if (stream.pipe) waited.push_back({stream.pipe.get(), POLLIN, 0});
 }

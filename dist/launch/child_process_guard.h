@@ -13,7 +13,8 @@ namespace axle::dist {
 // would end only the children, not the processes that they have started.
 class ChildProcessGuard {
   public:
-    // Starts the helper process. At most `most` process groups can be registered at a time.
+    // Starts the helper process. At most `most` process groups can be registered at a time. Throws
+    // Error if the system can't create a process or a pipe.
     explicit ChildProcessGuard(std::size_t most);
     ~ChildProcessGuard();
     ChildProcessGuard(const ChildProcessGuard&) = delete;
@@ -22,8 +23,8 @@ class ChildProcessGuard {
     // Adds a process group. Async-signal-safe, because a child adds its own group between fork and
     // exec.
     void add(pid_t group) const;
-    // Removes a process group. Must be called before the child is reaped, because its process group
-    // id can be reused afterwards.
+    // Removes a process group. Must be called before the child is reaped, because the system may
+    // reuse its process group id afterwards.
     void remove(pid_t group) const;
     // Returns the descriptor of the pipe to the helper process, which children must not inherit.
     int fd() const { return pipe_.get(); }

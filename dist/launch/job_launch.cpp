@@ -1,6 +1,7 @@
 #include "dist/launch/job_launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <poll.h>
@@ -158,7 +159,8 @@ void JobLaunch::kill_overdue() {
     }
 }
 
-// Kills processes that still run in the process group of a child that has ended.
+// Ends the processes that still run in the process group of a child that has ended, with SIGTERM
+// and after the grace time with SIGKILL. Reaps the child when its group has no more processes.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;
@@ -184,8 +186,8 @@ void JobLaunch::terminate(Child& child) {
     child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
 }
 
-// Returns the result of this launch. The collective in which the failed process was may have been
-// reported by other processes.
+// Returns the result of this launch. If a process has reported the collective that the failed
+// process had called last, the result has this collective.
 JobLaunchResult JobLaunch::result() {
     JobLaunchResult result;
     result.was_stopped = was_stopped_;

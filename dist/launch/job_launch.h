@@ -16,6 +16,7 @@
 
 namespace axle::dist {
 
+// Options of one launch; SuperviseOptions documents them.
 struct JobLaunchOptions {
     std::chrono::milliseconds monitor_interval{100}, patience{2000}, grace{30000};
     std::string log_folder;  // the log folder of this launch
@@ -30,8 +31,8 @@ struct JobLaunchResult {
     bool was_stopped = false;  // whether a signal to this process stopped the job
 };
 
-// Starts the processes of a job and supervises them until all have ended. The destructor kills
-// processes that still run.
+// Starts the processes of a job and supervises them until all have ended. The plans must outlive
+// the JobLaunch. The destructor kills processes that still run.
 class JobLaunch {
   public:
     JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans);
@@ -39,6 +40,7 @@ class JobLaunch {
     JobLaunch(const JobLaunch&) = delete;
     JobLaunch& operator=(const JobLaunch&) = delete;
 
+    // Starts the processes and returns when all have ended. Must be called once.
     JobLaunchResult run();
 
   private:

@@ -1,6 +1,7 @@
 #include "dist/launch/launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -3,7 +3,6 @@
 //     dist::launch({.num_processes = 2}, [](int steps) { train(steps); }, 100);
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -11,17 +10,19 @@
 #include <utility>
 #include <vector>
 
+#include "core/milliseconds.h"
+
 namespace axle::dist {
 
 // The options of launch(), in the order of notebook_launcher's arguments.
 struct LaunchOptions {
     int num_processes = 0;  // number of processes on this machine; must be set (ValueError)
-    std::string mixed_precision = "no";
-    int use_port = 0;  // port of rank 0; 0 selects a free port if num_nodes is 1
+    std::string mixed_precision = "no";  // "no", "fp16", "bf16" or "fp8"
+    int use_port = 0;                    // port of rank 0; 0 selects a free port if num_nodes is 1
     std::string master_addr = "127.0.0.1";
     int node_rank = 0, num_nodes = 1;
     int max_restarts = 0;
-    std::chrono::milliseconds monitor_interval{100};
+    Milliseconds monitor_interval{100};
     bool cpu = false;  // sets ACCELERATE_USE_CPU
     // Further environment variables of the children.
     std::map<std::string, std::string> environment = {};
@@ -32,9 +33,10 @@ struct JobFailure {
     int rank = -1;
     std::int64_t pid = 0;
     std::string host;
-    int signal = 0, exit_code = 0;
-    std::string op;  // the collective that the process was in, or ""
-    std::uint64_t sequence = 0;
+    int signal = 0;              // the signal that ended the process, or 0
+    int exit_code = 0;           // -signal if a signal ended the process
+    std::string op;              // the last collective that the process called, or ""
+    std::uint64_t sequence = 0;  // the number of this collective in its group
 
     // Returns JSON such as {"rank": 1, "pid": 4242, "host": "a", "signal": 9, "exit_code": -9,
     // "op": "all_reduce", "seq": 12}.
@@ -42,13 +44,16 @@ struct JobFailure {
 };
 
 // Forks num_processes children, calls f in each of them with the environment variables that
-// ProcessGroup::create() and Accelerator read, and returns when all children have ended. With
-// num_processes = 1, f is called in this process. If f throws, its process prints the error to
-// stderr, the other processes are stopped, and launch_function throws CommError with the rank and
-// the error text. Throws UsageError if this process has a thread pool or a CUDA context, which
-// can't be used after a fork, and ValueError for inconsistent options.
+// ProcessGroup::create() and Accelerator read, and returns when all children have ended. If
+// num_processes and num_nodes are 1, f is called in this process. If f throws, its process prints
+// the error to stderr. If a process fails, the other processes are stopped and all are started
+// again, at most max_restarts times; then launch_function throws CommError with the rank and the
+// error text. Throws UsageError if this process has a thread pool or a CUDA context, which can't be
+// used after a fork, or if num_nodes is above 1 and AXLE_JOB_TOKEN is not set. Throws ValueError
+// for inconsistent options, and CommError if use_port is in use.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
+// Calls launch_function() with a function that calls f(args...).
 template <class F, class... Args>
 void launch(const LaunchOptions& options, F&& f, Args&&... args) {
     launch_function(options, [&] { std::invoke(f, args...); });
@@ -79,10 +84,10 @@ std::string find_program(const std::string& program);
 
 struct SuperviseOptions {
     int max_restarts = 0;
-    std::chrono::milliseconds monitor_interval{100};
+    Milliseconds monitor_interval{100};
     // The time between a failure and the SIGTERM to processes that still run.
-    std::chrono::milliseconds patience{2000};
-    std::chrono::milliseconds grace{30000};  // time between SIGTERM and SIGKILL
+    Milliseconds patience{2000};
+    Milliseconds grace{30000};  // time between SIGTERM and SIGKILL
     std::string log_dir =
         {};  // logs are <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
     // Selects the streams that are copied to the streams of this process, with the rank before each
@@ -96,13 +101,15 @@ struct SuperviseOptions {
     std::function<std::map<std::string, std::string>(int restart)> environment = {};
 };
 
-// Starts all processes and waits until they have ended. Returns 0, or the exit code of the first
-// process that failed (128 + n for signal n). If a process fails, the other processes are stopped,
-// and the job is restarted up to max_restarts times. SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to
-// this process are forwarded to all children, and children end when this process ends. Each child
-// is the leader of a process group, so that the processes that it has started are stopped too.
-// Throws FileError if a program is not found, and ValueError for invalid environment variables.
-// Messages name a process by its RANK and LOCAL_RANK, or else by its index in `commands`.
+// Starts all processes and waits until they have ended. Returns 0, or the exit code of the process
+// that failed first in the last launch (128 + n for signal n). If a process fails, the other
+// processes are stopped, and the job is restarted up to max_restarts times. SIGINT, SIGTERM, SIGHUP
+// and SIGQUIT sent to this process are forwarded to all children, and children end when this
+// process ends. Each child is the leader of a process group, so that the processes that it has
+// started are stopped too. Throws FileError if a program is not found or a log file can't be
+// created, and ValueError for invalid options, arguments and environment variables, and if
+// `commands` is empty. Messages name a process by its RANK and LOCAL_RANK, or else by its index in
+// `commands`.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // The part of a job that runs on this machine.
@@ -129,7 +136,8 @@ std::string make_job_token();
 // A scope in which a port of this machine is reserved. Rank 0 can listen on it with SO_REUSEADDR.
 class ReservedPort {
   public:
-    // Reserves `port`, or a free port if it is 0. Throws CommError if the port is in use.
+    // Reserves `port`, or a free port if it is 0. Throws CommError if the port is in use, and
+    // ValueError if it is not from 0 to 65535.
     explicit ReservedPort(int port = 0);
     ~ReservedPort();
     ReservedPort(const ReservedPort&) = delete;

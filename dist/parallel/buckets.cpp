@@ -21,8 +21,8 @@ std::size_t bytes_of(const Tensor& t, DType dtype) {
     return static_cast<std::size_t>(t.numel()) * size_of(dtype);
 }
 
-// A group of tensors to which more tensors can be added. `last` is the position of its last tensor
-// in the order.
+// A group of tensors to which cut() adds tensors. `last` is the position of the group's last tensor
+// in `order`.
 struct Run {
     Kind kind;
     bool is_first = true;
@@ -30,8 +30,9 @@ struct Run {
     std::size_t bytes = 0, last = 0;
 };
 
-// Divides an order of tensors into groups, each of one kind. Groups are sorted by the position of
-// their last tensor.
+// Divides tensors, in the given order, into groups of one kind. A group is full when it has at
+// least `limit` bytes; the first group of each kind is full at `first_limit` bytes. Groups are
+// sorted by the position of their last tensor.
 template <class KindOf, class BytesOf>
 std::vector<std::vector<std::size_t>> cut(const std::vector<std::size_t>& order, KindOf kind_of,
                                           BytesOf size, std::size_t first_limit,
@@ -65,7 +66,8 @@ std::vector<Tensor> chosen(const std::vector<Tensor>& from, const std::vector<st
     return result;
 }
 
-// Returns the detached tensors of each message. Returns no messages if the group has one process.
+// Divides the tensors into messages of about 64 MiB, and returns the detached tensors of each
+// message. Returns no messages if the group has one process.
 std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
                                           const std::vector<Tensor>& tensors) {
     constexpr std::size_t kBytes = std::size_t{64} << 20;

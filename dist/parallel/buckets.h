@@ -12,8 +12,8 @@ namespace axle::dist {
 DType gradient_dtype(const Tensor& parameter);
 
 // Returns the parameter indices of each bucket, in the order of reduction. A bucket has gradients
-// of one dtype and device. Parameters are added to a bucket in `order` until it has `bytes` bytes;
-// the first bucket of each dtype and device has `first_bytes` bytes.
+// of one dtype and device. Parameters are added to a bucket in `order` until it has at least
+// `bytes` bytes; the first bucket of each dtype and device is full at `first_bytes` bytes.
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& parameters,
                                                    const std::vector<std::size_t>& order,
                                                    std::size_t first_bytes, std::size_t bytes);
@@ -31,8 +31,8 @@ std::vector<Tensor> views_in(const Tensor& flat, const std::vector<Tensor>& shap
 // Returns whether a and b have the same elements in the same memory.
 bool is_alias(const Tensor& a, const Tensor& b);
 
-// Broadcast the root's values, or average the tensors over all ranks. Several tensors are sent in
-// one message.
+// broadcast_together() overwrites the tensors with the root's values, and average_together() with
+// their mean over all ranks. Both send several tensors in one message.
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 

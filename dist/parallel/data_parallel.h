@@ -13,8 +13,8 @@
 // two conditions are true. The number of processes times the number of accumulated passes is the
 // same power of two, and the data are the same: pass k of rank r has the batch of pass k * size + r
 // of a single process. In this mode all passes are reduced, even without sync, and the sums form
-// one binary tree. Before the pass with sync, a gradient is the sum over all ranks so far, and
-// zero_grad() discards it.
+// one binary tree. Before the pass with sync, the gradients already contain the sum of the passes
+// that were reduced so far; zero_grad() discards this sum.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,9 @@ struct GradientBucket {
     std::vector<Tensor> gradients;
 };
 
-// A policy for the reduction of buckets. start() begins the reduction of a bucket.
-// Pending::finish() waits for it and writes the mean over all ranks to bucket.buffer.
+// A policy for the reduction of buckets. start() begins the reduction of a bucket; it is called
+// during backward, for the same buckets in the same order on all ranks. Pending::finish() waits for
+// the reduction and writes the mean over all ranks to bucket.buffer.
 class CommHook {
   public:
     virtual ~CommHook() = default;
@@ -58,6 +59,8 @@ std::shared_ptr<CommHook> bf16_compress_hook();
 struct PowerSgdOptions {
     std::int64_t matrix_approximation_rank = 1;
     std::int64_t start_powerSGD_iter = 1000;  // the first step with PowerSGD; earlier steps average
+    // A matrix is compressed if the number of its elements divided by the number of elements that
+    // are sent exceeds this rate.
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;
@@ -65,21 +68,23 @@ struct PowerSgdOptions {
 };
 // Returns a hook that sends low-rank approximations of the gradients of matrices, as PyTorch's
 // powerSGD_hook (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
-// `batched`, a bucket is approximated as one square matrix.
+// `batched`, a bucket is approximated as one square matrix. Throws ValueError if
+// matrix_approximation_rank is less than 1, and DTypeError for a wrapper other than f32, f16 and
+// bf16.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 
 // The options of torch.nn.parallel.DistributedDataParallel.
 struct DataParallelOptions {
     // Whether the buffers of rank 0 are broadcast before each forward in training mode.
     bool broadcast_buffers = true;
-    double bucket_cap_mb = 25;
-    // Whether backward may compute no gradient for a parameter. If true, its gradient is zero on
-    // this rank; if no rank computes a gradient, the parameter's gradient is not changed. If false,
-    // backward throws UsageError with the name of the parameter.
+    double bucket_cap_mb = 25;  // size of a bucket in MiB
+    // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
+    // zero gradient on this rank; if no rank computes a gradient, the parameter's gradient is not
+    // changed. If false, backward throws UsageError with the name of the parameter.
     bool find_unused_parameters = false;
-    bool gradient_as_bucket_view = true;
-    bool static_graph = false;  // whether all backward passes reach the same parameters
-    std::shared_ptr<CommHook> hook = nullptr;
+    bool gradient_as_bucket_view = true;  // whether gradients share the memory of the buckets
+    bool static_graph = false;            // whether all backward passes reach the same parameters
+    std::shared_ptr<CommHook> hook = nullptr;  // nullptr: all_reduce_hook()
 
     bool operator==(const DataParallelOptions&) const = default;
 };
@@ -112,10 +117,11 @@ class DataParallel {
     // added.
     Tensor sum(const Tensor& number);
 
-    // Broadcasts the buffers in training mode, unless the last forward ran without sync. Must be
-    // called before each forward; hooks that Accelerator::prepare() attaches call it.
+    // If broadcast_buffers is true and the model is in training mode, broadcasts the buffers of
+    // rank 0 (with a Join, of the first rank with data), unless the last forward ran without sync.
+    // Must be called before each forward; hooks that Accelerator::prepare() attaches call it.
     void before_forward();
-    // Replaces the model with the object to which it was moved.
+    // Must be called after the model was moved; `moved` is the object to which it was moved.
     void set_model(nn::Module& moved);
 
     const std::vector<GradientBucket>& buckets() const;
@@ -143,13 +149,15 @@ class [[nodiscard]] NoSyncGuard {
 
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
 // a rank calls finish(), which takes part in the reductions of the other ranks with zeros until all
-// ranks have finished. Then it receives the model of a rank that trained longest. The destructor
-// calls finish() unless an exception is unwinding the stack; the destructor can throw. Use one Join
-// for all models that are trained in the same loop.
+// ranks have finished. Then it receives the parameters and buffers of a rank that trained longest.
+// The destructor calls finish() unless an exception is unwinding the stack, and throws the errors
+// of finish(). Use one Join for all models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {
-        bool divide_by_initial_world_size = true;  // false: divide by the number of ranks with data
+        // Whether sums of gradients are divided by the number of ranks; if false, they are divided
+        // by the number of ranks with data.
+        bool divide_by_initial_world_size = true;
         // Whether UsageError is thrown on all ranks when one rank has finished.
         bool throw_on_early_termination = false;
     };
@@ -159,7 +167,7 @@ class [[nodiscard]] Join {
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
     // Takes part in the reductions of the other ranks, as described above. A second call does
-    // nothing.
+    // nothing. Throws UsageError if the ranks with data make different calls.
     void finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

@@ -13,7 +13,7 @@ namespace {
 // A number that encodes the next step of a rank and the index of the model.
 using Code = std::int64_t;
 constexpr Code kOutOfData = 0;
-constexpr Code kSteps = 5;
+constexpr Code kSteps = 5;  // number of values of Step
 
 Code code_of(std::size_t model, Step step) {
     return static_cast<Code>(model) * kSteps + static_cast<Code>(step);

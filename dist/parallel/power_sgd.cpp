@@ -1,7 +1,7 @@
-// Implements PowerSGD. Instead of a gradient M [n, m], ranks send P [n, r] and Q [m, r] with the
-// rank r approximation M ~ P Q^T. Each reduction computes one step of the power iteration: P =
-// mean(M) Q, orthonormalized, and Q = mean(M)^T P. The approximation error of a rank is added to
-// its next gradient (error feedback).
+// Implements PowerSGD. Instead of a gradient M [n, m], processes send P [n, r] and Q [m, r] with
+// the approximation M ~ P Q^T of rank r. Each reduction computes one step of the power iteration: P
+// = mean(M) Q, orthonormalized, and Q = mean(M)^T P. The approximation error of a process is added
+// to its next gradient (error feedback).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -42,8 +42,8 @@ class Normal {
 
 Tensor norm_of(const Tensor& column) { return sqrt(sum(mul(column, column))); }
 
-// Returns column i without its components along the earlier columns. They are subtracted twice,
-// because rounding errors remain after the first subtraction.
+// Returns column i without its components along the earlier columns. The components are subtracted
+// twice, because rounding errors remain after the first subtraction.
 Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
     if (i == 0) return column;
     const Tensor earlier = narrow(matrix, 1, 0, i);
@@ -53,7 +53,8 @@ Tensor without_earlier(const Tensor& matrix, std::int64_t i, Tensor column) {
 }
 
 // Makes the columns orthonormal. A column that is linearly dependent on earlier columns is replaced
-// by the same column of `otherwise`, or by zeros if this column is dependent too.
+// by the same column of `otherwise`, or by zeros if `otherwise` is undefined or its column is
+// dependent too.
 void make_orthonormal(const Tensor& matrix, const Tensor& otherwise = {}) {
     const double tolerance = matrix.dtype() == f64 ? 1e-12 : 1e-5;
     for (std::int64_t i = 0; i < matrix.size(1); ++i) {
@@ -188,7 +189,8 @@ class PowerSgd : public CommHook {
         return memory;
     }
 
-    // Selects the gradients that compression makes smaller, and allocates their P and Q.
+    // Selects the gradients that are compressed (min_compression_rate), and allocates their P and
+    // Q.
     Reduction cut(const GradientBucket& bucket) const {
         Reduction r;
         r.buffer = bucket.buffer;

@@ -11,6 +11,7 @@
 namespace axle::dist {
 namespace {
 
+// The first bucket is small, so that the first reduction starts early.
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 
 std::size_t bytes_of_mb(double mb) { return static_cast<std::size_t>(mb * 1024 * 1024); }
@@ -163,7 +164,7 @@ void Reducer::on_final(std::size_t index) {
         if (p.finals == p.expected) make_ready(index);
         return;
     }
-    // Another nested pass may add to the gradient, so it is not ready in a nested pass.
+    // A gradient that is final in a nested pass is not ready, because another pass may add to it.
     if (autograd::backward_depth() == pass_.depth) make_ready(index);
 }
 
@@ -220,7 +221,8 @@ void Reducer::end() {
     for (Parameter& p : parameters_) p.touched = false;
 }
 
-// Makes the remaining gradients ready. Throws UsageError if the pass had to compute them.
+// Makes the remaining gradients ready. Throws UsageError if the pass should have computed one of
+// them.
 void Reducer::close_parameters() {
     std::vector<std::size_t> missing;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -246,7 +248,7 @@ bool Reducer::must_exchange_used() const {
     return options_.static_graph ? static_used_.empty() : options_.find_unused_parameters;
 }
 
-// Sets used[i] to whether parameter i was used on any rank.
+// Sets used[i] to whether any rank has passed true for parameter i.
 void Reducer::exchange_used(std::vector<bool>& used) {
     Tensor flags = zeros({static_cast<std::int64_t>(used.size())}, {u8});
     auto* const flag = flags.data<std::uint8_t>();
@@ -301,8 +303,9 @@ void Reducer::record_order() {
 
 // --- deterministic mode: micro-batches are summed in the same tree as ranks
 
-// Detaches the accumulated gradients, so that autograd does not add the gradients of this
-// micro-batch to them.
+// Removes the accumulated gradients from the parameters, so that autograd does not add the
+// gradients of this micro-batch to them. Keeps the gradients from before the window in
+// before_window.
 void Reducer::detach_gradients() {
     const bool is_open = trees_.front().count() > 0;
     const auto is_gone = [](const Parameter& p) {

@@ -40,7 +40,7 @@ class Reducer {
     bool is_local = false;  // if true, no pass reduces gradients
     // A function that is set while ranks may have different numbers of batches.
     Announce announce;
-    bool divides_by_all = true;
+    bool divides_by_all = true;  // whether the mean counts ranks without data
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
     // Called on a rank without data to take part in one pass of the other ranks with zeros.
@@ -52,18 +52,18 @@ class Reducer {
         Tensor tensor;
         std::size_t bucket = 0, place = 0;  // index of the bucket, and index in it
         bool touched = false;               // whether it got a gradient since the last reduction
-        // State of the current pass: a gradient was computed, and the final gradient is in its
-        // bucket.
+        // State of the current pass: whether its graph reaches the parameter, and whether the final
+        // gradient is in its bucket.
         bool reached = false, ready = false;
-        int finals = 0;
+        int finals = 0;          // how often its gradient became final in the current pass
         int expected = 0;        // value of `finals` after a pass over a static graph
         std::uint64_t when = 0;  // logical time at which its gradient became final
         // In deterministic mode, the gradient before the current window, and the gradient that the
         // program sees until the window ends.
         Tensor before_window = {}, visible = {};
     };
-    // The state shared with hooks, which are called for backward passes of all threads. `index` has
-    // the parameter's index by the address of a leaf.
+    // The state shared with hooks, which are called for backward passes of all threads. `index`
+    // maps the address of a leaf to the index of its parameter.
     struct HookState {
         std::unordered_map<const axle::Impl*, std::size_t> index;
         std::atomic<std::thread::id> inside{};  // the thread that runs a backward pass

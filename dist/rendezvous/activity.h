@@ -15,8 +15,8 @@ namespace axle::dist {
 // Returns text such as "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
-// The current activity of a process: a text set by note(), or else the last collective that it
-// called.
+// The current activity of a process: the text that note() has set since the last call, or else the
+// last collective that the process called.
 class Activity {
   public:
     void announce_call(const CollectiveCall& call) {

@@ -9,9 +9,9 @@
 namespace axle::dist {
 namespace {
 
-constexpr std::size_t kMaxRounds = 65536;
+constexpr std::size_t kMaxRounds = 65536;  // calls of one group that are not complete
 constexpr std::size_t kMaxGroups = 65536;
-constexpr std::size_t kMaxListed = 32;
+constexpr std::size_t kMaxListed = 32;  // ranks that an error message lists
 
 const char* name_of(ReduceOp op) {
     constexpr const char* kNames[] = {"sum", "mean", "max", "min", "product"};

@@ -22,17 +22,20 @@ class Agreements {
   public:
     explicit Agreements(int world_size);
 
+    // Records the members of a group. Throws CommError if another rank has recorded other members,
+    // or if `ranks` are not different ranks of the job.
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // Records a rank's call. If all members of the group have made the call, returns the reply for
-    // them, else nullopt.
+    // them, else nullopt. Throws CommError if the call differs from the call of another member.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
     // Records that a rank has left the job, with its reason. Throws CommError if other ranks wait
     // for this rank.
     void leave(int rank, const std::string& why = {});
-    // Records that a connected rank is not expected to make another call. If it makes one, the
-    // record is removed. Throws CommError if other ranks wait for this rank.
+    // Records that a connected rank is not expected to make another call. If the rank makes a call,
+    // the record is removed. Throws CommError if other ranks wait for this rank.
     void mark_missing(int rank, const std::string& why);
 
+    // Returns the members of a group, which must have been recorded.
     const std::vector<int>& members(std::uint32_t group) const;
     // A call that some ranks have made, and the ranks that have not made it.
     struct Missing {

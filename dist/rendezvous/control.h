@@ -13,9 +13,11 @@
 // announced it, the server sends them the counts of all ranks. If the calls differ, the server
 // reports a failure to all ranks of the job.
 //
-// Heartbeats: client and server send a heartbeat with their current collective every second. If a
-// connection ends without a Leave message, or receives nothing within the heartbeat timeout, the
-// server reports a failure of this rank to all ranks of the job.
+// Heartbeats: client and server send a heartbeat with their current collective every second, or
+// every quarter of the heartbeat timeout if this is shorter. If a client's connection ends without
+// a Leave message, or the server receives nothing from it within the heartbeat timeout, the server
+// reports a failure of the client's rank to all ranks of the job. In the same way, clients detect a
+// failure of rank 0.
 #pragma once
 
 #include <chrono>
@@ -74,8 +76,8 @@ struct ControlOptions {
     std::chrono::milliseconds timeout{}, join_timeout{}, heartbeat_timeout{};
 };
 
-// The control channel of one process. Thread-safe. After a failure of the job, all methods throw
-// CommError with its text.
+// The control channel of one process. Thread-safe. After a failure of the job, the methods of the
+// key-value store and of the agreement throw CommError with its text.
 class Control {
   public:
     // Joins the job. ProcessGroup::create() documents the arguments and errors.
@@ -83,7 +85,7 @@ class Control {
                                          const ControlOptions& options);
     // Leaves the job, with the reason set by set_leave_reason(). Later failures of other ranks do
     // not affect this rank. On rank 0, the server runs until all other ranks have left, but at most
-    // two seconds.
+    // two seconds (300 ms after a failure).
     virtual ~Control() = default;
 
     virtual int rank() const = 0;
@@ -100,8 +102,8 @@ class Control {
     // Adds to an integer value (initially 0) and returns the sum.
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
-    // --- agreement on collectives
-    // Defines the members of a group. Every member must call it before its first announce_call().
+    // --- agreement on collectives Defines the members of a group. Every member must call it before
+    // its first announce_call() for the group.
     virtual void open_group(std::uint32_t group, const std::vector<int>& ranks) = 0;
     // Announces a collective call of this rank. Does not wait.
     virtual void announce_call(const CollectiveCall& call) = 0;
@@ -125,8 +127,8 @@ class Control {
     // Sets the reason why this rank makes no more calls. If it makes no call within two seconds,
     // ranks that wait for it throw CommError with the reason. "" removes the reason.
     virtual void set_missing_reason(const std::string&) {}
-    // Registers a function that wakes other threads. The background thread calls it once, when a
-    // failure is received. If there is a failure already, it is called immediately.
+    // Registers a function that wakes other threads. The background thread calls `wake` once, when
+    // a failure is received. If there is a failure already, `wake` is called immediately.
     virtual void on_failure(std::function<void()> wake) = 0;
     // Throws the failure of the job. If there is none yet, for example after an engine's
     // "connection reset", waits shortly for a failure, and if none is received, throws `otherwise`.

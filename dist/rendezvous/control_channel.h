@@ -34,8 +34,8 @@ class ControlChannel {
     ControlChannel(const ControlChannel&) = delete;
     ControlChannel& operator=(const ControlChannel&) = delete;
 
-    // Sets the function that is called with every received frame, with the mutex locked. The first
-    // frames can have arrived together with the end of the handshake.
+    // Sets the function that is called with every received frame, with the mutex locked. Frames
+    // that arrived together with the end of the handshake are handled at once.
     void start(std::function<void(const Lock&, const Frame&)> handler);
     // Sends Leave and closes the connection. The background thread must have ended.
     void leave(const std::string& reason);
@@ -70,8 +70,8 @@ class ControlChannel {
     // Called when the server has left the job.
     void on_server_left(const Lock& lock);
 
-    // --- for the background thread
-    // Sends a heartbeat unless another thread is sending a message, which replaces the heartbeat.
+    // --- for the background thread Sends a heartbeat unless another thread is sending a message,
+    // because this message replaces the heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
     // Unlocks the mutex while it sends. Ignores a lost connection, because the next read detects
     // it.
@@ -98,7 +98,7 @@ class ControlChannel {
     const ControlOptions options_;
     const Socket failure_event_;
     std::function<void(const Lock&, const Frame&)> handler_;
-    std::mutex send_mutex_;  // must not be locked by a thread that locks mutex_
+    std::mutex send_mutex_;  // never locked while the thread holds mutex_
 
     std::mutex mutex_;
     std::condition_variable changed_;

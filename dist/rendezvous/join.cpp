@@ -18,13 +18,14 @@
 namespace axle::dist {
 namespace {
 
+// The timeouts of a handshake, of a connection to the only port, and to one of several ports.
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnect{10};
 constexpr std::chrono::seconds kConnectToCandidate{1};
 // The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
-// An error of the server that retrying can't avoid.
+// An error that another attempt can't avoid.
 struct Refused : CommError {
     using CommError::CommError;
 };
@@ -188,7 +189,7 @@ class Joiner {
         }
     }
 
-    // Sends exits of processes that the launcher has reported to the server.
+    // Sends the server the exits of processes that the launcher has reported.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];

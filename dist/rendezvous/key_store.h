@@ -23,14 +23,16 @@ class KeyStore {
     // Sets a key and returns the requests that waited for it. If the limits are exceeded, writes an
     // error to `reply`.
     std::vector<Waiter> set(const std::string& key, std::string value, StoreReply& reply);
-    // Adds `delta` to a number, which is stored as decimal digits. The result is in `reply`; it has
-    // an error if the value is not a number.
+    // Adds `delta` to a number, which is stored as decimal digits. The sum is in `reply`, or an
+    // error if the value is not a number or the sum overflows. Returns the requests that waited for
+    // the key.
     std::vector<Waiter> add(const std::string& key, std::int64_t delta, StoreReply& reply);
     // Returns the value of a key, or null if the key is not set.
     const std::string* find(const std::string& key) const;
 
-    // Adds a waiting request. Throws CommError if a rank has too many.
+    // Adds a waiting request. Throws CommError if there are too many.
     void wait(const std::string& key, const Waiter& waiter);
+    // cancel() removes a waiting request, and leave() all waiting requests of a rank.
     void cancel(const Waiter& waiter);
     void leave(int rank);
 

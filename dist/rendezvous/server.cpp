@@ -33,7 +33,7 @@ std::vector<Address> addresses_of_master(const Environment& e) {
     const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
     if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
     if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
-    // The route to a test address is the default route.
+    // 192.0.2.1 is an address for documentation (RFC 5737), so its route is the default route.
     return {local_address_towards(resolve("192.0.2.1", 1).front())};
 }
 
@@ -152,7 +152,7 @@ void Server::accept_all() {
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_listening(true);
             return;
         }
-        // Too many: closes the new connection.
+        // There are too many connections, so the new one is closed.
         if (connections_.size() >= 4 * members_.size() + 16) continue;
         const int descriptor = socket.descriptor();
         auto connection = std::make_unique<Connection>();

@@ -31,7 +31,7 @@ namespace axle::dist {
 class Server {
   public:
     // Starts the server, which listens when the constructor returns. Throws CommError if the port
-    // is in use.
+    // is in use or MASTER_ADDR is not an address of this machine.
     Server(const Environment& environment, const ControlOptions& options);
     // Stops the server when all ranks have left, after at most two seconds (300 ms after a
     // failure).

@@ -17,6 +17,7 @@
 
 namespace axle::dist {
 
+// Limits in bytes, except kMaxRanks.
 inline constexpr std::size_t kMaxKey = 1024;
 inline constexpr std::size_t kMaxValue = 16 << 20;
 inline constexpr std::size_t kMaxText = 16 << 10;  // maximum size of failure texts
@@ -47,8 +48,8 @@ enum class Kind : std::uint8_t {
     child_end,
     report,
     missing_rank,
-    leave,  // sent in both directions
-    heartbeat,
+    leave,      // sent in both directions
+    heartbeat,  // sent in both directions
     // Messages from the server.
     all_joined,
     store_reply,
@@ -80,7 +81,7 @@ struct JoinRequest {
     std::int32_t rank = 0, world_size = 1, restart_count = 0;
     std::int64_t pid = 0;
     std::string host;
-    bool has_launcher = false;         // whether a launcher reports exits of processes to it
+    bool has_launcher = false;         // whether its launcher reports exits of processes
     std::int64_t join_timeout_ms = 0;  // remaining time of the join timeout
     Proof proof{};
     static void fields(auto& m, auto&& f) {
@@ -174,7 +175,7 @@ struct Leave {
     std::string why;  // reason for ranks that wait; may be empty
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText); }
 };
-// A heartbeat of the server, with the activity of rank 0.
+// A heartbeat, with the activity of the sender's rank.
 struct Heartbeat {
     static constexpr Kind kind = Kind::heartbeat;
     std::string activity;
@@ -219,6 +220,7 @@ struct Failure {
     }
 };
 
+// Returns the frame of a message.
 template <class Message>
 std::string encode(const Message& message);
 // Returns the message in the body of a frame. Throws CommError if it is invalid.
@@ -237,7 +239,8 @@ class FrameReader {
   public:
     void add(std::string_view bytes);
     // Returns the next complete frame, valid until the next add(), or nullopt if there is none.
-    // Throws CommError for a kind that this sender must not send, and for a length above the limit.
+    // Throws CommError for a kind that this sender must not send, and for a length above the limit
+    // of its kind.
     std::optional<Frame> next(Sender sender);
 
   private:

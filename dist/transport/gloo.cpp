@@ -39,8 +39,8 @@ constexpr const char* kModule = "libaxle_gloo.so";
 
 bool ignores_program_folder = false;
 
-// Returns the folders of an installation in which this program may be: that of the program, and the
-// library folder beside it.
+// Returns the folders of this program's installation that may contain the module: the program's
+// folder, and the library folders next to it (lib and AXLE_LIBRARY_FOLDER).
 std::vector<std::string> folders_beside_program() {
     std::vector<std::string> folders;
     std::error_code none;
@@ -53,9 +53,9 @@ std::vector<std::string> folders_beside_program() {
     return folders;
 }
 
-// Returns the paths that are tried for the module, in order. The loader searches for a name without
-// a folder. The launcher's module is the last, because it may be of another version than a module
-// that the user has chosen or shipped with the program.
+// Returns the paths that are tried for the module, in order. For kModule, which has no folder, the
+// system's loader searches its own folders. The launcher's folder is the last, because its module
+// may have another version than the module that the user has chosen or shipped with the program.
 std::vector<std::string> module_locations() {
     std::vector<std::string> folders = kernels::library_folders();
     if (!ignores_program_folder)
@@ -68,8 +68,9 @@ std::vector<std::string> module_locations() {
     return locations;
 }
 
-// Opens the module at a path. Returns its functions, or null if there is no module of this version;
-// `other_version` is true if there is one of another version.
+// Opens the module at a path. Returns its functions, or null if there is no module of this version.
+// If there is a module of another version, sets `other_version` to true. Throws CommError if the
+// file exists but cannot be opened.
 const GlooFunctions* open_module_at(const std::string& location, bool& other_version) {
     const auto [library, error] = kernels::open_library(location);
     if (!error.empty()) throw CommError(str("gloo: cannot open the module: ", error));
@@ -118,8 +119,8 @@ const GlooFunctions& module() { return *opened_module().functions; }
            sigismember(&blocked, SIGPIPE) == 1;
 }
 
-// The maximum size of an address in bytes. Each rank stores one address for each rank, preceded by
-// its length in one byte. The address for the rank itself is empty.
+// The maximum size of an address in bytes. Each rank stores a list with one entry per rank: the
+// length of an address in one byte, and the address. The entry of the rank itself has length 0.
 constexpr std::size_t kLongestAddress = 255;
 
 class Gloo final : public Transport {
@@ -244,7 +245,7 @@ class Gloo final : public Transport {
         throw CommError(str("gloo: rank ", peer, " published invalid addresses"));
     }
 
-    // Connects to a peer, unless connected. Called before the first message between two ranks.
+    // Connects to a peer. Does nothing if the connection exists already.
     void connect(int peer) {
         Peer& to = peers_[static_cast<std::size_t>(peer)];
         if (to.connected) return;

@@ -10,7 +10,8 @@
 namespace axle::dist {
 namespace {
 
-// Parses a line. Returns nullopt if the line is not a JSON object.
+// Parses a line. Returns nullopt if the line is not a JSON object, or is longer than
+// kMaxLauncherLine.
 std::optional<Tree> read_map(std::string_view line) {
     if (line.size() > kMaxLauncherLine) return {};
     try {

@@ -3,8 +3,8 @@
 // AXLE_LAUNCHER_FD is the descriptor of an inherited Unix stream socket, one for each process.
 // Launcher and processes write lines of JSON, and ignore lines that they can't parse. The launcher
 // reports the failure of a child to all processes; the thread of Control (control.h) reads this
-// report. Each process reports the first failure of the job that it receives to its launcher.
-// Writes do not block: a line that does not fit into the socket's buffer is lost.
+// report. Each process sends its launcher the first failure of the job that it receives. Writes do
+// not block: the part of a line that does not fit into the socket's buffer is lost.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ struct ReportedFailure {
     std::string text;
     int rank = -1;    // the rank that reports
     int failed = -1;  // the rank that failed, or -1
-    std::string op;   // the collective that `failed` (if -1, `rank`) was in, or ""
-    std::uint64_t sequence = 0;
+    std::string op;   // the last collective of `failed` (of `rank` if `failed` is -1), or ""
+    std::uint64_t sequence = 0;  // the number of this collective in its group
 };
 std::string to_line(const ReportedFailure& failure);
 std::optional<ReportedFailure> read_reported_failure(std::string_view line);

@@ -29,15 +29,16 @@ class OwnedFd {
     int fd_ = -1;
 };
 
-// A pair of descriptors. They are close-on-exec, and never have the numbers of the standard
-// streams, even if these are closed. The functions throw Error if the system can't create
-// descriptors.
+// A pair of descriptors. Descriptors that make_pipe() and make_socket_pair() return are
+// close-on-exec, and never have the numbers of the standard streams, even if the standard streams
+// are closed. Both functions throw FileError if the system can't create descriptors.
 struct FdPair {
     OwnedFd first, second;
 };
 FdPair make_pipe();         // `first` is the read end, which is non-blocking
 FdPair make_socket_pair();  // `first` is non-blocking
-// Takes ownership of `fd`. If it is -1, throws an error that names `path`.
+// Takes ownership of `fd`, and duplicates it if it has the number of a standard stream. Throws
+// FileError with `path` and the text of errno if `fd` is negative or cannot be duplicated.
 OwnedFd adopt_fd(int fd, const std::string& path);
 
 }  // namespace axle::dist

@@ -57,33 +57,43 @@ struct Address {
 // resolved.
 std::vector<Address> resolve(const std::string& host, int port);
 Address with_port(Address address, int port);
-// Returns the local address, without a port, that the system uses for connections to `there`.
+// Returns the local address, with port 0, that the system uses for connections to `there`. Throws
+// SocketError if there is no route.
 Address local_address_towards(const Address& there);
-// Returns the address of the interface named by AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or an
-// empty list if neither is set. Throws ValueError if the interface does not exist.
+// Returns the addresses, IPv4 first, of the network interface that AXLE_SOCKET_IFNAME or else
+// GLOO_SOCKET_IFNAME names, or an empty list if neither is set. Throws ValueError if the interface
+// does not exist.
 std::vector<Address> address_of_chosen_interface();
 
+// Returns a socket that listens at an address. Throws SocketError, for example with EADDRINUSE.
 Socket listen_at(const Address& address);
+// Returns a connection to an address. Throws SocketError, after the deadline with ETIMEDOUT.
 Socket connect_to(const Address& address, TimePoint deadline);
 // Returns the next pending connection, or an empty Socket if there is none.
 Socket accept_from(const Socket& listener);
 
+// Sends all bytes. Throws SocketError, after the deadline with ETIMEDOUT.
 void send_all(const Socket& socket, std::string_view bytes, TimePoint deadline);
-// Returns the number of bytes sent without waiting, or -1 if the connection is closed.
+// Sends as many bytes as possible without waiting. Returns their number, or -1 if the connection is
+// closed or has failed.
 std::ptrdiff_t send_some(const Socket& socket, std::string_view bytes);
-// Returns the number of bytes received, 0 if there are none yet, or -1 if the connection is closed.
+// Receives bytes without waiting. Returns their number, 0 if there are none yet, or -1 if the
+// connection is closed or has failed.
 std::ptrdiff_t receive_some(const Socket& socket, std::span<char> into);
-// Waits until there is data to read. Returns false after the deadline.
+// Waits until there is data, the end of the connection or an error to read. Returns false after the
+// deadline.
 bool wait_readable(const Socket& socket, TimePoint deadline);
 
 // Returns the milliseconds until the deadline, rounded up and at most one hour, as a timeout for
 // poll().
 int milliseconds_until(TimePoint deadline);
 
-// Returns an event descriptor that wakes polling threads. After signal_event() it stays readable.
+// Returns an event descriptor, which wakes threads that poll it. signal_event() makes the
+// descriptor readable; it stays readable.
 Socket make_event();
 void signal_event(const Socket& event);
 
+// Returns the host name of this machine, or "?" if the system does not provide it.
 std::string host_name();
 
 }  // namespace axle::dist

@@ -27,9 +27,10 @@ class Transport {
     // Opens the connections to all ranks in an order that cannot deadlock. Must be called before an
     // exchange in which every rank waits for all other ranks.
     virtual void connect_all() = 0;
-    // Start a message. They wait for the connection, but not for the data. Messages between two
-    // ranks with the same slot arrive in order, and both ranks must pass the same size.
-    // Thread-safe; calling threads must block SIGPIPE.
+    // Start a message. The functions wait for the connection, but not for the data. Messages
+    // between two ranks with the same slot arrive in order, and both ranks must pass the same size
+    // in bytes. Thread-safe; calling threads must block SIGPIPE. The functions throw CommError if
+    // the peer can't be reached, and after abort().
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,

@@ -88,6 +88,18 @@ Rounding Float8Linear::rounding(Role role, bool updates_history) const {
     return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };
 }
 
+Float8Linear::Float8Linear(const Float8Linear& other) = default;
+Float8Linear::~Float8Linear() = default;
+
+std::shared_ptr<LinearPolicy> Float8Linear::clone() const {
+    return std::make_shared<Float8Linear>(*this);
+}
+
+void Float8Linear::visit(Visitor& v) {
+    v.buffer("amax_history", history_);
+    v.buffer("scale", scales_);
+}
+
 Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation activation) {
     const Tensor weight = layer.options().transposed ? layer.weight.t() : layer.weight;
     const bool is_off = !layer.is_training() && !options_.in_evaluation;

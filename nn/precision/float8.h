@@ -40,18 +40,13 @@ class Float8Linear : public LinearPolicy {
   public:
     Float8Linear(const Float8Options& options, Device device);
     // clone() uses this constructor.
-    Float8Linear(const Float8Linear&) = default;
+    Float8Linear(const Float8Linear& other);
     Float8Linear& operator=(const Float8Linear&) = delete;
-    ~Float8Linear() override = default;
+    ~Float8Linear() override;
 
     Tensor multiply(Linear& layer, const Tensor& x, Activation activation) override;
-    std::shared_ptr<LinearPolicy> clone() const override {
-        return std::make_shared<Float8Linear>(*this);
-    }
-    void visit(Visitor& v) override {
-        v.buffer("amax_history", history_);
-        v.buffer("scale", scales_);
-    }
+    std::shared_ptr<LinearPolicy> clone() const override;
+    void visit(Visitor& v) override;
     const Float8Options& options() const { return options_; }
 
   private:

@@ -1,7 +1,8 @@
 // The schedules of Transformers, and get_scheduler(), which creates a schedule by name. In the
 // formulas, t is the epoch, lr0 the initial rate of a group, and p = (t - warmup_steps) /
-// (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps; the formulas
-// describe the rate after the warmup. All functions throw ValueError for invalid numbers.
+// (training_steps - warmup_steps). During warmup the rate is lr0 * t / warmup_steps unless a
+// comment states otherwise; the formulas describe the rate after the warmup. All functions throw
+// ValueError for invalid numbers.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::in
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale = {});
 
-// The final rate of a cosine schedule. Exactly one of the two options must be set.
+// The final rate of a cosine schedule. Exactly one of the two options must be set (ValueError).
 struct MinLr {
     std::optional<double> min_lr = {};       // the final rate of the first group
     std::optional<double> min_lr_rate = {};  // the final rate divided by the initial rate

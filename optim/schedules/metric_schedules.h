@@ -14,8 +14,8 @@ namespace axle::optim {
 // UsageError.
 class MetricScheduler : public Scheduler {
   public:
-    // Takes a step with this metric. If hooks are set, they decide on the number of steps, which
-    // all use this metric.
+    // Takes a step with this metric. If hooks are set, the hooks decide how many steps are taken;
+    // all of these steps use this metric.
     void step(double metric);
     void step(const Tensor& metric) { step(metric.item()); }
 
@@ -57,10 +57,11 @@ struct PlateauOptions {
     ThresholdMode threshold_mode = ThresholdMode::rel;
     std::int64_t cooldown = 0;  // steps after a reduction that are not counted
     PerGroup min_lr = 0;
-    double eps = 1e-8;  // the rate is kept if it would change by less
+    double eps = 1e-8;  // smaller changes of the rate are not made
 };
 
-// Multiplies lr by factor when the metric has not improved for more than `patience` steps.
+// Multiplies lr by factor, but not below min_lr, when the metric has not improved for more than
+// `patience` steps.
 class ReduceLROnPlateau : public MetricScheduler {
   public:
     explicit ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
@@ -90,7 +91,7 @@ struct GreedyOptions {
     std::int64_t warmup = 0;    // steps after an increase that are not counted
     PerGroup min_lr = 1e-3;
     PerGroup max_lr = 1;
-    double eps = 1e-8;    // the rate is kept if it would change by less
+    double eps = 1e-8;    // smaller changes of the rate are not made
     bool smooth = false;  // uses the mean of the last window_size metrics
     std::int64_t window_size = 50;
     std::int64_t reset_start = 500;  // number of reductions at min_lr before a reset

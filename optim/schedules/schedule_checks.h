@@ -12,6 +12,7 @@ namespace axle::optim {
 inline constexpr double kPi = std::numbers::pi;
 inline constexpr const char* kAnnealNames[] = {"cos", "linear"};
 
+// Returns n. Throws ValueError unless n is positive.
 inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {
     if (n <= 0) throw ValueError(str(op, ": ", what, " must be positive: ", n));
     return n;

@@ -67,8 +67,7 @@ struct ScheduleField {
 // learning rates of epoch 0, and each step() sets the learning rates of the next epoch. The caller
 // decides what an epoch is; usually it is an optimizer step. As in PyTorch, a rate is computed from
 // the epoch and either the initial rate of the group (before its first scheduler) or its current
-// rate; each schedule documents which of them. The optimizer must outlive the schedule. Not
-// thread-safe.
+// rate. The optimizer must outlive the schedule. Not thread-safe.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
@@ -86,6 +85,7 @@ class Scheduler {
         before_access();
         return last_lr_;
     }
+    // Returns the epoch of the current rates, which is 0 after construction.
     std::int64_t last_epoch() const {
         before_access();
         return last_epoch_;
@@ -108,7 +108,8 @@ class Scheduler {
     // options of the schedule.
     Tree state_dict() const;
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
-    // of the optimizer, whose own state contains them.
+    // of the optimizer, whose own state contains them (except GreedyLR). Throws ValueError if a
+    // value is out of range or a list has another length.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
@@ -126,7 +127,7 @@ class Scheduler {
     // is the initial rate of the group, group.lr its current rate.
     virtual void apply(std::size_t, GroupRef, double /*base_lr*/, std::int64_t /*epoch*/) {}
     // Sets the schedule to epoch 0; SequentialLR calls this. If restarts_from_base_lr() is true,
-    // the schedule continues from the initial rates, otherwise from the current rates.
+    // the schedule starts from the initial rates, otherwise from the current rates.
     virtual void restart();
     virtual bool restarts_from_base_lr() const { return false; }
     // Resets the schedule to the state before its first step.
@@ -136,7 +137,8 @@ class Scheduler {
     virtual Tree save() const;
     virtual void load(const Tree& tree);
     // Write the fields to a tree and read them from it. load_fields() reads all fields before it
-    // changes any, and throws ValueError if the length of a list differs.
+    // changes any, and throws ValueError if a list has another length, an integer is too small, or
+    // a name is unknown.
     void save_fields(Tree& tree) const;
     void load_fields(const Tree& tree);
 
@@ -184,8 +186,8 @@ class LambdaLR : public FactorScheduler {
     using Factor = LrFactor;
 
     LambdaLR(Optimizer& optimizer, const Factor& factor);
-    // Creates a schedule with one factor function per group. Throws ValueError if their numbers
-    // differ.
+    // Creates a schedule with one factor function per group. Throws ValueError if the number of
+    // functions is not the number of groups.
     LambdaLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:

@@ -23,8 +23,8 @@ class MultiplicativeLR : public FactorScheduler {
     using Factor = LrFactor;
 
     MultiplicativeLR(Optimizer& optimizer, const Factor& factor);
-    // Creates a schedule with one factor function per group. Throws ValueError if their numbers
-    // differ.
+    // Creates a schedule with one factor function per group. Throws ValueError if the number of
+    // functions is not the number of groups.
     MultiplicativeLR(Optimizer& optimizer, std::vector<Factor> factors);
 
   protected:
@@ -194,11 +194,11 @@ struct CyclicOptions {
     // by gamma^t (exp_range).
     CyclicMode mode = CyclicMode::triangular;
     double gamma = 1;
-    // If set, is used instead of mode. Maps the number of the cycle, from 1, or the epoch to the
-    // factor of the peak height; scale_mode selects which of them.
+    // If set, is used instead of mode. Maps the number of the cycle (counted from 1) or the epoch
+    // to the factor of the peak height; scale_mode selects the argument.
     std::function<double(double)> scale_fn = {};
     CyclicScale scale_mode = CyclicScale::cycle;
-    bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate
+    bool cycle_momentum = true;  // whether momentum (Adam's first beta) falls as the rate rises
     PerGroup base_momentum = 0.8;
     PerGroup max_momentum = 0.9;
 };
@@ -228,17 +228,19 @@ class CyclicLR : public Scheduler {
 struct OneCycleOptions {
     double pct_start = 0.3;  // fraction of the cycle in which the rate rises
     Anneal anneal = Anneal::cosine;
-    bool cycle_momentum = true;  // cycle momentum (Adam's first beta) inversely to the rate
+    bool cycle_momentum = true;  // whether momentum (Adam's first beta) falls as the rate rises
     PerGroup base_momentum = 0.85;
     PerGroup max_momentum = 0.95;
     double div_factor = 25;         // the initial rate is max_lr / div_factor
     double final_div_factor = 1e4;  // the final rate is the initial rate / final_div_factor
-    bool three_phase =
-        false;  // the rate falls as long as it has risen, then falls to the final rate
+    // Whether the rate first falls back to the initial rate, in as many steps as it has risen, and
+    // then to the final rate.
+    bool three_phase = false;
 };
 
 // The 1cycle policy (Smith and Topin, 2018): raises the rate to max_lr and lowers it to the final
-// rate in total_steps steps, including the step of the constructor. Further steps throw ValueError.
+// rate, which it reaches at epoch total_steps - 1. As in PyTorch, a step to an epoch above
+// total_steps throws ValueError.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,

@@ -29,9 +29,9 @@ TEST(Mean, AcceptsNumbersRowsAndWeightedMeans) {
     mean.update(2);
     mean.update(5, 3);
     EXPECT_EQ(mean.compute(), 17.0 / 4);
-    mean.update(tensor({1, 2, 3, 4}, {2, 2}), tensor({1, 10}, {2}));
+    mean.update(tensor({1.0, 2, 3, 4}, {2, 2}), tensor({1.0, 10}, {2}));
     EXPECT_EQ(mean.compute(), 90.0 / 26);
-    mean.update(tensor({1, 2, 3, 4}, {2, 2}), tensor({1, 0, 0, 1}, {2, 2}));
+    mean.update(tensor({1.0, 2, 3, 4}, {2, 2}), tensor({1.0, 0, 0, 1}, {2, 2}));
     EXPECT_EQ(mean.compute(), 95.0 / 28);
     mean.update(full({}, 3), 2);
     mean.update(full({1}, 4));
@@ -44,7 +44,7 @@ TEST(Mean, IgnoresValuesWithoutWeight) {
     mean.update(kNan, 0);
     expect_error<UsageError>({"Mean: compute: nothing was counted", "weight above 0"},
                              [&] { mean.compute(); });
-    mean.update(tensor({kNan, 2, INFINITY}, {3}), tensor({0, 1, 1}, {3}), 2);
+    mean.update(tensor({kNan, 2, INFINITY}, {3}), tensor({0.0, 1, 1}, {3}), 2);
     mean.update(zeros({0}));
     EXPECT_EQ(mean.compute(), 2);
     mean.update(kNan, 1);

@@ -111,7 +111,7 @@ TEST_P(StateFilePerOptimizer, WritesSameTensorsAsPyTorch) {
     }
 }
 
-TEST_P(StateFilePerOptimizer, RoundTrips) {
+TEST_P(StateFilePerOptimizer, RestoresTheSavedState) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);

@@ -2,6 +2,7 @@
 #include "tests/tools/axle_launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -91,7 +91,7 @@ TEST_F(AxleSelfTest, PassesOnManuallyStartedProcesses) {
 
 // A program that is not in the folder of the module needs the variable that `axle launch` sets.
 // Covers 26.test.
-TEST_F(AxleSelfTest, RunsItsProcessesAsAProgramInstalledElsewhere) {
+TEST_F(AxleSelfTest, NeedsTheLaunchersVariableIfInstalledElsewhere) {
     const Arguments worker = {"test", "--worker", "--installed_elsewhere"};
     set("AXLE_LAUNCHER_LIBRARIES", "/nowhere");
     set("AXLE_TIMEOUT_S", "20");
@@ -123,7 +123,7 @@ TEST_F(AxleSelfTest, LaunchesItsProcesses) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, UsesAConfiguration) {
+TEST_F(AxleSelfTest, StartsTheProcessesOfAConfigurationFile) {
     const std::string file = folder_ / "three.yaml";
     ASSERT_EQ(run({"config", "--config_file", file, "--cpu", "--num_processes", "3"}).code, 0);
     const Ended ended = run({"test", "--config_file", file});

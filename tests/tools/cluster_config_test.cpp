@@ -165,7 +165,7 @@ TEST(ClusterConfig, ReadsOldFiles) {
               "bf16");
 }
 
-TEST(ClusterConfig, ReadsUnquotedNo) {
+TEST(ClusterConfig, ReadsUnquotedNoAsText) {
     const ClusterConfig config = parse("distributed_type: NO\nmixed_precision: no\n");
     EXPECT_EQ(config.distributed_type, "NO");
     EXPECT_EQ(config.mixed_precision, "no");

@@ -1,4 +1,5 @@
 // Tests the program train_gpt with files, options and signals.
+#include <chrono>
 #include <fstream>
 #include <random>
 #include <string>

@@ -1,4 +1,5 @@
 // Tests the program train_vision on forty digits.
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>

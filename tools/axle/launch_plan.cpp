@@ -184,7 +184,7 @@ class Planner {
 
     void plan_environment() {
         auto& e = p_.environment;
-        // The module for several processes need not be in a folder where the program finds it.
+        // libaxle_gloo.so may be in a folder that the program does not search.
         if (const std::string folder = dist::installed_gloo_folder(); !folder.empty())
             e[dist::kLauncherLibraries] = folder;
         e["ACCELERATE_MIXED_PRECISION"] = precision();

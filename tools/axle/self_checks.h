@@ -18,7 +18,7 @@ struct Check {
 
 std::vector<Check> process_checks();  // checks of execution on some processes, and of collectives
 std::vector<Check> data_checks();     // checks of the samples of each process and their order
-// Checks that compare trained models with those of one process.
+// Checks that compare training on all processes with training on one process.
 std::vector<Check> training_checks();
 
 // --- helpers for checks

@@ -81,7 +81,7 @@ std::vector<double> trained_together(const PartialState& state, const Setting& s
         accel::DataLoaderConfiguration{.split_batches = setting.split_batches,
                                        .use_seedable_sampler = setting.seedable_sampler,
                                        .data_seed = kSeed};
-    // So small that no step is skipped.
+    // The scale is so small that no step is skipped.
     options.grad_scaler_kwargs = accel::GradScalerKwargs{.init_scale = 128};
     Accelerator trainer(std::move(options));
 

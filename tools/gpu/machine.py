@@ -59,7 +59,7 @@ def digest_of_sources(root):
     return digest.hexdigest()[:16]
 
 
-# Prints the folders of NVIDIA's wheels of the running Python, one a line.
+# Prints the folders of NVIDIA's wheels of the running Python, one per line.
 FOLDERS = """
 import glob, site, sys, sysconfig
 roots = [*sys.path, *site.getsitepackages(), site.getusersitepackages(),

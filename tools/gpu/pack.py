@@ -27,7 +27,7 @@ from gpu.machine import Broken, digest_of_sources, text_of
 PROGRAMS = ("test_cuda", "bench_gpu_kernels", "bench_train_step")
 PEERS = ("compare_gpu", "serve.py", "train_step.py", "worker.py")
 MOST_BYTES = 20 << 20  # of the compressed pack
-# Libraries of glibc, and of the driver, are those of the machine that runs the pack.
+# The libraries of glibc and of the driver come from the machine that runs the pack.
 OF_THE_SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|cuda))\.so(\..*)?$")
 # RPATH instead of RUNPATH, so that libraries in lib/ also find each other there.
 OLD_TAGS = "-Wl,--disable-new-dtags"

@@ -216,7 +216,7 @@ TEST(ProjectConfiguration, LoadsTheNewestStateThatExistsOnAllMachines) {
         accelerator.wait_for_everyone();
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 1);
-        // A state that exists on only one machine is from an interrupted save, and can be replaced.
+        // A state that exists on only one machine is from an interrupted save, and may be replaced.
         EXPECT_EQ(accelerator.save_state(), path);
         accelerator.load_state();
         EXPECT_EQ(accelerator.save_iteration(), 2);

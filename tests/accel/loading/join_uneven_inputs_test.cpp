@@ -1,4 +1,5 @@
 // Tests join_uneven_inputs with prepared loaders.
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,7 +76,7 @@ TEST(JoinUnevenInputs, WarnsAboutUnaffectedLoaders) {
     for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
 }
 
-TEST(JoinUnevenInputs, IgnoresUnpreparedModels) {
+TEST(JoinUnevenInputs, RejectsUnpreparedModels) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader loader(numbers(3));

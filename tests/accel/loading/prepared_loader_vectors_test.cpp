@@ -108,7 +108,8 @@ Seen run_prepared(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
                                                              .even_batches = is.evens},
          .process_group = group});
     const auto loader = tests::loader_of_numbers(
-        is.n, is.iterable, {.batch_size = is.batch_size, .drop_last = is.drops}, is.sized);
+        is.n, is.iterable,
+        {.batch_size = is.batch_size, .drop_last = is.drops, .allow_empty = true}, is.sized);
     Seen seen;
     try {
         accelerator.prepare(*loader);

@@ -1,5 +1,5 @@
 // Tests passes whose number of micro-batches is not a multiple of the accumulation steps, and
-// schedules that count them.
+// schedules that count micro-batches.
 #include <memory>
 #include <vector>
 
@@ -219,7 +219,7 @@ TEST(AdjustScheduler, CountsMicroBatchesOfAllProcesses) {
 }
 
 // Covers 5.step.
-TEST(AdjustScheduler, CountsUpdatesIfPerUpdateAndStopsAtTheEnd) {
+TEST(AdjustScheduler, AdvancesByMicroBatchesUntilTheScheduleEnds) {
     Tensor w = ones({1}, {.requires_grad = true});
     optim::SGD sgd({w}, {.lr = 1, .momentum = 0.9});
     optim::OneCycleLR schedule(sgd, 1.0, 6);

@@ -29,7 +29,7 @@ accel::AcceleratorOptions fp16(int accumulation = 1) {
 
 // A model with one parameter, whose gradient is set by the test.
 struct Weight : nn::Model<Weight> {
-    Tensor value = tensor({1, 2}, {2}, {.requires_grad = true});
+    Tensor value = tensor({1.0, 2}, {2}, {.requires_grad = true});
     Tensor forward(const Tensor& x) { return sum(value * x); }
     void visit(nn::Visitor& v) override { v("value", value); }
 };

@@ -23,9 +23,9 @@ using tests::squared_error;
 // A record of one fold of a cross-validation.
 struct Fold {
     std::vector<double> losses = {};
-    std::vector<DType> dtypes = {};     // of the hidden layer
-    std::vector<bool> has_synced = {};  // after each micro-batch
-    std::int64_t batches = 0;           // in the loader of this process
+    std::vector<DType> dtypes = {};     // the hidden layer's output
+    std::vector<bool> has_synced = {};  // sync_gradients() of each micro-batch
+    std::int64_t batches = 0;           // length of this process's loader
     bool operator==(const Fold&) const = default;
 };
 
@@ -167,6 +167,62 @@ TEST(PreparedModel, StaysPreparedWhenItMoves) {
     const auto hooks = net.hooks();
     accelerator.prepare(net);
     EXPECT_EQ(net.hooks(), hooks);
+}
+
+// A function that returns several prepared loaders.
+std::pair<data::DataLoader, data::DataLoader> prepared_loaders(Accelerator& accelerator) {
+    data::DataLoader train(samples(24), {.batch_size = 2, .shuffle = true, .seed = 3});
+    data::DataLoader test(samples(8), {.batch_size = 2});
+    accelerator.prepare(train, test);
+    return {std::move(train), std::move(test)};
+}
+
+TEST(PreparedLoader, StaysPreparedWhenItMoves) {
+    tests::on_ranks(2, [](const auto& group) {
+        Accelerator accelerator(
+            {.gradient_accumulation_steps = 4, .cpu = true, .process_group = group});
+        auto [train, test] = prepared_loaders(accelerator);
+        EXPECT_EQ(train.len(), 6);  // this process's part of the batches
+        EXPECT_EQ(test.len(), 2);
+        std::vector<bool> has_synced;
+        for ([[maybe_unused]] auto& batch : train) {
+            EXPECT_EQ(accelerator.gradient_state().active_dataloader, &train);
+            const auto scope = accelerator.accumulate();
+            has_synced.push_back(accelerator.sync_gradients());
+        }
+        EXPECT_EQ(has_synced, (std::vector<bool>{false, false, false, true, false, true}));
+
+        data::DataLoader kept(samples(4));
+        kept = std::move(test);
+        EXPECT_EQ(kept.len(), 2);
+        accelerator.free_memory();  // detaches the loaders at their new addresses
+        EXPECT_EQ(train.len(), 12);
+        EXPECT_EQ(kept.len(), 4);
+    });
+}
+
+TEST(PreparedLoader, SavesAndLoadsItsPositionWhenItMoves) {
+    const tests::TemporaryFolder folder;
+    Accelerator accelerator({.cpu = true});
+    auto [train, test] = prepared_loaders(accelerator);
+    for ([[maybe_unused]] auto& batch : train)
+        if (train.position() == 5) {
+            accelerator.save_state(folder / "state");
+            break;
+        }
+    accelerator.load_state(folder / "state");
+    EXPECT_EQ(train.position(), 5);
+    std::vector<data::DataLoader> loaders;
+    loaders.push_back(std::move(train));
+    loaders.push_back(std::move(test));
+    loaders[0].skip_first_batches(0);
+    accelerator.load_state(folder / "state");
+    EXPECT_EQ(loaders[0].position(), 5);
+    EXPECT_EQ(loaders[1].position(), 0);
+    loaders.clear();  // the Accelerator forgets destroyed loaders
+    data::DataLoader next(samples(4));
+    accelerator.prepare(next);
+    accelerator.save_state(folder / "next");
 }
 
 TEST(PreparedModel, BelongsToTheAcceleratorThatPreparedItLast) {

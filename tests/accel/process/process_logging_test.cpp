@@ -163,9 +163,10 @@ TEST(Logger, NeedsAPartialState) {
     set_log_level(LogLevel::warning);
 }
 
-// Returns the inputs of a case: lists, tuples and tensors with the values 0, 1, 2, ...
+// Returns the inputs of a case: the recorded input, or a list, tuple or tensor with the values 0,
+// 1, 2, ...
 Tree inputs_of(const nlohmann::json& c) {
-    if (c["kind"] == "dict") return from_json(c["input"].dump());
+    if (c.contains("input")) return from_json(c["input"].dump());
     const auto n = c["n"].get<std::int64_t>();
     if (c["kind"] == "tensor") return arange(n);
     Tree inputs = Tree::list();
@@ -187,7 +188,7 @@ TEST(SplitBetweenProcesses, MatchesAccelerate) {
             };
             const nlohmann::json& out = c["out"].is_array() ? c["out"][rank] : c["out"];
             const bool fails = out.is_object() && out.contains("error");
-            if (fails && c["kind"] == "dict") {
+            if (fails && inputs.is_map()) {
                 EXPECT_THROW(split(), ValueError) << c;
                 continue;
             }

@@ -97,7 +97,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
 
 // Returns the functions that compute Axle's result, by the name of the fact.
 std::map<std::string, std::function<json()>> facts() {
-    const Tree pair = tensor({1, 2}, {2});
+    const Tree pair = tensor({1.0, 2}, {2});
     std::map<std::string, std::function<json()>> f;
     f["distributed_type"] = [] {
         return str("DistributedType.", accel::name_of(Accelerator().distributed_type()));

@@ -81,7 +81,7 @@ void expect_to_survive(int rounds, bool same_place) {
         ASSERT_TRUE(latest.has_value());
         Training resumed(99);
         ASSERT_NO_THROW(resumed.accelerator.load_state(*latest));
-        // The child can have saved once more without reporting.
+        // The child may have saved once more without reporting.
         EXPECT_GE(resumed.counter.batches, told);
         EXPECT_LE(resumed.counter.batches, told + 1);
     }

@@ -99,7 +99,8 @@ TEST_P(FileTracker, ContinuesSeveralTimes) {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");
         accelerator.load_state(checkpoint());
-        // A checkpoint that is saved before the first log() has the steps of the loaded one.
+        // A checkpoint that is saved before the first log() has the logged steps of the loaded
+        // checkpoint.
         accelerator.save_state(checkpoint());
         log(accelerator, {4, 5}, x);
     }
@@ -111,7 +112,7 @@ TEST_P(FileTracker, KeepsTheStepThatIsLoggedAfterItsCheckpoint) {
         Accelerator accelerator(options());
         accelerator.init_trackers("run");
         log(accelerator, {1, 2}, 0);
-        accelerator.save_state(checkpoint());  // of step 3
+        accelerator.save_state(checkpoint());  // after step 3 was logged
         log(accelerator, {3, 4}, 0);
     }
     Accelerator accelerator(options());
@@ -130,7 +131,7 @@ TEST_P(FileTracker, KeepsRowsUpToTheCheckpointIfTheFirstStepIsEarlier) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "0:7", "4:7"));
 }
 
-TEST_P(FileTracker, ContinuesStepsThatTheProgramDoesNotName) {
+TEST_P(FileTracker, ContinuesTheStepNumbersOfLogsWithoutAStep) {
     const auto log_unnamed = [](Accelerator& accelerator, int count, int x) {
         for (int i = 0; i < count; ++i) accelerator.log({{"x", x}});
     };
@@ -148,7 +149,7 @@ TEST_P(FileTracker, ContinuesStepsThatTheProgramDoesNotName) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:7", "4:7", "5:7"));
 }
 
-TEST_P(FileTracker, ContinuesFromACheckpointWithoutTheSteps) {
+TEST_P(FileTracker, ContinuesFromACheckpointWithoutLoggedSteps) {
     const auto resume = [&](std::optional<std::int64_t> step) {
         {
             Accelerator accelerator(options());
@@ -197,7 +198,7 @@ TEST_P(FileTracker, KeepsRowsOfThisRunIfLoadStateFollowsTheFirstLog) {
     log(accelerator, {1, 2}, 0);
     accelerator.save_state(checkpoint());
     log(accelerator, {3, 4}, 0);
-    accelerator.load_state(checkpoint());  // such as the best weights, for a test at the end
+    accelerator.load_state(checkpoint());  // a program may load its best weights at the end
     log(accelerator, {3}, 7);
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:0", "3:7"));
 }

@@ -133,7 +133,7 @@ TEST(JsonlTracker, SummarizesTensorsAndKeepsNestedMaps) {
     EXPECT_EQ(files.jsonl({},
                           [](Accelerator& a) {
                               a.log({{"step", 99},
-                                     {"w", tensor({1, 2, 3}, {3})},
+                                     {"w", tensor({1.0, 2, 3}, {3})},
                                      {"one", full({1}, 0.5)},
                                      {"m", {{"a", 1}}}},
                                     4);

@@ -235,7 +235,7 @@ TEST_P(Collectives, ExchangeDifferentNumbersOfRows) {
     });
 }
 
-TEST_P(Collectives, ScatterWhatGatherCollected) {
+TEST_P(Collectives, RestoreGatheredTensorsWithScatter) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)

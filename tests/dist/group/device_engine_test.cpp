@@ -1,5 +1,6 @@
 #include "dist/group/device_engine.h"
 
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>

@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 struct Child {
     pid_t pid = -1;
     int status = -1;        // exit status from waitpid
-    std::string text = {};  // the CommError that ended it
+    std::string text = {};  // the text of the CommError that ended the child
 };
 
 // Child processes that run body(). A child exits with 0, or with 3 after a CommError, whose text it

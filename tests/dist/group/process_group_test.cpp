@@ -2,6 +2,7 @@
 #include "dist/group/process_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

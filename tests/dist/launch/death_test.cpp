@@ -1,6 +1,7 @@
 // Tests processes that die or freeze without leaving the job.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <optional>
 

@@ -43,7 +43,7 @@ void fail_now(int signal) {
     kill(getpid(), signal);
 }
 
-// An object in a checkpoint that kills or stops the main process while it is written.
+// An object in a checkpoint that kills or stops the main process while the checkpoint is written.
 struct FailsWhenSaved : accel::Checkpointable {
     int signal = 0;
     Tree state_dict() const override {
@@ -99,7 +99,7 @@ class RankFailure : public testing::TestWithParam<std::tuple<Moment, int, int>> 
 
 TEST_P(RankFailure, IsReportedByAllSurvivors) {
     const auto [moment, signal, size] = GetParam();
-    const double promised = signal == SIGKILL ? 2 : 4;  // seconds, for a heartbeat of 2 s
+    const double promised = signal == SIGKILL ? 2 : 4;  // seconds, for a timeout of 2 s
     std::vector<std::unique_ptr<TemporaryFolder>> folders;
     std::vector<std::unique_ptr<Job>> jobs;
     for (int victim = 0; victim < size; ++victim) {

@@ -186,7 +186,7 @@ TEST_F(Launch, RejectsInvalidOptions) {
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = 1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .node_rank = -1}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .num_nodes = 2}, f),
-                 ValueError);  // this variant requires use_port
+                 ValueError);  // several machines need use_port
     EXPECT_THROW(launch({.num_processes = 2, .mixed_precision = "fp12"}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .environment = {{"A=B", "c"}}}, f), ValueError);
     EXPECT_THROW(launch({.num_processes = 2, .use_port = 29511, .num_nodes = 2}, f), UsageError);

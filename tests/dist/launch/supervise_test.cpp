@@ -1,5 +1,6 @@
 // Tests supervise() with /bin/sh: exit codes, environment, signals and output.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -66,7 +67,7 @@ TEST_F(Supervise, ReturnsTheExitCodeOfTheFirstFailure) {
     EXPECT_FALSE(json["host"].string().empty());
 }
 
-TEST_F(Supervise, ReturnsTheExitCodeOfAShellForSignals) {
+TEST_F(Supervise, Returns128PlusTheSignalIfASignalEndsAProcess) {
     EXPECT_EQ(run({"kill -9 $$"}), 128 + SIGKILL);
     EXPECT_EQ(failure()["signal"].integer(), SIGKILL);
     EXPECT_EQ(failure()["exit_code"].integer(), -SIGKILL);

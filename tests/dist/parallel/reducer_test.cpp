@@ -157,7 +157,7 @@ Tensor reentrant(const std::function<Tensor(const Tensor&)>& f, const Tensor& x)
     });
 }
 
-TEST(Reducer, WaitsForANestedBackward) {
+TEST(Reducer, WaitsForNestedBackwardsBeforeReducing) {
     nn::Mlp whole = small_mlp({3, 3, 3, 3});
     const Tensor x = randn({4, 3}, {f64});
     const auto forward = [](nn::Mlp& model, const Tensor& input, bool inside) {
@@ -212,7 +212,7 @@ TEST(Reducer, CanBeUsedAfterABackwardThatThrew) {
     });
 }
 
-// A gradient rule can return an undefined tensor for a zero gradient.
+// A gradient rule may return an undefined tensor for a zero gradient.
 TEST(Reducer, TreatsAnUndefinedGradientAsZero) {
     nn::Mlp model = small_mlp({3, 3, 3});
     DataParallel replicas(model, dist::ProcessGroup::alone());

@@ -107,7 +107,7 @@ TEST(ConstantLR, ReturnsToInitialRateFromZero) {
     EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
 }
 
-TEST(OneCycleLR, CanStartAtMaximum) {
+TEST(OneCycleLR, StartsAtMaximumIfRiseHasOneStep) {
     SGD optimizer({parameter()});
     OneCycleLR scheduler(optimizer, 1, 10, {.pct_start = 0.1});
     EXPECT_EQ(optimizer.param_groups()[0].lr, 1);
