@@ -62,7 +62,7 @@ struct AcceleratorParts;
 // Ownership: prepared and registered objects are not owned and may outlive the Accelerator. A
 // prepared object that is destroyed, or prepared by another Accelerator, is prepared no longer; a
 // model may move. Registered objects must neither move nor be destroyed before the Accelerator.
-// Threads: all calls come from one thread at a time, in the same order on all processes.
+// Threads: calls must come from one thread at a time, in the same order on all processes.
 class Accelerator : public AcceleratorProcesses {
   public:
     // Throws ValueError for invalid options, such as an unknown precision or tracker, UsageError
@@ -138,13 +138,14 @@ class Accelerator : public AcceleratorProcesses {
         return NoSyncScope(no_sync_guards({&models...}));
     }
     // Returns a scope in which gradients are averaged although the forward pass ran in no_sync().
+    // Throws UsageError for a model that is not prepared.
     SyncScope trigger_sync_in_backward(nn::Module& model) {
         return SyncScope(data_parallel(model));
     }
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
-    // the scope, even_batches replaces the setting of the loader configuration. If it is false,
-    // loaders with indices or shards give each process only its own samples. Does nothing for one
-    // process. Throws UsageError for a model that is not prepared.
+    // the scope, even_batches, if it is given, replaces the setting of the loader configuration. If
+    // even_batches is false, loaders with indices or shards give each process only its own samples.
+    // Does nothing for one process. Throws UsageError for a model that is not prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of a prepared model over the processes, or
@@ -154,7 +155,8 @@ class Accelerator : public AcceleratorProcesses {
     bool sync_gradients() const;
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
-    // Returns the number of micro-batches so far; sync_with_dataloader resets it after each pass.
+    // Returns the number of micro-batches so far; with sync_with_dataloader, the last batch of each
+    // pass resets it to 0.
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
@@ -200,12 +202,13 @@ class Accelerator : public AcceleratorProcesses {
     Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                            double norm_type = 2);
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
-    // Divides gradients by the loss scale in place to inspect them before the step. Further calls
-    // within an update, and calls without fp16, do nothing.
+    // Complete the gradients in place, to inspect them before the step: divide them by the loss
+    // scale in fp16, and, if sync_gradients() is true, by the weights of the losses. Further calls
+    // within an update do nothing.
     void unscale_gradients();
     void unscale_gradients(optim::Optimizer& optimizer);
-    // Returns whether the last step of a prepared optimizer was skipped because gradients were not
-    // finite. Reads device memory.
+    // Returns whether the last step of any prepared optimizer was skipped because gradients were
+    // not finite. Reads device memory.
     bool optimizer_step_was_skipped() const;
 
     // --- precision
@@ -247,6 +250,7 @@ class Accelerator : public AcceleratorProcesses {
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
+    // Returns `loader`. Throws NotImplementedError if sequences are split over processes.
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints
@@ -299,7 +303,8 @@ class Accelerator : public AcceleratorProcesses {
     void save(const nn::StateDict& state, const std::string& path,
               bool save_on_each_node = false) const;
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
-    // Returns whether this process writes files in save_model().
+    // Returns, as Accelerate does, true on the main process of each machine, and with a
+    // parallelism_config on all processes. save_model() does not use this value.
     bool should_save_model() const {
         return options_.parallelism_config || is_local_main_process();
     }
@@ -308,14 +313,15 @@ class Accelerator : public AcceleratorProcesses {
     // do not interrupt training, unless set_error_policy (core/log.h) changes that.
 
     // Creates and starts the trackers of log_with and passes them `config`, a map of
-    // hyperparameters, unless it is null. After load_state(), which can also follow, the first
-    // log() continues the files of the earlier run (Tracker::resume). init_kwargs maps the name of
-    // a tracker to its options, for example {{"jsonl", {{"purge_step", 40}}}}. Throws ValueError
-    // for unknown options.
+    // hyperparameters, unless it is null. If load_state() is called before or after this function,
+    // the first log() continues the files of the earlier run (Tracker::resume). init_kwargs maps
+    // the name of a tracker to its options, for example {{"jsonl", {{"purge_step", 40}}}}. Throws
+    // ValueError for unknown options.
     void init_trackers(const std::string& project_name, const Tree& config = {},
                        const Tree& init_kwargs = {});
     // Passes a map of values to each tracker. Before init_trackers(), values are dropped, and the
-    // first call logs a warning. log_kwargs maps the name of a tracker to further options.
+    // first call logs a warning. log_kwargs maps the name of a tracker to further options. Throws
+    // ValueError if `values` or log_kwargs is not a map.
     void log(const Tree& values, std::optional<std::int64_t> step = {},
              const Tree& log_kwargs = {});
     // Returns the tracker with this name, valid until the next init_trackers(). Its exceptions are

@@ -2,14 +2,14 @@
 //
 //     accel::Mean loss(accelerator);
 //     accel::Accuracy accuracy(accelerator);
-//     for (auto& batch : loader) {  // a prepared one
+//     for (auto& batch : loader) {  // a prepared loader
 //         const Tensor logits = model(batch["image"]);
 //         loss.update(cross_entropy(logits, batch["label"], {.reduction = Reduction::none}));
 //         accuracy.update(logits, batch["label"]);
 //     }
 //     accelerator.print(loss.compute(), ' ', accuracy.compute());
 //
-// Prepared loaders can repeat samples to fill the last batch. A metric ignores the repeated
+// Prepared loaders may repeat samples to fill the last batch. A metric ignores the repeated
 // samples, so its value does not depend on the number of processes. Counts are exact; sums are
 // computed in f64 and depend on the number of processes only by rounding.
 //
@@ -54,9 +54,9 @@ class ValidRows {
 };
 
 // The base class of metrics, which are sums over all updates. The Accelerator must outlive the
-// metric, and the tensors of an update must be on its device. A metric can be registered with
-// Accelerator::register_for_checkpointing(), and can be loaded on any number of processes. Used by
-// one thread.
+// metric, and the tensors of an update must be on its device. A metric may be registered with
+// Accelerator::register_for_checkpointing(), and its state may be loaded on any number of
+// processes. Used by one thread.
 class Metric : public Checkpointable {
   public:
     Metric(const Metric&) = delete;
@@ -102,6 +102,7 @@ class Mean : public Metric {
     explicit Mean(Accelerator& accelerator);
 
     // Adds values [rows, ...] with weights of the same shape or [rows]; the default weight is 1.
+    // Throws ShapeError for weights of another shape.
     void update(const Tensor& values, const Tensor& weights = {}, const ValidRows& valid = {});
     // Adds one value that is a mean, such as the mean loss of a batch, with the number of rows or
     // tokens as its weight. Rows that repeat earlier samples are counted, unless the caller has
@@ -118,7 +119,8 @@ class Perplexity : public Metric {
   public:
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
 
-    // Adds logits [rows, ..., classes] for labels [rows, ...].
+    // Adds logits [rows, ..., classes] for labels [rows, ...]. Throws ShapeError or DTypeError for
+    // other tensors.
     void update(const Tensor& logits, const Tensor& labels, const ValidRows& valid = {});
     double compute() const;
 
@@ -134,13 +136,15 @@ struct AccuracyOptions {
 };
 
 // The fraction of correct predictions, from 0 to 1. compute() throws UsageError if no label was
-// counted.
+// counted. The constructor throws ValueError if top_k is less than 1.
 class Accuracy : public Metric {
   public:
     explicit Accuracy(Accelerator& accelerator, AccuracyOptions options = {});
 
     // Adds predictions, which are scores (logits or probabilities) [rows, ..., classes] or integer
-    // classes [rows, ...], for labels [rows, ...].
+    // classes [rows, ...], for labels [rows, ...]. Throws ShapeError or DTypeError if predictions
+    // and labels do not match, ValueError if there are fewer than top_k scores, and IndexError for
+    // a label out of range (on a GPU, the next call that waits throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
     double compute() const { return ratio(); }
 
@@ -151,7 +155,7 @@ class Accuracy : public Metric {
 // Counts of predictions by label and predicted class. The base class of ConfusionMatrix and F1.
 class ClassCounts : public Metric {
   public:
-    // Adds predictions with the same shapes as Accuracy::update().
+    // Adds predictions with the same shapes and errors as Accuracy::update().
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:
@@ -167,6 +171,7 @@ class ClassCounts : public Metric {
 
 enum class Normalize : std::uint8_t { none, by_label, by_prediction, by_all };
 
+// The confusion matrix. The constructor throws ValueError if num_classes is less than 1.
 class ConfusionMatrix : public ClassCounts {
   public:
     ConfusionMatrix(Accelerator& accelerator, std::int64_t num_classes,
@@ -189,8 +194,8 @@ struct F1Options {
     std::int64_t positive = 1;
     std::int64_t ignore_index = -100;
     // The value of a score whose denominator is 0, as in scikit-learn: 0, 1, or NaN. A NaN is
-    // ignored in means. This includes classes that are neither in the labels nor in the
-    // predictions.
+    // ignored in means. zero_division also applies to classes that occur neither in the labels nor
+    // in the predictions.
     double zero_division = 0;
 };
 
@@ -200,7 +205,7 @@ struct ClassScores {
 
 // Precision, recall and F1 score, as scikit-learn's precision_recall_fscore_support computes them
 // with labels=range(num_classes). compute(), scores() and per_class() throw UsageError if no label
-// was counted.
+// was counted. The constructor throws ValueError for options out of range.
 class F1 : public ClassCounts {
   public:
     F1(Accelerator& accelerator, std::int64_t num_classes, F1Options options = {});

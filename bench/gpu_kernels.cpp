@@ -7,7 +7,7 @@
 // message and exits with 0.
 //
 // --check prints a line for each of NVIDIA's libraries, and runs one call of each kind of operation
-// that these libraries compute. If a library cannot be used, the log says so. Without a GPU,
+// that these libraries compute. If a library cannot be used, the log has a warning. Without a GPU,
 // --check exits with 3.
 #include <chrono>
 #include <cstdint>

@@ -73,7 +73,7 @@ class GpuTable {
         if (!wants(row)) return;
         nlohmann::json line = {{"op", row.op}, {"dtype", name_of(row.dtype)}, {"shape", row.shape}};
         try {
-            kernels::take_library_warning();  // warnings of other rows
+            kernels::take_library_warning();  // discards warnings of other rows
             const double ms = milliseconds_of(row);
             line["ms"] = ms;
             const bool computes = row.flops > 0;

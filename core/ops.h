@@ -7,10 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "core/indexing.h"
 #include "core/size2.h"
 #include "core/tensor.h"
 #include "kernels/activation.h"
@@ -26,13 +29,43 @@ Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);
-Tensor arange(Scalar end, TensorOptions options = {i64});
-Tensor arange(Scalar start, Scalar end, Scalar step, TensorOptions options = {i64});
-// Returns a tensor with the values in row-major order. Throws ShapeError unless there are
-// numel(shape) values.
-Tensor tensor(const std::vector<double>& values, const Shape& shape, TensorOptions options = {});
-Tensor tensor(std::initializer_list<double> values, const Shape& shape, TensorOptions options = {});
-Tensor tensor(const std::vector<std::int64_t>& values, const Shape& shape);
+// Returns start, start + step, ... below end. The dtype is f32 if any argument is a floating
+// number, and i64 otherwise. Throws ValueError if the step is 0 or leads away from the end.
+Tensor arange(Scalar end, InferredOptions options = {});
+Tensor arange(Scalar start, Scalar end, InferredOptions options = {});
+Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions options = {});
+// Returns a tensor with the values in row-major order. The dtype is that of the values, but f32 for
+// double: tensor({1, 2}, {2}) is i64 and tensor({1.5, 2}, {2}) is f32. Throws ShapeError unless
+// there are numel(shape) values.
+Tensor tensor(std::span<const double> values, const Shape& shape, InferredOptions options = {});
+Tensor tensor(std::span<const float> values, const Shape& shape, InferredOptions options = {});
+Tensor tensor(std::span<const std::int64_t> values, const Shape& shape,
+              InferredOptions options = {});
+Tensor tensor(std::span<const int> values, const Shape& shape, InferredOptions options = {});
+Tensor tensor(std::span<const bool> values, const Shape& shape, InferredOptions options = {});
+Tensor tensor(std::initializer_list<Scalar> values, const Shape& shape,
+              InferredOptions options = {});
+template <TensorElement T>
+Tensor tensor(std::initializer_list<T> values, const Shape& shape, InferredOptions options = {}) {
+    return tensor(std::span<const T>(values.begin(), values.size()), shape, options);
+}
+Tensor tensor(Scalar value, InferredOptions options = {});  // 0-d
+template <TensorElement T>
+Tensor tensor(T value, InferredOptions options = {}) {
+    return tensor({value}, Shape(), options);
+}
+// Return a 1-d tensor: tensor({1, 2, 3}).
+template <TensorElement T>
+Tensor tensor(std::initializer_list<T> values) {
+    return tensor(values, {static_cast<std::int64_t>(values.size())});
+}
+inline Tensor tensor(std::initializer_list<Scalar> values) {
+    return tensor(values, {static_cast<std::int64_t>(values.size())});
+}
+template <TensorElement T>
+Tensor tensor(const std::vector<T>& values) {
+    return tensor(values, {static_cast<std::int64_t>(values.size())});
+}
 
 // --- random, from the default generator (random.cpp)
 Tensor rand(const Shape& shape, TensorOptions options = {});
@@ -61,6 +94,7 @@ Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
 Tensor permute(const Tensor& x, const Dims& order);
 Tensor expand(const Tensor& x, const Shape& shape);  // -1 does not change a size
+Tensor squeeze(const Tensor& x);                     // removes all dimensions of size 1
 Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
@@ -88,6 +122,7 @@ Tensor sub(Scalar a, const Tensor& b);
 Tensor div(Scalar a, const Tensor& b);
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor pow(const Tensor& a, Scalar exponent);
+Tensor pow(Scalar base, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  // equal elements share the gradient
 Tensor minimum(const Tensor& a, const Tensor& b);
 
@@ -117,7 +152,31 @@ Tensor lt(const Tensor& a, Scalar b);
 Tensor le(const Tensor& a, Scalar b);
 Tensor gt(const Tensor& a, Scalar b);
 Tensor ge(const Tensor& a, Scalar b);
+inline Tensor operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
+inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
+inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+inline Tensor operator==(const Tensor& a, Scalar b) { return eq(a, b); }
+inline Tensor operator!=(const Tensor& a, Scalar b) { return ne(a, b); }
+inline Tensor operator<(const Tensor& a, Scalar b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, Scalar b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, Scalar b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, Scalar b) { return ge(a, b); }
+inline Tensor operator==(Scalar a, const Tensor& b) { return eq(b, a); }
+inline Tensor operator!=(Scalar a, const Tensor& b) { return ne(b, a); }
+inline Tensor operator<(Scalar a, const Tensor& b) { return gt(b, a); }
+inline Tensor operator<=(Scalar a, const Tensor& b) { return ge(b, a); }
+inline Tensor operator>(Scalar a, const Tensor& b) { return lt(b, a); }
+inline Tensor operator>=(Scalar a, const Tensor& b) { return le(b, a); }
+
+// Returns a where the condition is true, and b elsewhere. A number does not change the dtype of a
+// tensor within its category; two numbers give f32 or i64.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+Tensor where(const Tensor& condition, Scalar a, Scalar b);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 
 // --- one operand (unary.cpp)
@@ -155,7 +214,9 @@ Tensor cumsum(const Tensor& x, std::int64_t dim);
 // if x contains zeros.
 Tensor cumprod(const Tensor& x, std::int64_t dim);
 
-// --- indexing; indices are i64 or i32 (index.cpp)
+// --- indexing; indices are i64 or i32 (index.cpp; index: indexing.cpp)
+// Returns the elements that the indices select, as x[...] in PyTorch (see core/indexing.h).
+Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices);
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns a copy of x to which src is added at index along dim. Repeated indices accumulate in
@@ -313,6 +374,20 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+struct BinaryCrossEntropyOptions {
+    Tensor weight = {};      // factor of each loss; broadcast to the shape of x
+    Tensor pos_weight = {};  // factor of the target's part; only for logits; broadcast
+    Reduction reduction = Reduction::mean;  // the mean is over all elements
+};
+// Returns the binary cross entropy of probabilities x in [0, 1] and targets in [0, 1], which have
+// one shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. On a CPU, throws
+// ValueError for other probabilities. Prefer the form with logits, which is more accurate.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options = {});
+// Returns the binary cross entropy of sigmoid(x) and targets. Values and gradients are finite and
+// accurate for all finite logits.
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        const BinaryCrossEntropyOptions& options = {});
 
 // --- recomputation (checkpoint.cpp)
 // Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the

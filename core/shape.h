@@ -1,6 +1,7 @@
 // Dims, Shape and Strides: short integer vectors without heap memory.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <ostream>
@@ -14,6 +15,10 @@ namespace axle {
 class Dims {
   public:
     Dims() = default;
+    // Converts one integer, so that sum(x, 1) and x.reshape(-1) need no braces.
+    template <std::integral T>
+        requires(!std::same_as<T, bool>)
+    Dims(T value) : values_{static_cast<std::int64_t>(value)}, size_(1) {}  // NOLINT
     Dims(std::initializer_list<std::int64_t> values)
         : Dims(std::span(values.begin(), values.end())) {}
     // Copies the values. Throws ShapeError if there are more than kMaxDims of them.

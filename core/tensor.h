@@ -1,12 +1,16 @@
 // Tensor: a handle to a strided, typed, differentiable array.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -18,21 +22,43 @@
 namespace axle {
 
 class Tensor;
+class TensorIndex;  // core/indexing.h
 namespace autograd {
 struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number as in Python. It stores whether it was an integer, because dtype promotion depends on
-// this.
+// A number as in Python, made from any arithmetic type. It stores whether it was an integer,
+// because dtype promotion depends on this. Integers beyond 2^53 are rounded to double. Throws
+// ValueError for an unsigned integer above INT64_MAX.
 struct Scalar {
-    Scalar(double v) : value(v), integral(false) {}                            // NOLINT
-    Scalar(float v) : value(v), integral(false) {}                             // NOLINT
-    Scalar(int v) : value(v), integral(true) {}                                // NOLINT
-    Scalar(std::int64_t v) : value(static_cast<double>(v)), integral(true) {}  // NOLINT
-    Scalar(bool v) : value(v), integral(true) {}                               // NOLINT
+    template <class T>
+        requires std::is_arithmetic_v<T>
+    Scalar(T v)  // NOLINT(google-explicit-constructor)
+        : value(static_cast<double>(v)),
+          integral(std::is_integral_v<T>),
+          is_bool(std::is_same_v<T, bool>) {
+        if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t))
+            if (v > static_cast<T>(INT64_MAX))
+                throw ValueError(str("Scalar: the integer exceeds int64: ", v));
+    }
     double value;
-    bool integral;
+    bool integral;  // also true for bool
+    bool is_bool;
+};
+
+struct TensorOptions;
+
+// Options of functions that infer the dtype from their arguments, such as tensor() and arange():
+// floating numbers give f32, integers i64 and booleans bool, unless dtype is set.
+struct InferredOptions {
+    std::optional<DType> dtype = {};
+    Device device = Device::cpu();
+    bool requires_grad = false;
+    bool pinned = false;
+
+    // Returns the options with the dtype, or `inferred` if it is not set.
+    TensorOptions with(DType inferred) const;
 };
 
 struct TensorOptions {
@@ -40,7 +66,20 @@ struct TensorOptions {
     Device device = Device::cpu();
     bool requires_grad = false;
     bool pinned = false;  // if true, uses page-locked memory (see pin_memory)
+
+    operator InferredOptions() const {  // NOLINT(google-explicit-constructor)
+        return {dtype, device, requires_grad, pinned};
+    }
 };
+inline TensorOptions InferredOptions::with(DType inferred) const {
+    return {dtype.value_or(inferred), device, requires_grad, pinned};
+}
+
+// A type of numbers that tensor() stores exactly; it converts other arithmetic types.
+template <class T>
+concept TensorElement =
+    std::same_as<T, double> || std::same_as<T, float> || std::same_as<T, std::int64_t> ||
+    std::same_as<T, int> || std::same_as<T, bool>;
 
 // The object that a Tensor refers to. Its address is the tensor's identity. `to`, loading and
 // offloading replace its storage but never the Impl itself, so that optimizers and tied weights
@@ -73,10 +112,19 @@ struct Impl {
 // A handle to an array; copying a Tensor copies the handle. A default-constructed Tensor is
 // undefined: only defined() and assignment are allowed. Concurrent reads of one tensor are safe;
 // concurrent writes are not.
+//
+// Assignment makes a variable refer to another array and copies no elements. So it needs a
+// variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y).
 class Tensor {
   public:
     Tensor() = default;
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+    Tensor(const Tensor&) = default;
+    Tensor(Tensor&&) noexcept = default;
+    ~Tensor() = default;
+    Tensor& operator=(const Tensor&) & = default;
+    Tensor& operator=(Tensor&&) & noexcept = default;
+    void operator=(const Tensor&) && = delete;  // use x[0].copy_(y) or x.index_put_({0}, y)
 
     // Returns a tensor with uninitialized memory. Throws ShapeError for a negative size, and
     // OutOfMemory.
@@ -94,6 +142,7 @@ class Tensor {
     // dim is out of range.
     std::int64_t size(std::int64_t dim) const;
     int dim() const { return impl_->shape.size(); }
+    int ndim() const { return dim(); }
     std::int64_t numel() const;
     DType dtype() const { return impl_->dtype; }
     Device device() const { return impl_->storage->device(); }
@@ -124,6 +173,17 @@ class Tensor {
     // Return the value of a one-element tensor. On a GPU, they wait for the value.
     double item() const;
     std::int64_t item_int() const;
+    // Returns the value as T; a floating value is truncated if T is an integer type.
+    template <class T>
+        requires std::is_arithmetic_v<T>
+    T item() const {
+        if constexpr (std::is_same_v<T, bool>)
+            return item() != 0;
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(item_int());
+        else
+            return static_cast<T>(item());
+    }
     // Returns all elements in row-major order, converted to double.
     std::vector<double> to_vector() const;
 
@@ -146,13 +206,46 @@ class Tensor {
     Tensor detach() const;
     std::uint32_t version() const { return impl_->storage->version(); }
 
-    // --- in place; these throw UsageError while a gradient is recorded for this tensor
+    // --- in place; these throw UsageError while a gradient is recorded for this tensor. The
+    // operand is broadcast to this tensor's shape (ShapeError) and converted to its dtype. A
+    // floating result cannot be stored in an integer tensor (DTypeError), except by copy_ and
+    // fill_, which truncate.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
     Tensor& add_(const Tensor& other, Scalar alpha = 1);
+    Tensor& sub_(const Tensor& other, Scalar alpha = 1);
     Tensor& mul_(const Tensor& other);
+    Tensor& div_(const Tensor& other);
+    Tensor& add_(Scalar value);
+    Tensor& sub_(Scalar value);
     Tensor& mul_(Scalar value);
+    Tensor& div_(Scalar value);
+    Tensor& clamp_(std::optional<double> low, std::optional<double> high);
+    // Writes the value, broadcast, to the elements that index(indices) returns, with the rules of
+    // copy_. If several indices select one element, the last value is written, or with `accumulate`
+    // all values are added to the element. With index tensors and masks, the call waits for a GPU,
+    // and its time is linear in the size of this tensor.
+    Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
+                       bool accumulate = false);
+    Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value,
+                       bool accumulate = false);
+
+    // --- compound assignment: a += b
+    // If neither tensor requires a gradient, or under NoGrad, it changes a in place (add_), and
+    // other handles and views of a see the change. Otherwise it computes a new tensor with history,
+    // of a's shape and dtype, and makes this handle refer to it; other handles and views keep the
+    // old values. Throws UsageError if a is a leaf that requires a gradient, and the errors of
+    // add_.
+    Tensor& operator+=(const Tensor& other) &;
+    Tensor& operator-=(const Tensor& other) &;
+    Tensor& operator*=(const Tensor& other) &;
+    Tensor& operator/=(const Tensor& other) &;
+    Tensor& operator+=(Scalar value) &;
+    Tensor& operator-=(Scalar value) &;
+    Tensor& operator*=(Scalar value) &;
+    Tensor& operator/=(Scalar value) &;
+
     // Fill the tensor with random values from the default generator.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
@@ -163,6 +256,9 @@ class Tensor {
     // --- methods for free functions of core/ops.h
     Tensor to(DType dtype) const;
     Tensor to(Device device, bool non_blocking = false) const;
+    Tensor cpu() const { return to(Device::cpu()); }
+    Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
+    Tensor type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
     // Returns a copy in page-locked CPU memory, which a GPU can copy asynchronously, or the tensor
     // itself if it is pinned already. Throws DeviceError without a GPU.
     Tensor pin_memory() const;
@@ -175,6 +271,7 @@ class Tensor {
     Tensor t() const { return transpose(-2, -1); }
     Tensor permute(const Dims& order) const;
     Tensor expand(const Shape& shape) const;
+    Tensor squeeze() const;
     Tensor squeeze(std::int64_t dim) const;
     Tensor unsqueeze(std::int64_t dim) const;
     Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
@@ -184,19 +281,70 @@ class Tensor {
                  std::int64_t step = 1) const;
     Tensor select(std::int64_t dim, std::int64_t index) const;
     Tensor operator[](std::int64_t index) const { return select(0, index); }
+    std::vector<Tensor> split(std::int64_t size, std::int64_t dim = 0) const;
+    std::vector<Tensor> split(const Dims& sizes, std::int64_t dim = 0) const;
+    std::vector<Tensor> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
+    // Returns the elements that the indices select, as in x.index({Slice(0, 2), 1}); see
+    // core/indexing.h.
+    Tensor index(const std::vector<TensorIndex>& indices) const;
+    Tensor index_select(std::int64_t dim, const Tensor& index) const;
+    Tensor gather(std::int64_t dim, const Tensor& index) const;
+    Tensor masked_fill(const Tensor& mask, Scalar value) const;
+
     Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
     Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
+    Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+    Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
     Tensor max() const;
     Tensor min() const;
+    // Return the extreme values along dim and their indices (i64). If elements are equal, the first
+    // one is selected, and only it gets a gradient.
+    std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
+    std::pair<Tensor, Tensor> min(std::int64_t dim, bool keepdim = false) const;
+    Tensor argmax() const;  // in row-major order of all elements
+    Tensor argmin() const;
     Tensor argmax(std::int64_t dim, bool keepdim = false) const;
+    Tensor argmin(std::int64_t dim, bool keepdim = false) const;
+    Tensor cumsum(std::int64_t dim) const;
+    std::pair<Tensor, Tensor> topk(std::int64_t k, std::int64_t dim = -1,
+                                   bool largest = true) const;
+    std::pair<Tensor, Tensor> sort(std::int64_t dim = -1, bool descending = false) const;
+    Tensor argsort(std::int64_t dim = -1, bool descending = false) const;
+
+    Tensor add(const Tensor& other) const;
+    Tensor sub(const Tensor& other) const;
+    Tensor mul(const Tensor& other) const;
+    Tensor div(const Tensor& other) const;
+    Tensor add(Scalar other) const;
+    Tensor sub(Scalar other) const;
+    Tensor mul(Scalar other) const;
+    Tensor div(Scalar other) const;
+    Tensor pow(Scalar exponent) const;
     Tensor matmul(const Tensor& other) const;
+    Tensor eq(const Tensor& other) const;
+    Tensor ne(const Tensor& other) const;
+    Tensor lt(const Tensor& other) const;
+    Tensor le(const Tensor& other) const;
+    Tensor gt(const Tensor& other) const;
+    Tensor ge(const Tensor& other) const;
+    Tensor eq(Scalar other) const;
+    Tensor ne(Scalar other) const;
+    Tensor lt(Scalar other) const;
+    Tensor le(Scalar other) const;
+    Tensor gt(Scalar other) const;
+    Tensor ge(Scalar other) const;
+    Tensor neg() const;
+    Tensor abs() const;
     Tensor exp() const;
     Tensor log() const;
     Tensor sqrt() const;
+    Tensor rsqrt() const;
     Tensor tanh() const;
-    Tensor abs() const;
-    Tensor pow(Scalar exponent) const;
-    Tensor masked_fill(const Tensor& mask, Scalar value) const;
+    Tensor sigmoid() const;
+    Tensor relu() const;
+    Tensor clamp(std::optional<double> low, std::optional<double> high) const;
+    Tensor softmax(std::int64_t dim) const;
+    Tensor log_softmax(std::int64_t dim) const;
 
   private:
     void check_access(DType t) const;

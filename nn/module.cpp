@@ -15,18 +15,21 @@ namespace {
 thread_local int cloning = 0;
 thread_local int entered = 0;  // number of active calls of prepared models on this thread
 
-// Calls f(name, tensor, is_parameter) for all parameters and buffers of a module.
+enum class Role : std::uint8_t { parameter, buffer, unsaved_buffer };
+
+// Calls f(name, tensor, role) for all parameters and buffers of a module.
 class Walker : public Visitor {
   public:
-    using F = std::function<void(const std::string&, Tensor&, bool)>;
+    using F = std::function<void(const std::string&, Tensor&, Role)>;
     explicit Walker(F f) : f_(std::move(f)) {}
 
   protected:
     void on_parameter(std::string_view name, Tensor& parameter) override {
-        f_(prefix_ + std::string(name), parameter, true);
+        f_(prefix_ + std::string(name), parameter, Role::parameter);
     }
-    void on_buffer(std::string_view name, Tensor& buffer) override {
-        f_(prefix_ + std::string(name), buffer, false);
+    void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) override {
+        f_(prefix_ + std::string(name), buffer,
+           options.persistent ? Role::buffer : Role::unsaved_buffer);
     }
     void on_child(std::string_view name, Module& child) override {
         const std::size_t length = prefix_.size();
@@ -47,21 +50,26 @@ void walk(const Module& module, Walker::F f) {
 
 class ModuleWalker : public Visitor {
   public:
+    explicit ModuleWalker(bool recurses = true) : recurses_(recurses) {}
+
     std::vector<std::pair<std::string, Module*>> found;
 
   protected:
     void on_parameter(std::string_view, Tensor&) override {}
-    void on_buffer(std::string_view, Tensor&) override {}
+    void on_buffer(std::string_view, Tensor&, BufferOptions) override {}
     void on_child(std::string_view name, Module& child) override {
         const std::size_t length = prefix_.size();
         prefix_.append(name);
         found.emplace_back(prefix_, &child);
-        prefix_.append(".");
-        child.visit(*this);
+        if (recurses_) {
+            prefix_.append(".");
+            child.visit(*this);
+        }
         prefix_.resize(length);
     }
 
   private:
+    bool recurses_;
     std::string prefix_;
 };
 
@@ -123,7 +131,7 @@ Module::Cloning::~Cloning() { --cloning; }
 
 void Module::separate_tensors() {
     std::unordered_map<Impl*, Tensor> copies;
-    walk(*this, [&](const std::string&, Tensor& t, bool) {
+    walk(*this, [&](const std::string&, Tensor& t, Role) {
         Tensor& copy = copies[t.impl().get()];
         if (!copy.defined()) {
             copy = axle::clone(t.detach());
@@ -159,8 +167,8 @@ Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer)
     : replaced(std::make_unique<Replaced>()) {
     const DType compute = layer.layer_cast_->compute;
     // Buffers are not replaced, because a policy writes to them during the call.
-    walk(layer, [&](const std::string&, Tensor& t, bool is_parameter) {
-        if (is_parameter && is_floating(t.dtype()))
+    walk(layer, [&](const std::string&, Tensor& t, Role role) {
+        if (role == Role::parameter && is_floating(t.dtype()))
             replaced->tensors.emplace_back(&t, axle::to(t, compute));
     });
     replaced->swap();
@@ -181,16 +189,17 @@ std::vector<Tensor> Module::parameters() const {
 StateDict Module::named_parameters() const {
     StateDict result;
     std::unordered_set<const Impl*> seen;
-    walk(*this, [&](const std::string& name, Tensor& t, bool is_parameter) {
-        if (is_parameter && seen.insert(t.impl().get()).second) result.emplace_back(name, t);
+    walk(*this, [&](const std::string& name, Tensor& t, Role role) {
+        if (role == Role::parameter && seen.insert(t.impl().get()).second)
+            result.emplace_back(name, t);
     });
     return result;
 }
 
 StateDict Module::named_buffers() const {
     StateDict result;
-    walk(*this, [&](const std::string& name, Tensor& t, bool is_parameter) {
-        if (!is_parameter) result.emplace_back(name, t);
+    walk(*this, [&](const std::string& name, Tensor& t, Role role) {
+        if (role != Role::parameter) result.emplace_back(name, t);
     });
     return result;
 }
@@ -200,7 +209,9 @@ void Module::check_visit() const { nn::check_visit(*this); }
 StateDict Module::state_dict() const {
     check_visit();
     StateDict result;
-    walk(*this, [&](const std::string& name, Tensor& t, bool) { result.emplace_back(name, t); });
+    walk(*this, [&](const std::string& name, Tensor& t, Role role) {
+        if (role != Role::unsaved_buffer) result.emplace_back(name, t);
+    });
     return result;
 }
 
@@ -263,9 +274,29 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
     return std::move(walker.found);
 }
 
+std::vector<std::pair<std::string, Module*>> Module::named_children() {
+    ModuleWalker walker(false);
+    visit(walker);
+    std::unordered_set<const Module*> seen;
+    std::erase_if(walker.found,
+                  [&](const auto& child) { return !seen.insert(child.second).second; });
+    return std::move(walker.found);
+}
+
+std::vector<Module*> Module::children() {
+    std::vector<Module*> result;
+    for (const auto& [name, child] : named_children()) result.push_back(child);
+    return result;
+}
+
+void Module::apply(const std::function<void(Module&)>& f) {
+    for (Module* child : children()) child->apply(f);
+    f(*this);
+}
+
 void Module::to(Device device) {
     const NoGrad no_grad;
-    walk(*this, [&](const std::string&, Tensor& t, bool) {
+    walk(*this, [&](const std::string&, Tensor& t, Role) {
         if (t.device() == device) return;
         const Tensor grad = t.grad();
         t.set_data(axle::to(t.detach(), device));
@@ -277,7 +308,7 @@ void Module::to(DType dtype) {
     if (!is_floating(dtype))
         throw DTypeError(str("Module::to: the dtype must be floating: ", dtype));
     const NoGrad no_grad;
-    walk(*this, [&](const std::string&, Tensor& t, bool) {
+    walk(*this, [&](const std::string&, Tensor& t, Role) {
         if (!is_floating(t.dtype()) || t.dtype() == dtype) return;
         const Tensor grad = t.grad();
         t.set_data(axle::to(t.detach(), dtype));

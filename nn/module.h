@@ -32,6 +32,12 @@ namespace axle::nn {
 
 class Module;
 
+struct BufferOptions {
+    // If false, the buffer is not in state_dict() and load_state_dict() does not need it, for
+    // example because the constructor can compute it. Otherwise it is treated as other buffers.
+    bool persistent = true;
+};
+
 // Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear
 // without bias) are skipped.
 class Visitor {
@@ -42,8 +48,8 @@ class Visitor {
     }
     void operator()(std::string_view name, Module& child) { on_child(name, child); }
     // Registers a tensor that is saved and moved with the module but not trained.
-    void buffer(std::string_view name, Tensor& tensor) {
-        if (tensor.defined()) on_buffer(name, tensor);
+    void buffer(std::string_view name, Tensor& tensor, BufferOptions options = {}) {
+        if (tensor.defined()) on_buffer(name, tensor, options);
     }
     // Leaves out a module that must be neither trained nor saved nor moved. prepare() and
     // state_dict() throw for modules that visit() does not mention.
@@ -51,7 +57,7 @@ class Visitor {
 
   protected:
     virtual void on_parameter(std::string_view name, Tensor& parameter) = 0;
-    virtual void on_buffer(std::string_view name, Tensor& buffer) = 0;
+    virtual void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) = 0;
     virtual void on_child(std::string_view name, Module& child) = 0;
     virtual void on_ignored(Module&) {}
 };
@@ -110,11 +116,11 @@ class Module {
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
-    // Returns parameters and buffers. A tied tensor is returned under each of its names. The
-    // tensors share memory with the module. Throws UsageError as check_visit() does.
+    // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
+    // The tensors share memory with the module. Throws UsageError as check_visit() does.
     StateDict state_dict() const;
-    // Returns the parameters and buffers to write to a file. A tied tensor is returned once, under
-    // its first name.
+    // Returns the parameters and persistent buffers to write to a file. A tied tensor is returned
+    // once, under its first name.
     StateDict saved_state() const;
     // Copies the values into the module's tensors and converts them to the tensors' dtypes. For a
     // tied parameter, one of its names is sufficient. Throws ShapeError if a shape differs and
@@ -125,6 +131,16 @@ class Module {
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents
     // come before their children.
     std::vector<std::pair<std::string, Module*>> named_modules();
+    // Returns the modules that visit() names, without the modules below them. A module with several
+    // names is returned once, under its first name.
+    std::vector<std::pair<std::string, Module*>> named_children();
+    std::vector<Module*> children();
+    // Calls f for all modules below this module and then for this module. Children come before
+    // their parents, as in PyTorch.
+    //     model.apply([](nn::Module& module) {
+    //         if (auto* layer = dynamic_cast<nn::Linear*>(&module)) init::zeros_(layer->bias);
+    //     });
+    void apply(const std::function<void(Module&)>& f);
 
     // Moves all parameters, buffers and gradients to a device, or converts all floating ones to a
     // dtype. The tensor objects stay the same, so optimizers remain valid.

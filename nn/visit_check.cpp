@@ -62,7 +62,7 @@ class Named : public Visitor {
 
   protected:
     void on_parameter(std::string_view, Tensor& parameter) override { insert(parameter); }
-    void on_buffer(std::string_view, Tensor& buffer) override { insert(buffer); }
+    void on_buffer(std::string_view, Tensor& buffer, BufferOptions) override { insert(buffer); }
     void on_child(std::string_view, Module& child) override { add(child); }
     void on_ignored(Module& child) override { add(child); }
 

@@ -65,8 +65,9 @@ struct CompiledStep::Compiled {
 
         explicit Captured(const GraphPool& pool) : graph(pool) {}
     };
-    // The memory of all graphs, which never run at the same time. What a graph leaves in it for
-    // other graphs are gradients, and those are copied to where a graph reads them.
+    // The memory of all graphs, which never run at the same time. Graphs pass only gradients to
+    // each other through this memory; the gradients are copied if the next graph reads other
+    // memory.
     std::optional<GraphPool> pool;
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // the number of eager steps of each kind
@@ -98,7 +99,7 @@ struct CompiledStep::Compiled {
     }
 
     // Returns a graph that reads the gradients in their current memory. If there is none, returns a
-    // graph into whose gradients they can be copied, or nullptr.
+    // graph to whose memory the gradients can be copied, or nullptr.
     Captured* find(const std::string& kind) {
         const std::vector<Tensor> now = gradients();
         const auto is_defined = [](const Tensor& g) { return g.defined(); };

@@ -44,6 +44,7 @@ class StepCapture {
     std::vector<std::shared_ptr<Storage>> memory(const std::vector<Tensor>& parameters) const;
 
     Snapshot snapshot() const;
+    // Restores the counters and the scaler's progress, but not the schedules and rates.
     void rewind_counts(const Snapshot& before);
     // Restores the state in the snapshot.
     void rewind(const Snapshot& before);

@@ -8,8 +8,10 @@
 // other Linears. fp8 needs a GPU of compute capability 8.9 or newer. Unless the recipe emulates
 // fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
 //
-// Fields that are not set are read from the environment variables ACCELERATE_FP8_<FIELD>.
-// ACCELERATE_FP8_BACKEND (AO or TE) selects the recipe; the default is AO.
+// Optional fields and texts that are not set are read from the environment variables
+// ACCELERATE_FP8_<FIELD>; fp8_format from ACCELERATE_FP8_FORMAT, and override_linear_precision from
+// ACCELERATE_FP8_OVERRIDE_FPROP, _DGRAD and _WGRAD. ACCELERATE_FP8_BACKEND (AO or TE) selects the
+// recipe; the default is AO.
 #pragma once
 
 #include <array>
@@ -36,8 +38,8 @@ struct AORecipeKwargs {
     // A function that returns whether a layer is converted. By default all layers are, except the
     // first and the last one.
     std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
-    // Applies to products over a number of rows that is not a multiple of 16. If true, the default,
-    // they are padded with zeros. If false, they are not computed in fp8.
+    // Whether rows of zeros are added to products whose number of rows is not a multiple of 16.
+    // True by default. If false, such products are not computed in fp8.
     std::optional<bool> pad_inner_dim = {};
     std::optional<bool> enable_fsdp_float8_all_gather = {};  // has no effect: nothing is sharded
     bool round_scales_to_power_of_2 = false;

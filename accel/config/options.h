@@ -32,10 +32,10 @@ enum class ShortWindow : std::uint8_t {
 };
 
 struct GradientAccumulationPlugin {
-    std::optional<int> num_steps = {};
+    std::optional<int> num_steps = {};  // micro-batches per update; 1 by default
     // If true, schedules count micro-batches: each update advances them by its number of
-    // micro-batches (times the steps of SchedulerSteps), so their length must be the number of
-    // micro-batches. If false, the default, schedules count updates.
+    // micro-batches (times the steps of SchedulerSteps), so the length of a schedule must be the
+    // number of micro-batches. If false, the default, schedules count updates.
     std::optional<bool> adjust_scheduler = {};
     // Whether the last batch of a pass completes an update and resets the counter of micro-batches.
     bool sync_with_dataloader = true;
@@ -92,7 +92,7 @@ struct AcceleratorOptions {
     // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a registered
     // name).
     std::vector<LogWith> log_with = {};
-    // The project's directory. It can also be set in project_config; different values throw
+    // The project's directory. It may also be set in project_config; different values throw
     // UsageError.
     std::string project_dir = {};
     std::string logging_dir = {};
@@ -100,7 +100,8 @@ struct AcceleratorOptions {
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
     // If false, each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
-    // Handlers as in Accelerate, at most one of each type. They are moved to the fields below.
+    // Handlers as in Accelerate, at most one of each type (ValueError). They are moved to the
+    // fields below, which must not be set too (UsageError).
     std::vector<KwargsHandler> kwargs_handlers = {};
     // The backend of torch.compile. Axle does not compile models: a backend only logs a warning. To
     // speed up steps on a GPU, use Accelerator::compile().

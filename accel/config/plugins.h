@@ -34,11 +34,13 @@ struct TorchDynamoPlugin {
     bool compiles() const { return !disable && !backend.empty() && backend != "no"; }
 };
 
+// Returns the names that TorchDynamoPlugin::backend accepts.
 const std::vector<std::string>& known_dynamo_backends();
 
-// The sizes of a mesh of processes. If ACCELERATE_USE_PARALLELISM_CONFIG is true, they are read
-// from the variables PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE,
-// SP_SIZE, CP_BACKEND, SP_BACKEND).
+// The sizes of a mesh of processes. If no ParallelismConfig is given and
+// ACCELERATE_USE_PARALLELISM_CONFIG is true, the sizes are read from the variables
+// PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE, CP_BACKEND,
+// SP_BACKEND).
 struct ParallelismConfig {
     int dp_replicate_size = 1;
     int dp_shard_size = 1;
@@ -54,9 +56,9 @@ struct ParallelismConfig {
     int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
 };
 
-// Options of fully sharded data parallel training. If ACCELERATE_USE_FSDP is true, they are read
-// from FSDP_VERSION, FSDP_SHARDING_STRATEGY and FSDP_OFFLOAD_PARAMS. With one process there is
-// nothing to shard.
+// Options of fully sharded data parallel training. If no plugin is given and ACCELERATE_USE_FSDP is
+// true, the options are read from FSDP_VERSION, FSDP_SHARDING_STRATEGY and FSDP_OFFLOAD_PARAMS.
+// With one process there is nothing to shard.
 struct FullyShardedDataParallelPlugin {
     int fsdp_version = 1;
     // The strategy: "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", or
@@ -65,8 +67,8 @@ struct FullyShardedDataParallelPlugin {
     bool cpu_offload = false;
 };
 
-// Options of DeepSpeed's ZeRO. If ACCELERATE_USE_DEEPSPEED is true, they are read from
-// ACCELERATE_DEEPSPEED_ZERO_STAGE, ACCELERATE_GRADIENT_CLIPPING,
+// Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, the
+// options are read from ACCELERATE_DEEPSPEED_ZERO_STAGE, ACCELERATE_GRADIENT_CLIPPING,
 // ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE and ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE.
 struct DeepSpeedPlugin {
     // The ZeRO stage, from 0 to 3. Stage 0 is data parallel training, as without a plugin.

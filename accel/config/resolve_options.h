@@ -1,5 +1,5 @@
-// Private to accel: resolves options, environment variables and defaults. Error messages are the
-// same as in Accelerate.
+// Private to accel: resolves options, environment variables and defaults. Values are checked as in
+// Accelerate.
 #pragma once
 
 #include <string>
@@ -14,11 +14,17 @@ namespace axle::accel {
 AcceleratorOptions resolved(AcceleratorOptions options);
 // Returns `steps`. Throws ValueError if it is less than 1, with a message that begins with `who`.
 int positive_steps(const char* who, int steps);
+// Returns the number of micro-batches per update. Throws ValueError if it is less than 1, and
+// UsageError for options that contradict each other.
 int accumulation_steps(const AcceleratorOptions& options);
+// Returns "no", "fp16", "bf16" or "fp8". Throws ValueError for other values of the option or the
+// environment variable.
 std::string precision(const AcceleratorOptions& options);
 // Returns the project configuration with project_dir and logging_dir set. Throws UsageError if
 // options contradict each other, and ValueError if an option is invalid.
 ProjectConfiguration project(const AcceleratorOptions& options);
+// Returns the options of prepared loaders. Throws UsageError if two options contradict each other,
+// and ValueError for an unknown name in rng_types.
 PrepareDataLoaderOptions loading(const AcceleratorOptions& options, Device device);
 
 }  // namespace axle::accel

@@ -1,8 +1,9 @@
 // Prepares data loaders for several processes.
 //
 // Each process reads its own batches from an order that all processes share (data/loading/shard.h),
-// or the main process reads all batches and distributes them (dispatch_batches). In both cases all
-// processes get batches of the same size, and the loader is used as any data::DataLoader.
+// or the main process reads all batches and distributes them (dispatch_batches). In both cases the
+// loader is used as any data::DataLoader. With even_batches, all processes get batches of the same
+// size.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +43,13 @@ struct DataLoaderConfiguration {
 };
 
 // The range of rows [begin, end) that one process gets from a batch of all processes.
-struct Slice {
+struct RowRange {
     std::int64_t begin = 0, end = 0;
 };
 // A function that returns one process's slice of a batch and replaces slice_tensors(). The main
 // process calls it for each process.
 using SliceFn =
-    std::function<Tree(const Tree& batch, Slice slice, int process_index, int num_processes)>;
+    std::function<Tree(const Tree& batch, RowRange slice, int process_index, int num_processes)>;
 
 // The position of a process among the processes that read different data.
 struct DataRank {
@@ -75,8 +76,8 @@ struct PrepareDataLoaderOptions {
 
 // Prepares a loader for this process of the group without an Accelerator. Changes the loader itself
 // and returns it. Preparing a loader again replaces the earlier preparation. Throws ValueError for
-// dispatch_batches without put_on_device, and for split_batches with a batch size that is not a
-// multiple of the number of processes.
+// dispatch_batches without put_on_device, for split_batches with a batch size that is not a
+// multiple of the number of processes, and for a device mesh of other processes.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});

@@ -40,8 +40,8 @@ std::optional<data::Batch> unpacked(const Tree& message) {
 
 }  // namespace
 
-// The feed of the main process. Only next() calls functions that can fail, because it sends errors
-// to the other processes.
+// The feed of the main process. Only next() calls functions that can fail, because next() sends
+// errors to the other processes.
 class DataLoaderDispatcher::MainFeed : public data::Feed {
   public:
     MainFeed(const DataLoaderDispatcher& dispatcher, data::DataLoader& loader, std::int64_t steps)
@@ -96,7 +96,8 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     }
 
     // Opens the feed at the current position. An incomplete step is padded with rows of the first
-    // step of the pass. If the pass is resumed later, these rows are read first.
+    // step of the pass. If the pass begins at a later step, because it is resumed, these rows are
+    // read first.
     void open() {
         if (steps_ > 0 && pads_) {
             raw_ = loader_.read_whole(0);
@@ -140,7 +141,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         }
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
             const int index = dispatcher_.places_[rank].index;
-            const Slice slice{std::min(index * share, rows), std::min((index + 1) * share, rows)};
+            const RowRange slice{std::min(index * share, rows), std::min((index + 1) * share, rows)};
             parts[rank] = {
                 {"batch", dispatcher_.slice_fn_ ? dispatcher_.slice_fn_(tree, slice, index,
                                                                         static_cast<int>(readers_))
@@ -162,7 +163,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     Tree head_;  // rows of the first step of the pass for padding; null before they are needed
 };
 
-// The feed of the other processes.
+// The feed of processes other than the main process, from which it receives the batches.
 class DataLoaderDispatcher::ReceivingFeed : public data::Feed {
   public:
     explicit ReceivingFeed(std::shared_ptr<dist::ProcessGroup> group) : group_(std::move(group)) {}

@@ -2,9 +2,9 @@
 // shards.
 //
 // Before each step the processes exchange whether they have a batch and whether it is the last one.
-// A process without a batch gets a copy of the batch of the first process that has one; its rows
-// are marked as repeated. With drop_last the pass ends when any process has no batch. If one
-// process fails, all processes throw its error.
+// A process without a batch gets a copy of the batch of the first process that has one; the rows of
+// the copy are marked as repeated. With drop_last the pass ends when any process has no batch. If
+// one process fails, all processes throw its error.
 #pragma once
 
 #include <memory>

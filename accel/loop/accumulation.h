@@ -25,7 +25,7 @@ class Accumulation {
   public:
     // The counters, which captured steps rewind and checkpoints restore.
     struct Counts {
-        std::int64_t step = 0;    // number of micro-batches since the last update
+        std::int64_t step = 0;  // number of micro-batches since the last reset (Accelerator::step)
         std::int64_t opened = 0;  // number of micro-batches since the Accelerator was created
         // Number of micro-batches in the current update; 0 without accumulate().
         std::int64_t window = 0;

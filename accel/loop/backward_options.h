@@ -1,4 +1,4 @@
-// BackwardOptions: the options of Accelerator::backward().
+// BackwardOptions: the options of Accelerator::backward(). Setting both options throws UsageError.
 #pragma once
 
 #include <optional>

@@ -37,9 +37,10 @@ class DeviceRates {
     void count_step();
 
     // Called before a replay that counts up to `steps` steps. Returns whether the table has rates
-    // for them. It returns false if the schedule ends within these steps; an eager step then throws
-    // the error of the schedule.
+    // for these steps. The result is false if the schedule ends within them; an eager step then
+    // throws the error of the schedule.
     bool prepare(std::int64_t steps);
+    // Called after a replay that counts up to `steps` steps.
     void note_replay(std::int64_t steps);
 
     // Advances the host's schedule and rates to the device's count. Reads device memory if there
@@ -82,7 +83,7 @@ class DeviceRates {
     bool filled_ = false;
     // Whether replays have changed the optimizer's rates on the device.
     bool changed_options_ = false;
-    bool busy_ = false;  // whether this class is advancing the schedule
+    bool busy_ = false;  // whether this object is advancing the schedule
 };
 
 }  // namespace axle::accel

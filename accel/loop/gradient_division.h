@@ -42,11 +42,12 @@ class GradientDivision {
     void set_objects(const std::vector<nn::Module*>& models,
                      const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
-    // Remove a model or an optimizer with its divisions. Only its address is used, because it may
-    // be destroyed already.
+    // Removes a model with its divisions. Only its address is used, because it may be destroyed
+    // already.
     void remove(const nn::Module& model);
     // Replaces the address of a model that was moved.
     void replace(const nn::Module& from, const nn::Module& to);
+    // Removes an optimizer with its divisions. Only its address is used.
     void remove(const optim::Optimizer& optimizer);
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
@@ -70,6 +71,7 @@ class GradientDivision {
     void divide(const optim::Optimizer& optimizer);
     void divide(const std::vector<Tensor>& parameters);
     void divide_all();
+    // Called before an optimizer steps, and before it clears its gradients.
     void before_step(const optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer);
     // Clears the gradients and the weights.
@@ -95,7 +97,7 @@ class GradientDivision {
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
         std::int64_t window = 0;  // the last window in which it got gradients
         bool is_open = false;     // whether its gradients must still be divided
-        bool is_reached = false;  // whether the current backward pass has computed its gradients
+        bool is_reached = false;  // whether the current backward pass reaches its model
     };
     // The state shared with the backward hook, which is called for backward passes of all threads.
     struct HookState {

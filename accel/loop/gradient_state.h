@@ -16,7 +16,7 @@ struct GradientState {
     // following three members are nullptr, false and -1.
     data::DataLoader* active_dataloader = nullptr;
     bool end_of_dataloader = false;  // whether the current batch is the last batch of the pass
-    // Number of samples in the last step of all processes if it is not full.
+    // The number of samples in the last step of all processes (data::DataLoader::remainder).
     std::int64_t remainder = -1;
 
     bool in_dataloader() const { return active_dataloader != nullptr; }

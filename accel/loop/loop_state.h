@@ -14,7 +14,7 @@ namespace axle::accel {
 // Options of the steps by which updates advance prepared schedules.
 struct ScheduleOptions {
     bool step_with_optimizer = true;  // if false, each step() is one step of the schedule
-    int steps_per_update = 1;
+    int steps_per_update = 1;         // schedule steps of each update
     // Whether steps_per_update is multiplied by the number of micro-batches.
     bool count_micro_batches = false;
 };
@@ -31,7 +31,7 @@ struct LoopState {
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
     // Advances a schedule by one update, but not beyond its last step.
     void advance_schedule(optim::Scheduler& scheduler) const;
-    // Calls advance_schedule() unless the update was skipped. Can read device memory in fp16.
+    // Calls advance_schedule() unless the update was skipped. May read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;
 };
 

@@ -21,7 +21,7 @@ struct StepRecord {
     // The schedulers that step on the host. `early_schedulers` step before their optimizer, which
     // uses the new rate; `schedulers` step after their optimizer.
     std::vector<optim::Scheduler*> early_schedulers = {}, schedulers = {};
-    // All optimizers that step, in this order.
+    // The optimizers, one element per step, in the order of the steps.
     std::vector<const optim::Optimizer*> optimizers = {};
     // The scaler's state at the end of the step.
     optim::GradScaler::ProgressMap scaler = {};
@@ -62,7 +62,8 @@ class StepRecorder {
     void forget(const optim::Scheduler& scheduler);
     // Calls settle() for all tables of rates and removes them.
     void clear();
-    // Called after schedules were loaded from a checkpoint.
+    // Discards the contents of all tables of rates. Called after schedules were loaded from a
+    // checkpoint.
     void forget_schedules();
 
   private:

@@ -58,11 +58,11 @@ class [[nodiscard]] SyncScope {
     SyncScope& operator=(const SyncScope&) = delete;
 
   private:
-    dist::DataParallel* replicas_;  // nullptr for one process
+    dist::DataParallel* replicas_;  // nullptr if gradients are not averaged
     bool before_;
 };
 
-// A scope in which processes can have different numbers of batches.
+// A scope in which processes may have different numbers of batches.
 class [[nodiscard]] JoinScope {
   public:
     JoinScope() = default;

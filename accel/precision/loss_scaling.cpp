@@ -68,7 +68,8 @@ void LossScaling::unscale(const std::vector<Tensor>& parameters) {
             unscale(*optimizer);
 }
 
-// Returns whether each optimizer that has gradients has stepped in this iteration.
+// Returns whether all optimizers have stepped in this iteration. Outside of accumulate(),
+// optimizers without gradients do not count.
 bool LossScaling::is_complete() const {
     return std::ranges::all_of(optimizers_, [&](Optimizer* optimizer) {
         return progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped ||

@@ -13,9 +13,10 @@ namespace axle::accel {
 
 // A GradScaler for all prepared optimizers. The scale is updated once per iteration, from the
 // gradients of all optimizers. Within the scope of accumulate(), the scale is updated when all
-// optimizers have stepped, or at the end of the scope. Outside of it, the scale is updated when
-// every optimizer that has gradients has stepped, so that no gradients with the old scale remain.
-// In both cases the scale is also updated before an optimizer steps again. Used by one thread.
+// optimizers have stepped, or at the end of the scope. Outside of this scope, the scale is updated
+// when every optimizer that has gradients has stepped, so that no gradients with the old scale
+// remain. In both cases the scale is also updated before an optimizer steps again. Used by one
+// thread.
 class LossScaling {
   public:
     LossScaling(const optim::GradScalerOptions& options, Device device);
@@ -26,6 +27,7 @@ class LossScaling {
     void remove(const optim::Optimizer& optimizer);
     void clear() { optimizers_.clear(); }
 
+    // Called at the start and the end of a scope of accumulate().
     void begin_iteration();
     void end_iteration();
     void before_backward();

@@ -116,8 +116,18 @@ void Preparation::replace(const nn::Module& from, nn::Module& to) {
     *found = &to;
     if (const auto& replicas = replicas_[static_cast<std::size_t>(found - models_.begin())])
         replicas->set_model(to);
-    if (auto name = names_.extract(&from)) {
-        name.key() = &to;
+    rename(&from, &to);
+}
+
+void Preparation::replace(const data::DataLoader& from, data::DataLoader& to) {
+    for (data::DataLoader*& loader : loaders_)
+        if (loader == &from) loader = &to;
+    rename(&from, &to);
+}
+
+void Preparation::rename(const void* from, const void* to) {
+    if (auto name = names_.extract(from)) {
+        name.key() = to;
         names_.insert(std::move(name));
     }
 }
@@ -281,8 +291,8 @@ void Preparation::clear() {
         loader->shard(std::nullopt);
         loader->set_hooks(nullptr);
     }
-    // Iterates in reverse, so that the last seed set is that of the first preparation. If loaders
-    // share a generator, only the first of them has recorded its original seed.
+    // Iterates in reverse, so that the seed from before the first preparation is set last. If
+    // loaders share a generator, only the first of them has recorded its original seed.
     std::for_each(seeds_.rbegin(), seeds_.rend(),
                   [](const auto& before) { before.first->manual_seed(before.second); });
     models_.clear();

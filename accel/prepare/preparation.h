@@ -62,8 +62,9 @@ class Preparation {
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
-    // Replaces the address of a model that was moved. Called by the hooks.
+    // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);
+    void replace(const data::DataLoader& from, data::DataLoader& to);
     // Throws UsageError with the names of objects that were destroyed since the last prepare().
     void check_complete(const char* op) const;
     // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
@@ -98,6 +99,7 @@ class Preparation {
     template <class T>
     bool add(std::vector<T*>& list, const char* kind, T& object);
     void lose(const void* object);
+    void rename(const void* from, const void* to);
     std::unique_ptr<dist::DataParallel> replicate(nn::Module& model) const;
     void share_rounding_seeds(optim::Optimizer& optimizer) const;
 

@@ -16,7 +16,7 @@ class Preparation;
 
 // Hooks of prepared optimizers and schedulers. They skip step() and zero_grad() between two
 // updates, divide and unscale gradients before a step, and advance schedules after an update. They
-// also report prepared objects that are destroyed or moved to the Preparation.
+// also remove destroyed objects from the Preparation, and replace the addresses of moved objects.
 class TrainingHooks : public optim::OptimizerHooks,
                       public optim::SchedulerHooks,
                       public nn::ModuleObserver {
@@ -68,6 +68,7 @@ class ActiveLoaderHooks : public PreparedLoaderHooks {
     }
     void end(data::DataLoader& loader) noexcept override { loop_->accumulation.end_pass(loader); }
     void detached(const data::DataLoader& loader) noexcept override;
+    void moved(const data::DataLoader& from, data::DataLoader& to) noexcept override;
 
   private:
     std::shared_ptr<LoopState> loop_;

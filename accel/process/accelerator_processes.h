@@ -12,7 +12,7 @@
 
 namespace axle::accel {
 
-// The processes that train together. With one process, collectives return their input. All
+// The processes that train together. With one process, collectives do not communicate. All
 // processes must call the same collectives in the same order; if a call fails on one process, it
 // throws on all processes. Used by one thread.
 class AcceleratorProcesses {
@@ -36,14 +36,15 @@ class AcceleratorProcesses {
     // Returns whether there are several processes, each with a GPU.
     bool multi_device() const { return distributed_type() == DistributedType::multi_gpu; }
 
-    // Blocks until all processes have called it.
+    // Blocks until all processes have called this function.
     void wait_for_everyone() const { state_.wait_for_everyone(); }
     // Return a scope that the main process enters and leaves before the other processes enter it.
     // The local variant does so with the main process of each machine.
     ProcessFirst main_process_first() const { return state_.main_process_first(); }
     ProcessFirst local_main_process_first() const { return state_.local_main_process_first(); }
-    // Call f() on one process. Return an optional with f's result on that process, and nullopt on
-    // the other processes. If f returns void, return whether f was called.
+    // Call f() on one process (the local variants: on one process of each machine). Return an
+    // optional with f's result on that process, and nullopt on the other processes. If f returns
+    // void, return whether f was called.
     template <class F>
     auto on_main_process(F&& f) const {
         return state_.on_main_process(std::forward<F>(f));

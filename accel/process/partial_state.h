@@ -27,8 +27,8 @@ enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
 const char* name_of(DistributedType type);  // "NO", "MULTI_CPU" or "MULTI_GPU"
 
 struct PartialStateOptions {
-    // If true, the device is the CPU. If false, the device is ACCELERATE_TORCH_DEVICE, the CPU if
-    // ACCELERATE_USE_CPU is true, or this process's GPU if there is one.
+    // If true, the device is the CPU. If false, the device is the first of these that applies:
+    // ACCELERATE_TORCH_DEVICE, the CPU if ACCELERATE_USE_CPU is true, this process's GPU, the CPU.
     bool cpu = false;
     // Options of the process group (InitProcessGroupKwargs), if the program does not have a group
     // yet.
@@ -67,6 +67,8 @@ class [[nodiscard]] ProcessFirst {
 // thread.
 class PartialState {
   public:
+    // Joins the program's group, and creates it if there is none. Throws the errors of
+    // dist::ProcessGroup::create(), and DeviceError for an invalid ACCELERATE_TORCH_DEVICE.
     explicit PartialState(PartialStateOptions options = {});
     // Returns a state of the program's current group, or nullopt if no state exists.
     static std::optional<PartialState> current();
@@ -90,7 +92,7 @@ class PartialState {
     bool has_process_group() const { return group_ != nullptr; }
     const std::shared_ptr<dist::ProcessGroup>& process_group() const;
 
-    // Blocks until all processes have called it.
+    // Blocks until all processes have called this function.
     void wait_for_everyone() const { process_group()->barrier(); }
     // Return a scope that the main process enters and leaves before the other processes enter it.
     // The local variant does so with the main process of each machine.
@@ -99,8 +101,9 @@ class PartialState {
         return {process_group(), is_local_main_process()};
     }
 
-    // Call f() on one process. Return an optional with f's result on that process, and nullopt on
-    // the other processes. If f returns void, return whether f was called.
+    // Call f() on one process (the local variants: on one process of each machine). Return an
+    // optional with f's result on that process, and nullopt on the other processes. If f returns
+    // void, return whether f was called.
     template <class F>
     auto on_main_process(F&& f) const {
         return run_if(is_main_process(), std::forward<F>(f));
@@ -143,10 +146,10 @@ class PartialState {
         if (is_local_main_process()) print_line(str(parts...));
     }
 
-    // Releases the group if there are several processes. rank() and similar functions still work,
-    // but collectives throw UsageError. When all owners of the group in this process have released
-    // it, this process leaves the group, and collectives in which other processes wait for this
-    // process fail.
+    // Releases the group if there are several processes. process_index() and similar functions
+    // still work, but collectives throw UsageError. When all owners of the group in this process
+    // have released it, this process leaves the group, and collectives in which other processes
+    // wait for this process fail.
     void destroy_process_group();
 
   private:

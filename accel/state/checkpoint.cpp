@@ -95,7 +95,7 @@ void try_to_remove(const fs::path& path) {
 }
 
 // Moves `from` to `to`. If `to` exists, exchanges the two atomically, so that `to` is a complete
-// checkpoint at all times.
+// checkpoint at all times. If the file system can't exchange folders, `to` is missing for a moment.
 void put_in_place(const fs::path& from, const fs::path& to) {
     if (rename(from.c_str(), to.c_str()) == 0) return;
     if (errno != ENOTEMPTY && errno != EEXIST)
@@ -262,7 +262,7 @@ void CheckpointWriter::commit(std::int64_t iteration) {
         if (name == kManifest)
             fail(file, "the name is reserved by the checkpoint format; use another name");
         files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
-        // write() has synced its files already, but hooks can have written further files.
+        // write() has synced its files already, but hooks may have written further files.
         sync_path(file);
     }
     for (const std::string& name : contents.folders) sync_path(fs::path(temporary_) / name);

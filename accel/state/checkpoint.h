@@ -29,7 +29,8 @@ class CheckpointWriter {
 
     // Returns the directory to write files and folders to.
     const std::string& directory() const { return temporary_; }
-    // Writes stem.json, and stem.safetensors if the tree has tensors.
+    // Writes stem.json, and stem.safetensors if the tree has tensors. Throws FileError if writing
+    // fails.
     void write(const std::string& stem, const Tree& tree) const;
     // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
     // `iteration` is the number by which the checkpoints of a folder are ordered. Throws FileError
@@ -54,7 +55,8 @@ class CheckpointReader {
     bool contains(std::string_view file) const;
     // Returns the path of a file. Throws FileError if the manifest does not list it.
     std::string file(std::string_view name) const;
-    // Returns the tree that CheckpointWriter::write() has written under this stem.
+    // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
+    // if there is none.
     Tree read(const std::string& stem) const;
 
   private:
@@ -66,12 +68,14 @@ class CheckpointReader {
 // Returns whether a directory has Axle's manifest, valid or damaged.
 bool is_checkpoint(const std::string& path);
 
-// Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12".
+// Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12". Returns nullopt if
+// the name has no number.
 std::optional<std::int64_t> checkpoint_number(const std::string& path);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
-// nullopt if there is none. Ignores names, symbolic links, and folders without Axle's manifest.
-// Throws FileError for a damaged manifest, because that checkpoint could be the latest.
+// nullopt if there is none. The names of checkpoints have no effect. Ignores symbolic links,
+// temporary directories of writers, and folders without Axle's manifest. Throws FileError for a
+// damaged manifest, because that checkpoint could be the latest.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 
 // Removes the oldest checkpoints in a folder until `keep` checkpoints remain, and temporary

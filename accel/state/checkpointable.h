@@ -10,7 +10,7 @@
 namespace axle::accel {
 
 // An object with state that checkpoints save and load. All processes call each method together, so
-// the methods can run collectives. The checkpoint has the state that the saving process returns.
+// the methods may call collectives. The checkpoint has the state that the saving process returns.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;

@@ -63,8 +63,8 @@ void StateFiles::set_iteration(std::int64_t iteration) {
 
 // Returns the part of the state that belongs to this process only.
 Tree StateFiles::own_state() const {
-    // Seeds are stored as text, because a seed has 64 bits and a JSON integer only 63 without its
-    // sign.
+    // Seeds are stored as text, because a seed has 64 bits, and an integer in JSON has a sign and
+    // only 63 bits.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();
@@ -170,7 +170,7 @@ std::string StateFiles::save(const std::string& output_dir) {
     const std::vector<Tree> own =
         each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
     std::vector<Tree> custom;
-    // All processes use the same order, because state_dict() can call collectives.
+    // All processes use the same order, because state_dict() may call collectives.
     for (const Registered& object : custom_)
         together("save_state", [&] { custom.push_back(object.state->state_dict()); });
 

@@ -40,13 +40,15 @@ class StateFolder {
     // Reads a file with this stem. Throws FileError if the file is missing, or has objects other
     // than tensors and plain values.
     Tree read(const std::string& stem) const;
-    // Returns the tensors of a file, which are memory-mapped (core/files/file.h).
+    // Returns the tensors of a file, which are memory-mapped (core/files/file.h). Throws FileError
+    // if the file is missing.
     nn::StateDict tensors(const std::string& stem) const;
-    // Returns the number of files with stems such as "scheduler0" and "scheduler1" for the prefix
-    // "scheduler", up to the first number without a file.
+    // Returns the number of files with stems such as "random_states_0" and "random_states_1" for
+    // the prefix "random_states_", up to the first number without a file.
     std::size_t count(const std::string& prefix) const;
-    // Returns the number of micro-batches since the last update from Accelerate's
-    // random_states_<rank>.pkl, or nullopt if the file is missing or can't be read.
+    // Returns the number of micro-batches (Accelerator::step) from Accelerate's
+    // random_states_<rank>.pkl, or, if this file is missing or can't be read, from the file of rank
+    // 0. Returns nullopt if neither can be read.
     std::optional<std::int64_t> step_of(std::size_t rank) const;
 
   private:

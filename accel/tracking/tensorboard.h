@@ -46,11 +46,12 @@ class SummaryWriter {
     void add_image(std::string_view tag, const Tensor& image, std::int64_t step = 0,
                    std::string_view dataformats = {});
     // Adds the run's hyperparameters, a map; entries of nested maps get names such as
-    // "outer/inner". They are written to the same file as the scalars, so that the HParams tab
-    // shows both together.
+    // "outer/inner". The hyperparameters are written to the same file as the scalars, so that the
+    // HParams tab shows both together.
     void add_hparams(const Tree& hparams);
     // Adds an event that marks the run as succeeded in the HParams tab.
     void add_hparams_end();
+    // Writes the buffered events to the file.
     void flush();
 
   private:

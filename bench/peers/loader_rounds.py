@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 
-from worker import Failed, Worker
+from worker import KEEPING, Failed, Worker
 
 CASES = ("small64", "small512", "cifar", "images", "tokens")
 WORKERS = (0, 2)
@@ -19,9 +19,6 @@ WORKERS = (0, 2)
 # random.
 TOLERANCE = {"cifar": 0.02}
 ROUND_MS = 800
-# Variables of the C library with which freed blocks of any size are kept, to avoid page faults.
-KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
-           "MALLOC_TOP_PAD_": str(1 << 27)}
 
 
 def peers(case, workers):

@@ -143,7 +143,7 @@ def stepper(arguments, device):
 
     def graph_step():
         # The state is restored after the warm-up of the graph, so that the first steps are the same
-        # as those of the other engines.
+        # as the first steps of the other engines.
         if state[1] == 0:
             kept = [p.detach().clone() for p in parameters]
             state[0] = captured(step)

@@ -8,6 +8,11 @@ import tempfile
 import threading
 
 
+# Variables of the C library with which freed blocks of any size are kept, to avoid page faults.
+KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+           "MALLOC_TOP_PAD_": str(1 << 27)}
+
+
 class Failed(Exception):
     pass
 

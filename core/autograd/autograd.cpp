@@ -2,6 +2,7 @@
 // core/autograd/backward.cpp runs the nodes.
 #include "core/autograd/autograd.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -151,6 +152,22 @@ Edge edge_to(const Tensor& t) {
     return edge;
 }
 
+// --- anomaly detection
+
+namespace {
+std::atomic<bool> detect_anomaly = false;
+}  // namespace
+
+void set_detect_anomaly(bool on) { detect_anomaly.store(on, std::memory_order_relaxed); }
+bool is_anomaly_detection_enabled() { return detect_anomaly.load(std::memory_order_relaxed); }
+
+bool has_nan(const Tensor& x) {
+    if (!x.defined() || !is_floating(x.dtype()) || x.device().is_meta()) return false;
+    const NoGrad no_grad;
+    const Tensor values = x.detach();
+    return sum(ne(values, values)).item() > 0;
+}
+
 bool any_requires_grad(std::span<const Tensor> inputs) {
     for (const Tensor& t : inputs)
         if (t.defined() && t.requires_grad()) return true;
@@ -162,6 +179,11 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
     const auto node = std::make_shared<Node>(op, std::move(rule));
     node->inputs.reserve(inputs.size());
     for (const Tensor& input : inputs) node->inputs.push_back(edge_to(input));
+    if (is_anomaly_detection_enabled())
+        node->made_nan =
+            std::any_of(outputs.begin(), outputs.end(),
+                        [](const Tensor* y) { return has_nan(*y); }) &&
+            std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return has_nan(x); });
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
         // An op that returns one of its inputs must return a new tensor, because the output has

@@ -143,6 +143,28 @@ class HookHandle {
 // ended with an exception.
 int backward_depth();
 
+// Sets whether backward() and grad() look for NaN, in all threads of the process (as PyTorch's
+// set_detect_anomaly). While it is on, a pass throws NumericsError if a rule returns NaN in a
+// gradient, or if a pass starts from NaN. The message names the op, and the op of the forward pass
+// that first made a NaN, if that op was recorded while it was on. Training becomes much slower,
+// because every result is read, and a GPU is waited for. The default is false, which costs nothing.
+void set_detect_anomaly(bool on);
+bool is_anomaly_detection_enabled();
+
+// Turns the detection on, or off, until the guard is destroyed.
+class DetectAnomaly {
+  public:
+    explicit DetectAnomaly(bool on = true) : before_(is_anomaly_detection_enabled()) {
+        set_detect_anomaly(on);
+    }
+    ~DetectAnomaly() { set_detect_anomaly(before_); }
+    DetectAnomaly(const DetectAnomaly&) = delete;
+    DetectAnomaly& operator=(const DetectAnomaly&) = delete;
+
+  private:
+    bool before_;
+};
+
 // Returns the number of nodes that exist in the process. Tests use it to detect leaked graphs.
 std::int64_t live_nodes();
 

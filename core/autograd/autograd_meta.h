@@ -34,6 +34,8 @@ struct Node {
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
     Rule rule;  // null after it was freed
+    // Whether an output has NaN although no input has. Set only while anomalies are detected.
+    bool made_nan = false;
 
     // The state of the node in the current backward pass.
     std::uint64_t pass = 0;
@@ -58,5 +60,7 @@ struct Meta {
 // Returns the tensor's Meta; creates it if it is missing.
 Meta& meta_of(const Tensor& t);
 Edge edge_to(const Tensor& t);
+// Returns whether x has a floating dtype and an element that is NaN. Waits for a GPU.
+bool has_nan(const Tensor& x);
 
 }  // namespace axle::autograd

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <queue>
+#include <string>
 #include <unordered_map>
 
 #include "core/autograd/autocast.h"
@@ -89,6 +90,7 @@ class Pass {
         starts.reserve(roots.size());
         for (const Tensor& root : roots) starts.push_back(edge_to(root));
         count(starts);
+        if (detect_anomaly_) check_roots(roots, gradients);
         if (accumulate_) call_begin_hooks();
         for (std::size_t i = 0; i < roots.size(); ++i)
             deliver(starts[i], fit_to_input("backward", gradients[i], starts[i]));
@@ -179,6 +181,7 @@ class Pass {
             std::any_of(dy.begin(), dy.end(), [](const Tensor& g) { return g.defined(); });
         Grads dx(node->inputs.size());
         if (reached) dx = call_rule(node, dy);
+        if (reached && detect_anomaly_) check_gradients(*node, dx);
         if (!options_.retain_graph) {
             // The node's rule is moved to a local variable and freed at the end of this scope,
             // because freeing saved tensors can free adjacent nodes.
@@ -208,6 +211,34 @@ class Pass {
         return node->rule(dy, needs);
     }
 
+    // Returns the end of an error message: which op of the forward pass made NaN first.
+    std::string origin_of_nan() const {
+        const Node* first = nullptr;
+        for (const Node* node : nodes_)
+            if (node->made_nan && (first == nullptr || node->sequence < first->sequence))
+                first = node;
+        return first == nullptr ? "" : str("; in the forward pass, ", first->op, " made NaN first");
+    }
+
+    void check_roots(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients) const {
+        for (std::size_t i = 0; i < roots.size(); ++i) {
+            if (has_nan(roots[i]))
+                throw NumericsError(str("backward: the tensor ", roots[i].shape(),
+                                        " to differentiate has NaN", origin_of_nan()));
+            if (has_nan(gradients[i]))
+                throw NumericsError(
+                    str("backward: the gradient argument has NaN: ", gradients[i].shape()));
+        }
+    }
+
+    void check_gradients(const Node& node, const Grads& dx) const {
+        for (std::size_t i = 0; i < dx.size() && i < node.inputs.size(); ++i)
+            if (node.inputs[i] && has_nan(dx[i]))
+                throw NumericsError(str("backward: ", node.op,
+                                        " returned NaN in the gradient of its operand ", i, ": ",
+                                        node.inputs[i].shape, origin_of_nan()));
+    }
+
     // Accumulates the leaf's gradient and calls its hooks. Called when the gradient is final.
     void finish(const std::shared_ptr<Impl>& impl) {
         const Tensor leaf(impl);
@@ -229,6 +260,7 @@ class Pass {
 
     BackwardOptions options_;
     bool accumulate_;
+    bool detect_anomaly_ = is_anomaly_detection_enabled();
     std::uint64_t number_;
     std::vector<Node*> nodes_;
     std::vector<std::shared_ptr<Impl>> leaves_;

@@ -124,6 +124,14 @@ Tensor pow(const Tensor& input, const Tensor& exponents) {
         });
 }
 
+// The base becomes a 0-d tensor, which broadcasts and does not change the dtype within its
+// category.
+Tensor pow(Scalar base, const Tensor& b) {
+    check_device("pow", {&b});
+    const DType dtype = promote(b.dtype(), base);
+    return pow(full({}, base, {.dtype = dtype, .device = b.device()}), b);
+}
+
 namespace {
 
 // Returns the maximum or minimum of a and b. The operand that is selected gets the gradient; if

@@ -67,6 +67,22 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
         });
 }
 
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+    check_device("where", {&condition, &a});
+    const DType dtype = promote(a.dtype(), b);
+    return where(condition, a, full({}, b, {.dtype = dtype, .device = a.device()}));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+    check_device("where", {&condition, &b});
+    const DType dtype = promote(b.dtype(), a);
+    return where(condition, full({}, a, {.dtype = dtype, .device = b.device()}), b);
+}
+Tensor where(const Tensor& condition, Scalar a, Scalar b) {
+    check_device("where", {&condition});
+    return where(condition, tensor(a, {.device = condition.device()}),
+                 tensor(b, {.device = condition.device()}));
+}
+
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
     const profiler::OpScope scope("masked_fill");
     check_device("masked_fill", {&x, &mask});

@@ -219,6 +219,139 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
                   });
 }
 
+namespace {
+
+Tensor reduce(const Tensor& losses, Reduction reduction) {
+    if (reduction == Reduction::none) return losses;
+    return reduction == Reduction::mean ? mean(losses) : sum(losses);
+}
+
+// Returns log(1 + u) for u >= -1, which is accurate for small u: the rounding error of 1 + u
+// cancels in log(w) u / (w - 1).
+Tensor log1p(const Tensor& u) {
+    const Tensor w = u + 1, d = w - 1;
+    return where(d == 0, u, log(w) * u / d);
+}
+
+// Returns log(1 + exp(x)), which is finite for all finite x.
+Tensor softplus(const Tensor& x) {
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        y = relu(x) + log1p(exp(neg(abs(x))));
+    }
+    return record("softplus", y, {x},
+                  [x = saved(x)](const Grads& dy, Needs) -> Grads { return {dy[0] * sigmoid(x)}; });
+}
+
+// Checks the operands of a binary cross entropy.
+void check_binary(const char* op, const Tensor& x, const Tensor& target,
+                  const BinaryCrossEntropyOptions& options) {
+    check_device(op, {&x, &target});
+    check_floating(op, x);
+    check_floating(op, target);
+    if (x.shape() != target.shape())
+        throw ShapeError(str(op, ": shapes differ: ", x.shape(), " and ", target.shape()));
+    for (const Tensor* factor : {&options.weight, &options.pos_weight}) {
+        if (!factor->defined()) continue;
+        check_device(op, {&x, factor});
+        if (broadcast_shapes(op, x.shape(), factor->shape()) != x.shape())
+            throw ShapeError(str(op, ": ", factor == &options.weight ? "weight " : "pos_weight ",
+                                 factor->shape(), " cannot be broadcast to ", x.shape()));
+    }
+}
+
+// Returns losses times the weight, reduced and converted to the result's dtype.
+Tensor finish_binary(const Tensor& losses, const BinaryCrossEntropyOptions& options, DType dtype) {
+    const Tensor weighted =
+        options.weight.defined() ? mul(losses, to(options.weight, losses.dtype())) : losses;
+    return to(reduce(weighted, options.reduction), dtype);
+}
+
+// Throws ValueError unless all elements are in [0, 1]. A GPU is not checked, because that would
+// wait for it.
+void check_probabilities(const char* op, const char* name, const Tensor& x) {
+    if (!x.device().is_cpu()) return;
+    const Tensor p = x.detach();
+    const Tensor inside = mul(p >= 0, p <= 1);
+    if (sum(inside).item() == static_cast<double>(p.numel())) return;
+    const std::int64_t first = argmin(to(reshape(inside, -1), i64), 0).item_int();
+    throw ValueError(str(op, ": ", name, " must be in [0, 1]: ", reshape(p, -1)[first].item(),
+                         " in a tensor ", p.shape(),
+                         "; use binary_cross_entropy_with_logits for logits"));
+}
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& input, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options) {
+    constexpr const char* kOp = "binary_cross_entropy";
+    const profiler::OpScope scope(kOp);
+    check_binary(kOp, input, target, options);
+    if (options.pos_weight.defined())
+        throw UsageError(str(kOp, ": pos_weight needs binary_cross_entropy_with_logits"));
+    check_probabilities(kOp, "probabilities", input);
+    const DType wide = wide_dtype(input.dtype());
+    const Tensor p = to(input, wide), t = to(target, wide);
+    const auto logs = [](const Tensor& at) {
+        const NoGrad no_grad;
+        return std::pair(clamp(log(at), -100.0, std::nullopt),
+                         clamp(log1p(neg(at)), -100.0, std::nullopt));
+    };
+    Tensor losses;
+    {
+        const NoGrad no_grad;
+        const auto [log_p, log_q] = logs(p);
+        losses = (t - 1) * log_q - t * log_p;
+    }
+    losses = record(kOp, losses, {p, t},
+                    [p = saved(p), t = saved(t), logs](const Grads& dy, Needs needs) {
+                        const Tensor at = p, goal = t;
+                        Grads d(2);
+                        if (needs[0])
+                            d[0] = dy[0] * (at - goal) / clamp((1 - at) * at, 1e-12, std::nullopt);
+                        if (needs[1] && grad_enabled()) {
+                            d[1] = dy[0] * (clamp(log(1 - at), -100.0, std::nullopt) -
+                                            clamp(log(at), -100.0, std::nullopt));
+                        } else if (needs[1]) {
+                            const auto [log_p, log_q] = logs(at);
+                            d[1] = dy[0] * (log_q - log_p);
+                        }
+                        return d;
+                    });
+    return finish_binary(losses, options, result_dtype(input.dtype()));
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
+                                        const BinaryCrossEntropyOptions& options) {
+    constexpr const char* kOp = "binary_cross_entropy_with_logits";
+    const profiler::OpScope scope(kOp);
+    check_binary(kOp, input, target, options);
+    const DType wide = wide_dtype(input.dtype());
+    const Tensor x = to(input, wide), t = to(target, wide);
+    const Tensor positive = options.pos_weight.defined() ? mul(t, to(options.pos_weight, wide)) : t;
+    // The loss is positive softplus(-x) + (1 - t) softplus(x). Both factors are recorded, so that
+    // targets and pos_weight can have gradients.
+    Tensor losses;
+    {
+        const NoGrad no_grad;
+        const Tensor tail = log1p(exp(neg(abs(x))));
+        losses = positive * (tail + relu(neg(x))) + (1 - t) * (tail + relu(x));
+    }
+    losses = record(
+        kOp, losses, {x, t, positive},
+        [x = saved(x), t = saved(t), positive = saved(positive)](const Grads& dy, Needs needs) {
+            const Tensor at = x;
+            Grads d(3);
+            if (needs[0])
+                d[0] = dy[0] * ((1 - t.get()) * sigmoid(at) - positive.get() * sigmoid(neg(at)));
+            if (needs[1]) d[1] = neg(dy[0] * softplus(at));
+            if (needs[2]) d[2] = dy[0] * softplus(neg(at));
+            return d;
+        });
+    return finish_binary(losses, options, result_dtype(input.dtype()));
+}
+
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     const profiler::OpScope scope("mse_loss");
     check_device("mse_loss", {&x, &target});
@@ -227,9 +360,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     if (x.shape() != target.shape())
         throw ShapeError(str("mse_loss: shapes differ: ", x.shape(), " and ", target.shape()));
     const Tensor difference = sub(autocast_to_f32(x), autocast_to_f32(target));
-    const Tensor square = mul(difference, difference);
-    if (reduction == Reduction::none) return square;
-    return reduction == Reduction::mean ? mean(square) : sum(square);
+    return reduce(mul(difference, difference), reduction);
 }
 
 }  // namespace axle

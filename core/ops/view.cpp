@@ -200,6 +200,19 @@ Tensor expand(const Tensor& x, const Shape& requested) {
                   [](const Grads& dy, Needs) -> Grads { return {dy[0]}; });
 }
 
+Tensor squeeze(const Tensor& x) {
+    const profiler::OpScope scope("squeeze");
+    check_device("squeeze", {&x});
+    Shape shape;
+    Strides strides;
+    for (int d = 0; d < x.dim(); ++d) {
+        if (x.shape()[d] == 1) continue;
+        shape.push_back(x.shape()[d]);
+        strides.push_back(x.strides()[d]);
+    }
+    return shape.size() == x.dim() ? x : reshape_view("squeeze", x, shape, strides);
+}
+
 Tensor squeeze(const Tensor& x, std::int64_t dim) {
     const profiler::OpScope scope("squeeze");
     check_device("squeeze", {&x});

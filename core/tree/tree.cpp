@@ -178,6 +178,25 @@ const Tree& Tree::at(std::int64_t index) const {
     return list[static_cast<std::size_t>(index)];
 }
 
+const Tensor& Tree::nth_tensor(std::size_t i, std::size_t count) const {
+    const auto value = [&](std::size_t n) -> const Tree& {
+        return is_map() ? entries()[n].value : elements()[n];
+    };
+    const std::size_t existing = is_map() || is_list() ? size() : 0;
+    bool fits = existing == count;
+    for (std::size_t n = 0; fits && n < count; ++n) fits = value(n).is_tensor();
+    if (fits) return value(i).tensor();
+    std::string found = name_of(kind());
+    constexpr std::size_t kShown = 32;
+    for (std::size_t n = 0; n < std::min(existing, kShown); ++n) {
+        found += n == 0 ? " of " : ", ";
+        if (is_map()) found += str(in_quotes(entries()[n].key), ": ");
+        found += name_of(value(n).kind());
+    }
+    if (existing > kShown) found += str(" and ", existing - kShown, " more");
+    throw ValueError(str("Tree: expected a list or map of ", count, " tensors, got ", found));
+}
+
 Tree& Tree::set(std::string_view key, Tree value) {
     if (is_null()) value_.emplace<Map>();
     for (Entry& entry : entries())

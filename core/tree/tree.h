@@ -2,11 +2,13 @@
 //
 //     Tree batch{{"input_ids", ids}, {"labels", labels}};
 //     const Tensor& ids = batch["input_ids"];
+//     Tensor labels = batch["labels"].to(device);
 //     Tree state{{"epoch", 3}, {"betas", Tree::list({0.9, 0.999})}, {"nested", {{"ok", true}}}};
 //
 // Braces always create a map. Use Tree::list to create a list.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -83,7 +85,48 @@ class Tree {
     const std::string& string() const;
     operator const Tensor&() const { return tensor(); }  // NOLINT
 
+    // --- properties of the tensor; these functions throw as tensor()
+    const Shape& shape() const { return tensor().shape(); }
+    std::int64_t size(std::int64_t dim) const { return tensor().size(dim); }
+    int dim() const { return tensor().dim(); }
+    std::int64_t numel() const { return tensor().numel(); }
+    DType dtype() const { return tensor().dtype(); }
+    Device device() const { return tensor().device(); }
+    double item() const { return tensor().item(); }
+    // Return a copy on another device or with another dtype. To move all tensors of a list or map,
+    // use send_to_device() (core/tree/tree_utils.h).
+    Tensor to(Device device, bool non_blocking = false) const {
+        return tensor().to(device, non_blocking);
+    }
+    Tensor to(DType dtype) const { return tensor().to(dtype); }
+
+    // Returns the tensors of a list or map in its order:
+    //     auto [ids, mask, labels] = batch.tensors<3>();
+    // Throws ValueError, which lists the entries, unless it has exactly N entries that are all
+    // tensors. A Tree with two tensors can also be bound directly, by reference:
+    //     for (auto& [x, y] : loader) ...
+    template <std::size_t N>
+    std::array<Tensor, N> tensors() const {
+        return [this]<std::size_t... I>(std::index_sequence<I...>) {
+            return std::array<Tensor, N>{nth_tensor(I, N)...};
+        }(std::make_index_sequence<N>());
+    }
+    // Return tensor I of a list or map with two tensors. C++ calls them for structured bindings.
+    template <std::size_t I>
+    friend Tensor& get(Tree& tree) {
+        return const_cast<Tensor&>(tree.nth_tensor(I, 2));
+    }
+    template <std::size_t I>
+    friend const Tensor& get(const Tree& tree) {
+        return tree.nth_tensor(I, 2);
+    }
+    template <std::size_t I>
+    friend Tensor&& get(Tree&& tree) {
+        return std::move(const_cast<Tensor&>(tree.nth_tensor(I, 2)));
+    }
+
     // --- lists and maps; these functions throw ValueError for other kinds
+    // Returns the number of elements or entries. size(dim) is the size of a tensor.
     std::size_t size() const;
     bool empty() const { return size() == 0; }
     const List& elements() const;
@@ -118,6 +161,8 @@ class Tree {
     [[noreturn]] static void throw_beyond_int64(std::uint64_t value);
     [[noreturn]] void throw_wrong_kind(const char* expected) const;
     const Tree& at(std::int64_t index) const;
+    // Returns tensor i of a list or map that must consist of `count` tensors.
+    const Tensor& nth_tensor(std::size_t i, std::size_t count) const;
 
     // The value, with the alternatives in the order of Kind.
     std::variant<std::monostate, Tensor, std::int64_t, double, bool, std::string, List, Map> value_;
@@ -161,3 +206,12 @@ Tree from_json(std::string_view text);
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
 }  // namespace axle
+
+// These specializations make `auto& [x, y] = tree` bind two tensors.
+template <>
+struct std::tuple_size<axle::Tree> : std::integral_constant<std::size_t, 2> {};
+template <std::size_t I>
+struct std::tuple_element<I, axle::Tree> {
+    static_assert(I < 2, "a Tree is bound to two names; use tree.tensors<N>() for other numbers");
+    using type = axle::Tensor;
+};

@@ -40,6 +40,15 @@ void check_size(std::optional<std::int64_t> size, const LoaderOptions& options) 
             "or set allow_empty for a loader without batches");
 }
 
+// `samples` and `batches` are the numbers for all processes.
+void check_batches(std::int64_t samples, std::int64_t batches, const LoaderOptions& options) {
+    if (batches == 0 && samples > 0 && options.drop_last && !options.allow_empty)
+        throw ValueError(
+            str("DataLoader: drop_last leaves no batch: there are ", samples,
+                " samples, fewer than batch_size = ", options.batch_size,
+                "; use a smaller batch_size, or set allow_empty for a loader without batches"));
+}
+
 std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
                                                        const LoaderOptions& options) {
     if (options.batch_sampler) return options.batch_sampler;
@@ -98,7 +107,8 @@ DataLoader::DataLoader(LoaderOptions&& options)
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
-    prefetcher_ = std::make_unique<Prefetcher>(options.num_workers, capacity);
+    prefetcher_ = std::make_unique<Prefetcher>(options.num_workers, capacity,
+                                               std::move(options.worker_init_fn));
 }
 
 DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
@@ -110,6 +120,8 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions opt
     check_size(dataset->size(), options);
     dataset_ = std::move(dataset);
     whole_ = own_ = make_batch_sampler(*dataset_, options);
+    if (options.drop_last)
+        check_batches(whole_->num_samples().value_or(0), whole_->size(), options);
 }
 
 DataLoader::DataLoader(const IterableDataset& dataset, LoaderOptions options)
@@ -124,8 +136,40 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOpt
             "dataset");
     if (options.batch_size < 1)
         throw ValueError(str("DataLoader: batch_size must be positive: ", options.batch_size));
-    check_size(dataset->size(), options);
+    const auto size = dataset->size();
+    check_size(size, options);
+    if (size) check_batches(*size, *size / options.batch_size, options);
     iterable_ = std::move(dataset);
+}
+
+DataLoader::DataLoader(DataLoader&& other) { take(other); }
+
+DataLoader& DataLoader::operator=(DataLoader&& other) {
+    if (this == &other) return *this;
+    check_idle("assignment");
+    other.check_idle("moving");
+    set_hooks(nullptr);
+    take(other);
+    return *this;
+}
+
+void DataLoader::take(DataLoader& other) {
+    other.check_idle("moving");
+    dataset_ = std::move(other.dataset_);
+    iterable_ = std::move(other.iterable_);
+    whole_ = std::move(other.whole_);
+    own_ = std::move(other.own_);
+    iterable_batch_size_ = other.iterable_batch_size_;
+    iterable_drop_last_ = other.iterable_drop_last_;
+    batch_maker_ = std::move(other.batch_maker_);
+    shard_ = other.shard_;
+    dispatch_ = std::move(other.dispatch_);
+    prefetcher_ = std::move(other.prefetcher_);
+    hooks_ = std::move(other.hooks_);
+    epoch_ = other.epoch_;
+    position_ = other.position_;
+    resumed_parts_ = other.resumed_parts_;
+    if (hooks_) hooks_->moved(other, *this);
 }
 
 DataLoader::~DataLoader() { set_hooks(nullptr); }
@@ -204,6 +248,9 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
+    if (!batch_maker_)
+        throw UsageError(
+            "DataLoader: begin: this loader was moved to another object; use that one");
     running_ = true;
     Iterator first(this);  // if an exception is thrown below, the destructor ends the pass
     if (hooks_ != nullptr) hooks_->begin(*this);

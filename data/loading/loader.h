@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -50,6 +51,8 @@ struct LoaderHooks {
     virtual void end(DataLoader& loader) noexcept = 0;
     // Called when the loader is destroyed or its hooks are replaced or removed.
     virtual void detached(const DataLoader&) noexcept {}
+    // Called after the loader `from` was moved to `to`, which has the hooks from now on.
+    virtual void moved(const DataLoader& /*from*/, DataLoader& /*to*/) noexcept {}
 };
 
 // The options of a DataLoader, in PyTorch's order.
@@ -68,12 +71,16 @@ struct LoaderOptions {
     // if there is no GPU.
     bool pin_memory = false;
     bool drop_last = false;
+    // Called once on each worker thread, with the worker's number, before it produces batches. An
+    // exception is rethrown in the loop. Not called if num_workers is 0.
+    std::function<void(int worker)> worker_init_fn = {};
     int prefetch_factor = 2;  // number of batches that each worker produces in advance
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
-    // Whether the dataset can be empty: passes then have no batches. By default, the constructor
-    // throws ValueError for a dataset of size 0, because a loop over it silently does nothing.
+    // Whether passes can have no batches. By default, the constructor throws ValueError for a
+    // dataset of size 0, or with drop_last for fewer samples than batch_size, because a loop over
+    // the loader would silently do nothing. The number of processes is not considered.
     bool allow_empty = false;
 };
 
@@ -97,7 +104,7 @@ class DataLoader {
     class Iterator;
 
     // `dataset` must outlive the loader; a temporary is moved into the loader. Throws ValueError if
-    // options contradict each other or are out of range, or if the dataset is empty, unless
+    // options contradict each other or are out of range, or if the loader has no batches, unless
     // `allow_empty` is true. An iterable dataset of unknown size is not checked.
     explicit DataLoader(const Dataset& dataset, LoaderOptions options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
@@ -115,7 +122,11 @@ class DataLoader {
               std::shared_ptr<const IterableDataset>(std::make_shared<D>(std::forward<D>(dataset))),
               std::move(options)) {}
     ~DataLoader();
-    // A loader cannot be copied or moved, because loops and Accelerators store its address.
+    // A loader can be moved between passes, so that functions can return it. A prepared loader
+    // stays prepared. Views of skip_first_batches() refer to the old object. `other` can only be
+    // destroyed or assigned to afterwards. Throws UsageError during a pass of either loader.
+    DataLoader(DataLoader&& other);             // NOLINT: throws
+    DataLoader& operator=(DataLoader&& other);  // NOLINT: throws
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
@@ -210,6 +221,7 @@ class DataLoader {
 
     explicit DataLoader(LoaderOptions&& options);  // the part that all constructors share
     void check_idle(const char* what) const;
+    void take(DataLoader& other);
     // Return the number of batches of all processes in a pass, and the highest number of steps of a
     // process. Both are nullopt if unknown.
     std::optional<std::int64_t> whole_len() const;
@@ -243,9 +255,9 @@ class DataLoader {
     std::shared_ptr<const IterableDataset> iterable_;
     std::shared_ptr<const BatchSampler> whole_,
         own_;  // the batches of all processes, and the batches of this process
-    std::int64_t iterable_batch_size_;
-    bool iterable_drop_last_;
-    std::unique_ptr<BatchMaker> batch_maker_;
+    std::int64_t iterable_batch_size_ = 0;
+    bool iterable_drop_last_ = false;
+    std::unique_ptr<BatchMaker> batch_maker_;  // null after a move
     std::optional<ShardOptions> shard_;
     std::shared_ptr<Dispatch> dispatch_;
     std::unique_ptr<Prefetcher> prefetcher_;  // null if num_workers is 0

@@ -4,13 +4,15 @@
 #include <utility>
 
 #include "core/profiler/profiler.h"
+#include "data/dataset.h"
 #include "kernels/error.h"
 #include "kernels/thread.h"
 #include "kernels/thread_pool.h"
 
 namespace axle::data {
 
-Prefetcher::Prefetcher(int workers, std::size_t capacity) : workers_(workers), ring_(capacity) {}
+Prefetcher::Prefetcher(int workers, std::size_t capacity, std::function<void(int)> init)
+    : workers_(workers), init_(std::move(init)), ring_(capacity) {}
 
 Prefetcher::~Prefetcher() {
     {
@@ -25,7 +27,9 @@ void Prefetcher::start_threads() {
     threads_.reserve(static_cast<std::size_t>(workers_));
     try {
         while (static_cast<int>(threads_.size()) < workers_)
-            threads_.push_back(kernels::start_thread("axle loader", [this] { work(); }));
+            threads_.push_back(kernels::start_thread(
+                "axle loader",
+                [this, worker = static_cast<int>(threads_.size())] { work(worker); }));
     } catch (const std::system_error& e) {
         throw Error(str("DataLoader: cannot start worker ", threads_.size() + 1, " of ", workers_,
                         ": ", e.what()));
@@ -46,7 +50,8 @@ void Prefetcher::start(std::shared_ptr<BatchSource> source) {
 std::optional<Batch> Prefetcher::next() {
     std::unique_lock lock(mutex_);
     const auto at_end = [&] { return drawn_all_ && taken_ == drawn_; };
-    wake_loop_.wait(lock, [&] { return slot_of(taken_).ready || at_end(); });
+    wake_loop_.wait(lock, [&] { return init_error_ || slot_of(taken_).ready || at_end(); });
+    if (init_error_) std::rethrow_exception(init_error_);
     if (at_end()) return std::nullopt;
     Slot slot = std::exchange(slot_of(taken_), Slot());
     ++taken_;
@@ -64,9 +69,30 @@ void Prefetcher::stop() noexcept {
     source_ = nullptr;
 }
 
-void Prefetcher::work() {
+// Returns false if worker_init_fn has thrown an exception.
+bool Prefetcher::initialize(int worker) {
+    if (!init_) return true;
+    std::exception_ptr error;
+    try {
+        try {
+            init_(worker);
+        } catch (...) {
+            rethrow_from(str("DataLoader: worker_init_fn: worker ", worker));
+        }
+    } catch (...) {
+        error = std::current_exception();
+    }
+    if (!error) return true;
+    const std::lock_guard lock(mutex_);
+    if (!init_error_) init_error_ = error;
+    wake_loop_.notify_one();
+    return false;
+}
+
+void Prefetcher::work(int worker) {
     profiler::name_this_thread("DataLoader worker");
     const kernels::InlineScope leave_the_pool_to_the_loop;
+    if (!initialize(worker)) return;
     std::unique_lock lock(mutex_);
     for (;;) {
         wake_workers_.wait(lock, [&] { return quit_ || can_draw(); });

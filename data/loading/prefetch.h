@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,7 +44,8 @@ class BatchSource {
 class Prefetcher {
   public:
     // `capacity` is the maximum number of batches that are ready or being made.
-    Prefetcher(int workers, std::size_t capacity);
+    // `init`, which can be empty, is called on each thread with the number of the worker.
+    Prefetcher(int workers, std::size_t capacity, std::function<void(int)> init = {});
     ~Prefetcher();
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
@@ -64,7 +66,8 @@ class Prefetcher {
     };
 
     void start_threads();
-    void work();
+    void work(int worker);
+    bool initialize(int worker);
     // The caller of draw() and make() must hold the lock. Both functions release it while they call
     // the source, and hold it again when they return.
     bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
@@ -78,6 +81,7 @@ class Prefetcher {
     }
 
     const int workers_;
+    const std::function<void(int)> init_;
     std::vector<std::thread> threads_;
 
     std::mutex mutex_;  // guards the members below
@@ -90,6 +94,7 @@ class Prefetcher {
     bool drawing_ = false;  // whether a worker is in draw()
     int busy_ = 0;          // number of workers that use the source
     bool quit_ = false;
+    std::exception_ptr init_error_;
 };
 
 }  // namespace axle::data

@@ -126,9 +126,10 @@ class ProcessGroup {
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
-    // --- messages between two ranks Send or receive a tensor. Messages with the same tag between
-    // the same two ranks arrive in order. If the shapes or dtypes of the two tensors differ, both
-    // ranks throw CommError. Throws ValueError for this process's own rank and for a negative tag.
+    // --- messages between two ranks
+    // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
+    // order. If the shapes or dtypes of the two tensors differ, both ranks throw CommError. Throws
+    // ValueError for this process's own rank and for a negative tag.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);
@@ -151,12 +152,13 @@ class ProcessGroup {
     Tree broadcast_object(const Tree& object, int root = 0);
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
-    // --- subgroups Returns a group of some ranks of this group; ranks[i] becomes rank i of the new
-    // group. Returns null on ranks that are not members. All ranks must pass the same `ranks`
-    // (CommError). Throws ValueError if `ranks` is empty or has duplicates.
+    // --- subgroups
+    // Returns a group of some ranks of this group; ranks[i] becomes rank i of the new group.
+    // Returns null on ranks that are not members. All ranks must pass the same `ranks` (CommError).
+    // Throws ValueError if `ranks` is empty or has duplicates.
     std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-    // Splits the group; all ranks must call it. Ranks with the same color form a new group, in the
-    // order of their ranks in this group.
+    // Splits the group; all ranks must call this function. Ranks with the same color form a new
+    // group, in the order of their ranks in this group.
     std::shared_ptr<ProcessGroup> split(int color);
 
     struct Impl;

@@ -63,7 +63,8 @@ struct Program {
         all.push_back(nullptr);
         return all;
     }
-    // Executes the program. Returns only on failure, after writing errno to `reason`.
+    // Executes the program. Returns only on failure, after writing errno to the file descriptor
+    // `reason`.
     int execute(int reason) const {
         if (pinned) ::sched_setaffinity(0, sizeof cpus, &cpus);
         ::execve(path.c_str(), argv.data(), envp.data());

@@ -88,7 +88,7 @@ void Reducer::rebuild_if_due() {
     install(order_);
 }
 
-// --- begin of a pass
+// --- start of a pass
 
 void Reducer::on_begin(const std::vector<Tensor>& leaves) {
     std::vector<std::size_t> reached;

@@ -102,8 +102,9 @@ class Control {
     // Adds to an integer value (initially 0) and returns the sum.
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
-    // --- agreement on collectives Defines the members of a group. Every member must call it before
-    // its first announce_call() for the group.
+    // --- agreement on collectives
+    // Defines the members of a group. Every member must call this before its first announce_call()
+    // for the group.
     virtual void open_group(std::uint32_t group, const std::vector<int>& ranks) = 0;
     // Announces a collective call of this rank. Does not wait.
     virtual void announce_call(const CollectiveCall& call) = 0;

@@ -70,8 +70,9 @@ class ControlChannel {
     // Called when the server has left the job.
     void on_server_left(const Lock& lock);
 
-    // --- for the background thread Sends a heartbeat unless another thread is sending a message,
-    // because this message replaces the heartbeat.
+    // --- for the background thread
+    // Sends a heartbeat. Does nothing while another thread sends a message: the receiver counts any
+    // message as a heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
     // Unlocks the mutex while it sends. Ignores a lost connection, because the next read detects
     // it.

@@ -203,7 +203,7 @@ class Gloo final : public Transport {
         milliseconds timeout_;
     };
 
-    // Gloo's error texts begin with "[file:line] ".
+    // Throws the error as CommError, without the prefix "[file:line] " of Gloo's error texts.
     [[noreturn]] static void fail(int peer, const GlooError& error) {
         std::string_view text = error.text;
         if (text.starts_with('[') && text.find("] ") != std::string_view::npos)

@@ -1,8 +1,60 @@
 #include "nn/layers/attention.h"
 
+#include <cmath>
+#include <limits>
+
 #include "nn/init.h"
 
 namespace axle::nn {
+namespace {
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+// Returns a mask with PyTorch's meaning as a floating mask that is added to the scores.
+Tensor added(const Tensor& mask, DType dtype) {
+    if (mask.dtype() != boolean) return to(mask, dtype);
+    return masked_fill(zeros(mask.shape(), {dtype, mask.device()}), mask, kMinusInfinity);
+}
+
+void check_mask(const char* name, const Tensor& mask) {
+    if (mask.dtype() != boolean && !is_floating(mask.dtype()))
+        throw DTypeError(
+            str("MultiheadAttention: ", name,
+                " must be boolean (true: do not attend) or floating (added): ", mask.dtype()));
+}
+
+// Returns both masks as one mask of scaled_dot_product_attention, which can be broadcast to the
+// scores of q [batch, heads, Tq, D] and k [batch, heads, Tk, D]; undefined if there is no mask.
+Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Tensor& k) {
+    const std::int64_t batch = q.size(0), heads = q.size(1), queries = q.size(2), keys = k.size(2);
+    Tensor attention = masks.attn_mask, padding = masks.key_padding_mask;
+    if (attention.defined()) {
+        check_mask("attn_mask", attention);
+        const Shape own{batch * heads, queries, keys};
+        if (attention.shape() != Shape{queries, keys} && attention.shape() != own)
+            throw ShapeError(str("MultiheadAttention: attn_mask must be ", Shape{queries, keys},
+                                 " or ", own, ": ", attention.shape()));
+        if (attention.dim() == 3) attention = attention.reshape({batch, heads, queries, keys});
+    }
+    if (padding.defined()) {
+        check_mask("key_padding_mask", padding);
+        if (padding.shape() != Shape{batch, keys})
+            throw ShapeError(str("MultiheadAttention: key_padding_mask must be ",
+                                 Shape{batch, keys},
+                                 ", one value for each key: ", padding.shape()));
+        padding = padding.unsqueeze(1).unsqueeze(1);
+    }
+    const auto attends = [](const Tensor& mask) { return eq(mask, 0); };
+    if (!attention.defined() || !padding.defined()) {
+        const Tensor mask = attention.defined() ? attention : padding;
+        return mask.defined() && mask.dtype() == boolean ? attends(mask) : mask;
+    }
+    if (attention.dtype() != boolean || padding.dtype() != boolean)
+        return added(attention, q.dtype()) + added(padding, q.dtype());
+    return attends(where(attention, attention, padding));  // true in either mask
+}
+
+}  // namespace
 
 MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                                        MultiheadAttentionOptions options)
@@ -35,14 +87,44 @@ Tensor MultiheadAttention::project(const Tensor& x, std::int64_t part) const {
     return y.reshape({y.size(0), y.size(1), heads_, embed_dim_ / heads_}).transpose(1, 2);
 }
 
+// Joins the heads of y [batch, heads, time, head size] and projects the result.
+Tensor MultiheadAttention::joined(const Tensor& y) {
+    const Tensor x = y.transpose(1, 2).reshape({y.size(0), y.size(2), embed_dim_});
+    return out_proj(options_.batch_first ? x : x.transpose(0, 1));
+}
+
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                   const Tensor& mask, bool causal) {
-    const Tensor y = scaled_dot_product_attention(
-        project(query, 0), project(key, 1), project(value, 2),
-        {.mask = mask, .dropout_p = is_training() ? options_.dropout : 0, .causal = causal});
-    Tensor joined = y.transpose(1, 2).reshape({y.size(0), y.size(2), embed_dim_});
-    if (!options_.batch_first) joined = joined.transpose(0, 1);
-    return out_proj(joined);
+                                   const MultiheadAttentionMasks& masks) {
+    const Tensor q = project(query, 0), k = project(key, 1);
+    return joined(scaled_dot_product_attention(q, k, project(value, 2),
+                                               {.mask = combined(masks, q, k),
+                                                .dropout_p = is_training() ? options_.dropout : 0,
+                                                .causal = masks.is_causal}));
+}
+
+std::pair<Tensor, Tensor> MultiheadAttention::forward_with_weights(
+    const Tensor& query, const Tensor& key, const Tensor& value,
+    const MultiheadAttentionMasks& masks, bool average) {
+    return enter([&] {
+        const Tensor q = project(query, 0), k = project(key, 1);
+        Tensor scores = matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
+        const Tensor mask = combined(masks, q, k);
+        if (mask.defined() && mask.dtype() == boolean)
+            scores = masked_fill(scores, eq(mask, 0), kMinusInfinity);
+        else if (mask.defined())
+            scores = scores + mask;
+        if (masks.is_causal) {
+            const Shape square{q.size(2), k.size(2)};
+            scores =
+                masked_fill(scores, eq(tril(ones(square, {f32, q.device()})), 0), kMinusInfinity);
+        }
+        // A query without keys would have NaN weights.
+        const Tensor blocked = eq(max(scores.detach(), {-1}, true), kMinusInfinity);
+        Tensor weights = masked_fill(softmax(masked_fill(scores, blocked, 0)), blocked, 0);
+        weights = dropout(weights, options_.dropout, is_training());
+        const Tensor y = joined(matmul(weights, project(value, 2)));
+        return std::pair(y, average ? mean(weights, {1}) : weights);
+    });
 }
 
 void MultiheadAttention::visit(Visitor& v) {

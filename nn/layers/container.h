@@ -1,17 +1,84 @@
-// Containers of modules: ModuleList and Sequential.
+// Containers of modules: ModuleList, ModuleDict and Sequential. All are modules, so what they
+// contain is trained, saved, moved and cloned with them.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "nn/module.h"
 
 namespace axle::nn {
 
-// A list of modules of one type, named "0", "1", ...
+namespace container {
+
+// Owns a module of any type. It can be copied only by clone() (see Module).
+class AnyModule {
+  public:
+    template <class T>
+        requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
+    explicit AnyModule(T&& module) : holder_(std::make_unique<Holder<T>>(std::move(module))) {}
+    AnyModule(const AnyModule& other) : holder_(other.holder_->clone()) {}
+    AnyModule(AnyModule&&) noexcept = default;
+    AnyModule& operator=(const AnyModule&) = delete;
+    AnyModule& operator=(AnyModule&&) noexcept = default;
+    ~AnyModule() = default;
+
+    Module& operator*() { return holder_->module(); }
+
+  private:
+    struct Base {
+        virtual ~Base() = default;
+        virtual Module& module() = 0;
+        virtual std::unique_ptr<Base> clone() const = 0;
+    };
+    template <class T>
+    struct Holder : Base {
+        explicit Holder(T&& from) : owned(std::move(from)) {}
+        explicit Holder(const T& from) : owned(from) {}
+        Module& module() override { return owned; }
+        std::unique_ptr<Base> clone() const override { return std::make_unique<Holder>(owned); }
+        T owned;
+    };
+    std::unique_ptr<Base> holder_;
+};
+
+// Returns the position of element i, which counts from the end if it is negative. Throws IndexError
+// if it is out of range.
+std::size_t checked_index(const char* container, std::int64_t i, std::size_t size);
+// Throws ValueError unless a child can have this name: not empty, without dots, and not among the
+// existing names.
+void check_name(const char* container, std::string_view name,
+                const std::vector<std::string>& existing);
+[[noreturn]] void throw_wrong_type(const char* container, const std::string& child,
+                                   const std::type_info& expected, const Module& actual);
+
+// Returns the module as a T. Throws ValueError with both types if it is of another type. `child` is
+// the index or name for the message.
 template <class T>
+T& as(const char* container, const std::string& child, Module& module) {
+    if (auto* const typed = dynamic_cast<T*>(&module)) return *typed;
+    throw_wrong_type(container, child, typeid(T), module);
+}
+
+// Whether P is a pair of a name and a module or function.
+template <class P>
+inline constexpr bool is_named = false;
+template <class Name, class T>
+    requires std::convertible_to<Name, std::string>
+inline constexpr bool is_named<std::pair<Name, T>> = true;
+
+}  // namespace container
+
+// A list of modules of one type, named "0", "1", ... ModuleList<> contains modules of any types.
+template <class T = Module>
 class ModuleList : public Model<ModuleList<T>> {
   public:
     ModuleList() = default;
@@ -29,11 +96,111 @@ class ModuleList : public Model<ModuleList<T>> {
     std::vector<T> modules_;
 };
 
+// A list of modules of any types:
+//     nn::ModuleList<> stages;
+//     stages.push_back(nn::Linear(4, 8));
+//     stages.push_back(nn::LayerNorm(8));
+//     Tensor y = stages.get<nn::Linear>(0)(x);
+template <>
+class ModuleList<Module> : public Model<ModuleList<Module>> {
+  public:
+    // Iterates over the modules as Module&.
+    class Iterator {
+      public:
+        explicit Iterator(container::AnyModule* at) : at_(at) {}
+        Module& operator*() const { return **at_; }
+        Iterator& operator++() {
+            ++at_;
+            return *this;
+        }
+        bool operator==(const Iterator&) const = default;
+
+      private:
+        container::AnyModule* at_;
+    };
+
+    ModuleList() = default;
+
+    // Moves a module in and returns a reference to it, which stays valid.
+    template <class T>
+        requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
+    T& push_back(T&& module) {
+        return static_cast<T&>(*modules_.emplace_back(std::move(module)));
+    }
+    std::size_t size() const { return modules_.size(); }
+    // Returns a module. A negative index counts from the end. Throws IndexError if it is out of
+    // range.
+    Module& operator[](std::int64_t i) {
+        return *modules_[container::checked_index("ModuleList", i, size())];
+    }
+    // Returns a module as its own type. Throws ValueError if it is of another type.
+    template <class T>
+    T& get(std::int64_t i) {
+        return container::as<T>("ModuleList", std::to_string(i), (*this)[i]);
+    }
+    Iterator begin() { return Iterator(modules_.data()); }
+    Iterator end() { return Iterator(modules_.data() + modules_.size()); }
+    void visit(Visitor& v) override {
+        for (std::size_t i = 0; i < modules_.size(); ++i) v(std::to_string(i), *modules_[i]);
+    }
+
+  private:
+    std::vector<container::AnyModule> modules_;
+};
+
+// A map from names to modules of any types, in the order of insertion:
+//     nn::ModuleDict heads{std::pair{"class", nn::Linear(8, 10)}, std::pair{"box", Boxes(8)}};
+//     Tensor y = heads.get<nn::Linear>("class")(x);
+class ModuleDict : public Model<ModuleDict> {
+  public:
+    ModuleDict() = default;
+    template <class... Names, class... Modules>
+        requires(sizeof...(Names) > 0)
+    explicit ModuleDict(std::pair<Names, Modules>... children) {
+        (insert(children.first, std::move(children.second)), ...);
+    }
+
+    // Moves a module in and returns a reference to it, which stays valid. Throws ValueError if the
+    // name exists, is empty or contains a dot.
+    template <class T>
+        requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
+    T& insert(std::string name, T&& module) {
+        container::check_name("ModuleDict", name, names_);
+        names_.push_back(std::move(name));
+        return static_cast<T&>(*modules_.emplace_back(std::move(module)));
+    }
+    // Removes a module. Throws IndexError if the name does not exist.
+    void erase(std::string_view name);
+    std::size_t size() const { return modules_.size(); }
+    bool contains(std::string_view name) const;
+    // Returns the names in the order of insertion. named_children() also returns the modules.
+    const std::vector<std::string>& keys() const { return names_; }
+    // Returns a module. Throws IndexError, which lists the existing names, if there is none.
+    Module& operator[](std::string_view name) { return *modules_[index(name)]; }
+    // Returns a module as its own type. Throws ValueError if it is of another type.
+    template <class T>
+    T& get(std::string_view name) {
+        return container::as<T>("ModuleDict", std::string(name), (*this)[name]);
+    }
+    void visit(Visitor& v) override {
+        for (std::size_t i = 0; i < modules_.size(); ++i) v(names_[i], *modules_[i]);
+    }
+
+  private:
+    std::size_t index(std::string_view name) const;
+
+    std::vector<std::string> names_;
+    std::vector<container::AnyModule> modules_;
+};
+
 // Applies modules and functions one after another. Modules are named by their index as in PyTorch;
-// functions count too.
+// functions count too. A pair of a string and a stage gives the stage this name instead.
 //
 //     // The braces make C++ construct the layers in order, so initial weights are reproducible.
 //     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};
+//     net.get<nn::Linear>(2).bias.fill_(0);
+//     nn::Sequential named{std::pair{"hidden", nn::Linear(784, 512)}, relu,
+//                          std::pair{"out", nn::Linear(512, 10)}};  // hidden.weight, ...
 class Sequential : public Model<Sequential> {
   public:
     Sequential() = default;
@@ -47,12 +214,23 @@ class Sequential : public Model<Sequential> {
     Sequential(Sequential&&) = default;
     Sequential& operator=(Sequential&&) = default;
     // Copies the stages; only clone() may call this constructor (see Module).
-    Sequential(const Sequential& other) : Model(other) {
+    Sequential(const Sequential& other) : Model(other), names_(other.names_) {
         for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
     }
 
+    // Appends a stage, whose name is its index or the first element of a pair.
     template <class S>
     void push_back(S&& stage) {
+        if constexpr (container::is_named<std::remove_cvref_t<S>>)
+            push_back(std::string(stage.first), std::forward<S>(stage).second);
+        else
+            push_back(std::to_string(stages_.size()), std::forward<S>(stage));
+    }
+    // Appends a stage with a name. Throws ValueError if the name exists, is empty or contains a
+    // dot.
+    template <class S>
+    void push_back(std::string name, S&& stage) {
+        container::check_name("Sequential", name, names_);
         using T = std::remove_cvref_t<S>;
         if constexpr (std::is_base_of_v<Module, T>) {
             static_assert(!std::is_lvalue_reference_v<S>,
@@ -61,8 +239,24 @@ class Sequential : public Model<Sequential> {
         } else {
             stages_.push_back(std::make_unique<Function>(std::forward<S>(stage)));
         }
+        names_.push_back(std::move(name));
     }
     std::size_t size() const { return stages_.size(); }
+    // Return a module by the index of its stage (a negative index counts from the end) or by its
+    // name. Throw IndexError if there is no such stage or if it is a function.
+    Module& operator[](std::int64_t i) {
+        return module_at(container::checked_index("Sequential", i, size()));
+    }
+    Module& operator[](std::string_view name);
+    // Return a module as its own type. Throw ValueError if it is of another type.
+    template <class T>
+    T& get(std::int64_t i) {
+        return container::as<T>("Sequential", std::to_string(i), (*this)[i]);
+    }
+    template <class T>
+    T& get(std::string_view name) {
+        return container::as<T>("Sequential", std::string(name), (*this)[name]);
+    }
 
     Tensor forward(Tensor x) {
         for (const auto& stage : stages_) x = stage->call(x);
@@ -70,7 +264,7 @@ class Sequential : public Model<Sequential> {
     }
     void visit(Visitor& v) override {
         for (std::size_t i = 0; i < stages_.size(); ++i)
-            if (Module* module = stages_[i]->module()) v(std::to_string(i), *module);
+            if (Module* module = stages_[i]->module()) v(names_[i], *module);
     }
 
   private:
@@ -96,6 +290,9 @@ class Sequential : public Model<Sequential> {
         std::function<Tensor(const Tensor&)> f;
     };
 
+    Module& module_at(std::size_t i);
+
+    std::vector<std::string> names_;  // one for each stage, also for functions
     std::vector<std::unique_ptr<Stage>> stages_;
 };
 

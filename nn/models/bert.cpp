@@ -47,6 +47,11 @@ LayerNorm norm_of(const BertConfig& config) {
     return LayerNorm(config.hidden_size, {.eps = config.layer_norm_eps});
 }
 
+std::vector<Tensor> inputs_of(const Tree& batch) {
+    return nn::inputs_of("bert", batch,
+                         {"input_ids", "labels", "attention_mask", "token_type_ids"});
+}
+
 }  // namespace
 
 BertEmbeddings::BertEmbeddings(const BertConfig& config)
@@ -160,18 +165,41 @@ Tensor BertForSequenceClassification::forward(const Tensor& ids, const Tensor& a
     return classifier(dropout(bert.pooled(bert(ids, attention_mask, token_type_ids))));
 }
 
+void BertForSequenceClassification::check_labels(const Tensor& ids, const Tensor& labels) {
+    if (labels.shape() != Shape{ids.size(0)})
+        throw ShapeError(str("bert: labels must be [", ids.size(0),
+                             "], one for each sequence: labels ", labels.shape(), ", ids ",
+                             ids.shape()));
+}
+
+Tensor BertForSequenceClassification::loss_of(const Tensor& logits, const Tensor& labels) const {
+    if (config.labels.size() > 1) return cross_entropy(logits, labels);
+    return mse_loss(logits.squeeze(-1), labels.to(logits.dtype()));
+}
+
 Tensor BertForSequenceClassification::loss(const Tensor& ids, const Tensor& labels,
                                            const Tensor& attention_mask,
                                            const Tensor& token_type_ids) {
     return enter([&] {
-        if (labels.shape() != Shape{ids.size(0)})
-            throw ShapeError(str("bert: labels must be [", ids.size(0),
-                                 "], one for each sequence: labels ", labels.shape(), ", ids ",
-                                 ids.shape()));
-        const Tensor logits = forward(ids, attention_mask, token_type_ids);
-        if (config.labels.size() > 1) return cross_entropy(logits, labels);
-        return mse_loss(logits.squeeze(-1), labels.to(logits.dtype()));
+        check_labels(ids, labels);
+        return loss_of(forward(ids, attention_mask, token_type_ids), labels);
     });
+}
+
+ModelOutput BertForSequenceClassification::outputs(const Tensor& ids, const Tensor& labels,
+                                                   const Tensor& attention_mask,
+                                                   const Tensor& token_type_ids) {
+    return enter([&] {
+        if (labels.defined()) check_labels(ids, labels);
+        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids)};
+        if (labels.defined()) output.loss = loss_of(output.logits, labels);
+        return output;
+    });
+}
+
+ModelOutput BertForSequenceClassification::outputs(const Tree& batch) {
+    const std::vector<Tensor> inputs = inputs_of(batch);
+    return outputs(inputs[0], inputs[1], inputs[2], inputs[3]);
 }
 
 BertPredictions::BertPredictions(const BertConfig& config, const Tensor& word_embeddings)
@@ -201,14 +229,34 @@ Tensor BertForMaskedLM::forward(const Tensor& ids, const Tensor& attention_mask,
     return predictions(bert(ids, attention_mask, token_type_ids));
 }
 
+void BertForMaskedLM::check_labels(const Tensor& ids, const Tensor& labels) {
+    if (labels.shape() != ids.shape())
+        throw ShapeError(
+            str("bert: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
+}
+
+ModelOutput BertForMaskedLM::outputs(const Tensor& ids, const Tensor& labels,
+                                     const Tensor& attention_mask, const Tensor& token_type_ids) {
+    return enter([&] {
+        if (labels.defined()) check_labels(ids, labels);
+        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids)};
+        if (labels.defined())
+            output.loss =
+                cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
+        return output;
+    });
+}
+
+ModelOutput BertForMaskedLM::outputs(const Tree& batch) {
+    const std::vector<Tensor> inputs = inputs_of(batch);
+    return outputs(inputs[0], inputs[1], inputs[2], inputs[3]);
+}
+
 Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask,
                              const Tensor& token_type_ids) {
     return enter([&] {
-        if (labels.shape() != ids.shape())
-            throw ShapeError(
-                str("bert: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
-        const Tensor logits = forward(ids, attention_mask, token_type_ids);
-        return cross_entropy(logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
+        check_labels(ids, labels);
+        return outputs(ids, labels, attention_mask, token_type_ids).loss;
     });
 }
 

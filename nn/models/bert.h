@@ -19,6 +19,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/output.h"
 
 namespace axle::nn {
 
@@ -179,6 +180,12 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     // With a single label, returns the mean squared error to the floating labels [B].
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass.
+    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
+                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
+    // Takes the tensors from a batch: "input_ids" and, optionally, "labels", "attention_mask" and
+    // "token_type_ids". Throws ValueError for other keys.
+    ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
     }
@@ -190,6 +197,8 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
 
   private:
     static Linear new_classifier(const BertConfig& config);
+    static void check_labels(const Tensor& ids, const Tensor& labels);
+    Tensor loss_of(const Tensor& logits, const Tensor& labels) const;
 };
 
 // The masked-LM head: norm(act(dense(x))) times the word embeddings, plus a bias.
@@ -217,11 +226,20 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass.
+    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
+                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
+    // Takes the tensors from a batch: "input_ids" and, optionally, "labels", "attention_mask" and
+    // "token_type_ids". Throws ValueError for other keys.
+    ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
 
     BertConfig config;
     Bert bert;
     BertPredictions predictions;
+
+  private:
+    static void check_labels(const Tensor& ids, const Tensor& labels);
 };
 
 }  // namespace axle::nn

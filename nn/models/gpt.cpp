@@ -19,6 +19,8 @@ void GptConfig::validate() const {
         throw ValueError(
             str("GptConfig: n_embd ", n_embd, " is not a multiple of n_head ", n_head));
     check_probability(kWho, "dropout", dropout);
+    check_probability(kWho, "embd_dropout", embd_dropout.value_or(0));
+    check_probability(kWho, "attn_dropout", attn_dropout.value_or(0));
     check_positive(kWho, "layer_norm_epsilon", layer_norm_epsilon);
 }
 
@@ -51,7 +53,7 @@ GptAttention::GptAttention(const GptConfig& config)
       c_proj(linear_of(config, config.n_embd, config.n_embd, residual_std(config))),
       resid_dropout(config.dropout),
       heads(config.n_head),
-      attn_dropout(config.dropout) {}
+      attn_dropout(config.attn_dropout.value_or(config.dropout)) {}
 
 Tensor GptAttention::forward(const Tensor& x) {
     const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
@@ -84,7 +86,7 @@ Tensor GptBlock::forward(const Tensor& x) {
 GptTransformer::GptTransformer(const GptConfig& config)
     : wte(normal_embedding(config.vocab_size, config.n_embd, kStd)),
       wpe(normal_embedding(config.block_size, config.n_embd, kStd)),
-      embd_dropout(config.dropout),
+      embd_dropout(config.embd_dropout.value_or(config.dropout)),
       ln_f(norm_of(config)),
       checkpoint_blocks(config.checkpoint_blocks) {
     for (std::int64_t i = 0; i < config.n_layer; ++i) h.push_back(GptBlock(config));
@@ -113,11 +115,30 @@ Tensor Gpt::hidden(const Tensor& ids) {
 
 Tensor Gpt::forward(const Tensor& ids) { return linear(hidden(ids), transformer.wte.weight); }
 
+void Gpt::check_labels(const Tensor& ids, const Tensor& labels) {
+    if (labels.shape() != ids.shape())
+        throw ShapeError(str("gpt: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
+}
+
+ModelOutput Gpt::outputs(const Tensor& ids, const Tensor& labels) {
+    return enter([&] {
+        if (labels.defined()) check_labels(ids, labels);
+        ModelOutput output{.logits = forward(ids)};
+        if (labels.defined())
+            output.loss =
+                cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
+        return output;
+    });
+}
+
+ModelOutput Gpt::outputs(const Tree& batch) {
+    const std::vector<Tensor> inputs = inputs_of("gpt", batch, {"input_ids", "labels"});
+    return outputs(inputs[0], inputs[1]);
+}
+
 Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
     return enter([&] {
-        if (labels.shape() != ids.shape())
-            throw ShapeError(
-                str("gpt: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
+        check_labels(ids, labels);
         const Tensor x = hidden(ids);
         return linear_cross_entropy(x.reshape({-1, config.n_embd}), transformer.wte.weight,
                                     labels.reshape({-1}));

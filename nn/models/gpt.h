@@ -15,6 +15,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/generate.h"
+#include "nn/models/output.h"
 
 namespace axle::nn {
 
@@ -24,7 +25,10 @@ struct GptConfig {
     std::int64_t n_layer = 12;
     std::int64_t n_head = 12;
     std::int64_t n_embd = 768;
+    // The probabilities of dropout after each block's branches, of the embeddings and of the
+    // attention weights. The last two are `dropout` if they are unset.
     double dropout = 0;
+    std::optional<double> embd_dropout = {}, attn_dropout = {};
     bool bias = true;              // in linear layers and norms
     Gelu activation = Gelu::tanh;  // as in GPT-2
     double layer_norm_epsilon = 1e-5;
@@ -116,6 +120,14 @@ struct Gpt : Model<Gpt> {
     // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
     // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels);
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Labels
+    // are as in loss(): labels[b, t] is the token that follows ids[b, t]. (Transformers' models
+    // shift their labels, which are equal to the ids.) If only the loss is needed, loss() uses less
+    // memory.
+    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {});
+    // Takes the tensors from a batch: "input_ids" and, optionally, "labels". Throws ValueError for
+    // other keys.
+    ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
@@ -131,6 +143,7 @@ struct Gpt : Model<Gpt> {
 
   private:
     Tensor hidden(const Tensor& ids);
+    static void check_labels(const Tensor& ids, const Tensor& labels);
 };
 
 }  // namespace axle::nn

@@ -21,8 +21,8 @@ std::string GptConfig::to_json() const {
         {"eos_token_id", ids_or_null(eos)},
         {"activation_function", activation == Gelu::tanh ? "gelu_new" : "gelu"},
         {"resid_pdrop", dropout},
-        {"embd_pdrop", dropout},
-        {"attn_pdrop", dropout},
+        {"embd_pdrop", embd_dropout.value_or(dropout)},
+        {"attn_pdrop", attn_dropout.value_or(dropout)},
         {"layer_norm_epsilon", layer_norm_epsilon},
         {"tie_word_embeddings", true},
         {"bias", bias},
@@ -45,6 +45,8 @@ GptConfig GptConfig::from_json(const std::string& text) {
     fields.read("n_head", config.n_head);
     fields.read("n_embd", config.n_embd);
     fields.read("resid_pdrop", config.dropout);
+    fields.read("embd_pdrop", config.embd_dropout);
+    fields.read("attn_pdrop", config.attn_dropout);
     fields.read("layer_norm_epsilon", config.layer_norm_epsilon);
     fields.read("bias", config.bias);
     fields.read("bos_token_id", config.bos_token_id);

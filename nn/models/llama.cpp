@@ -130,11 +130,32 @@ Tensor Llama::forward(const Tensor& ids, const Tensor& attention_mask) {
     return linear(model(ids, attention_mask), lm_head);
 }
 
+void Llama::check_labels(const Tensor& ids, const Tensor& labels) {
+    if (labels.shape() != ids.shape())
+        throw ShapeError(
+            str("llama: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
+}
+
+ModelOutput Llama::outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask) {
+    return enter([&] {
+        if (labels.defined()) check_labels(ids, labels);
+        ModelOutput output{.logits = forward(ids, attention_mask)};
+        if (labels.defined())
+            output.loss =
+                cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
+        return output;
+    });
+}
+
+ModelOutput Llama::outputs(const Tree& batch) {
+    const std::vector<Tensor> inputs =
+        inputs_of("llama", batch, {"input_ids", "labels", "attention_mask"});
+    return outputs(inputs[0], inputs[1], inputs[2]);
+}
+
 Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask) {
     return enter([&] {
-        if (labels.shape() != ids.shape())
-            throw ShapeError(
-                str("llama: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
+        check_labels(ids, labels);
         const Tensor x = model(ids, attention_mask);
         return linear_cross_entropy(x.reshape({-1, config.hidden_size}), lm_head,
                                     labels.reshape({-1}));

@@ -15,6 +15,7 @@
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
 #include "nn/models/generate.h"
+#include "nn/models/output.h"
 
 namespace axle::nn {
 
@@ -126,6 +127,15 @@ struct Llama : Model<Llama> {
     // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
     // all logits.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Labels
+    // are as in loss(): labels[b, t] is the token that follows ids[b, t]. (Transformers' models
+    // shift their labels, which are equal to the ids.) If only the loss is needed, loss() uses less
+    // memory.
+    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
+                        const Tensor& attention_mask = {});
+    // Takes the tensors from a batch: "input_ids" and, optionally, "labels" and "attention_mask".
+    // Throws ValueError for other keys.
+    ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
@@ -136,6 +146,9 @@ struct Llama : Model<Llama> {
     Tree generation_config = {};
     LlamaModel model;
     Tensor lm_head;  // [vocab_size, C]; the same tensor as the embedding if they are tied
+
+  private:
+    static void check_labels(const Tensor& ids, const Tensor& labels);
 };
 
 }  // namespace axle::nn

@@ -119,7 +119,7 @@ class Scheduler {
     }
 
   protected:
-    // Takes the first step. Constructors of derived classes must call it at their end.
+    // Takes the first step. Constructors of derived classes must call this at their end.
     virtual void start();
     // Sets the rates of an epoch by calling apply() for each group.
     virtual void set_rates(std::int64_t epoch);

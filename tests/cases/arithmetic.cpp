@@ -97,6 +97,7 @@ void add_arithmetic_cases(Cases& cases) {
     with_number(cases, "div/number_by", "1.5 / x[0]", 0.5, [](In x) { return div(1.5, x[0]); });
     with_number(cases, "pow/number", "x[0]**2.5", 0.5, [](In x) { return pow(x[0], 2.5); });
     with_number(cases, "pow/root", "x[0]**0.5", 0.5, [](In x) { return pow(x[0], 0.5); });
+    with_number(cases, "pow/base", "2.5**x[0]", -2, [](In x) { return pow(2.5, x[0]); });
     with_number(cases, "pow/negative", "x[0]**-1.5", 0.5, [](In x) { return pow(x[0], -1.5); });
     for (const int exponent : {0, 1, 2, 3, 4})
         with_number(cases, str("pow/", exponent), str("x[0]**", exponent), -2,

@@ -80,6 +80,21 @@ void add_compare_cases(Cases& cases) {
                      .call = [](In x) { return where(x[0], x[1], x[2]); },
                      .rows = {{mask({4, 5}), floats({4, 5}), ints({5}, -9, 9)}},
                      .twice = true});
+    const auto where_number = [&](const char* name, const char* torch,
+                                  std::function<Outputs(In)> call) {
+        cases.push_back({.name = name,
+                         .torch = torch,
+                         .call = std::move(call),
+                         .rows = {{mask({4, 5}), floats({4, 5})},
+                                  {mask({3, 1}), floats({4})},
+                                  {mask({3}), floats({})},
+                                  {mask({0, 3}), floats({3})}},
+                         .twice = true});
+    };
+    where_number("where/number", "torch.where(x[0], x[1], 0.5)",
+                 [](In x) { return where(x[0], x[1], 0.5); });
+    where_number("where/number_first", "torch.where(x[0], 2, x[1])",
+                 [](In x) { return where(x[0], 2, x[1]); });
     cases.push_back({.name = "masked_fill",
                      .torch = "x[0].masked_fill(x[1], -1.5)",
                      .call = [](In x) { return masked_fill(x[0], x[1], -1.5); },

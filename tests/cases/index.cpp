@@ -8,6 +8,52 @@ namespace axle::tests {
 namespace {
 
 void add_pick_cases(Cases& cases) {
+    cases.push_back({.name = "index",
+                     .torch = "x[0][x[1]]",
+                     .call = [](In x) { return index(x[0], {x[1]}); },
+                     .rows = {{floats({5, 4}), ints({3}, -5, 5)},
+                              {floats({5}), ints({2, 3}, -5, 5, i32)},
+                              {floats({5, 2}), ints({}, -5, 5)},
+                              {floats({5, 0}), ints({2}, -5, 5)},
+                              {floats({5, 2}), ints({0}, -5, 5)},
+                              {floats({67, 3}), ints({35}, -67, 67)}},
+                     .large = {floats({257, 263}), ints({301}, -257, 257)},
+                     .twice = true});
+    cases.push_back({.name = "index/view",
+                     .torch = "x[0][1:3, None, ..., -1]",
+                     .call =
+                         [](In x) {
+                             return index(x[0], {Slice(1, 3), None, Ellipsis, -1});
+                         },
+                     .rows = {{floats({4, 2, 3})}, {floats({4, 3})}, {floats({4, 0, 3})}},
+                     .twice = true});
+    cases.push_back({.name = "index/adjacent",
+                     .torch = "x[0][:, x[1], x[2]]",
+                     .call =
+                         [](In x) {
+                             return index(x[0], {Slice(), x[1], x[2]});
+                         },
+                     .rows = {{floats({2, 3, 4, 2}), ints({5, 1}, -3, 3), ints({2}, -4, 4)},
+                              {floats({2, 3, 4}), ints({}, -3, 3), ints({2}, -4, 4, i32)}},
+                     .twice = true});
+    cases.push_back({.name = "index/apart",
+                     .torch = "x[0][x[1], ::2, x[2]]",
+                     .call =
+                         [](In x) {
+                             return index(x[0], {x[1], Slice(None, None, 2), x[2]});
+                         },
+                     .rows = {{floats({3, 5, 4}), ints({2, 3}, -3, 3), ints({3}, -4, 4)},
+                              {floats({3, 2, 4, 2}), ints({3}, -3, 3), ints({}, -4, 4)}},
+                     .twice = true});
+    cases.push_back({.name = "index/mixed",
+                     .torch = "x[0][..., 0, x[1], None, x[2]]",
+                     .call =
+                         [](In x) {
+                             return index(x[0], {Ellipsis, 0, x[1], None, x[2]});
+                         },
+                     .rows = {{floats({3, 2, 4}), ints({2, 3}, -2, 2), ints({3}, -4, 4)},
+                              {floats({2, 3, 2, 4}), ints({2, 1}, -2, 2), ints({2}, -4, 4)}},
+                     .twice = true});
     cases.push_back({.name = "gather",
                      // PyTorch does not accept i32 indices.
                      .torch = "x[0].gather(1, x[1].long())",
@@ -225,6 +271,22 @@ void add_choice_cases(Cases& cases) {
 }
 
 void add_bad_calls(Cases& cases) {
+    refuses<DTypeError>(cases, "index", {"float32"},
+                        [] { index(floats_of({2}), {floats_of({1})}); });
+    refuses<IndexError>(cases, "index", {"2", "[2, 3]"}, [] { index(floats_of({2, 3}), {2}); });
+    refuses<IndexError>(cases, "index", {"-4", "dimension 1", "size 3"}, [] {
+        index(floats_of({2, 3}), {Slice(), indices({0, -4})});
+    });
+    refuses<IndexError>(cases, "index", {"2", "[3]"}, [] { index(floats_of({3}), {0, 0}); });
+    refuses<IndexError>(cases, "index", {"[2]", "[3, 2]"}, [] {
+        index(floats_of({3, 2}), {bools_of({2})});
+    });
+    refuses<IndexError>(cases, "index", {"Ellipsis"}, [] {
+        index(floats_of({3, 2}), {Ellipsis, Ellipsis});
+    });
+    refuses<ShapeError>(cases, "index", {"[2]", "[3]"}, [] {
+        index(floats_of({3, 2}), {indices({0, 1}), indices({0, 1, 0})});
+    });
     refuses<DTypeError>(cases, "gather", {"float32"},
                         [] { gather(floats_of({2}), 0, floats_of({1})); });
     refuses<IndexError>(cases, "gather", {"7"}, [] { gather(floats_of({2}), 0, indices({0, 7})); });

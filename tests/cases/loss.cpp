@@ -41,6 +41,66 @@ void add_bad_calls(Cases& cases) {
     refuses<ShapeError>(cases, "mse_loss", {"[2, 3]", "[4]"}, [] {
         mse_loss(floats_of({2, 3}), floats_of({4}));
     });
+    refuses<ShapeError>(cases, "binary_cross_entropy", {"[2, 3]", "[3]"}, [] {
+        binary_cross_entropy(floats_of({2, 3}), floats_of({3}));
+    });
+    refuses<DTypeError>(cases, "binary_cross_entropy", {"int64"},
+                        [] { binary_cross_entropy(floats_of({2}), ints_of({2})); });
+    refuses<ValueError>(cases, "binary_cross_entropy", {"1.5", "with_logits"},
+                        [] { binary_cross_entropy(full({2}, 1.5), floats_of({2})); });
+    refuses<UsageError>(cases, "binary_cross_entropy", {"pos_weight"}, [] {
+        binary_cross_entropy(floats_of({2}), floats_of({2}), {.pos_weight = floats_of({2})});
+    });
+    refuses<ShapeError>(cases, "binary_cross_entropy_with_logits", {"[2, 3]", "[3]"}, [] {
+        binary_cross_entropy_with_logits(floats_of({2, 3}), floats_of({3}));
+    });
+    refuses<ShapeError>(cases, "binary_cross_entropy_with_logits", {"pos_weight", "[1, 2, 3]"}, [] {
+        binary_cross_entropy_with_logits(floats_of({2, 3}), floats_of({2, 3}),
+                                         {.pos_weight = floats_of({1, 2, 3})});
+    });
+}
+
+// Operands: x, targets, and for variants with weights also weight and pos_weight.
+void add_binary_cross_entropy(Cases& cases) {
+    const auto add = [&](const char* name, const char* options, const char* reduction,
+                         BinaryCrossEntropyOptions with, double low, double high, int weights) {
+        std::vector<Row> rows;
+        for (const Shape& shape : {Shape{3, 4}, Shape{}, Shape{0, 3}, Shape{3, 67}}) {
+            Row row = {floats(shape, low, high), floats(shape, 0, 1)};
+            const Shape last = shape.empty() ? shape : Shape{shape.back()};
+            for (int i = 0; i < weights; ++i) row.push_back(frozen(floats(last, 0.5, 2)));
+            rows.push_back(row);
+        }
+        const bool logits = low < 0;
+        cases.push_back(
+            {.name = name,
+             .torch = str(logits ? "F.binary_cross_entropy_with_logits" : "F.binary_cross_entropy",
+                          "(x[0], x[1]", options, ", reduction='", reduction, "')"),
+             .call =
+                 [=](In x) {
+                     BinaryCrossEntropyOptions o = with;
+                     if (weights > 0) o.weight = x[2];
+                     if (weights > 1) o.pos_weight = x[3];
+                     return logits ? binary_cross_entropy_with_logits(x[0], x[1], o)
+                                   : binary_cross_entropy(x[0], x[1], o);
+                 },
+             .rows = rows,
+             .twice = true});
+    };
+    constexpr const char* kBoth = ", weight=x[2], pos_weight=x[3]";
+    add("binary_cross_entropy", "", "mean", {}, 0.125, 0.875, 0);
+    add("binary_cross_entropy/sum", "", "sum", {.reduction = Reduction::sum}, 0.125, 0.875, 0);
+    add("binary_cross_entropy/weight", ", weight=x[2]", "none", {.reduction = Reduction::none},
+        0.125, 0.875, 1);
+    add("binary_cross_entropy_with_logits", "", "mean", {}, -4, 4, 0);
+    add("binary_cross_entropy_with_logits/sum", "", "sum", {.reduction = Reduction::sum}, -20, 20,
+        0);
+    add("binary_cross_entropy_with_logits/weights", kBoth, "none", {.reduction = Reduction::none},
+        -4, 4, 2);
+    case_named(cases, "binary_cross_entropy").large = {floats({257, 263}, 0.125, 0.875),
+                                                       floats({257, 263}, 0, 1)};
+    case_named(cases, "binary_cross_entropy_with_logits").large = {floats({257, 263}, -4, 4),
+                                                                   floats({257, 263}, 0, 1)};
 }
 
 }  // namespace
@@ -111,7 +171,10 @@ void add_loss_cases(Cases& cases) {
     mse("mse_loss", "F.mse_loss(*x)", Reduction::mean);
     mse("mse_loss/sum", "F.mse_loss(*x, reduction='sum')", Reduction::sum);
     mse("mse_loss/none", "F.mse_loss(*x, reduction='none')", Reduction::none);
-    set_autocast(cases, Autocast::f32, {"cross_entropy", "linear_cross_entropy", "mse_loss"});
+    add_binary_cross_entropy(cases);
+    set_autocast(cases, Autocast::f32,
+                 {"cross_entropy", "linear_cross_entropy", "mse_loss", "binary_cross_entropy",
+                  "binary_cross_entropy_with_logits"});
     case_named(cases, "cross_entropy").gpu_rows = {{floats({3, 20001}), ints({3}, 0, 20001)}};
     add_bad_calls(cases);
 }

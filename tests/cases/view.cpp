@@ -67,6 +67,9 @@ void add_shape_cases(Cases& cases) {
     no_copy(cases, "squeeze/last", "x[0].squeeze(-1)",
             {{floats({3, 1})}, {floats({1})}, {floats({})}},
             [](In x) { return squeeze(x[0], -1); });
+    no_copy(cases, "squeeze/all", "x[0].squeeze()",
+            {{floats({1, 3, 1, 2})}, {floats({1, 1})}, {floats({})}, {floats({0, 1})}},
+            [](In x) { return squeeze(x[0]); });
     no_copy(cases, "unsqueeze", "x[0].unsqueeze(-1)",
             {{floats({3, 2})}, {floats({})}, {floats({0, 3})}, {floats({67})}},
             [](In x) { return unsqueeze(x[0], -1); });

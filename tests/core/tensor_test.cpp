@@ -1,7 +1,12 @@
 #include "core/tensor.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +18,34 @@
 
 namespace axle {
 namespace {
+
+// x[0] = y would assign to a temporary handle and change nothing, so it must not compile.
+static_assert(!std::is_assignable_v<Tensor, Tensor>);
+static_assert(!std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(!std::is_assignable_v<Tensor, double>);
+static_assert(std::is_assignable_v<Tensor&, Tensor>);
+static_assert(std::is_assignable_v<Tensor&, const Tensor&>);
+static_assert(std::is_nothrow_move_assignable_v<Tensor> && std::is_swappable_v<Tensor>);
+// Compound assignment rebinds a handle, which a temporary would lose.
+template <class T>
+concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
+static_assert(Addable<Tensor&> && !Addable<Tensor>);
+
+TEST(Tensor, SupportsAssignmentInStandardTypes) {
+    Tensor a = ones({1}), b = zeros({2});
+    const Tensor first = a, second = b;
+    std::swap(a, b);
+    EXPECT_TRUE(a.is_same(second) && b.is_same(first));
+    std::tie(a, b) = std::pair(first, second);
+    EXPECT_TRUE(a.is_same(first) && b.is_same(second));
+    EXPECT_TRUE(std::exchange(a, second).is_same(first));
+    std::optional<Tensor> maybe;
+    maybe = first;
+    std::vector<Tensor> list(2);
+    list[1] = *maybe;
+    std::rotate(list.begin(), list.begin() + 1, list.end());
+    EXPECT_TRUE(list[0].is_same(first) && !list[1].defined());
+}
 
 TEST(Tensor, KeepsIdentityInSetData) {
     const Tensor a = ones({2, 2});

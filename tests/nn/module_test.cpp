@@ -304,41 +304,83 @@ TEST(Module, KeepsItsWeightsWhenMoved) {
     EXPECT_TRUE(moved.head.weight.is_same(weight));
 }
 
-TEST(Sequential, CallsModulesAndFunctionsInOrder) {
-    nn::Sequential net(
-        nn::Linear(3, 4), relu, [](const Tensor& x) { return 2 * x; }, nn::Linear(4, 2));
-    EXPECT_EQ(net.size(), 4U);
-    EXPECT_THAT(names(net.state_dict()), ElementsAre("0.weight", "0.bias", "3.weight", "3.bias"));
-    const std::vector<Tensor> p = net.parameters();
-    const Tensor x = randn({5, 3});
-    expect_same_bits(net(x), linear(2 * relu(linear(x, p[0], p[1])), p[2], p[3]));
+// A module with a buffer that is computed, not saved.
+struct Windowed : nn::Model<Windowed> {
+    explicit Windowed(bool persistent_) : persistent(persistent_) {
+        weight = nn::init::parameter({3});
+        nn::init::ones_(weight);
+        window = full({3}, 0.5);
+    }
+    Tensor forward(const Tensor& x) { return weight * window * x; }
+    void visit(nn::Visitor& v) override {
+        v("weight", weight);
+        v.buffer("window", window, {.persistent = persistent});
+    }
+
+    bool persistent;
+    Tensor weight, window;
+};
+
+TEST(NonPersistentBuffer, IsNeitherSavedNorLoaded) {
+    Windowed saved(true), computed(false);
+    EXPECT_THAT(names(saved.state_dict()), ElementsAre("weight", "window"));
+    EXPECT_THAT(names(computed.state_dict()), ElementsAre("weight"));
+    EXPECT_THAT(names(computed.saved_state()), ElementsAre("weight"));
+    saved.weight.detach().fill_(3);
+    const nn::StateDict state = {{"weight", saved.weight}};
+    const nn::LoadReport report = computed.load_state_dict(state);
+    EXPECT_THAT(report.missing, IsEmpty());
+    expect_same_bits(computed.weight.detach(), full({3}, 3));
+    expect_same_bits(computed.window, full({3}, 0.5));
+    // A state that contains it is not a state of this module.
+    expect_error<ValueError>({"load_state_dict: ", "unexpected: window"},
+                             [&] { computed.load_state_dict(saved.state_dict()); });
 }
 
-TEST(Sequential, ClonesEveryStage) {
-    nn::Sequential net(nn::Linear(3, 4), relu, nn::Sequential(nn::Linear(4, 2)));
-    nn::Sequential copy = net.clone();
-    const Tensor x = randn({5, 3});
-    const Tensor before = net(x).detach();
-    expect_same_bits(copy(x).detach(), before);
-    for (const Tensor& parameter : copy.parameters()) parameter.detach().zero_();
-    expect_same_bits(net(x).detach(), before);
-    expect_error<UsageError>({"module: "}, [&] { const nn::Sequential refused(net); });
+TEST(NonPersistentBuffer, IsMovedConvertedClonedAndListed) {
+    Windowed model(false);
+    EXPECT_THAT(names(model.named_buffers()), ElementsAre("window"));
+    model.to(f64);
+    EXPECT_EQ(model.window.dtype(), f64);
+    Windowed copy = model.clone();
+    copy.window.fill_(9);
+    expect_same_bits(model.window, full({3}, 0.5, {f64}));
+    model.to(Device::meta());
+    EXPECT_TRUE(model.window.device().is_meta());
 }
 
-TEST(ModuleList, NamesModulesByIndex) {
-    nn::ModuleList<nn::Linear> list;
-    std::vector<Tensor> weights;
-    for (int i = 1; i <= 9; ++i) {
-        list.push_back(nn::Linear(i, 2, {.bias = false}));
-        weights.push_back(list[static_cast<std::size_t>(i - 1)].weight);
-    }
-    EXPECT_EQ(list.size(), 9U);
-    const nn::StateDict state = list.state_dict();
-    for (std::size_t i = 0; i < 9; ++i) {
-        EXPECT_EQ(state[i].first, std::to_string(i) + ".weight");
-        EXPECT_TRUE(state[i].second.is_same(weights[i]));
-    }
-    for (nn::Linear& layer : list.clone()) EXPECT_EQ(layer.weight.size(0), 2);
+TEST(ModuleApply, CallsChildrenBeforeParents) {
+    Tied model;
+    std::vector<nn::Module*> order;
+    model.apply([&](nn::Module& module) { order.push_back(&module); });
+    EXPECT_THAT(order, ElementsAre(&model.table, &model.hidden[0], &model.hidden[2], &model.hidden,
+                                   &model.head, &model));
+}
+
+TEST(ModuleApply, InitializesLayersOfOneType) {
+    Tied model;
+    model.apply([](nn::Module& module) {
+        if (auto* layer = dynamic_cast<nn::Linear*>(&module)) nn::init::constant_(layer->bias, 7);
+    });
+    expect_same_bits(model.head.bias.detach(), full({5}, 7));
+    expect_same_bits(model.hidden.get<nn::Linear>(0).bias.detach(), full({3}, 7));
+}
+
+// A module that names one child twice.
+struct Twice : nn::Model<Twice> {
+    Tensor forward(const Tensor& x) { return layer(layer(x)); }
+    void visit(nn::Visitor& v) override { v("first", layer), v("again", layer); }
+    nn::Linear layer{2, 2};
+};
+
+TEST(NamedChildren, ListsDirectChildrenOnce) {
+    Tied model;
+    std::vector<std::string> found;
+    for (const auto& [name, child] : model.named_children()) found.push_back(name);
+    EXPECT_THAT(found, ElementsAre("table", "hidden", "head"));
+    EXPECT_THAT(model.children(), ElementsAre(&model.table, &model.hidden, &model.head));
+    Twice twice;
+    EXPECT_THAT(twice.children(), ElementsAre(&twice.layer));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST_P(FileTracker, KeepsTheStepThatIsLoggedAfterItsCheckpoint) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:7"));
 }
 
-TEST_P(FileTracker, KeepsRowsUpToTheCheckpointIfTheFirstStepIsEarlier) {
+TEST_P(FileTracker, KeepsRowsUpToTheCheckpointIfAnEarlierStepIsLogged) {
     run_and_crash();
     Accelerator accelerator(options());
     accelerator.load_state(checkpoint());

@@ -12,7 +12,7 @@ extern "C" {
 [[gnu::visibility("default")]] double plugin_fit(int steps) try {
     axle::nn::Linear line(1, 1);
     axle::optim::SGD sgd(line.parameters(), {.lr = 0.1});
-    const axle::Tensor x = axle::tensor({0, 1, 2}, {3, 1}), y = axle::tensor({1, 3, 5}, {3, 1});
+    const axle::Tensor x = axle::tensor({0.0, 1, 2}, {3, 1}), y = axle::tensor({1.0, 3, 5}, {3, 1});
     double last = 0;
     for (int i = 0; i < steps; ++i) {
         const axle::Tensor loss = axle::mse_loss(line(x), y);

@@ -31,14 +31,14 @@ std::pair<Tensor, Tensor> statistics(const Tensor& x) {
 }
 
 TEST(BatchNorm, UpdatesRunningStatistics) {
-    const Tensor x = tensor({1, 10, 3, 30}, {2, 2});
+    const Tensor x = tensor({1.0, 10, 3, 30}, {2, 2});
     const Tensor running_mean = zeros({2}), running_var = ones({2});
     batch_norm(x, running_mean, running_var, {}, {}, true, 0.25);
     expect_same_bits(running_mean, tensor({0.5, 5}, {2}));
     expect_same_bits(running_var, tensor({1.25, 50.75}, {2}));
     batch_norm(x, running_mean, running_var, {}, {}, true, 1);
-    expect_same_bits(running_mean, tensor({2, 20}, {2}));
-    expect_same_bits(running_var, tensor({2, 200}, {2}));
+    expect_same_bits(running_mean, tensor({2.0, 20}, {2}));
+    expect_same_bits(running_var, tensor({2.0, 200}, {2}));
 }
 
 TEST(BatchNorm, IncrementsVersionOfRunningStatistics) {

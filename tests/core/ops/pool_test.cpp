@@ -20,8 +20,8 @@ Tensor ramp(const Shape& shape, DType dtype = f32) {
 }
 
 TEST(MaxPool, ReturnsFirstOfEqualValues) {
-    const Tensor x = tensor({3, 7, 7,  //
-                             7, 7, 1,  //
+    const Tensor x = tensor({3.0, 7, 7,  //
+                             7, 7, 1,    //
                              0, 0, 0},
                             {1, 3, 3});
     const auto [values, positions] = max_pool2d_with_indices(x, 2, {.stride = 1});
@@ -90,12 +90,12 @@ TEST(MaxPool, DropsWindowsThatStartInPaddingInCeilMode) {
 }
 
 TEST(MaxPool, SumsGradientsOfOverlappingWindows) {
-    const Tensor x = tensor({0, 0, 0,  //
-                             0, 9, 0,  //
+    const Tensor x = tensor({0.0, 0, 0,  //
+                             0, 9, 0,    //
                              0, 0, 0},
                             {1, 3, 3})
                          .set_requires_grad();
-    max_pool2d(x, 2, {.stride = 1}).backward(tensor({1, 2, 4, 8}, {1, 2, 2}));
+    max_pool2d(x, 2, {.stride = 1}).backward(tensor({1.0, 2, 4, 8}, {1, 2, 2}));
     EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{0, 0, 0, 0, 15, 0, 0, 0, 0}));
 }
 
@@ -211,7 +211,7 @@ TEST(Interpolate, ReportsInvalidArguments) {
 }
 
 TEST(Pad, SupportsAllModes) {
-    const Tensor x = tensor({1, 2, 3, 4}, {4});
+    const Tensor x = tensor({1.0, 2, 3, 4}, {4});
     EXPECT_EQ(pad(x, {1, 2}, PadMode::constant, 9).to_vector(),
               (std::vector<double>{9, 1, 2, 3, 4, 9, 9}));
     EXPECT_EQ(pad(x, {3, 2}, PadMode::reflect).to_vector(),

@@ -91,9 +91,9 @@ TEST(Sort, KeepsSignsOfZerosAndNan) {
 }
 
 TEST(Sort, SendsGradientsToOriginalPositions) {
-    const Tensor x = tensor({3, 1, 2}, {3}).set_requires_grad();
-    sum(sort(x).first * tensor({10, 20, 30}, {3})).backward();
-    expect_same_bits(x.grad(), tensor({30, 10, 20}, {3}));
+    const Tensor x = tensor({3.0, 1, 2}, {3}).set_requires_grad();
+    sum(sort(x).first * tensor({10.0, 20, 30}, {3})).backward();
+    expect_same_bits(x.grad(), tensor({30.0, 10, 20}, {3}));
     EXPECT_FALSE(argsort(x).requires_grad());
 }
 

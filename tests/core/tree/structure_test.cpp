@@ -118,6 +118,10 @@ TEST(FromTree, ResizesVectors) {
     EXPECT_EQ(longer, (std::vector<int>{1, 2, 3}));
 }
 
+// A Tree can be bound to two names, but it is not a pair for functions on user types.
+static_assert(!structure::IsProduct<Tree>);
+static_assert(std::is_same_v<decltype(to_tree(std::declval<const Tree&>())), Tree>);
+
 TEST(FromTree, RejectsTreesWithOtherStructure) {
     expect_error<ValueError>({"Tree: expected a tensor"}, [] { from_tree(Tensor(), Tree("a")); });
     expect_error<IndexError>({""}, [] { from_tree(batch_of(1), Tree{{"x", 1}}); });

@@ -7,9 +7,12 @@
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
+#include "tests/close.h"
 
 namespace axle {
 namespace {
+
+using tests::expect_error;
 
 template <class E, class F>
 std::string error_of(F&& f) {
@@ -192,6 +195,62 @@ TEST(Tree, PrintsTensorsByDTypeAndShape) {
     std::ostringstream out;
     out << Tree{{"labels", zeros({8}, {i64})}, {"lr", 0.1}, {"n", Tree::list({1, "x"})}};
     EXPECT_EQ(out.str(), R"({"labels": int64 [8], "lr": 0.1, "n": [1, "x"]})");
+}
+
+TEST(Tree, ForwardsPropertiesOfItsTensor) {
+    const Tree batch{{"x", zeros({2, 3})}, {"n", 4}};
+    EXPECT_EQ(batch["x"].shape(), (Shape{2, 3}));
+    EXPECT_EQ(batch["x"].size(-1), 3);
+    EXPECT_EQ(batch["x"].dim(), 2);
+    EXPECT_EQ(batch["x"].numel(), 6);
+    EXPECT_EQ(batch["x"].dtype(), f32);
+    EXPECT_EQ(batch["x"].device(), Device::cpu());
+    EXPECT_EQ(batch["x"].to(f64).dtype(), f64);
+    EXPECT_TRUE(batch["x"].to(Device::meta()).device().is_meta());
+    EXPECT_EQ(batch.size(), 2U);
+    expect_error<ValueError>({"Tree: expected a tensor", "an integer"},
+                             [&] { batch["n"].size(0); });
+    expect_error<ValueError>({"Tree: expected a tensor", "a map with keys", "x", "n"},
+                             [&] { batch.to(Device::cpu()); });
+}
+
+TEST(Tree, BindsTwoTensors) {
+    Tree batch{{"x", zeros({2})}, {"y", ones({3})}};
+    auto& [x, y] = batch;
+    EXPECT_EQ(&x, &batch["x"].tensor());
+    EXPECT_EQ(&y, &batch["y"].tensor());
+    x = full({4}, 5);  // replaces the tensor in the batch
+    EXPECT_EQ(batch["x"].numel(), 4);
+
+    const Tree list = Tree::list({zeros({2}), ones({3})});
+    const auto& [first, second] = list;
+    static_assert(std::is_same_v<decltype(first), const Tensor>);
+    EXPECT_EQ(&second, &list[1].tensor());
+
+    auto [a, b] = Tree(batch);
+    EXPECT_TRUE(a.is_same(x));
+    EXPECT_TRUE(b.is_same(y));
+}
+
+TEST(Tree, ReturnsAnyNumberOfTensors) {
+    const Tree batch{{"ids", zeros({2})}, {"mask", ones({2})}, {"labels", zeros({1})}};
+    const auto [ids, mask, labels] = batch.tensors<3>();
+    EXPECT_TRUE(ids.is_same(batch["ids"].tensor()));
+    EXPECT_TRUE(labels.is_same(batch["labels"].tensor()));
+    EXPECT_TRUE(Tree::list({batch["mask"]}).tensors<1>()[0].is_same(mask));
+}
+
+TEST(Tree, ListsItsEntriesWhenTheyCannotBeBound) {
+    const Tree one{{"x", zeros({2})}}, mixed{{"x", zeros({2})}, {"n", 3}};
+    const Tree three = Tree::list({zeros({1}), zeros({1}), "text"});
+    expect_error<ValueError>({"Tree: expected a list or map of 2 tensors", "a map of ", "x"},
+                             [&] { [[maybe_unused]] auto& [x, y] = one; });
+    expect_error<ValueError>({"Tree: ", "2 tensors", "x", "a tensor", "n", "an integer"},
+                             [&] { [[maybe_unused]] auto& [x, y] = mixed; });
+    expect_error<ValueError>({"Tree: ", "3 tensors", "a list of a tensor, a tensor, a string"},
+                             [&] { three.tensors<3>(); });
+    expect_error<ValueError>({"Tree: ", "2 tensors", "a tensor"},
+                             [&] { Tree(zeros({2})).tensors<2>(); });
 }
 
 }  // namespace

@@ -46,8 +46,10 @@ TEST(IterableLoader, DetectsLastBatchEvenIfFull) {
             for (const int workers : kWorkers)
                 for (const std::int64_t n : {1, 3, 4, 8, 9}) {
                     const Numbers numbers(n, {.sized = sized});
-                    DataLoader loader(
-                        numbers, {.batch_size = 4, .num_workers = workers, .drop_last = drop_last});
+                    DataLoader loader(numbers, {.batch_size = 4,
+                                                .num_workers = workers,
+                                                .drop_last = drop_last,
+                                                .allow_empty = true});
                     std::vector<bool> ends;
                     for ([[maybe_unused]] auto& batch : loader)
                         ends.push_back(loader.end_of_dataloader());

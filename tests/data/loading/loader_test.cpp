@@ -243,9 +243,36 @@ TEST(DataLoader, GivesEmptyPassForEmptyDatasetIfAllowed) {
         EXPECT_EQ(loader.epoch(), 0);
         loader.load_state_dict(loader.state_dict());
         EXPECT_EQ(loader.epoch(), 0);
-        DataLoader dropped(from_function(3, sample), {.batch_size = 4, .drop_last = true});
+        DataLoader dropped(from_function(3, sample),
+                           {.batch_size = 4, .drop_last = true, .allow_empty = true});
         EXPECT_TRUE(pass(dropped).empty());
     }
+}
+
+// Covers 4.DataLoaderShard.
+TEST(DataLoader, RejectsDropLastWithoutAFullBatch) {
+    const auto rejects = [](const auto& dataset) {
+        expect_error<ValueError>(
+            {"DataLoader: drop_last leaves no batch", "3 samples", "batch_size = 4", "allow_empty"},
+            [&] { DataLoader loader(dataset, {.batch_size = 4, .drop_last = true}); });
+        EXPECT_EQ(DataLoader(dataset, {.batch_size = 3, .drop_last = true}).len(), 1);
+        DataLoader allowed(dataset, {.batch_size = 4, .drop_last = true, .allow_empty = true});
+        EXPECT_TRUE(pass(allowed).empty());
+    };
+    rejects(from_function(3, sample));
+    rejects(tests::Numbers(3, {.sized = true}));
+}
+
+TEST(DataLoader, BindsTheTensorsOfABatch) {
+    DataLoader loader(TensorDataset(Tree{{"x", ones({4, 2})}, {"y", full({4}, 3)}}),
+                      {.batch_size = 2});
+    std::int64_t batches = 0;
+    for (auto& [x, y] : loader) {
+        EXPECT_EQ(x.shape(), (Shape{2, 2}));
+        EXPECT_EQ(sum(y).item(), 6);
+        ++batches;
+    }
+    EXPECT_EQ(batches, 2);
 }
 
 TEST(DataLoader, AllowsOnePassAtATime) {

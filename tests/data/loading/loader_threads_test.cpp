@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -37,6 +38,42 @@ TEST(DataLoader, DoesNotHangAfterErrors) {
     for (int i = 0; i < 1000; ++i) {
         loader.set_epoch(i);
         EXPECT_THROW(pass(loader), ValueError);
+    }
+}
+
+TEST(WorkerInitFn, IsCalledOnceOnEveryWorkerBeforeItsBatches) {
+    thread_local int worker_of_thread = -1;
+    std::mutex mutex;
+    std::multiset<int> started;
+    std::atomic<int> uninitialized = 0;
+    DataLoader loader(from_function(12,
+                                    [&](std::int64_t i) {
+                                        if (worker_of_thread < 0) ++uninitialized;
+                                        return sample(i);
+                                    }),
+                      {.num_workers = 3, .worker_init_fn = [&](int worker) {
+                           worker_of_thread = worker;
+                           const std::lock_guard lock(mutex);
+                           started.insert(worker);
+                       }});
+    // A worker that is slow to start is initialized at the latest before the loader is destroyed.
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(pass(loader).size(), 12U);
+    { const DataLoader ended(std::move(loader)); }
+    EXPECT_EQ(started, (std::multiset<int>{0, 1, 2}));
+    EXPECT_EQ(uninitialized, 0);
+}
+
+TEST(WorkerInitFn, RethrowsItsExceptionInEveryLoop) {
+    DataLoader loader(from_function(4, sample),
+                      {.num_workers = 2, .worker_init_fn = [](int worker) {
+                           if (worker == 1) throw FileError("no shared memory");
+                       }});
+    for (int i = 0; i < 2; ++i) {
+        try {
+            while (true) pass(loader);  // a pass can end before the worker starts
+        } catch (const FileError& error) {
+            EXPECT_STREQ(error.what(), "DataLoader: worker_init_fn: worker 1: no shared memory");
+        }
     }
 }
 

@@ -282,7 +282,7 @@ TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
     EXPECT_EQ(woken, 3);
 }
 
-TEST(Agreement, ThrowsTheFallbackErrorIfNothingFailed) {
+TEST(Agreement, ThrowsTheGivenErrorIfTheJobHasNotFailed) {
     const auto errors = run_job(ControlJob(1), [](Control& control) {
         EXPECT_EQ(control.failure(), std::nullopt);
         control.throw_failure("connection reset");

@@ -170,6 +170,8 @@ TEST(PretrainedGpt, RoundsTripTheConfiguration) {
                                   .n_head = 2,
                                   .n_embd = 4,
                                   .dropout = 0.125,
+                                  .embd_dropout = 0.25,
+                                  .attn_dropout = 0.5,
                                   .bias = false,
                                   .activation = Gelu::erf,
                                   .layer_norm_epsilon = 1e-6};
@@ -178,6 +180,9 @@ TEST(PretrainedGpt, RoundsTripTheConfiguration) {
     model.save_pretrained(folder.path());
     const nn::Gpt again = nn::Gpt::from_pretrained(folder.path());
     EXPECT_EQ(again.config.to_json(), config.to_json());
+    EXPECT_EQ(again.config.dropout, 0.125);
+    EXPECT_EQ(again.config.embd_dropout, 0.25);
+    EXPECT_EQ(again.config.attn_dropout, 0.5);
     EXPECT_EQ(again.config.bias, false);
     EXPECT_EQ(again.config.activation, Gelu::erf);
     const nn::StateDict before = model.state_dict(), after = again.state_dict();

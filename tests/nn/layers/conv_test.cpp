@@ -62,14 +62,14 @@ TEST(Conv2dLayer, KeepsTheSizeWithSamePadding) {
 // As in PyTorch, if the number of zeros is odd, the end is padded with one more zero.
 TEST(Conv2dLayer, PadsTheEndMoreForEvenKernelsWithSamePadding) {
     nn::Conv2d layer = summing({1, 2}, {.padding = nn::kSamePadding, .bias = false});
-    const Tensor y = layer(tensor({1, 2, 3}, {1, 1, 3}));
+    const Tensor y = layer(tensor({1.0, 2, 3}, {1, 1, 3}));
     EXPECT_THAT(y.to_vector(), ElementsAre(3, 5, 3));
     nn::Conv2d tall = summing({4, 1}, {.padding = nn::kSamePadding, .bias = false});
-    EXPECT_THAT(tall(tensor({1, 2, 3}, {1, 3, 1})).to_vector(), ElementsAre(6, 6, 5));
+    EXPECT_THAT(tall(tensor({1.0, 2, 3}, {1, 3, 1})).to_vector(), ElementsAre(6, 6, 5));
 }
 
 TEST(Conv2dLayer, SupportsPaddingModes) {
-    const Tensor x = tensor({1, 2, 4}, {1, 1, 3});
+    const Tensor x = tensor({1.0, 2, 4}, {1, 1, 3});
     const auto padded = [&](PadMode mode) {
         return summing({1, 3}, {.padding = {0, 1}, .padding_mode = mode})(x).to_vector();
     };

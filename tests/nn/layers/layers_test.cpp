@@ -222,8 +222,8 @@ TEST(MultiheadAttention, MatchesPyTorchWithAndWithoutBatchFirst) {
         nn::MultiheadAttention layer = recorded_attention(batch_first);
         const auto turn = [&](const Tensor& x) { return batch_first ? x.transpose(0, 1) : x; };
         const Tensor plain = layer(turn(q), turn(k), turn(v));
-        const Tensor cross = layer(turn(q), turn(k), turn(v), golden("mha.added"));
-        const Tensor causal = layer(turn(q), turn(q), turn(q), Tensor(), true);
+        const Tensor cross = layer(turn(q), turn(k), turn(v), {.attn_mask = golden("mha.added")});
+        const Tensor causal = layer(turn(q), turn(q), turn(q), {.is_causal = true});
         expect_close(turn(plain), golden("mha.plain"), 1e-12);
         expect_close(turn(cross), golden("mha.cross"), 1e-12);
         expect_close(turn(causal), golden("mha.causal"), 1e-12);

@@ -80,6 +80,21 @@ TEST(Gpt, DisablesAllDropoutInEvaluation) {
     expect_same_bits(model(ids).detach(), without(ids).detach());
 }
 
+TEST(Gpt, AppliesEachKindOfDropout) {
+    const Tensor ids = randint(0, 13, {2, 8});
+    const auto is_random = [&](nn::GptConfig config) {
+        nn::Gpt model = small_gpt(config);
+        return model(ids).to_vector() != model(ids).to_vector();
+    };
+    nn::GptConfig embeddings = kSmall, attention = kSmall, plain = kSmall;
+    embeddings.embd_dropout = attention.attn_dropout = 0.5;
+    EXPECT_TRUE(is_random(embeddings));
+    EXPECT_TRUE(is_random(attention));
+    EXPECT_FALSE(is_random(plain));
+    plain.dropout = 0.5;
+    EXPECT_TRUE(is_random(plain));
+}
+
 TEST(Gpt, RejectsInvalidIds) {
     nn::Gpt model(kSmall);
     expect_error<ShapeError>({"gpt: ", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });

@@ -49,8 +49,9 @@ TEST(OneCycleLR, RejectsStepsAfterItsEnd) {
     EXPECT_EQ(scheduler.last_epoch(), 3);
 }
 
-// PyTorch also starts a second schedule from these rates.
-TEST(Scheduler, StartsSecondScheduleFromCurrentOrInitialRate) {
+// ExponentialLR starts from the optimizer's current rate, and a constant schedule from the initial
+// rate.
+TEST(Scheduler, StartsASecondScheduleAtTheSameRateAsPyTorch) {
     SGD optimizer({parameter()}, {.lr = 2});
     { auto warmup = get_constant_schedule_with_warmup(optimizer, 10); }
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0);

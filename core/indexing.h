@@ -1,0 +1,69 @@
+// The indices of Tensor::index and Tensor::index_put_, which mean the same as in PyTorch's x[...].
+//
+//     x.index({0});                           // x[0]
+//     x.index({Slice(1, 3), Ellipsis, 2});    // x[1:3, ..., 2]
+//     x.index({None, Slice(None, None, 2)});  // x[None, ::2]
+//     x.index({rows, columns});               // index tensors (i64 or i32)
+//     x.index({x > 0});                       // a boolean mask
+//     x.index_put_({x > 0}, 0);
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace axle {
+
+// As an index, None inserts a dimension of size 1. As a bound of a Slice, it means "not set".
+inline constexpr std::nullopt_t None = std::nullopt;
+
+// Ellipsis stands for as many complete dimensions as are needed. It can be used once.
+struct EllipsisIndex {};
+inline constexpr EllipsisIndex Ellipsis;
+
+// Every step-th element of [start, stop). Negative bounds count from the end, and bounds are
+// clamped. The step must be positive (ValueError when it is used).
+struct Slice {
+    explicit Slice(std::optional<std::int64_t> start_ = {}, std::optional<std::int64_t> stop_ = {},
+                   std::optional<std::int64_t> step_ = {})
+        : start(start_.value_or(0)), stop(stop_.value_or(INT64_MAX)), step(step_.value_or(1)) {}
+    std::int64_t start, stop, step;
+};
+
+// One index of a list:
+//
+// | index | meaning |
+// |---|---|
+// | integer | selects one element and removes the dimension; a negative one counts from the end |
+// | Slice | a part of the dimension |
+// | None, Ellipsis | see above |
+// | i64 or i32 tensor | selects elements; several of them broadcast to one shape |
+// | bool tensor | the positions of true in row-major order, in as many dimensions as it has |
+//
+// The dimensions of index tensors replace the dimensions that they index, or are first if the
+// indexed dimensions are not adjacent. With integers, slices, None and Ellipsis alone, the result
+// is a view; with tensors it is a copy. A mask waits for a GPU, because the result's shape depends
+// on its values. All indices are checked (IndexError); on a GPU, index tensors asynchronously.
+class TensorIndex {
+  public:
+    enum class Kind : std::uint8_t { integer, slice, none, ellipsis, tensor };
+
+    template <std::integral T>
+        requires(!std::same_as<T, bool>)
+    TensorIndex(T index)  // NOLINT(google-explicit-constructor)
+        : kind(Kind::integer), integer(static_cast<std::int64_t>(index)) {}
+    TensorIndex(Slice part) : kind(Kind::slice), slice(part) {}      // NOLINT
+    TensorIndex(std::nullopt_t) : kind(Kind::none) {}                // NOLINT
+    TensorIndex(EllipsisIndex) : kind(Kind::ellipsis) {}             // NOLINT
+    TensorIndex(const Tensor& t) : kind(Kind::tensor), tensor(t) {}  // NOLINT
+
+    Kind kind;
+    std::int64_t integer = 0;
+    Slice slice = Slice();
+    Tensor tensor = {};
+};
+
+}  // namespace axle

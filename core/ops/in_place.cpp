@@ -1,0 +1,203 @@
+// In-place arithmetic and compound assignment.
+#include <limits>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/pointwise.h"
+
+namespace axle {
+namespace {
+
+namespace formula = kernels::formula;
+
+// Throws unless x can be replaced by a result of the shape and dtype of x and the operand.
+void check_result(const char* op, const Tensor& x, const Shape& operand, bool operand_is_floating) {
+    if (broadcast_shapes(op, x.shape(), operand) != x.shape())
+        throw ShapeError(
+            str(op, ": the operand cannot be broadcast to the tensor that is changed: operand ",
+                operand, ", tensor ", x.shape()));
+    if (operand_is_floating && !is_floating(x.dtype()))
+        throw DTypeError(str(op,
+                             ": a floating result cannot be stored in an integer tensor of dtype ",
+                             x.dtype(), "; convert it with to(f32) first"));
+}
+
+// Computes x = f(x, other), where other is broadcast to x's shape and converted to x's dtype.
+template <class F>
+void update(const char* op, Tensor& x, const Tensor& other, F f) {
+    const profiler::OpScope scope(op);
+    check_in_place(op, x);
+    check_device(op, {&x, &other});
+    check_compute(op, x);
+    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    const Tensor operand = expand(to(other.detach(), x.dtype()), x.shape());
+    launch(x.device(), [&](auto& on) {
+        kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
+    });
+    x.impl()->storage->bump_version();
+}
+
+// Computes x = f(x). If f has a floating parameter, x must be floating too.
+template <class F>
+void update(const char* op, Tensor& x, bool floating_parameter, F f) {
+    const profiler::OpScope scope(op);
+    check_in_place(op, x);
+    check_compute(op, x);
+    check_result(op, x, {}, floating_parameter);
+    launch(x.device(), [&](auto& on) { kernels::unary(on, f, std::as_const(x).view(), x.view()); });
+    x.impl()->storage->bump_version();
+}
+
+void check_division(const Tensor& x) {
+    if (x.defined() && !is_floating(x.dtype()))
+        throw DTypeError(str("div_: the result of a division is floating and cannot be stored in ",
+                             x.dtype(), "; use div, or convert the tensor with to(f32) first"));
+}
+
+void check_subtraction(const char* op, const Tensor& x) {
+    if (x.defined() && x.dtype() == boolean)
+        throw DTypeError(str(op, ": not supported for booleans; use ne for exclusive or"));
+}
+
+}  // namespace
+
+Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
+    check_in_place("add_", *this);
+    check_device("add_", {this, &other});
+    const NoGrad no_grad;
+    update("add_", *this, alpha.value == 1 ? other : axle::mul(other.detach(), alpha),
+           formula::Add{});
+    return *this;
+}
+
+Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
+    check_in_place("sub_", *this);
+    check_device("sub_", {this, &other});
+    check_subtraction("sub_", *this);
+    const NoGrad no_grad;
+    update("sub_", *this, alpha.value == 1 ? other : axle::mul(other.detach(), alpha),
+           formula::Sub{});
+    return *this;
+}
+
+Tensor& Tensor::mul_(const Tensor& other) {
+    update("mul_", *this, other, formula::Mul{});
+    return *this;
+}
+
+Tensor& Tensor::div_(const Tensor& other) {
+    check_division(*this);
+    update("div_", *this, other, formula::Div{});
+    return *this;
+}
+
+Tensor& Tensor::add_(Scalar value) {
+    update("add_", *this, !value.integral, formula::AddScalar{value.value});
+    return *this;
+}
+
+Tensor& Tensor::sub_(Scalar value) {
+    check_subtraction("sub_", *this);
+    update("sub_", *this, !value.integral, formula::AddScalar{-value.value});
+    return *this;
+}
+
+Tensor& Tensor::mul_(Scalar value) {
+    update("mul_", *this, !value.integral, formula::MulScalar{value.value});
+    return *this;
+}
+
+Tensor& Tensor::div_(Scalar value) {
+    check_division(*this);
+    update("div_", *this, false, formula::MulScalar{1 / value.value});
+    return *this;
+}
+
+Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
+    if (!low && !high) throw ValueError("clamp_: at least one of low and high must be given");
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    update("clamp_", *this, false,
+           formula::Clamp{low.value_or(-kInfinity), high.value_or(kInfinity)});
+    return *this;
+}
+
+// --- compound assignment
+
+namespace {
+
+// Returns whether the operator must compute a new tensor with history instead of changing x. Throws
+// UsageError if x is a leaf that requires a gradient.
+bool is_recorded(const char* op, const Tensor& x, bool operand_requires_grad) {
+    if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
+    if (!grad_enabled() || !(x.requires_grad() || operand_requires_grad)) return false;
+    if (x.requires_grad() && x.is_leaf())
+        throw UsageError(str(
+            op, ": a leaf that requires a gradient cannot be replaced by the result: ", x.shape(),
+            "; use a NoGrad scope to change it in place"));
+    return true;
+}
+
+// Replaces x by f(), converted to x's dtype, or changes it in place.
+template <class Compute, class Update>
+void assign(const char* op, Tensor& x, const Tensor& other, Compute compute, Update change) {
+    check_device(op, {&x, &other});
+    if (!is_recorded(op, x, other.requires_grad())) return change();
+    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    x = to(compute(), x.dtype());
+}
+
+template <class Compute, class Update>
+void assign(const char* op, Tensor& x, Scalar, Compute compute, Update change) {
+    if (!is_recorded(op, x, false)) return change();
+    x = to(compute(), x.dtype());
+}
+
+}  // namespace
+
+Tensor& Tensor::operator+=(const Tensor& other) & {
+    assign(
+        "operator+=", *this, other, [&] { return axle::add(*this, other); }, [&] { add_(other); });
+    return *this;
+}
+Tensor& Tensor::operator-=(const Tensor& other) & {
+    assign(
+        "operator-=", *this, other, [&] { return axle::sub(*this, other); }, [&] { sub_(other); });
+    return *this;
+}
+Tensor& Tensor::operator*=(const Tensor& other) & {
+    assign(
+        "operator*=", *this, other, [&] { return axle::mul(*this, other); }, [&] { mul_(other); });
+    return *this;
+}
+Tensor& Tensor::operator/=(const Tensor& other) & {
+    check_division(*this);
+    assign(
+        "operator/=", *this, other, [&] { return axle::div(*this, other); }, [&] { div_(other); });
+    return *this;
+}
+Tensor& Tensor::operator+=(Scalar value) & {
+    assign(
+        "operator+=", *this, value, [&] { return axle::add(*this, value); }, [&] { add_(value); });
+    return *this;
+}
+Tensor& Tensor::operator-=(Scalar value) & {
+    assign(
+        "operator-=", *this, value, [&] { return axle::sub(*this, value); }, [&] { sub_(value); });
+    return *this;
+}
+Tensor& Tensor::operator*=(Scalar value) & {
+    assign(
+        "operator*=", *this, value, [&] { return axle::mul(*this, value); }, [&] { mul_(value); });
+    return *this;
+}
+Tensor& Tensor::operator/=(Scalar value) & {
+    assign(
+        "operator/=", *this, value, [&] { return axle::div(*this, value); }, [&] { div_(value); });
+    return *this;
+}
+
+}  // namespace axle

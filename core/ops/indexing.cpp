@@ -1,0 +1,261 @@
+// index and index_put_. Integers, slices, None and Ellipsis make a view of the tensor. Index
+// tensors and masks become one linear index into the indexed dimensions of that view, which are
+// merged.
+#include "core/indexing.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/launch.h"
+#include "core/ops.h"
+#include "core/profiler/profiler.h"
+#include "kernels/ops/index.h"
+
+namespace axle {
+namespace {
+
+using Kind = TensorIndex::Kind;
+
+// The view that integers, slices, None and Ellipsis select, and the index tensors that are left.
+struct Plan {
+    Tensor view;
+    struct Indexed {
+        int dim;       // a dimension of the view
+        Tensor index;  // i64, in [0, size of the dimension)
+    };
+    std::vector<Indexed> tensors = {};
+};
+
+std::int64_t dims_taken(const TensorIndex& i) {
+    if (i.kind == Kind::none || i.kind == Kind::ellipsis) return 0;
+    const bool is_mask = i.kind == Kind::tensor && i.tensor.dtype() == boolean;
+    return is_mask ? i.tensor.dim() : 1;
+}
+
+// Returns the positions of true: one i64 vector for each dimension of the mask.
+std::vector<Tensor> positions_of_true(const Tensor& mask) {
+    if (mask.device().is_meta())
+        throw DeviceError(
+            "index: a mask on the meta device has no values, so the result has no shape");
+    const Tensor host = contiguous(mask.detach().cpu());
+    const bool* values = host.data<bool>();
+    std::vector<std::vector<std::int64_t>> positions(static_cast<std::size_t>(mask.dim()));
+    for (std::int64_t i = 0; i < host.numel(); ++i) {
+        if (!values[i]) continue;
+        std::int64_t rest = i;
+        for (int d = mask.dim() - 1; d >= 0; --d) {
+            positions[static_cast<std::size_t>(d)].push_back(rest % mask.shape()[d]);
+            rest /= mask.shape()[d];
+        }
+    }
+    std::vector<Tensor> result;
+    for (const auto& p : positions)
+        result.push_back(tensor(p, static_cast<std::int64_t>(p.size())).to(mask.device()));
+    return result;
+}
+
+// Returns the index as i64 with negative values counted from the end. Throws IndexError for values
+// outside of [-size, size): on a CPU immediately, on a GPU asynchronously.
+Tensor wrapped(const char* op, const Tensor& index, std::int64_t size, int dim) {
+    const Tensor i = to(index.detach(), i64);
+    if (!i.device().is_cpu()) {
+        const Tensor result = where(i < 0, i + size, i);
+        launch(i.device(), [&]<class On>(On& on) {
+            if constexpr (!std::is_same_v<On, kernels::Cpu>)
+                kernels::check_index(on, std::as_const(result).view(), size);
+        });
+        return result;
+    }
+    Tensor result = clone(i);
+    auto* values = result.data<std::int64_t>();
+    for (std::int64_t k = 0; k < result.numel(); ++k) {
+        if (values[k] < -size || values[k] >= size)
+            throw IndexError(str(op, ": index ", values[k], " is out of range for dimension ", dim,
+                                 " of size ", size));
+        if (values[k] < 0) values[k] += size;
+    }
+    return result;
+}
+
+void add_tensor(const char* op, Plan& plan, int dim, const Tensor& t) {
+    const Shape& shape = plan.view.shape();
+    if (t.dtype() != boolean) {
+        plan.tensors.push_back({dim, wrapped(op, t, shape[dim], dim)});
+        return;
+    }
+    if (t.dim() == 0) throw IndexError(str(op, ": a mask must have at least one dimension"));
+    for (int d = 0; d < t.dim(); ++d)
+        if (t.shape()[d] != shape[dim + d])
+            throw IndexError(str(op, ": the shape of a mask differs from the indexed dimensions: ",
+                                 "mask ", t.shape(), " at dimension ", dim, " of ", shape));
+    for (const Tensor& position : positions_of_true(t)) plan.tensors.push_back({dim++, position});
+}
+
+Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices) {
+    check_device(op, {&x});
+    std::int64_t taken = 0, ellipses = 0;
+    for (const TensorIndex& i : indices) {
+        if (i.kind == Kind::tensor) {
+            check_device(op, {&x, &i.tensor});
+            if (i.tensor.dtype() != boolean) check_index_dtype(op, i.tensor);
+        }
+        ellipses += i.kind == Kind::ellipsis;
+        taken += dims_taken(i);
+    }
+    if (ellipses > 1) throw IndexError(str(op, ": Ellipsis can be used only once"));
+    if (taken > x.dim())
+        throw IndexError(
+            str(op, ": too many indices: ", taken, " for a tensor of shape ", x.shape()));
+    Plan plan{x};
+    int dim = 0;  // the next dimension of plan.view
+    for (const TensorIndex& i : indices) {
+        switch (i.kind) {
+            case Kind::integer: {
+                const std::int64_t size = plan.view.shape()[dim];
+                if (i.integer < -size || i.integer >= size)
+                    throw IndexError(str(op, ": index ", i.integer,
+                                         " is out of range for a dimension of size ", size, ": ",
+                                         x.shape()));
+                plan.view = select(plan.view, dim, i.integer);
+                break;
+            }
+            case Kind::slice:
+                plan.view = slice(plan.view, dim++, i.slice.start, i.slice.stop, i.slice.step);
+                break;
+            case Kind::none:
+                plan.view = unsqueeze(plan.view, dim++);
+                break;
+            case Kind::ellipsis:
+                dim += static_cast<int>(x.dim() - taken);
+                break;
+            case Kind::tensor:
+                add_tensor(op, plan, dim, i.tensor);
+                dim += static_cast<int>(dims_taken(i));
+        }
+    }
+    return plan;
+}
+
+// The view of a plan with the indexed dimensions moved together and merged to dimension `dim`.
+struct Merged {
+    Tensor view;    // with the indexed dimensions first or adjacent
+    int dim = 0;    // the first indexed dimension of view
+    int count = 0;  // number of indexed dimensions
+    Shape index_shape = {};
+    Tensor linear = {};  // 1-d index into the merged dimension
+
+    // Returns the view with one dimension in place of the indexed ones.
+    Tensor rows() const {
+        Shape shape;
+        std::int64_t size = 1;
+        for (int d = 0; d < view.dim(); ++d) {
+            if (d < dim || d >= dim + count) {
+                shape.push_back(view.shape()[d]);
+                continue;
+            }
+            size *= view.shape()[d];
+            if (d == dim + count - 1) shape.push_back(size);
+        }
+        return reshape(view, shape);
+    }
+    // Returns the shape of the indexed elements.
+    Shape result_shape() const {
+        Shape shape;
+        for (int d = 0; d < dim; ++d) shape.push_back(view.shape()[d]);
+        for (const std::int64_t size : index_shape) shape.push_back(size);
+        for (int d = dim + count; d < view.dim(); ++d) shape.push_back(view.shape()[d]);
+        return shape;
+    }
+};
+
+Merged merge(const char* op, const Plan& plan) {
+    Merged m{plan.view, plan.tensors[0].dim, static_cast<int>(plan.tensors.size())};
+    for (const auto& t : plan.tensors)
+        m.index_shape = broadcast_shapes(op, m.index_shape, t.index.shape());
+    if (plan.tensors.back().dim - m.dim != m.count - 1) {
+        Dims order;
+        for (const auto& t : plan.tensors) order.push_back(t.dim);
+        for (int d = 0; d < plan.view.dim(); ++d)
+            if (std::find(order.begin(), order.begin() + m.count, d) == order.begin() + m.count)
+                order.push_back(d);
+        m.view = permute(plan.view, order);
+        m.dim = 0;
+    }
+    const NoGrad no_grad;
+    for (int k = 0; k < m.count; ++k) {
+        const Tensor& index = plan.tensors[static_cast<std::size_t>(k)].index;
+        m.linear =
+            m.linear.defined() ? m.linear * m.view.shape()[m.dim + k] + index : Tensor(index);
+    }
+    m.linear = reshape(expand(m.linear, m.index_shape), -1);
+    return m;
+}
+
+// Returns rows with the values written to the rows `linear` along dim: the last value for each row.
+Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor& values) {
+    const std::int64_t n = rows.shape()[dim];
+    std::vector<std::int64_t> source(static_cast<std::size_t>(n));
+    std::iota(source.begin(), source.end(), 0);
+    const Tensor host = contiguous(linear.cpu());
+    const auto* row = host.data<std::int64_t>();
+    for (std::int64_t i = 0; i < host.numel(); ++i)
+        source[static_cast<std::size_t>(row[i])] = n + i;
+    return index_select(cat({rows, values}, dim), dim, tensor(source, n).to(rows.device()));
+}
+
+}  // namespace
+
+Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices) {
+    const profiler::OpScope scope("index");
+    const Plan plan = make_plan("index", x, indices);
+    if (plan.tensors.empty()) return plan.view;
+    const Merged m = merge("index", plan);
+    return reshape(index_select(m.rows(), m.dim, m.linear), m.result_shape());
+}
+
+Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
+                           bool accumulate) {
+    const profiler::OpScope scope("index_put_");
+    check_in_place("index_put_", *this);
+    check_compute("index_put_", *this);
+    if (!value.defined()) throw UsageError("index_put_: the value is undefined");
+    const NoGrad no_grad;
+    const Plan plan = make_plan("index_put_", detach(), indices);
+    Tensor part = plan.view;
+    if (plan.tensors.empty()) {
+        accumulate ? part.add_(value) : part.copy_(value);
+        return *this;
+    }
+    Merged m = merge("index_put_", plan);
+    const Shape shape = m.result_shape();
+    if (broadcast_shapes("index_put_", shape, value.shape()) != shape)
+        throw ShapeError(str("index_put_: the value cannot be broadcast to the indexed elements: ",
+                             "value ", value.shape(), ", elements ", shape));
+    const Tensor rows = m.rows();
+    Shape values_shape = rows.shape();
+    values_shape[m.dim] = m.linear.numel();
+    const Tensor values = axle::reshape(
+        axle::expand(axle::to(axle::to(value.detach(), device()), dtype()), shape), values_shape);
+    Shape aligned = values_shape;
+    for (int d = 0; d < aligned.size(); ++d)
+        if (d != m.dim) aligned[d] = 1;
+    const Tensor result =
+        accumulate
+            ? scatter_add(rows, m.dim, axle::expand(axle::reshape(m.linear, aligned), values_shape),
+                          values)
+            : replaced(rows, m.dim, m.linear, values);
+    m.view.copy_(axle::reshape(result, m.view.shape()));
+    return *this;
+}
+
+Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, Scalar value, bool accumulate) {
+    if (!defined()) throw UsageError("index_put_: the tensor is undefined");
+    const DType as = is_floating(dtype()) ? dtype() : promote(dtype(), value);
+    return index_put_(indices, full({}, value, {.dtype = as, .device = device()}), accumulate);
+}
+
+}  // namespace axle

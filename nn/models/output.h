@@ -1,0 +1,31 @@
+// The outputs of the language models: loss and logits of one forward pass.
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+
+namespace axle::nn {
+
+// The loss and the logits of one forward pass, as the output of a model of Transformers:
+//     auto [loss, logits] = model.outputs(batch);
+struct ModelOutput {
+    Tensor loss = {};  // 0-d; undefined without labels
+    Tensor logits = {};
+
+    template <class F>
+    void visit(F&& f) {
+        f("loss", loss), f("logits", logits);
+    }
+};
+
+// Returns the tensors of a batch with these keys, undefined if a key is missing or its value is
+// null. If the batch is a tensor, it is the value of the first key. Throws ValueError if the first
+// key is missing, or if the batch has other keys; the message begins with `who`.
+std::vector<Tensor> inputs_of(const char* who, const Tree& batch,
+                              std::initializer_list<std::string_view> keys);
+
+}  // namespace axle::nn

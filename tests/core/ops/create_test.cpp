@@ -1,0 +1,143 @@
+// Tests the dtypes that tensor() and arange() infer from their arguments.
+#include <gtest/gtest.h>
+
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+TEST(Arange, InfersDTypeFromArguments) {
+    const Tensor steps = arange(0.0, 1.0, 0.25);
+    EXPECT_EQ(steps.dtype(), f32);
+    EXPECT_EQ(steps.to_vector(), (std::vector<double>{0, 0.25, 0.5, 0.75}));
+    EXPECT_EQ(arange(0, 1, 0.5).dtype(), f32);
+    EXPECT_EQ(arange(3.0).dtype(), f32);
+    EXPECT_EQ(arange(3).dtype(), i64);
+    EXPECT_EQ(arange(1, 7, 2).dtype(), i64);
+    EXPECT_EQ(arange(2, 5).to_vector(), (std::vector<double>{2, 3, 4}));
+}
+
+TEST(Arange, InfersDTypeIfOptionsHaveNone) {
+    EXPECT_EQ(arange(10, {.device = Device::cpu()}).dtype(), i64);
+    EXPECT_EQ(arange(0.5, 2, {.device = Device::meta()}).dtype(), f32);
+    EXPECT_TRUE(arange(3.0, {.requires_grad = true}).requires_grad());
+}
+
+TEST(Arange, PrefersDTypeOfOptions) {
+    EXPECT_EQ(arange(3, {.dtype = f64}).dtype(), f64);
+    EXPECT_EQ(arange(0.0, 3.0, 1.0, {i64}).dtype(), i64);
+}
+
+TEST(TensorOfValues, InfersDTypeFromBraces) {
+    EXPECT_EQ(tensor({1, 2}, {2}).dtype(), i64);
+    EXPECT_EQ(tensor({1L, 2L}, {2}).dtype(), i64);
+    EXPECT_EQ(tensor({1L, 2}, {2}).dtype(), i64);
+    EXPECT_EQ(tensor({1.5, 2.0}, {2}).dtype(), f32);
+    EXPECT_EQ(tensor({1.5f, 2.0f}, {2}).dtype(), f32);
+    EXPECT_EQ(tensor({1.5, 2}, {2}).dtype(), f32);
+    EXPECT_EQ(tensor({true, false}, {2}).dtype(), boolean);
+    EXPECT_EQ(tensor({true, 2}, {2}).dtype(), i64);
+    EXPECT_EQ(tensor({}, {0}).dtype(), f32);
+    EXPECT_EQ(tensor({true, false}, {2}).to_vector(), (std::vector<double>{1, 0}));
+    EXPECT_EQ(tensor({1.5, 2}, {2}).to_vector(), (std::vector<double>{1.5, 2}));
+}
+
+TEST(TensorOfValues, InfersDTypeFromVectors) {
+    EXPECT_EQ(tensor(std::vector<double>{1, 2}, {2}).dtype(), f32);
+    EXPECT_EQ(tensor(std::vector<float>{1, 2}, {2}).dtype(), f32);
+    EXPECT_EQ(tensor(std::vector<std::int64_t>{1, 2}, {2}).dtype(), i64);
+    EXPECT_EQ(tensor(std::vector<int>{1, 2}, {2}).dtype(), i64);
+}
+
+TEST(TensorOfValues, KeepsLargeIntegersExact) {
+    constexpr std::int64_t kLarge = (std::int64_t{1} << 60) + 1;
+    EXPECT_EQ(tensor({kLarge}).item_int(), kLarge);
+    EXPECT_EQ(tensor(std::vector<std::int64_t>{kLarge}).item_int(), kLarge);
+}
+
+TEST(TensorOfValues, PrefersDTypeOfOptions) {
+    EXPECT_EQ(tensor({1, 2}, {2}, {.dtype = f64}).dtype(), f64);
+    EXPECT_EQ(tensor({1.5, 2.5}, {2}, {i64}).to_vector(), (std::vector<double>{1, 2}));
+    EXPECT_TRUE(tensor({1.5, 2}, {2}, {.requires_grad = true}).requires_grad());
+    EXPECT_THROW(tensor({1, 2}, {2}, {.requires_grad = true}), UsageError);
+    const TensorOptions options = {.dtype = f64};
+    EXPECT_EQ(tensor({1, 2}, {2}, options).dtype(), f64);
+    EXPECT_EQ(arange(3, options).dtype(), f64);
+}
+
+TEST(TensorOfValues, HasShapeOfOneOrNoDimensionByDefault) {
+    EXPECT_EQ(tensor({1, 2, 3}).shape(), (Shape{3}));
+    EXPECT_EQ(tensor({1.5, 2}).shape(), (Shape{2}));
+    EXPECT_EQ(tensor(std::vector<double>{1, 2, 3}).shape(), (Shape{3}));
+    EXPECT_EQ(tensor(3.5).shape(), Shape());
+    EXPECT_EQ(tensor(3.5).dtype(), f32);
+    EXPECT_EQ(tensor(3).dtype(), i64);
+    EXPECT_EQ(tensor(true).dtype(), boolean);
+    EXPECT_EQ(tensor({5}, {}).shape(), Shape());
+}
+
+TEST(ScalarNumber, AcceptsAnyArithmeticType) {
+    const Tensor x = tensor({2.0, 4.0});
+    const std::vector<int> two(2);
+    EXPECT_EQ((x / two.size()).to_vector(), (std::vector<double>{1, 2}));
+    EXPECT_EQ((x * 2u).to_vector(), (std::vector<double>{4, 8}));
+    EXPECT_EQ((x + 1L).to_vector(), (std::vector<double>{3, 5}));
+    EXPECT_EQ((arange(3) * std::uint8_t{2}).dtype(), i64);
+    EXPECT_THROW(x * UINT64_MAX, ValueError);
+}
+
+TEST(PowOfNumber, RaisesNumberToEveryElement) {
+    EXPECT_EQ(pow(2.0, tensor({-1.0, 3.0})).to_vector(), (std::vector<double>{0.5, 8}));
+    EXPECT_EQ(pow(2, tensor({0, 3})).dtype(), i64);
+    EXPECT_EQ(pow(2, tensor({0, 3})).to_vector(), (std::vector<double>{1, 8}));
+    EXPECT_EQ(pow(2.0, tensor({0, 3})).dtype(), f32);
+}
+
+TEST(WhereWithNumbers, InfersDType) {
+    const Tensor condition = tensor({true, false});
+    EXPECT_EQ(where(condition, 1, -2).dtype(), i64);
+    EXPECT_EQ(where(condition, 1, -2).to_vector(), (std::vector<double>{1, -2}));
+    EXPECT_EQ(where(condition, 1.0, 0.5).dtype(), f32);
+    const Tensor half = ones({2}, {.dtype = bf16});
+    EXPECT_EQ(where(condition, half, 0.5).dtype(), bf16);
+    EXPECT_EQ(where(condition, 0.5, arange(2)).dtype(), f32);
+}
+
+TEST(ComparisonOperators, ReturnBooleanTensors) {
+    const Tensor x = tensor({1.0, 2.0, 3.0}), y = tensor({3.0, 2.0, 1.0});
+    const auto is = [](const Tensor& t, std::vector<double> expected) {
+        EXPECT_EQ(t.dtype(), boolean);
+        EXPECT_EQ(t.to_vector(), expected);
+    };
+    is(x == y, {0, 1, 0});
+    is(x != y, {1, 0, 1});
+    is(x < y, {1, 0, 0});
+    is(x <= y, {1, 1, 0});
+    is(x > y, {0, 0, 1});
+    is(x >= y, {0, 1, 1});
+    is(x == 2, {0, 1, 0});
+    is(2 == x, {0, 1, 0});
+    is(x != 2u, {1, 0, 1});
+    is(2 != x, {1, 0, 1});
+    is(x < 2.5, {1, 1, 0});
+    is(2.5 < x, {0, 0, 1});
+    is(x <= 2, {1, 1, 0});
+    is(2 <= x, {0, 1, 1});
+    is(x > 2L, {0, 0, 1});
+    is(2 > x, {1, 0, 0});
+    is(x >= 2, {0, 1, 1});
+    is(2 >= x, {1, 1, 0});
+}
+
+TEST(Dimensions, ConvertFromOneInteger) {
+    const Tensor x = arange(6).reshape({2, 3});
+    EXPECT_EQ(sum(x, 1).to_vector(), (std::vector<double>{3, 12}));
+    EXPECT_EQ(x.sum(1).to_vector(), (std::vector<double>{3, 12}));
+    EXPECT_EQ(mean(x.to(f32), 0).to_vector(), (std::vector<double>{1.5, 2.5, 3.5}));
+    EXPECT_EQ(x.reshape(-1).shape(), (Shape{6}));
+    EXPECT_EQ(x.sum({}).item_int(), 15);
+    EXPECT_EQ(zeros(3).shape(), (Shape{3}));
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,125 @@
+// Tests in-place arithmetic and compound assignment.
+#include <gtest/gtest.h>
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+using Values = std::vector<double>;
+
+TEST(InPlaceArithmetic, ChangesTensorAndItsViews) {
+    Tensor x = tensor({1.0, 2.0, 3.0, 4.0}, {2, 2});
+    const Tensor row = x[0];
+    x.add_(tensor({1.0, 2.0}), 10);
+    EXPECT_EQ(x.to_vector(), (Values{11, 22, 13, 24}));
+    x.sub_(tensor({1, 2}), 10);
+    EXPECT_EQ(x.to_vector(), (Values{1, 2, 3, 4}));
+    x.div_(tensor({2.0, 4.0}));
+    EXPECT_EQ(x.to_vector(), (Values{0.5, 0.5, 1.5, 1}));
+    x.add_(1.5).sub_(1).mul_(4).div_(2);
+    EXPECT_EQ(x.to_vector(), (Values{2, 2, 4, 3}));
+    x.clamp_(2.5, 3.5);
+    EXPECT_EQ(x.to_vector(), (Values{2.5, 2.5, 3.5, 3}));
+    EXPECT_EQ(row.to_vector(), (Values{2.5, 2.5}));
+    x[1].mul_(2);
+    EXPECT_EQ(x.to_vector(), (Values{2.5, 2.5, 7, 6}));
+    EXPECT_GT(row.version(), 0u);
+}
+
+TEST(InPlaceArithmetic, RejectsFloatingResultsOfIntegers) {
+    Tensor x = arange(3);
+    EXPECT_THROW(x.add_(0.5), DTypeError);
+    EXPECT_THROW(x.mul_(0.5), DTypeError);
+    EXPECT_THROW(x.sub_(ones({3})), DTypeError);
+    EXPECT_THROW(x.div_(2), DTypeError);
+    EXPECT_THROW(x.div_(tensor({1, 2, 3})), DTypeError);
+    EXPECT_EQ(x.to_vector(), (Values{0, 1, 2}));
+    EXPECT_EQ(x.add_(2).mul_(3).to_vector(), (Values{6, 9, 12}));
+}
+
+TEST(InPlaceArithmetic, RejectsOperandsThatWouldChangeTheShape) {
+    Tensor x = ones({2});
+    EXPECT_THROW(x.sub_(ones({3, 2})), ShapeError);
+    EXPECT_THROW(x.div_(ones({3})), ShapeError);
+    EXPECT_THROW(x += ones({3, 2}), ShapeError);
+    EXPECT_THROW(ones({2}, {boolean}).sub_(true), DTypeError);
+    EXPECT_THROW(x.clamp_(std::nullopt, std::nullopt), ValueError);
+}
+
+TEST(InPlaceArithmetic, ThrowsWhileGradientIsRecorded) {
+    Tensor w = ones({2}, {.requires_grad = true});
+    Tensor y = w * 2;
+    for (Tensor* t : {&w, &y}) {
+        EXPECT_THROW(t->add_(1), UsageError);
+        EXPECT_THROW(t->sub_(ones({2})), UsageError);
+        EXPECT_THROW(t->div_(2), UsageError);
+        EXPECT_THROW(t->clamp_(0, 1), UsageError);
+        EXPECT_THROW(t->index_put_({0}, 1), UsageError);
+    }
+    const NoGrad no_grad;
+    EXPECT_EQ(w.div_(2).to_vector(), (Values{0.5, 0.5}));
+}
+
+TEST(CompoundAssignment, ChangesInPlaceIfNothingIsRecorded) {
+    Tensor x = tensor({1.0, 2.0});
+    const Tensor same = x;
+    x += tensor({1.0, 1.0});
+    x -= 1;
+    x *= 3;
+    x /= tensor({3.0, 1.0});
+    EXPECT_EQ(same.to_vector(), (Values{1, 6}));
+    EXPECT_TRUE(x.is_same(same));
+    Tensor w = ones({2}, {.requires_grad = true});
+    const NoGrad no_grad;
+    w -= 0.5;
+    EXPECT_TRUE(w.is_leaf());
+    EXPECT_EQ(w.to_vector(), (Values{0.5, 0.5}));
+}
+
+TEST(CompoundAssignment, KeepsHistory) {
+    const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
+    Tensor y = w * w;
+    const Tensor before = y;
+    y += w;
+    y *= w;
+    y -= 1.5;
+    y /= 2;
+    EXPECT_FALSE(y.is_same(before));
+    EXPECT_EQ(before.to_vector(), (Values{4, 9}));
+    EXPECT_EQ(y.to_vector(), (Values{5.25, 17.25}));
+    sum(y).backward();
+    EXPECT_EQ(w.grad().to_vector(), (Values{8, 16.5}));  // (3 w^2 + 2 w) / 2
+}
+
+TEST(CompoundAssignment, StartsHistoryOfTotal) {
+    const Tensor w = ones({2}, {.requires_grad = true});
+    Tensor total = zeros({});
+    for (int i = 1; i <= 3; ++i) total += sum(w) * i;
+    EXPECT_EQ(total.item(), 12);
+    total.backward();
+    EXPECT_EQ(w.grad().to_vector(), (Values{6, 6}));
+}
+
+TEST(CompoundAssignment, ThrowsForLeafThatRequiresGradient) {
+    Tensor w = ones({2}, {.requires_grad = true});
+    EXPECT_THROW(w += 1, UsageError);
+    EXPECT_THROW(w -= ones({2}), UsageError);
+    EXPECT_THROW(w *= 2, UsageError);
+    EXPECT_THROW(w /= w, UsageError);
+    EXPECT_EQ(w.to_vector(), (Values{1, 1}));
+}
+
+TEST(CompoundAssignment, KeepsShapeAndDTypeWithHistory) {
+    const Tensor w = ones({2}, {.dtype = f64, .requires_grad = true});
+    Tensor total = zeros({2}), count = zeros({2}, {i64});
+    total += w;
+    EXPECT_EQ(total.dtype(), f32);
+    EXPECT_TRUE(total.requires_grad());
+    EXPECT_THROW(count += w, DTypeError);
+    EXPECT_THROW(total += stack({w, w}), ShapeError);
+}
+
+}  // namespace
+}  // namespace axle

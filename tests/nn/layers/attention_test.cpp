@@ -1,0 +1,108 @@
+#include "nn/layers/attention.h"
+
+#include "core/random.h"
+#include "gmock/gmock.h"
+#include "tests/close.h"
+#include "tests/nn/golden.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_close;
+using tests::expect_error;
+using tests::golden;
+
+Tensor recorded(const std::string& name) { return golden(name, "attention.safetensors"); }
+
+nn::MultiheadAttention recorded_layer(bool batch_first = true) {
+    nn::MultiheadAttention layer(8, 2, {.batch_first = batch_first});
+    layer.to(f64);
+    nn::StateDict state;
+    for (const char* name : {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"})
+        state.emplace_back(name, recorded(std::string("layer.") + name));
+    layer.load_state_dict(state);
+    layer.eval();
+    return layer;
+}
+
+nn::MultiheadAttentionMasks masks_of(const std::string& name) {
+    const auto parts = load_safetensors(tests::golden_path("attention.safetensors")).tensors;
+    nn::MultiheadAttentionMasks masks;
+    for (const auto& [key, tensor] : parts) {
+        if (key == name + ".attn_mask") masks.attn_mask = tensor;
+        if (key == name + ".key_padding_mask") masks.key_padding_mask = tensor;
+    }
+    if (name == "causal_and_padding") {  // recorded with a mask of the future
+        masks.attn_mask = Tensor();
+        masks.is_causal = true;
+    }
+    return masks;
+}
+
+class MultiheadAttentionMask : public testing::TestWithParam<const char*> {};
+
+TEST_P(MultiheadAttentionMask, MatchesPyTorch) {
+    const std::string name = GetParam();
+    const Tensor q = recorded("query"), k = recorded("key"), v = recorded("value");
+    const nn::MultiheadAttentionMasks masks = masks_of(name);
+    nn::MultiheadAttention layer = recorded_layer();
+    expect_close(layer(q, k, v, masks), recorded(name + ".output"), 1e-12);
+
+    const auto [y, weights] = layer.forward_with_weights(q, k, v, masks);
+    expect_close(y, recorded(name + ".output"), 1e-12);
+    expect_close(weights, recorded(name + ".weights"), 1e-12);
+    const Tensor of_heads = layer.forward_with_weights(q, k, v, masks, false).second;
+    expect_close(of_heads, recorded(name + ".weights_of_heads"), 1e-12);
+
+    // The masks have the same shapes if time is the first dimension.
+    nn::MultiheadAttention time_first = recorded_layer(false);
+    const auto turn = [](const Tensor& x) { return x.transpose(0, 1); };
+    expect_close(turn(time_first(turn(q), turn(k), turn(v), masks)), recorded(name + ".output"),
+                 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionMask,
+                         testing::Values("bool", "bool_of_heads", "float", "float_of_heads",
+                                         "padding", "float_padding", "bool_and_padding",
+                                         "float_and_padding", "bool_of_heads_and_padding",
+                                         "causal_and_padding"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(MultiheadAttention, GivesZeroToQueriesWithoutKeys) {
+    nn::MultiheadAttention layer = recorded_layer();
+    const Tensor x = recorded("query");
+    const nn::MultiheadAttentionMasks masks{.key_padding_mask = ones({3, 4}, {boolean})};
+    const auto [y, weights] = layer.forward_with_weights(x, x, x, masks);
+    expect_close(weights, zeros({3, 4, 4}, {f64}));
+    expect_close(y, layer.out_proj.bias.detach().expand({3, 4, 8}));
+    expect_close(layer(x, x, x, masks), y);
+}
+
+TEST(MultiheadAttention, ReturnsWeightsWithDropoutInTraining) {
+    manual_seed(3);
+    nn::MultiheadAttention layer(8, 2, {.dropout = 0.5, .batch_first = true});
+    const Tensor x = rand({2, 6, 8});
+    const Tensor weights = layer.forward_with_weights(x, x, x, {}, false).second;
+    EXPECT_NEAR(sum(eq(weights, 0)).item(), 72, 24);
+    layer.eval();
+    const Tensor kept = layer.forward_with_weights(x, x, x, {}, false).second;
+    expect_close(sum(kept, {-1}), ones({2, 2, 6}), 1e-6);
+}
+
+TEST(MultiheadAttention, RejectsMasksOfOtherShapesAndDtypes) {
+    nn::MultiheadAttention layer(8, 2, {.batch_first = true});
+    const Tensor q = zeros({3, 4, 8}), k = zeros({3, 5, 8});
+    expect_error<ShapeError>({"MultiheadAttention: attn_mask", "[4, 5]", "[6, 4, 5]", "[5, 4]"},
+                             [&] {
+                                 layer(q, k, k, {.attn_mask = zeros({5, 4})});
+                             });
+    expect_error<ShapeError>({"MultiheadAttention: key_padding_mask", "[3, 5]", "[3, 4]"}, [&] {
+        layer(q, k, k, {.key_padding_mask = zeros({3, 4})});
+    });
+    expect_error<DTypeError>({"MultiheadAttention: key_padding_mask", "boolean", "int64"}, [&] {
+        layer(q, k, k, {.key_padding_mask = zeros({3, 5}, {i64})});
+    });
+}
+
+}  // namespace
+}  // namespace axle
