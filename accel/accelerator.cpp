@@ -236,6 +236,10 @@ void Accelerator::set_save_iteration(std::int64_t iteration) {
     parts_->files.set_iteration(iteration);
 }
 
+bool Accelerator::should_save_model() const {
+    return options_.parallelism_config || is_local_main_process();
+}
+
 nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
     return model.state_dict();
 }
@@ -304,6 +308,10 @@ int Accelerator::mesh_size(const char* dimension) const {
     for (const auto& [name, size] : mesh->dimensions())
         if (name == dimension) return size;
     return 1;
+}
+
+int Accelerator::data_parallel_shard_rank() const {
+    return mesh_rank("data_parallel_shard_rank", "dp_shard");
 }
 
 int Accelerator::mesh_rank(const char* getter, const char* dimension) const {

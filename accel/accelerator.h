@@ -139,9 +139,7 @@ class Accelerator : public AcceleratorProcesses {
     }
     // Returns a scope in which gradients are averaged although the forward pass ran in no_sync().
     // Throws UsageError for a model that is not prepared.
-    SyncScope trigger_sync_in_backward(nn::Module& model) {
-        return SyncScope(data_parallel(model));
-    }
+    SyncScope trigger_sync_in_backward(nn::Module& model);
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
     // the scope, even_batches, if it is given, replaces the setting of the loader configuration. If
     // even_batches is false, loaders with indices or shards give each process only its own samples.
@@ -172,9 +170,7 @@ class Accelerator : public AcceleratorProcesses {
     // Returns a view of the loader without its first batches, to resume a pass
     // (data/loading/loader.h).
     data::SkipDataLoader skip_first_batches(data::DataLoader& loader,
-                                            std::int64_t num_batches = 0) const {
-        return data::skip_first_batches(loader, num_batches);
-    }
+                                            std::int64_t num_batches = 0) const;
 
     // --- backward and gradients
 
@@ -207,6 +203,7 @@ class Accelerator : public AcceleratorProcesses {
     // within an update do nothing.
     void unscale_gradients();
     void unscale_gradients(optim::Optimizer& optimizer);
+    void unscale_gradients(const std::vector<optim::Optimizer*>& optimizers);
     // Returns whether the last step of any prepared optimizer was skipped because gradients were
     // not finite. Reads device memory.
     bool optimizer_step_was_skipped() const;
@@ -305,9 +302,7 @@ class Accelerator : public AcceleratorProcesses {
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
     // Returns, as Accelerate does, true on the main process of each machine, and with a
     // parallelism_config on all processes. save_model() does not use this value.
-    bool should_save_model() const {
-        return options_.parallelism_config || is_local_main_process();
-    }
+    bool should_save_model() const;
 
     // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are reported on the log and
     // do not interrupt training, unless set_error_policy (core/log.h) changes that.
@@ -368,9 +363,7 @@ class Accelerator : public AcceleratorProcesses {
     int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
     int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }
     int data_parallel_rank() const { return mesh_rank("data_parallel_rank", "dp_replicate"); }
-    int data_parallel_shard_rank() const {
-        return mesh_rank("data_parallel_shard_rank", "dp_shard");
-    }
+    int data_parallel_shard_rank() const;
 
   private:
     using Placement = std::optional<bool>;

@@ -35,6 +35,15 @@ NoSyncScope::Guards Accelerator::no_sync_guards(std::initializer_list<const nn::
     return parts_->preparation.no_sync_guards(models);
 }
 
+SyncScope Accelerator::trigger_sync_in_backward(nn::Module& model) {
+    return SyncScope(data_parallel(model));
+}
+
+data::SkipDataLoader Accelerator::skip_first_batches(data::DataLoader& loader,
+                                                     std::int64_t num_batches) const {
+    return data::skip_first_batches(loader, num_batches);
+}
+
 dist::DataParallel* Accelerator::data_parallel(const nn::Module& model) const {
     return parts_->preparation.replicas_of(model);
 }
@@ -174,6 +183,14 @@ void Accelerator::unscale_gradients(optim::Optimizer& optimizer) {
     LoopState& loop = *parts_->loop;
     if (loop.accumulation.sync_gradients()) loop.accumulation.division().divide(optimizer);
     if (loop.scaling) loop.scaling->unscale(optimizer.parameters());
+}
+
+void Accelerator::unscale_gradients(const std::vector<optim::Optimizer*>& optimizers) {
+    for (optim::Optimizer* const optimizer : optimizers) {
+        if (optimizer == nullptr)
+            throw UsageError("unscale_gradients: an optimizer in the list is null");
+        unscale_gradients(*optimizer);
+    }
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {

@@ -2,9 +2,9 @@
 //
 // Each device has a default stream that all threads use unless a StreamGuard selects another one.
 // Work queued on a stream runs in order and asynchronously. synchronize(), and functions that read
-// a value (item(), to(cpu)), wait for the stream. They also throw the errors that kernels find in
-// their data, such as an index out of range. If the environment contains AXLE_CUDA_SYNC=1, these
-// errors are thrown immediately after the op.
+// a value (item(), to(cpu)), wait for the stream. After waiting, these functions throw the errors
+// that kernels found in their data, such as an index out of range. If the environment contains
+// AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these errors itself.
 //
 // In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
 // statistics are zero. Stream, Event and the functions that use them are not defined.
@@ -26,6 +26,7 @@ namespace axle::cuda {
 
 // Returns whether this build has CUDA and this machine has a driver and a GPU.
 bool is_available() noexcept;
+// Returns the number of GPUs, or 0 if is_available() is false.
 int device_count() noexcept;
 // Returns the reason why is_available() is false, or "" if it is true.
 std::string why_unavailable();
@@ -96,13 +97,16 @@ class Event {
     // done.
     explicit Event(bool timing = false);
 
+    // Sets the position of the event to the end of the work that is queued on the stream.
     void record(const Stream& stream) const;
     // Makes work that is later queued on the stream wait for this event.
     void wait(const Stream& stream) const;
+    // Waits until the work before the event is done.
     void synchronize() const;
+    // Returns whether the work before the event is done.
     bool query() const;
     // Returns the time from this event to `end` in milliseconds. Both events must have been created
-    // with timing, recorded and done.
+    // with timing and must be done. Throws UsageError if an event was not recorded.
     double elapsed_time(const Event& end) const;
 
   private:

@@ -14,8 +14,8 @@ struct Device {
 
     static constexpr Device cpu() { return {Type::cpu, 0}; }
     static constexpr Device cuda(int index = 0) { return {Type::cuda, index}; }
-    // Returns the meta device, whose tensors have a shape and a dtype but no memory. Operations on
-    // them check their arguments but compute nothing.
+    // Returns the meta device, whose tensors have a shape and a dtype but no memory. Ops on these
+    // tensors check their arguments but compute nothing.
     static constexpr Device meta() { return {Type::meta, 0}; }
     // Parses "cpu", "cuda", "cuda:1" or "meta". Throws ValueError for any other text, and
     // DeviceError if this build does not support the device or this machine does not have it.

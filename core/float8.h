@@ -15,7 +15,7 @@ struct Float8Tensor {
 // Returns whether the device has fp8 matrix products, which need a GPU with compute capability 8.9
 // or higher.
 bool has_float8(Device device);
-// Returns the largest finite number of f8_e4m3 or f8_e5m2.
+// Returns the largest finite number of an fp8 dtype, f8_e4m3 or f8_e5m2.
 float float8_range(DType dtype);
 
 // Returns x * scale[0], rounded to nearest, saturated and contiguous. If `largest` (0-d, f32) is
@@ -23,7 +23,8 @@ float float8_range(DType dtype);
 // an fp8 type.
 Float8Tensor to_float8(const Tensor& x, DType dtype, const Tensor& scale, const Tensor& largest);
 // Converts x with a scale computed from x: the largest absolute element becomes the largest finite
-// number of dtype. If power_of_two is true, the scale is rounded down to a power of two.
+// number of dtype. If power_of_two is true, the scale is rounded down to a power of two. Throws
+// DTypeError as the function above.
 Float8Tensor to_float8(const Tensor& x, DType dtype, bool power_of_two = false);
 // Returns the values converted to f32. The scale is not applied.
 Tensor float8_values(const Tensor& values);
@@ -35,14 +36,14 @@ struct Float8MatmulOptions {
     bool fast = false;     // if true, GPUs may compute faster with less exact sums
     bool emulate = false;  // if true, computes in f32, as on devices without fp8 products
 };
-// Returns a b^T with the scales removed. a is [M, K] and b is [N, K]. Throws ShapeError if the
-// shapes do not match.
+// Returns the product a b^T of the original values: the product of the 8-bit values times both
+// inverse scales. a is [M, K] and b is [N, K]. Throws ShapeError if the shapes do not match.
 Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
-// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32 (see
-// kernels/ops/quantize.h).
+// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32. The
+// fields are those of kernels::DelayedScaling (kernels/ops/quantize.h).
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

@@ -29,8 +29,8 @@ namespace axle {
 // The memory of several graphs. A graph uses the memory that earlier captures have freed, so graphs
 // with the same pool need together as much memory as the largest one. Their replays must not run at
 // the same time, and a replay invalidates the results of other graphs that were captured later. A
-// copy refers to the same pool, which is released after its last graph. Used by one thread. It is
-// defined only in builds with CUDA.
+// copy of this handle refers to the same pool. The pool is released after its last handle and
+// graph. Use a pool on one thread only. This class is defined only in builds with CUDA.
 class GraphPool {
   public:
     explicit GraphPool(int device = 0);
@@ -41,8 +41,8 @@ class GraphPool {
     std::shared_ptr<State> state_;
 };
 
-// A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. It is
-// defined only in builds with CUDA.
+// A captured graph. Movable. Not thread-safe: use it only on the thread that captured it. This
+// class is defined only in builds with CUDA.
 class Graph {
   public:
     // Creates a graph with a pool of its own.
@@ -74,6 +74,8 @@ class GraphCapture {
     GraphCapture(const GraphCapture&) = delete;
     GraphCapture& operator=(const GraphCapture&) = delete;
 
+    // Ends the capture, after which the graph can be replayed. Throws UsageError if the capture has
+    // already ended.
     void end();
 
   private:

@@ -1,4 +1,4 @@
-// The indices of Tensor::index and Tensor::index_put_, which mean the same as in PyTorch's x[...].
+// The indices of Tensor::index and Tensor::index_put_, with the meaning of x[...] in PyTorch.
 //
 //     x.index({0});                           // x[0]
 //     x.index({Slice(1, 3), Ellipsis, 2});    // x[1:3, ..., 2]
@@ -17,15 +17,16 @@
 
 namespace axle {
 
-// As an index, None inserts a dimension of size 1. As a bound of a Slice, it means "not set".
+// As an index, None inserts a dimension of size 1. As a bound of a Slice, None means "not set".
 inline constexpr std::nullopt_t None = std::nullopt;
 
-// Ellipsis stands for as many complete dimensions as are needed. It can be used once.
+// Ellipsis stands for all dimensions that the other indices do not use. A list of indices can
+// contain it once.
 struct EllipsisIndex {};
 inline constexpr EllipsisIndex Ellipsis;
 
 // Every step-th element of [start, stop). Negative bounds count from the end, and bounds are
-// clamped. The step must be positive (ValueError when it is used).
+// clamped. The step must be positive; otherwise index() and index_put_() throw ValueError.
 struct Slice {
     explicit Slice(std::optional<std::int64_t> start_ = {}, std::optional<std::int64_t> stop_ = {},
                    std::optional<std::int64_t> step_ = {})
@@ -37,7 +38,7 @@ struct Slice {
 //
 // | index | meaning |
 // |---|---|
-// | integer | selects one element and removes the dimension; a negative one counts from the end |
+// | integer | selects one element and removes the dimension; negative: counted from the end |
 // | Slice | a part of the dimension |
 // | None, Ellipsis | see above |
 // | i64 or i32 tensor | selects elements; several of them broadcast to one shape |
@@ -45,8 +46,9 @@ struct Slice {
 //
 // The dimensions of index tensors replace the dimensions that they index, or are first if the
 // indexed dimensions are not adjacent. With integers, slices, None and Ellipsis alone, the result
-// is a view; with tensors it is a copy. A mask waits for a GPU, because the result's shape depends
-// on its values. All indices are checked (IndexError); on a GPU, index tensors asynchronously.
+// is a view; with tensors, the result is a copy. A bool tensor on a GPU makes the call wait,
+// because the shape of the result depends on its values. Indices out of range throw IndexError; on
+// a GPU, values of index tensors are reported errors, which the next call that waits throws.
 class TensorIndex {
   public:
     enum class Kind : std::uint8_t { integer, slice, none, ellipsis, tensor };

@@ -13,19 +13,20 @@ namespace axle {
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 
-// Receives one message without a line end. It is called on the thread that logs, so calls can be
-// concurrent. Exceptions thrown by a sink are ignored.
+// Receives one message without a line end. A sink is called on the thread that logs, so it must
+// support concurrent calls. Exceptions thrown by a sink are ignored.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Sets the lowest level that the default sink prints, for all threads. It is initially warning.
+// Sets the lowest level that the default sink prints, for all threads. The initial level is
+// warning.
 void set_log_level(LogLevel level) noexcept;
 
 // Replaces the sink of the process. An empty sink restores the default, which writes one line to
-// stderr for each message of the log level or above. A concurrent log call can still use the old
-// sink.
+// stderr for each message of the log level (set_log_level) or above. A log call that runs at the
+// same time can still use the old sink.
 void set_log_sink(LogSink sink);
 
-// Sends a message to the sink. Can be called from any thread, also from within a sink.
+// Sends a message to the sink. Any thread may call this function, also from within a sink.
 void log_text(LogLevel level, std::string_view text) noexcept;
 
 // Logs the concatenated parts: log(LogLevel::warning, "tracker '", name, "': ", reason).
@@ -51,7 +52,8 @@ void set_error_policy(ErrorPolicy policy) noexcept;
 ErrorPolicy error_policy() noexcept;
 
 // Handles an exception by the error policy. If the policy is report, logs the parts of `before`,
-// the exception's text and `after` as a warning. If it is raise, rethrows the exception.
+// the text of the exception and `after` as a warning. If the policy is raise, rethrows the
+// exception.
 void report_error(const std::exception_ptr& error,
                   std::initializer_list<std::string_view> before = {}, std::string_view after = {});
 // Handles an exception like report_error() in code that must not throw: raise is treated as report.

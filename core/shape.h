@@ -35,6 +35,7 @@ class Dims {
     std::int64_t* begin() { return values_; }
     std::int64_t* end() { return values_ + size_; }
 
+    // Append or insert a value; throw ShapeError if there are kMaxDims values already.
     void push_back(std::int64_t value);
     void insert(int at, std::int64_t value);
     void erase(int at);

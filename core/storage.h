@@ -1,4 +1,5 @@
-// Storage: the memory of a tensor. It is allocated by Axle, owned by the caller, or absent (meta).
+// Storage: the memory of a tensor, which is allocated by Axle, provided by the caller, or absent
+// (meta).
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@ class Storage {
     // nothing is allocated on meta. Pinned memory is page-locked CPU memory that a GPU can copy
     // asynchronously. Throws DeviceError if pinned memory is requested without CUDA.
     Storage(std::size_t bytes, Device device, bool pinned = false);
-    // Wraps memory that the caller owns. `release` is called when no tensor uses this storage any
-    // more.
+    // Uses existing memory, which must stay valid until the storage is destroyed. The destructor
+    // calls `release` unless it is empty.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
     ~Storage();
     Storage(const Storage&) = delete;

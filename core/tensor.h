@@ -28,10 +28,11 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number as in Python, made from any arithmetic type. It stores whether it was an integer,
-// because dtype promotion depends on this. Integers beyond 2^53 are rounded to double. Throws
-// ValueError for an unsigned integer above INT64_MAX.
+// A number of any arithmetic type, stored as a double. Integers beyond 2^53 are rounded. Dtype
+// promotion depends on the original type, so a Scalar also stores whether the number was an
+// integer.
 struct Scalar {
+    // Throws ValueError for an unsigned integer above INT64_MAX.
     template <class T>
         requires std::is_arithmetic_v<T>
     Scalar(T v)  // NOLINT(google-explicit-constructor)
@@ -57,7 +58,7 @@ struct InferredOptions {
     bool requires_grad = false;
     bool pinned = false;
 
-    // Returns the options with the dtype, or `inferred` if it is not set.
+    // Returns these options with `dtype`, or with `inferred` if `dtype` is not set.
     TensorOptions with(DType inferred) const;
 };
 
@@ -75,15 +76,16 @@ inline TensorOptions InferredOptions::with(DType inferred) const {
     return {dtype.value_or(inferred), device, requires_grad, pinned};
 }
 
-// A type of numbers that tensor() stores exactly; it converts other arithmetic types.
+// The types for which tensor() has an overload (double values are stored as f32 unless options set
+// the dtype). Values of other arithmetic types become Scalars.
 template <class T>
 concept TensorElement =
     std::same_as<T, double> || std::same_as<T, float> || std::same_as<T, std::int64_t> ||
     std::same_as<T, int> || std::same_as<T, bool>;
 
-// The object that a Tensor refers to. Its address is the tensor's identity. `to`, loading and
-// offloading replace its storage but never the Impl itself, so that optimizers and tied weights
-// stay valid.
+// The object that a Tensor refers to. The address of the Impl is the tensor's identity. Module::to,
+// loading and offloading replace the storage but never the Impl itself, so that optimizers and tied
+// weights stay valid.
 struct Impl {
     std::shared_ptr<Storage> storage;
     Shape shape;
@@ -92,9 +94,9 @@ struct Impl {
     DType dtype = f32;
     std::unique_ptr<autograd::Meta> autograd;  // null until a gradient is needed
 
-    // A converted form of this tensor that an op caches (packed weights, a bf16 copy). It is valid
-    // while storage and version are unchanged. A form that was created during a graph capture is
-    // used only within that capture, because every replay must create it again.
+    // A converted copy of this tensor that an op caches (packed weights, a bf16 copy). The copy is
+    // valid while storage and version are unchanged. A copy that was created during a graph capture
+    // is used only within that capture, because every replay must create it again.
     struct Derived {
         std::weak_ptr<Storage> source;
         std::uint32_t version = 0;
@@ -126,11 +128,12 @@ class Tensor {
     Tensor& operator=(Tensor&&) & noexcept = default;
     void operator=(const Tensor&) && = delete;  // use x[0].copy_(y) or x.index_put_({0}, y)
 
-    // Returns a tensor with uninitialized memory. Throws ShapeError for a negative size, and
-    // OutOfMemory.
+    // Returns a contiguous tensor with uninitialized memory. Throws ShapeError for a negative size
+    // or a number of bytes beyond int64, and OutOfMemory.
     static Tensor empty(const Shape& shape, TensorOptions options = {});
-    // Returns a tensor over memory that the caller owns. `release` is called when the last view is
-    // destroyed.
+    // Returns a contiguous CPU tensor over existing memory, which is not copied. The memory must
+    // stay valid until the last tensor that uses it is destroyed; `release` is then called, on the
+    // thread that destroys it. Throws ShapeError for an invalid shape, without calling `release`.
     static Tensor from_blob(void* data, const Shape& shape, DType dtype,
                             std::function<void()> release = {});
 
@@ -153,8 +156,9 @@ class Tensor {
     const std::shared_ptr<Impl>& impl() const { return impl_; }
 
     // --- elements
-    // Returns a pointer to the first element, in the memory of the tensor's device. Throws
-    // DTypeError unless T is the dtype's C++ type.
+    // Return a pointer to the first element, in the memory of the tensor's device. Throw DTypeError
+    // unless T is the C++ type of the dtype, and DeviceError on the meta device. Writing through
+    // the pointer does not increment the version.
     template <class T>
     T* data() {
         check_access(dtype_of<T>);
@@ -170,10 +174,12 @@ class Tensor {
     // version.
     View view();
     ConstView view() const;
-    // Return the value of a one-element tensor. On a GPU, they wait for the value.
+    // Return the value of a one-element tensor; item_int() truncates a floating value. Wait for the
+    // value on a GPU. Throw ShapeError for other numbers of elements, and DeviceError on the meta
+    // device.
     double item() const;
     std::int64_t item_int() const;
-    // Returns the value as T; a floating value is truncated if T is an integer type.
+    // Returns the value as T, with the rules above. bool is true for a value other than 0.
     template <class T>
         requires std::is_arithmetic_v<T>
     T item() const {
@@ -184,7 +190,8 @@ class Tensor {
         else
             return static_cast<T>(item());
     }
-    // Returns all elements in row-major order, converted to double.
+    // Returns all elements in row-major order, converted to double. Waits for a GPU. Throws
+    // DeviceError on the meta device.
     std::vector<double> to_vector() const;
 
     // --- gradients (the engine is core/autograd/autograd.h)
@@ -195,21 +202,26 @@ class Tensor {
     bool is_leaf() const;
     // Returns the accumulated gradient, or an undefined Tensor.
     Tensor grad() const;
+    // Replaces the accumulated gradient.
     void set_grad(const Tensor& grad) const;
     // Removes the gradient (zero_grad with set_to_none in PyTorch).
     void zero_grad() const;
-    // Computes the gradients of this tensor with respect to the leaves (see autograd::backward).
-    // The first form requires a one-element tensor.
+    // Compute the gradients of this tensor with respect to the leaves and add them to grad() of the
+    // leaves (see autograd::backward for errors). Without an argument, the tensor must have one
+    // element.
     void backward() const;
     void backward(const Tensor& gradient, bool retain_graph = false) const;
-    // Returns a tensor with the same storage but without history.
+    // Returns a tensor with the same storage but without history, which does not require a
+    // gradient.
     Tensor detach() const;
+    // Returns the version of the storage, which is incremented by every in-place change.
     std::uint32_t version() const { return impl_->storage->version(); }
 
-    // --- in place; these throw UsageError while a gradient is recorded for this tensor. The
-    // operand is broadcast to this tensor's shape (ShapeError) and converted to its dtype. A
-    // floating result cannot be stored in an integer tensor (DTypeError), except by copy_ and
-    // fill_, which truncate.
+    // --- in place; these return *this and throw UsageError while a gradient is recorded for this
+    // tensor. The operand is broadcast to the shape of this tensor (ShapeError if it does not fit)
+    // and converted to the dtype of this tensor. A floating result cannot be stored in an integer
+    // tensor (DTypeError), except by copy_ and fill_, which truncate. clamp_ throws ValueError if
+    // neither bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }
@@ -232,11 +244,11 @@ class Tensor {
                        bool accumulate = false);
 
     // --- compound assignment: a += b
-    // If neither tensor requires a gradient, or under NoGrad, it changes a in place (add_), and
-    // other handles and views of a see the change. Otherwise it computes a new tensor with history,
-    // of a's shape and dtype, and makes this handle refer to it; other handles and views keep the
-    // old values. Throws UsageError if a is a leaf that requires a gradient, and the errors of
-    // add_.
+    // If neither tensor requires a gradient, or under NoGrad, changes a in place as add_ does;
+    // other handles and views of a then have the new values, too. Otherwise computes a new tensor
+    // with history, of a's shape and dtype, and makes this handle refer to it; other handles and
+    // views keep the old values. Throws UsageError if a is a leaf that requires a gradient (except
+    // under NoGrad), and the errors of add_.
     Tensor& operator+=(const Tensor& other) &;
     Tensor& operator-=(const Tensor& other) &;
     Tensor& operator*=(const Tensor& other) &;
@@ -246,21 +258,25 @@ class Tensor {
     Tensor& operator*=(Scalar value) &;
     Tensor& operator/=(Scalar value) &;
 
-    // Fill the tensor with random values from the default generator.
+    // Fill the tensor in place with random values from the default generator: uniform in [low,
+    // high), or normally distributed. Throw ValueError for a range that is reversed or not finite,
+    // and for a negative std.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
-    // Replaces the storage of this tensor by the source's storage. The tensor keeps its identity,
-    // but device and dtype can change.
+    // Makes this tensor use the storage of the source (of a copy if the source is not contiguous).
+    // The tensor keeps its identity; device and dtype become those of the source. Throws ShapeError
+    // if the shapes differ.
     void set_data(const Tensor& source) const;
 
-    // --- methods for free functions of core/ops.h
+    // --- methods for free functions of core/ops.h, which document them
     Tensor to(DType dtype) const;
     Tensor to(Device device, bool non_blocking = false) const;
     Tensor cpu() const { return to(Device::cpu()); }
     Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
     Tensor type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
     // Returns a copy in page-locked CPU memory, which a GPU can copy asynchronously, or the tensor
-    // itself if it is pinned already. Throws DeviceError without a GPU.
+    // itself if it is pinned already. Throws DeviceError without a GPU and unless this is a CPU
+    // tensor.
     Tensor pin_memory() const;
     Tensor contiguous() const;
     Tensor clone() const;
@@ -298,10 +314,12 @@ class Tensor {
     Tensor max() const;
     Tensor min() const;
     // Return the extreme values along dim and their indices (i64). If elements are equal, the first
-    // one is selected, and only it gets a gradient.
+    // one is selected, and only this element gets a gradient (unlike max() and min() of
+    // core/ops.h).
     std::pair<Tensor, Tensor> max(std::int64_t dim, bool keepdim = false) const;
     std::pair<Tensor, Tensor> min(std::int64_t dim, bool keepdim = false) const;
-    Tensor argmax() const;  // in row-major order of all elements
+    // Return the position of the first maximum or minimum in the row-major order of all elements.
+    Tensor argmax() const;
     Tensor argmin() const;
     Tensor argmax(std::int64_t dim, bool keepdim = false) const;
     Tensor argmin(std::int64_t dim, bool keepdim = false) const;
@@ -352,7 +370,8 @@ class Tensor {
     std::shared_ptr<Impl> impl_;
 };
 
-// Prints the tensor as "tensor([[1, 2], [3, 4]], float32)", shortened if it has over 1000 elements.
+// Prints the tensor as "tensor([[1, 2], [3, 4]], float32)". The text is shortened if the tensor has
+// more than 1000 elements.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace axle

@@ -13,22 +13,22 @@
 
 namespace axle::data {
 
-// Base class of datasets. The workers of a loader call get and get_batch concurrently. Runs can be
-// reproduced and resumed if a sample is a function of its index and the epoch (in_epoch()), and its
-// random numbers are functions of a seed, the index and the epoch.
+// Base class of datasets. The workers of a loader call get() and get_batch() concurrently. For runs
+// to be reproducible and resumable, a sample must depend only on its index and the epoch
+// (in_epoch()), and its random numbers only on a seed, the index and the epoch.
 class Dataset {
   public:
     virtual ~Dataset() = default;
     virtual std::int64_t size() const = 0;
-    // Returns the sample at an index in [0, size()).
+    // Returns the sample at an index, which must be in [0, size()).
     virtual Tree get(std::int64_t index) const = 0;
-    // Returns the batch of these samples, for loaders without collate_fn. The default calls get()
-    // and collate(). Override it if a batch can be built faster.
+    // Returns the batch of the samples at `indices`. Loaders without collate_fn call it. The
+    // default implementation calls get() and collate(). Override it if a batch can be built faster.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
-    // Returns the dataset to read in an epoch, or nullptr if the samples are the same in all
-    // epochs. Override it if samples differ between epochs; the result must depend only on the
-    // epoch. A loader calls it at the start of each pass, on the thread of the loop. The result may
-    // refer to this dataset and is destroyed before it.
+    // Returns the dataset to read in an epoch, or nullptr (the default) if the samples are the same
+    // in all epochs. The returned dataset must depend only on the epoch. It may refer to this
+    // dataset, which outlives it. A loader calls in_epoch() at the start of each pass, on the
+    // thread of the loop.
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
@@ -36,16 +36,19 @@ class Dataset {
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 
 // A dataset whose samples are the rows of tensors, for example TensorDataset(Tree{{"image",
-// images}, {"label", labels}}). The constructor throws ShapeError unless all tensors have the same
-// size in dimension 0.
+// images}, {"label", labels}}).
 class TensorDataset : public Dataset {
   public:
+    // Throws ShapeError unless all tensors have the same size in dimension 0, and ValueError if
+    // there are no tensors.
     explicit TensorDataset(Tree tensors);
     std::int64_t size() const override { return size_; }
+    // Returns views of the tensors. Throws IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
+    // Returns copies of the rows. Throws IndexError if an index is out of range.
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // Like get_batch above, but calls make() with the tensor of all rows of entry `key` to create
-    // the batch of this entry.
+    // Returns the batch as the function above, except for the entry `key`: make(rows) must return
+    // the batch of this entry, where `rows` is the tensor of all rows of the dataset.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 
@@ -56,9 +59,10 @@ class TensorDataset : public Dataset {
     std::int64_t size_ = 0;
 };
 
-// A dataset whose samples are computed by a function of the index.
+// A dataset whose samples are computed by a function of the index, which is called concurrently.
 class FunctionDataset : public Dataset {
   public:
+    // Throws ValueError if size is negative, and UsageError if the function is empty.
     FunctionDataset(std::int64_t size, std::function<Tree(std::int64_t index)> get);
     std::int64_t size() const override { return size_; }
     Tree get(std::int64_t index) const override { return get_(index); }
@@ -74,7 +78,7 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
 // Errors of Axle keep their type; any other std::exception is nested in a new Error
-// (std::rethrow_if_nested).
+// (std::rethrow_if_nested). Exceptions that are not a std::exception are rethrown unchanged.
 [[noreturn]] void rethrow_from(const std::string& where);
 
 }  // namespace axle::data

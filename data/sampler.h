@@ -1,9 +1,8 @@
 // Samplers choose which samples a pass visits and in which order; batch samplers group them into
 // batches.
 //
-// Orders are pure functions of the epoch, so a run can be resumed exactly: a position in a pass is
-// a single number, and any batch of an epoch can be computed without computing the batches before
-// it.
+// Orders depend only on the seed and the epoch, so a run can be resumed exactly: a position in a
+// pass is a single number, and any batch of an epoch can be computed without the batches before it.
 #pragma once
 
 #include <atomic>
@@ -17,8 +16,8 @@
 namespace axle::data {
 
 // The seed of random orders. Several samplers can share a Generator. Processes synchronize its seed
-// before each pass (accel/utils/random.h). It has no other state, because orders are functions of
-// seed and epoch. Thread-safe.
+// before each pass (accel/utils/random.h). A Generator has no other state, because orders depend
+// only on the seed and the epoch. Thread-safe.
 class Generator {
   public:
     explicit Generator(std::uint64_t seed = 0) : seed_(seed) {}
@@ -30,28 +29,30 @@ class Generator {
     std::atomic<std::uint64_t> seed_;
 };
 
-// A function that returns the index of the sample at a position of a pass. Can be called
-// concurrently.
+// A function that returns the index of the sample at a position of a pass. Several threads may call
+// it concurrently.
 using Order = std::function<std::int64_t(std::int64_t position)>;
 
-// Base class of samplers, which define an order of sample indices for each epoch. Immutable;
-// several threads can share a sampler.
+// Base class of samplers, which define an order of sample indices for each epoch. A sampler is
+// immutable (except for the seed of its generator), so several threads can share it.
 class Sampler {
   public:
     virtual ~Sampler() = default;
     // Returns the number of samples in a pass.
     virtual std::int64_t size() const = 0;
+    // Returns the order of an epoch, for positions in [0, size()).
     virtual Order order(std::int64_t epoch) const = 0;
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
 
-    // Returns the complete order of an epoch.
+    // Returns the sample indices of an epoch in order.
     std::vector<std::int64_t> indices(std::int64_t epoch = 0) const;
 };
 
 // Visits the samples 0 to n - 1 in order.
 class SequentialSampler : public Sampler {
   public:
+    // Throws ValueError if n is negative.
     explicit SequentialSampler(std::int64_t n);
     std::int64_t size() const override { return n_; }
     Order order(std::int64_t epoch) const override;
@@ -63,15 +64,16 @@ class SequentialSampler : public Sampler {
 struct RandomSamplerOptions {
     std::uint64_t seed = 0;
     bool replacement = false;
-    std::int64_t num_samples = 0;               // number of samples in a pass; 0 selects n
+    std::int64_t num_samples = 0;               // number of samples in a pass; 0 means n
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Visits the samples in random order, as torch.utils.data.RandomSampler with a generator seeded
-// with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, if num_samples > n,
-// concatenates several permutations.
+// Visits the samples 0 to n - 1 in random order, as torch.utils.data.RandomSampler with a generator
+// seeded with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, if
+// num_samples > n, the order consists of several permutations.
 class RandomSampler : public Sampler {
   public:
+    // Throws ValueError if n or num_samples is negative, or if n is 0 and num_samples is not.
     explicit RandomSampler(std::int64_t n, RandomSamplerOptions options = {});
     std::int64_t size() const override { return options_.num_samples; }
     Order order(std::int64_t epoch) const override;
@@ -82,7 +84,7 @@ class RandomSampler : public Sampler {
     RandomSamplerOptions options_;
 };
 
-// Visits the given samples in the given order.
+// Visits the samples `indices` in this order, the same in all epochs.
 class SubsetSampler : public Sampler {
   public:
     explicit SubsetSampler(std::vector<std::int64_t> indices);
@@ -97,16 +99,17 @@ struct DistributedSamplerOptions {
     std::int64_t num_replicas = 1, rank = 0;
     bool shuffle = true;
     std::uint64_t seed = 0;
-    // If false, the first samples are repeated so that all replicas get the same number of samples.
+    // If n is not a multiple of num_replicas: if true, the last samples are dropped; if false, the
+    // first samples are repeated. All replicas then have the same number of samples.
     bool drop_last = false;
 };
 
 // Visits every num_replicas-th sample of an order that is the same for all replicas, as
 // torch.utils.data.DistributedSampler. Use it only for loaders that are not prepared by an
-// Accelerator.
+// Accelerator, which distributes the samples itself.
 class DistributedSampler : public Sampler {
   public:
-    // Throws ValueError unless 0 <= rank < num_replicas.
+    // Throws ValueError unless n >= 0 and 0 <= rank < num_replicas.
     explicit DistributedSampler(std::int64_t n, DistributedSamplerOptions options = {});
     std::int64_t size() const override;
     Order order(std::int64_t epoch) const override;
@@ -127,24 +130,26 @@ struct BatchIndices {
     std::int64_t repeated;
 };
 
-// A function that returns the samples of a batch, given its number in the pass. Can be called
-// concurrently.
+// A function that returns the samples of a batch, given the number of the batch in the pass.
+// Several threads may call it concurrently.
 using BatchOrder = std::function<BatchIndices(std::int64_t batch)>;
 
-// Base class of batch samplers, which define an order of batches for each epoch. Derive from it for
-// custom batches. Immutable; several threads can share a batch sampler.
+// Base class of batch samplers, which define an order of batches for each epoch. Derive from this
+// class for custom batches. A batch sampler is immutable (except for the seed of its generator), so
+// several threads can share it.
 class BatchSampler {
   public:
     virtual ~BatchSampler() = default;
     // Returns the number of batches in a pass.
     virtual std::int64_t size() const = 0;
+    // Returns the order of an epoch, for batches in [0, size()).
     virtual BatchOrder order(std::int64_t epoch) const = 0;
     // Return the number of samples in a full batch (0 if it varies), and whether a smaller last
     // batch is dropped.
     virtual std::int64_t batch_size() const { return 0; }
     virtual bool drop_last() const { return false; }
     // Returns the number of samples that are grouped into batches, including the samples that
-    // drop_last drops, or nullopt if it is unknown.
+    // drop_last drops, or nullopt if the number is unknown.
     virtual std::optional<std::int64_t> num_samples() const { return std::nullopt; }
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
@@ -153,6 +158,7 @@ class BatchSampler {
 // Groups consecutive samples of a sampler, as torch.utils.data.BatchSampler.
 class FixedBatchSampler : public BatchSampler {
   public:
+    // Throws UsageError if the sampler is null, and ValueError unless batch_size is positive.
     FixedBatchSampler(std::shared_ptr<const Sampler> sampler, std::int64_t batch_size,
                       bool drop_last);
     std::int64_t size() const override;
@@ -172,7 +178,7 @@ class FixedBatchSampler : public BatchSampler {
 // accelerate.data_loader.SkipBatchSampler.
 class SkipBatchSampler : public BatchSampler {
   public:
-    // Throws ValueError if skip_batches is negative.
+    // Throws UsageError if `whole` is null, and ValueError if skip_batches is negative.
     SkipBatchSampler(std::shared_ptr<const BatchSampler> whole, std::int64_t skip_batches);
     std::int64_t size() const override;
     BatchOrder order(std::int64_t epoch) const override;
@@ -180,7 +186,7 @@ class SkipBatchSampler : public BatchSampler {
     bool drop_last() const override { return whole_->drop_last(); }
     std::optional<std::int64_t> num_samples() const override;
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
-    // Returns size(). Throws ValueError if the other sampler has fewer batches than are skipped.
+    // Returns size(). Throws ValueError if `whole` has fewer than skip_batches batches.
     std::int64_t len() const;
 
   private:

@@ -1,5 +1,6 @@
-// Each transform reads the batch once and writes a new batch, on the calling thread. Transforms are
-// not parallel, because loaders have workers and a batch of small images fits into the cache.
+// Each transform in this file reads the batch once and writes a new batch, on the calling thread.
+// The transforms are not parallel, because loaders have workers and a batch of small images fits
+// into the cache. (FusedByteTransform uses several threads when no worker calls it.)
 #include "data/transforms.h"
 
 #include <algorithm>
@@ -66,8 +67,8 @@ void crop_row(const std::byte* row, std::int64_t width, std::int64_t left, std::
     copy(blank, end, columns);
 }
 
-// Copies a window of each image, whose first pixel is at corner_of(image). Pixels outside the image
-// get the value `fill`.
+// Returns a window of `size` of each image i. The first pixel of the window is at corner_of(i),
+// which can be outside the image. Pixels outside the image get the value `fill`.
 template <class F>
 Tensor crop(const Tensor& images, Size2 size, double fill, F&& corner_of) {
     const Geometry from(images.shape());
@@ -101,8 +102,8 @@ Size2 padded(Size2 image, Size2 padding) {
 }
 
 // Returns the first row or column of a center crop, as in torchvision. If the image is smaller than
-// the crop, an odd pixel of padding is added at the end. Otherwise half of the margin is rounded to
-// even, as in Python.
+// the crop and the padding is odd, the end gets one pixel more than the start. Otherwise half of
+// the margin is rounded to the nearest integer, and halves to even, as in Python.
 std::int64_t center_start(std::int64_t size, std::int64_t crop) {
     if (crop > size) return -((crop - size) / 2);
     const std::int64_t margin = size - crop, half = margin / 2;
@@ -136,7 +137,7 @@ auto flip_rows_of(DType dtype) {
     }
 }
 
-// Normalizes a plane in blocks of a fixed length, which the compiler can vectorize.
+// Computes y = (x - mean) / std in blocks of a fixed length, which the compiler can vectorize.
 template <class T>
 void normalize_plane(const T* x, T* y, std::int64_t n, double mean, double std) {
     const T m = static_cast<T>(mean), s = static_cast<T>(std);

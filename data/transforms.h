@@ -5,6 +5,10 @@
 //                                               data::RandomHorizontalFlip(), data::ToFloat(),
 //                                               data::Normalize(mean, std)}),
 //         {.seed = 1});
+//
+// The transforms in this file need images on the CPU with at least three dimensions. They throw
+// DeviceError or ShapeError for other images, and UsageError unless there is one SampleRandom per
+// image (transforms without random numbers ignore `random`).
 #pragma once
 
 #include <concepts>
@@ -32,13 +36,14 @@ struct Corner;
 // index, and not on the batch, the number of threads or processes, or on resuming.
 class SampleRandom {
   public:
-    // Returns the key that all samples of an epoch have.
+    // Returns the key from which the numbers of all samples of an epoch are computed.
     static std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
-    // `index` must be in [0, 2^40). A sample has 2^26 numbers; after them, the numbers of the next
-    // index follow.
+    // `index` is the index of the sample and must be in [0, 2^40). Each sample has 2^26 numbers of
+    // its own; the numbers after these are the numbers of the next sample.
     SampleRandom(std::uint64_t epoch_key, std::int64_t index)
         : stream_{.seed = epoch_key, .offset = static_cast<std::uint64_t>(index) << 24} {}
 
+    // Returns the next number, uniformly distributed over all 32-bit integers.
     std::uint32_t next() { return stream_.word(drawn_++); }
     // Returns a number in [0, 1).
     float uniform() { return kernels::Philox::to_unit(next()); }
@@ -54,16 +59,19 @@ class SampleRandom {
 };
 
 // A function that transforms images [n, ..., height, width] on the CPU, with one SampleRandom per
-// image. Must return n images and must not modify its input. Is called concurrently.
+// image. It must return n images and must not modify its input. Several threads call it
+// concurrently.
 using Transform = std::function<Tensor(const Tensor& images, std::span<SampleRandom> random)>;
 
 // Applies transforms in order. For u8 images, the sequence RandomCrop, RandomHorizontalFlip,
 // ToFloat and Normalize, in which all but ToFloat are optional, is computed in one pass.
 class Compose {
   public:
+    // Throws UsageError if a transform is empty.
     explicit Compose(std::vector<Transform> transforms);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // Returns the transformed images[indices]. Does not first copy the rows of u8 images.
+    // Returns the transformed images[indices]. If the transforms begin with the sequence above, the
+    // rows of contiguous u8 images are not copied first. Indices are not checked.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                       std::span<SampleRandom> random) const;
 
@@ -72,7 +80,7 @@ class Compose {
 };
 
 // Converts u8 images to f32 and divides them by 255, as ToTensor of torchvision. Converts floating
-// images to f32 without scaling.
+// images to f32 without scaling. Throws DTypeError for other dtypes.
 struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 };
@@ -81,8 +89,10 @@ struct ToFloat {
 // element per channel, or one element for all channels.
 class Normalize {
   public:
-    // Throws ValueError if the lists have different lengths or a std is not positive.
+    // Throws ValueError if the lists are empty or have different lengths, or a std is not positive.
     Normalize(std::vector<double> mean, std::vector<double> std);
+    // Throws DTypeError unless the images are f32 or f64, and ShapeError if their number of
+    // channels does not fit.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
   private:
@@ -90,10 +100,11 @@ class Normalize {
     std::vector<double> mean_, std_;
 };
 
-// Crops the center of images, and pads smaller images with zeros. Odd margins are rounded as in
-// torchvision.
+// Crops the center of images to `size`, and pads smaller images with zeros. Odd margins are rounded
+// as in torchvision.
 class CenterCrop {
   public:
+    // Throws ValueError unless both sizes are positive.
     explicit CenterCrop(Size2 size);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
@@ -106,11 +117,12 @@ struct RandomCropOptions {
     double fill = 0;
 };
 
-// Crops a window at a uniformly random position of the padded image. Throws ShapeError if the
-// padded image is smaller than the window.
+// Crops a window of `size` at a uniformly random position of the padded image.
 class RandomCrop {
   public:
+    // Throws ValueError unless both sizes are positive and the padding is not negative.
     explicit RandomCrop(Size2 size, RandomCropOptions options = {});
+    // Throws ShapeError if the padded images are smaller than the window.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
   private:
@@ -126,6 +138,7 @@ class RandomCrop {
 // Mirrors an image horizontally with probability p.
 class RandomHorizontalFlip {
   public:
+    // Throws ValueError unless p is in [0, 1].
     explicit RandomHorizontalFlip(double p = 0.5);
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
 
@@ -145,11 +158,14 @@ struct TransformedOptions {
 // batch. Random transforms use the epoch that the loader passes to in_epoch(), or 0 without a
 // loader. A sample that is visited twice in an epoch is transformed in the same way.
 //
-// The images of a batch must have the same size before the transform. If their sizes are equal only
-// after it, set `.collate_fn = collate` in the loader; samples are then transformed one by one.
+// The images of a batch must have the same size before the transform. If only the transformed
+// images have the same size, set `.collate_fn = collate` in the loader; samples are then
+// transformed one by one. get() and get_batch() throw IndexError if a sample has no entry `key`,
+// and ShapeError if the transform does not return as many images as it gets.
 class TransformedDataset final : public Dataset {
   public:
-    // `dataset` must outlive this object; a temporary is moved into it.
+    // A dataset that is passed by reference must outlive this object; a temporary is moved into
+    // this object. Throws UsageError if the dataset is null or the transform is empty.
     TransformedDataset(const Dataset& dataset, Transform transform,
                        TransformedOptions options = {});
     TransformedDataset(std::shared_ptr<const Dataset> dataset, Transform transform,

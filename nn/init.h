@@ -1,5 +1,5 @@
-// Parameter initializers. Each fills a tensor in place from the default generator; autograd does
-// not record it.
+// Parameter initializers, which fill a tensor in place. Autograd does not record them. Random
+// values come from the default generator (core/random.h).
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,32 @@ namespace axle::nn::init {
 void zeros_(Tensor& t);
 void ones_(Tensor& t);
 void constant_(Tensor& t, double value);
-void uniform_(Tensor& t, double low = 0, double high = 1);
+void uniform_(Tensor& t, double low = 0, double high = 1);  // values in [low, high)
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
+// The following three functions do nothing if t is empty, and otherwise throw ShapeError if t has
+// fewer than two dimensions. fan_in is the product of all sizes except the first; fan_out is the
+// product of all sizes except the second.
+
 // Fills t from a uniform distribution with variance gain^2 / fan_in (He et al., arXiv:1502.01852),
-// where gain is the gain of a leaky ReLU with negative slope a, and fan_in is the product of all
-// sizes except the first. kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers.
-// All functions in this file throw ShapeError if t has fewer than two dimensions.
+// where gain is the gain of a leaky ReLU with negative slope a. kaiming_uniform_(weight, sqrt(5))
+// is PyTorch's default for linear layers.
 void kaiming_uniform_(Tensor& t, double a = 0);
-// Fills t from a normal distribution with variance gain^2 / fan_in or gain^2 / fan_out, where
-// fan_out is the product of all sizes except the second.
 enum class Fan : std::uint8_t { in, out };
+// Fills t from a normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 / fan_out
+// (Fan::out). gain is as in kaiming_uniform_().
 void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
 // Fills t from a uniform distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot and
-// Bengio, AISTATS 2010).
+// Bengio, AISTATS 2010). Here, gain is the parameter.
 void xavier_uniform_(Tensor& t, double gain = 1);
 
-// Returns a new f32 parameter with uninitialized values. If this thread has an EmptyWeights object,
-// the parameter is on the meta device.
+// Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or
+// on the meta device while this thread has an EmptyWeights object.
 Tensor parameter(const Shape& shape);
 
 // While an object of this class exists, its thread creates parameters on the meta device, without
-// memory and without drawing random numbers. load_state_dict later allocates their memory and
-// copies values into it.
+// memory and without drawing random numbers. Module::load_state_dict() later allocates their memory
+// and copies values into it.
 class EmptyWeights {
   public:
     EmptyWeights();

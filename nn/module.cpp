@@ -17,7 +17,8 @@ thread_local int entered = 0;  // number of active calls of prepared models on t
 
 enum class Role : std::uint8_t { parameter, buffer, unsaved_buffer };
 
-// Calls f(name, tensor, role) for all parameters and buffers of a module.
+// Calls f(name, tensor, role) for all parameters and buffers of a module and of the modules below
+// it. A tied tensor is visited once for each name.
 class Walker : public Visitor {
   public:
     using F = std::function<void(const std::string&, Tensor&, Role)>;
@@ -48,6 +49,7 @@ void walk(const Module& module, Walker::F f) {
     const_cast<Module&>(module).visit(walker);  // NOLINT: visit() does not modify the module
 }
 
+// Collects the modules below a module, or only its children if `recurses` is false.
 class ModuleWalker : public Visitor {
   public:
     explicit ModuleWalker(bool recurses = true) : recurses_(recurses) {}
@@ -73,7 +75,7 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// Returns the first names as a comma-separated list, each with the most similar name among
+// Returns the first kShown names as a comma-separated list, each with the most similar name among
 // `others`.
 std::string list_names(const std::vector<std::string>& names,
                        const std::vector<std::string>& others) {
@@ -157,7 +159,8 @@ Module::Entry::ActiveCall::ActiveCall() { ++entered; }
 Module::Entry::ActiveCall::~ActiveCall() { --entered; }
 
 struct Module::Entry::ComputeDtypeScope::Replaced {
-    std::vector<std::pair<Tensor*, Tensor>> tensors;  // target and original tensor
+    // A parameter of the module, and its other value: the cast before swap(), then the original.
+    std::vector<std::pair<Tensor*, Tensor>> tensors;
 
     void swap() noexcept {
         for (auto& [place, tensor] : tensors) std::swap(*place, tensor);

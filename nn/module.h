@@ -34,7 +34,7 @@ class Module;
 
 struct BufferOptions {
     // If false, the buffer is not in state_dict() and load_state_dict() does not need it, for
-    // example because the constructor can compute it. Otherwise it is treated as other buffers.
+    // example because the constructor can compute it. It is still moved and cloned with the module.
     bool persistent = true;
 };
 
@@ -51,8 +51,8 @@ class Visitor {
     void buffer(std::string_view name, Tensor& tensor, BufferOptions options = {}) {
         if (tensor.defined()) on_buffer(name, tensor, options);
     }
-    // Leaves out a module that must be neither trained nor saved nor moved. prepare() and
-    // state_dict() throw for modules that visit() does not mention.
+    // Excludes a member module from training, saving and moving. Accelerator::prepare() and
+    // state_dict() throw UsageError for a member module that visit() neither names nor ignores.
     void ignore(Module& child) { on_ignored(child); }
 
   protected:
@@ -66,7 +66,7 @@ class Visitor {
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 struct LoadOptions {
-    bool strict = true;  // throws if names are missing or unexpected
+    bool strict = true;  // throws ValueError if names are missing or unexpected
 };
 // The names that load_state_dict could not match. Both lists are empty if options.strict is true.
 struct LoadReport {
@@ -74,22 +74,24 @@ struct LoadReport {
     std::vector<std::string> unexpected;  // names in the state but not in the module
 };
 
-// The owner of a module's hooks, which keeps a reference to the module.
+// Notified when a module with hooks is moved or loses its hooks. The owner of the hooks implements
+// this interface to keep its reference to the module valid.
 struct ModuleObserver {
     virtual ~ModuleObserver() = default;
     // Called when the module is destroyed or its hooks are replaced by the hooks of another owner
     // or removed.
     virtual void detached(const Module& module) noexcept = 0;
-    // Called after `from` was moved to `to`, which has the hooks from now on.
+    // Called after `from` was moved to `to`. The hooks are then attached to `to`.
     virtual void moved(const Module& from, Module& to) noexcept = 0;
 };
 
-// Settings of the outermost call of a prepared model. The Accelerator sets them.
+// Settings for calls of a prepared model. They apply to the outermost call of a prepared model on a
+// thread. The Accelerator sets them.
 struct ForwardHooks {
-    std::optional<DType> autocast;
+    std::optional<DType> autocast;           // if unset, the call does not change autocast
     std::optional<bool> cache_enabled = {};  // as in AutocastGuard
-    bool outputs_to_f32 = true;
-    std::function<void(Module&)> before_forward = {};
+    bool outputs_to_f32 = true;              // converts half-precision outputs, if autocast is set
+    std::function<void(Module&)> before_forward = {};  // called before forward()
     std::shared_ptr<ModuleObserver> observer = {};
 };
 
@@ -109,27 +111,31 @@ class Module {
     Module& operator=(Module&& other) noexcept;
     Module& operator=(const Module&) = delete;
 
+    // Calls v(name, member) for each parameter and each child, v.buffer(name, member) for each
+    // buffer, and v.ignore(member) for each module to leave out. Must not modify the module.
     virtual void visit(Visitor& v) = 0;
 
-    // Return the parameters or buffers. Names are relative to this module and dotted, for example
-    // "h.0.attn.c_attn.weight". A tied parameter is returned once, under its first name.
+    // Return the parameters or buffers, which share memory with the module. Names are relative to
+    // this module and dotted, for example "h.0.attn.c_attn.weight". A tied parameter is returned
+    // once, under its first name.
     std::vector<Tensor> parameters() const;
     StateDict named_parameters() const;
     StateDict named_buffers() const;
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
     // The tensors share memory with the module. Throws UsageError as check_visit() does.
     StateDict state_dict() const;
-    // Returns the parameters and persistent buffers to write to a file. A tied tensor is returned
-    // once, under its first name.
+    // Returns state_dict() for writing to a file: a tied tensor is returned once, under its first
+    // name.
     StateDict saved_state() const;
-    // Copies the values into the module's tensors and converts them to the tensors' dtypes. For a
-    // tied parameter, one of its names is sufficient. Throws ShapeError if a shape differs and
-    // DTypeError if a dtype cannot be converted. In strict mode, throws ValueError with the missing
-    // and unexpected names, each with the most similar name. If it throws, no tensor is changed.
+    // Copies the values of `state` into the module's tensors and converts them to the dtypes of
+    // these tensors. Allocates memory for tensors on the meta device. For a tied parameter, one of
+    // its names is sufficient. Throws ShapeError if a shape differs and DTypeError if a dtype
+    // cannot be converted. In strict mode, throws ValueError with the missing and unexpected names,
+    // each with the most similar name. No tensor is changed if one of these errors is thrown.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents
-    // come before their children.
+    // come before their children. A module with several names is returned under each of them.
     std::vector<std::pair<std::string, Module*>> named_modules();
     // Returns the modules that visit() names, without the modules below them. A module with several
     // names is returned once, under its first name.
@@ -142,14 +148,18 @@ class Module {
     //     });
     void apply(const std::function<void(Module&)>& f);
 
-    // Moves all parameters, buffers and gradients to a device, or converts all floating ones to a
-    // dtype. The tensor objects stay the same, so optimizers remain valid.
+    // Moves all parameters, buffers and gradients to a device. The tensor objects stay the same, so
+    // optimizers remain valid.
     void to(Device device);
+    // Converts all floating parameters, buffers and gradients to a dtype. The tensor objects stay
+    // the same. Throws DTypeError unless the dtype is floating.
     void to(DType dtype);
+    // Sets the training mode of this module and of all modules below it.
     void train(bool on = true);
     void eval() { train(false); }
     bool is_training() const { return training_; }
     void requires_grad_(bool value = true);
+    // Removes the gradients of all parameters.
     void zero_grad() const;
     // Returns the number of elements of all parameters. Tied parameters count once.
     std::int64_t num_parameters() const;
@@ -158,16 +168,18 @@ class Module {
     void set_hooks(std::shared_ptr<const ForwardHooks> hooks);
     const std::shared_ptr<const ForwardHooks>& hooks() const { return hooks_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
-    // module's tensors.
+    // module's tensors to the storage dtype. nullopt ends layerwise casting and leaves the tensors
+    // as they are. Throws DTypeError unless the storage dtype is floating.
     void set_layer_cast(std::optional<LayerCast> cast);
     const std::optional<LayerCast>& layer_cast() const { return layer_cast_; }
 
-    // Returns the memory of the object, in which unnamed members are searched; empty if it is
-    // unknown.
+    // Returns the address and the size in bytes of the complete object, in which check_visit()
+    // searches for members. Returns {nullptr, 0} if they are unknown; check_visit() then does not
+    // search this object.
     virtual std::pair<const void*, std::size_t> object_memory() const { return {nullptr, 0}; }
-    // Throws UsageError with the type and the position of a module that is a member of this module
-    // or of a module below it, but which visit() does not mention. Tensors, members of vectors and
-    // objects behind pointers are not checked.
+    // Throws UsageError if this module, or a module below it, has a member module that visit()
+    // neither names nor ignores. The message contains the type and the byte position of the member.
+    // Tensors, elements of vectors and objects behind pointers are not checked.
     void check_visit() const;
 
   protected:
@@ -175,8 +187,9 @@ class Module {
     // Only clone() may call this constructor. Throws UsageError otherwise.
     Module(const Module& other);
 
-    // Runs f as a public entry point of the model. In a prepared model, the outermost entry point
-    // enables autocast and converts half-precision outputs to f32.
+    // Runs f as a public entry point of the model and returns its result. In a prepared model, the
+    // outermost entry point enables autocast and converts half-precision outputs to f32, as
+    // ForwardHooks specify.
     template <class F>
     auto enter(F&& f) {
         Entry entry(*this);
@@ -212,8 +225,8 @@ class Module {
         std::tuple<T...> out(std::tuple<T...> ys) const {
             return std::apply([&](T&... y) { return std::tuple<T...>(out(std::move(y))...); }, ys);
         }
-        // Converts the tensors of any structured type (core/tree/structure.h). Values of other
-        // types are returned unchanged.
+        // Converts the tensors in a value of a structured type (core/tree/structure.h). Values of
+        // other types are returned unchanged.
         template <class T>
         T out(T y) const {
             if constexpr (Structured<T>) {
@@ -234,8 +247,8 @@ class Module {
             ActiveCall(const ActiveCall&) = delete;
             ActiveCall& operator=(const ActiveCall&) = delete;
         };
-        // Replaces the parameters of a module with a LayerCast by casts to its compute dtype for
-        // the lifetime of the object.
+        // Replaces the floating parameters of a module that has a LayerCast: for the lifetime of
+        // the scope, they are casts to the compute dtype.
         struct ComputeDtypeScope {
             explicit ComputeDtypeScope(Module& layer);
             ~ComputeDtypeScope();
@@ -269,8 +282,8 @@ class Model : public Module {
         return {static_cast<const Derived*>(this), sizeof(Derived)};
     }
 
-    // Returns a copy with the same values in memory of its own. Tied parameters stay tied;
-    // gradients and hooks are not copied.
+    // Returns a copy of the module with memory of its own. Tied parameters stay tied; gradients
+    // and hooks are not copied.
     Derived clone() const {
         Derived copy = [this] {
             const Cloning scope;

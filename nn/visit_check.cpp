@@ -18,7 +18,7 @@
 namespace axle::nn {
 namespace {
 
-using Bytes = std::pair<const std::byte*, const std::byte*>;  // the first byte, and the end
+using Bytes = std::pair<const std::byte*, const std::byte*>;  // a memory range: begin and end
 
 struct Index {
     std::mutex mutex;
@@ -37,7 +37,7 @@ Bytes memory_of(const Module& module) {
     return {first, first + size};
 }
 
-// Returns the modules whose address is in the memory, in the order of their addresses.
+// Returns all modules of the process whose address is in `memory`, in the order of their addresses.
 std::vector<const Module*> modules_in(const Bytes& memory) {
     const std::lock_guard lock(index().mutex);
     const auto& modules = index().modules;
@@ -47,7 +47,7 @@ std::vector<const Module*> modules_in(const Bytes& memory) {
     return {modules.lower_bound(at(memory.first)), modules.lower_bound(at(memory.second))};
 }
 
-// Collects what visit() names or ignores.
+// Collects the modules and tensors that visit() names or ignores, recursively.
 class Named : public Visitor {
   public:
     void add(const Module& module) {
@@ -70,8 +70,8 @@ class Named : public Visitor {
     void insert(const Tensor& tensor) { tensors.insert(tensor.impl().get()); }
 };
 
-// Returns whether visit() of the parent has called visit() of the member, which names the tensors
-// of the member but not the member itself.
+// Returns whether the tensors of a member are named although the member itself is not, because
+// visit() of its parent calls member.visit(v) instead of v(name, member).
 bool is_visited_directly(const Module& member, const Named& named) {
     Named own;
     own.add(member);
@@ -107,7 +107,8 @@ void check_visit(const Module& root) {
     for (auto it = named.order.rbegin(); it != named.order.rend(); ++it) {
         const Module* const module = *it;
         const Bytes memory = memory_of(*module);
-        const std::byte* checked = memory.first;  // the members before this address
+        // The end of the last unnamed member. Modules before this address are parts of that member.
+        const std::byte* checked = memory.first;
         for (const Module* member : modules_in(memory)) {
             const auto* const address =
                 static_cast<const std::byte*>(static_cast<const void*>(member));

@@ -5,12 +5,13 @@
 
 namespace axle::nn {
 
-// Called by the constructors and the destructor of every module.
+// Add a module to the set of all modules of the process, and remove it. The constructors and the
+// destructor of Module call them. Thread-safe.
 void add_module(const Module& module);
 void remove_module(const Module& module) noexcept;
 
-// Throws UsageError if the memory of `root`, or of a module below it, contains a module that
-// visit() neither names nor ignores.
+// Implements Module::check_visit(): throws UsageError if the memory of `root`, or of a module below
+// it, contains a module that visit() neither names nor ignores.
 void check_visit(const Module& root);
 
 }  // namespace axle::nn

@@ -13,8 +13,8 @@ namespace axle::tests {
 
 // The result of a rank.
 struct RankOutcome {
-    bool reported = false;  // false if it died or did not finish in time
-    std::string text;       // the function's result, or "threw: " and the exception's text
+    bool reported = false;  // false if the rank died or did not finish in time
+    std::string text;       // result of the function, or "threw: " and the text of the exception
     int status = 0;         // exit status from waitpid
     double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
 };

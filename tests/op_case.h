@@ -105,7 +105,7 @@ struct OpCase {
 // Returns all cases, family by family in the order of core/ops.h.
 const std::vector<OpCase>& op_cases();
 
-// Returns the same numbers in every call with the same case and row.
+// Returns the operands of a row on a device. Their values depend only on the case and the row.
 std::vector<Tensor> make_inputs(const OpCase& c, const Row& row, DType dtype,
                                 Device device = Device::cpu());
 

@@ -141,7 +141,8 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         }
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
             const int index = dispatcher_.places_[rank].index;
-            const RowRange slice{std::min(index * share, rows), std::min((index + 1) * share, rows)};
+            const RowRange slice{std::min(index * share, rows),
+                                 std::min((index + 1) * share, rows)};
             parts[rank] = {
                 {"batch", dispatcher_.slice_fn_ ? dispatcher_.slice_fn_(tree, slice, index,
                                                                         static_cast<int>(readers_))

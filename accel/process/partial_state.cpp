@@ -10,6 +10,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 #include "core/ops.h"
+#include "dist/launch/launch.h"
 
 namespace axle::accel {
 namespace {
@@ -28,7 +29,12 @@ std::shared_ptr<dist::ProcessGroup> shared_group(const dist::Environment& enviro
                                                  const dist::ProcessGroupOptions& options) {
     const std::lock_guard lock(shared().mutex);
     auto group = shared().group.lock();
-    if (!group) shared().group = group = dist::ProcessGroup::create(environment, options);
+    if (group) return group;
+    if (environment.local_world_size > 1 &&
+        flag_variable("ACCELERATE_CPU_AFFINITY").value_or(false))
+        dist::bind_to_cores({.local_world_size = environment.local_world_size},
+                            environment.local_rank);
+    shared().group = group = dist::ProcessGroup::create(environment, options);
     return group;
 }
 

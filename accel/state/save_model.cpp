@@ -1,8 +1,11 @@
 #include "accel/state/save_model.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -189,6 +192,23 @@ bool saves_here(bool save_on_each_node) {
     return !state || is_saving_process(*state, save_on_each_node);
 }
 
+enum class FileFormat : std::uint8_t { json, safetensors, torch };
+
+// Returns the format of a file by its suffix. For other suffixes, which save() accepts too, returns
+// the format by the first bytes: a safetensors file starts with the length of its header in 8
+// bytes.
+FileFormat format_of(const std::string& path) {
+    if (path.ends_with(".json")) return FileFormat::json;
+    if (path.ends_with(".safetensors")) return FileFormat::safetensors;
+    char start[9] = {};
+    std::ifstream(path, std::ios::binary).read(start, sizeof start);
+    if (start[8] == '{' && start[5] == 0 && start[6] == 0 && start[7] == 0)
+        return FileFormat::safetensors;
+    static constexpr std::string_view kJson = "{[\"-0123456789tfn";
+    return start[0] != 0 && kJson.find(start[0]) != std::string_view::npos ? FileFormat::json
+                                                                           : FileFormat::torch;
+}
+
 }  // namespace
 
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node) {
@@ -199,7 +219,8 @@ void save(const Tree& object, const std::string& path, bool save_on_each_node) {
 }
 
 Tree load(const std::string& path) {
-    if (path.ends_with(".json")) {
+    const FileFormat format = format_of(path);
+    if (format == FileFormat::json) {
         const std::string text = read_file(path);
         try {
             return from_json(text);
@@ -207,7 +228,7 @@ Tree load(const std::string& path) {
             throw FileError(str(printable(path), ": ", error.what()));
         }
     }
-    if (!path.ends_with(".safetensors")) return load_torch_file(path);
+    if (format == FileFormat::torch) return load_torch_file(path);
     Tree tensors = Tree::map();
     for (auto& [name, tensor] : load_safetensors(path).tensors)
         tensors.entries().push_back({name, std::move(tensor)});

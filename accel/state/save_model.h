@@ -68,8 +68,8 @@ void save(const Tree& object, const std::string& path, bool save_on_each_node = 
 // Write the file as save() does, but on the calling process.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
-// Reads a .safetensors file, a .json file, or a file written by torch.save. Throws FileError if the
-// file can't be read.
+// Reads a file that save() or torch.save has written. A suffix other than .safetensors and .json,
+// such as .pkl or .bin, does not determine the format. Throws FileError if the file can't be read.
 Tree load(const std::string& path);
 
 }  // namespace axle::accel

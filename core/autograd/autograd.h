@@ -21,7 +21,7 @@ namespace axle {
 // The gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
 
-// The set of inputs that need a gradient. A rule can leave the gradients of all other inputs
+// The set of inputs that need a gradient. A rule may leave the gradients of all other inputs
 // undefined.
 struct Needs {
     std::uint64_t bits = 0;
@@ -98,14 +98,17 @@ struct BackwardOptions {
     bool create_graph = false;
 };
 
-// Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. If gradients[i] is
-// undefined or missing, it counts as 1 and roots[i] must have one element. Throws UsageError if no
-// root requires a gradient, or if an earlier pass freed the graph.
+// Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. `gradients` is empty or
+// has one element per root. If gradients[i] is undefined or `gradients` is empty, the gradient
+// counts as 1 and roots[i] must have one element. Throws UsageError if the numbers differ, if a
+// root does not require a gradient, if a needed gradient is missing, or if an earlier pass freed
+// the graph, and ShapeError if a gradient does not have the shape of its root.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
-// Returns the gradients with respect to `inputs`, one per input, without changing any grad(). The
-// gradient of an unreachable input is an undefined Tensor.
+// Returns the gradients with respect to `inputs`, one per input, without changing grad() of any
+// tensor. The gradient of an unreachable input is an undefined Tensor. `outputs` and `gradients`
+// are as the roots and gradients of backward(), which documents the errors.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 
@@ -138,20 +141,21 @@ class HookHandle {
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Returns the number of accumulating passes that are active on this thread. It is more than one if
-// a rule calls backward(). Hooks use it to identify the pass that called them, and the pass that
-// ended with an exception.
+// Returns the number of accumulating passes that are active on this thread, which is more than one
+// if a rule calls backward(). Hooks use this number to identify the pass that called them, and the
+// pass that ended with an exception.
 int backward_depth();
 
 // Sets whether backward() and grad() look for NaN, in all threads of the process (as PyTorch's
-// set_detect_anomaly). While it is on, a pass throws NumericsError if a rule returns NaN in a
-// gradient, or if a pass starts from NaN. The message names the op, and the op of the forward pass
-// that first made a NaN, if that op was recorded while it was on. Training becomes much slower,
-// because every result is read, and a GPU is waited for. The default is false, which costs nothing.
+// set_detect_anomaly). While detection is on, a pass throws NumericsError if a rule returns NaN in
+// a gradient, or if the pass starts from NaN. The message names the op, and the op of the forward
+// pass that first made a NaN, if that op was recorded while detection was on. Training becomes much
+// slower, because every result is read, which waits for a GPU. The default is false, which costs
+// nothing.
 void set_detect_anomaly(bool on);
 bool is_anomaly_detection_enabled();
 
-// Turns the detection on, or off, until the guard is destroyed.
+// Turns anomaly detection on or off until the guard is destroyed.
 class DetectAnomaly {
   public:
     explicit DetectAnomaly(bool on = true) : before_(is_anomaly_detection_enabled()) {
@@ -170,7 +174,7 @@ std::int64_t live_nodes();
 
 }  // namespace autograd
 
-// Completes an op, and returns y. If grad mode is on and an input requires a gradient, y gets a
+// Completes an op and returns y. If grad mode is on and an input requires a gradient, y gets a
 // history with the given gradient rule:
 //
 //     return record("exp", y, {x}, [y = saved(y)](const Grads& dy, Needs) -> Grads {
@@ -188,8 +192,8 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// Does the same as record() for any number of outputs, which it changes in place. If an output gets
-// no gradient, the rule receives an undefined tensor for it.
+// Do the same as record() for any number of outputs, to which they add the history in place. If an
+// output gets no gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
                     std::initializer_list<Tensor> inputs, RuleFunction&& rule) {

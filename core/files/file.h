@@ -18,8 +18,8 @@ std::string printable(std::string_view text);
 // Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);
 
-// A regular file, open for reading. Directories, pipes and devices throw FileError. A moved-from
-// object can only be destroyed or assigned to.
+// A regular file, open for reading. The constructor throws FileError for directories, pipes and
+// devices. A moved-from object must only be destroyed or assigned to.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
@@ -30,8 +30,8 @@ class InputFile {
     const std::string& path() const { return path_; }
     // Returns the size in bytes when the file was opened.
     std::int64_t size() const { return size_; }
-    // Reads bytes.size() bytes at offset. Throws FileError if the file has become shorter. Can be
-    // called from several threads concurrently.
+    // Reads bytes.size() bytes at `offset`, in bytes. Throws FileError if the file has become
+    // shorter. Several threads may call this function concurrently.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
 
   private:

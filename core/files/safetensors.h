@@ -1,6 +1,6 @@
 // The safetensors format: a JSON header, then the bytes of the tensors without gaps. The reader
-// validates all of it. An inconsistent file throws FileError "path: reason" before memory is
-// allocated for its tensors.
+// validates the complete header. For an inconsistent file, it throws FileError "path: reason"
+// before memory is allocated for the tensors.
 //
 //     8 bytes   N, little-endian, at most 100,000,000
 //     N bytes   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3],
@@ -30,10 +30,10 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
 // give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
 // reader would reject: a duplicate name, a name or text that is not UTF-8, or a header that is too
-// long. Throws DeviceError for a meta tensor.
+// long. Throws DeviceError for a meta tensor, and FileError if the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {});
-// Writes tensors into `file`, which the caller commits.
+// Writes tensors into `file`, which the caller must commit.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
 // Writes another container of (name, tensor) pairs, such as the result of load_safetensors.
 template <class Tensors>
@@ -49,8 +49,9 @@ struct Safetensors {
 };
 Safetensors load_safetensors(const std::string& path);
 
-// An open file whose header was read and checked. Copies of this handle share the file. Several
-// threads can read concurrently.
+// An open file whose header was read and checked by the constructor, which throws FileError if the
+// file is missing or invalid. Copies of this handle share the file. Several threads can read
+// concurrently.
 class SafetensorsFile {
   public:
     struct Entry {

@@ -25,7 +25,7 @@ struct HostAllocator {
     void* context = nullptr;
 };
 
-// The allocator's functions, which can be called from any thread.
+// The functions of the caching host allocator. Any thread may call them.
 namespace host_memory {
 
 // Returns `size` uninitialized bytes aligned to 64, or nullptr for size 0. Reuses a freed block of
@@ -33,21 +33,22 @@ namespace host_memory {
 // set_allocator). If that fails, empties the cache and retries, then throws OutOfMemory. Blocks of
 // 2 MiB and more use huge pages if the system provides them.
 void* allocate(std::size_t size);
-// Frees a block. size must be the size passed to allocate(). In builds with AddressSanitizer,
-// access to a freed block is reported as an error.
+// Frees a block. `size` must be the size that was passed to allocate(). In builds with
+// AddressSanitizer, access to a freed block is reported as an error.
 void deallocate(void* block, std::size_t size) noexcept;
 
 MemoryStats stats();
+// Restarts the counts, and sets the peak to the bytes in use.
 void reset_peak();
 // Returns every cached block to the allocator that allocated it.
 void empty_cache();
 
-// Sets the allocator; can be called at any time. An allocator without functions restores the
-// system's. Cached blocks are returned to their allocator immediately, and blocks in use when they
-// are freed. A replaced allocator and its context must stay valid until then. The functions are
-// called by one thread at a time and must not call this library. Throws UsageError if only one
-// function is given. allocate() throws UsageError if the allocator returns a misaligned block.
-// Scratch memory of kernels is allocated with operator new instead.
+// Sets the allocator; may be called at any time. An allocator without functions restores the
+// allocator of the system. Cached blocks are returned to their allocator immediately, and blocks in
+// use when they are freed; a replaced allocator and its context must stay valid until then. The
+// functions of an allocator are called by one thread at a time and must not call this library.
+// Throws UsageError if only one function is given. allocate() throws UsageError if the allocator
+// returns a misaligned block. Scratch memory of kernels is allocated with operator new instead.
 void set_allocator(const HostAllocator& allocator);
 
 // Limits the reserved bytes; 0 means no limit. Allocations above the limit throw OutOfMemory.

@@ -55,8 +55,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
     if (step.value == 0) throw ValueError("arange: the step must not be 0");
     const double count = std::ceil((end.value - start.value) / step.value);
     if (!(count >= 0) || count > 0x1p53)
-        throw ValueError(str("arange: invalid range: ", start.value, " to ", end.value,
-                             " with step ", step.value));
+        throw ValueError(str("arange: the step must lead to the end in at most 2^53 elements: ",
+                             start.value, " to ", end.value, " with step ", step.value));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty({static_cast<std::int64_t>(count)}, options);
     check_compute("arange", y);

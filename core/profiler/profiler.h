@@ -40,8 +40,8 @@ struct Options {
 
 // Starts the recording of the process. Throws UsageError if a recording is active.
 void start(Options options = {});
-// Ends the recording and returns its trace. Throws UsageError if no recording is active. Open
-// scopes are discarded. The second form appends to a trace that collect() has filled.
+// End the recording and return its trace, or append its events to a trace that collect() has
+// filled. Throw UsageError if no recording is active. Open scopes are discarded.
 Trace stop();
 void stop(Trace& trace);
 // Moves the events recorded so far to the end of `trace`, and continues the recording.

@@ -36,7 +36,7 @@
 namespace axle {
 
 // Converts a T to a Tree with to(value), and back with from(like, tree). `like` is the original
-// value, which provides what a tree cannot store. Can be specialized for user types.
+// value, which provides what a tree cannot store. Specialize this template for other user types.
 template <class T>
 struct Structure;
 

@@ -93,8 +93,8 @@ class Tree {
     DType dtype() const { return tensor().dtype(); }
     Device device() const { return tensor().device(); }
     double item() const { return tensor().item(); }
-    // Return a copy on another device or with another dtype. To move all tensors of a list or map,
-    // use send_to_device() (core/tree/tree_utils.h).
+    // Return the tensor on another device or with another dtype, as Tensor::to(). To move all
+    // tensors of a list or map, use send_to_device() (core/tree/tree_utils.h).
     Tensor to(Device device, bool non_blocking = false) const {
         return tensor().to(device, non_blocking);
     }

@@ -29,8 +29,8 @@ std::string member_path(const std::string& path, std::size_t index);
 using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& path)>;
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f);
 
-// Returns the tree with every leaf that passes the test replaced by f(leaf). All other leaves are
-// kept, or throw ValueError if error_on_other_type is true.
+// Returns the tree with every leaf for which the test returns true replaced by f(leaf). All other
+// leaves are kept, or throw ValueError if error_on_other_type is true.
 Tree recursively_apply(
     const std::function<Tree(const Tree&)>& f, const Tree& tree,
     const std::function<bool(const Tree&)>& test =
@@ -73,9 +73,10 @@ Tree get_shape(const Tree& tree);
 // Waits for GPU tensors.
 Tree listify(const Tree& tree);
 
-// Returns the tree with the last row of every tensor repeated until the number of rows is a
-// multiple of num_processes. Throws ValueError for leaves that are not tensors, and ShapeError for
-// a tensor that does not have batch_size rows.
+// Returns the tree with the last row (along dim) of every tensor repeated until the number of rows
+// is a multiple of num_processes. Throws ValueError for leaves that are not tensors, for a negative
+// batch_size and unless num_processes is positive, and ShapeError for a tensor that does not have
+// batch_size rows.
 Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_processes,
                        std::int64_t dim = 0);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kPixels = 3 * 32 * 32;
 
-// The label bytes at the start of each record.
+// One of the label bytes at the start of a record.
 struct Label {
     const char* name;
     std::int64_t classes;
@@ -40,7 +40,7 @@ std::int64_t count_records(const File& file, Format format) {
     return size / record;
 }
 
-// Reads the records of all files, in order.
+// Returns the records of all files, in order, as one batch.
 Tree read_records(std::span<const File> files, Format format) {
     std::int64_t count = 0;
     for (const File& file : files) count += count_records(file, format);

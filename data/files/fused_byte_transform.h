@@ -19,21 +19,23 @@ struct Corner {
 
 // RandomCrop, RandomHorizontalFlip, ToFloat and Normalize as one pass; all but ToFloat are
 // optional. Uses the same random numbers and rounding as the separate transforms. Runs the separate
-// transforms for images that are not u8 or for which a transform throws.
+// transforms for images that are not u8, and for arguments for which one of them throws.
 class FusedByteTransform {
   public:
-    // Returns the longest sequence at the start of `transforms` that can be fused, or nullopt if
-    // there is none.
+    // Returns the fused transform of the longest sequence at the start of `transforms` that can be
+    // fused, or nullopt if `transforms` does not start with such a sequence.
     static std::optional<FusedByteTransform> of(std::span<const Transform> transforms);
+    // Returns the number of fused transforms.
     std::size_t length() const { return steps_.size(); }
 
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random) const;
-    // Returns the transform of images[indices], without copying the rows first.
+    // Returns the transformed images[indices]. Does not copy the rows first if `images` is
+    // contiguous and the transforms can be fused. Indices are not checked.
     Tensor apply_rows(const Tensor& images, std::span<const std::int64_t> indices,
                       std::span<SampleRandom> random) const;
 
   private:
-    // Returns whether a batch of these images can be fused.
+    // Returns whether the transforms of `batch` of these images can run as one pass.
     bool can_fuse(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
     // Transforms a batch. row(i) must return the index of the image that becomes image i of the
     // batch.
@@ -45,7 +47,7 @@ class FusedByteTransform {
     std::optional<RandomCrop> crop_;
     std::optional<RandomHorizontalFlip> flip_;
     std::uint8_t fill_ = 0;
-    std::vector<kernels::ByteScale> scales_;  // for each channel, or one for all
+    std::vector<kernels::ByteScale> scales_;  // one per channel, or one for all channels
 };
 
 }  // namespace axle::data

@@ -12,7 +12,7 @@ namespace axle::data {
 namespace {
 
 constexpr std::size_t kMaxChunk = 1u << 30;  // zlib counts the bytes of a chunk in 32 bits
-constexpr int kGzipOnly = 16 + MAX_WBITS;
+constexpr int kGzipOnly = 16 + MAX_WBITS;    // makes zlib expect a gzip header
 
 }  // namespace
 
@@ -65,7 +65,8 @@ void GzipReader::inflate_some() {
     }
 }
 
-// Starts to read the next member if there is one. Members follow each other without gaps.
+// Called at the end of a member. Starts the next member, which must follow without a gap, or sets
+// ended_ if no bytes are left.
 void GzipReader::end_member() {
     // next_in and rest_ are contiguous: zlib has received the first part of these bytes.
     const std::span<const std::byte> next(reinterpret_cast<const std::byte*>(stream_->next_in),

@@ -1,5 +1,5 @@
-// Private to data: incremental gzip decompression. A reader can stop at a limit instead of trusting
-// the size that a file states.
+// Private to data: incremental gzip decompression. A caller can stop reading at a limit, so that a
+// wrong size in a file does not cause a large allocation.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +15,20 @@ namespace axle::data {
 // Returns whether the bytes start with the gzip magic number.
 bool is_gzip(std::span<const std::byte> bytes);
 
-// Reads gzip data (RFC 1952) with one or more members. The data must outlive the reader. Throws
-// FileError with the name, the offset in the compressed bytes and the reason if the data are
-// corrupt. Not thread-safe.
+// Reads gzip data (RFC 1952) with one or more members. The data must outlive the reader. Not
+// thread-safe.
 class GzipReader {
   public:
-    // The maximum compression ratio of deflate, which can encode 258 bytes in two bits.
+    // The maximum compression ratio of deflate, which can encode 258 bytes in two bits (258 * 8 /
+    // 2).
     static constexpr std::int64_t kMaxInflateRatio = 1032;
 
     GzipReader(std::span<const std::byte> bytes, std::string name);
 
-    // Reads the next bytes into `out` and returns their number. It is less than out.size() only at
-    // the end of the data, after the checksums of all members were verified. Throws FileError for
-    // trailing data.
+    // Reads the next bytes into `out` and returns their number, which is less than out.size() only
+    // at the end of the data, after the checksums of all members were verified. Throws FileError
+    // with the name, the offset in the compressed bytes and the reason if the data are corrupt or
+    // truncated, or other bytes follow them.
     std::size_t read(std::span<std::byte> out);
 
   private:

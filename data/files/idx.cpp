@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "idx elements are byte-swapped");
 
-// Reads the bytes of a file sequentially, and inflates them if they are compressed.
+// Reads the bytes of a file sequentially, and decompresses them if they are gzip data.
 class ByteSource {
   public:
     ByteSource(std::span<const std::byte> bytes, const std::string& name)
@@ -27,7 +27,7 @@ class ByteSource {
 
     bool compressed() const { return gzip_.has_value(); }
     std::int64_t position() const { return position_; }
-    // Returns an upper bound of the number of bytes that follow.
+    // Returns an upper bound of the number of bytes that read() can still return.
     std::int64_t max_remaining() const {
         std::int64_t max_bytes = std::ssize(rest_);
         if (gzip_ && __builtin_mul_overflow(max_bytes, GzipReader::kMaxInflateRatio, &max_bytes))
@@ -39,7 +39,8 @@ class ByteSource {
         position_ += static_cast<std::int64_t>(n);
         return n;
     }
-    // Fills `out`. Throws FileError with the text `what` if the data end before `out` is full.
+    // Fills `out`. Throws FileError if the data end before `out` is full. `what` is the name of the
+    // part of the file, for the message.
     void fill(std::span<std::byte> out, const char* what) {
         const std::int64_t start = position_;
         if (read(out) != out.size())

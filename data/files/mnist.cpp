@@ -12,7 +12,7 @@ namespace axle::data {
 namespace {
 
 constexpr std::int64_t kSide = 28, kClasses = 10;
-constexpr std::int64_t kLabelsHeader = 8;
+constexpr std::int64_t kLabelsHeader = 8;  // bytes before the first label: magic number and size
 
 std::string find_file(const std::string& folder, const std::string& name) {
     const std::string plain = (std::filesystem::path(folder) / name).string();

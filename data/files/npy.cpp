@@ -22,16 +22,16 @@ Dims reversed(const Dims& dims) {
     return result;
 }
 
-// Converts an array in Fortran order to C order. `transposed` is the transposed array, whose
-// elements in C order are the elements of the file.
+// Returns an array of a file in Fortran order as a contiguous tensor. `transposed` is the
+// transposed array: its elements in C order are the elements of the file.
 Tensor in_row_order(const Tensor& transposed) {
     Dims order;
     for (int d = transposed.dim() - 1; d >= 0; --d) order.push_back(d);
     return contiguous(permute(transposed, order));
 }
 
-// Throws FileError if a byte is neither 0 nor 1. Reading such a byte as a bool is undefined
-// behaviour.
+// Throws FileError if a byte is neither 0 nor 1, because reading such a byte as a bool is undefined
+// behavior. `start` is the offset of the data in the file.
 void check_booleans(std::span<const std::byte> data, std::size_t start, const std::string& name) {
     const auto bad =
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kVersionOffset = 6, kLengthOffset = 8;
-// NumPy rejects headers of more than 10,000 bytes by default.
+// The maximum number of bytes of a header. By default, NumPy does not read more than 10,000 bytes.
 constexpr std::size_t kMaxHeader = 1 << 16;
 
 constexpr std::pair<std::string_view, DType> kDTypes[] = {
@@ -23,8 +23,8 @@ constexpr std::pair<std::string_view, DType> kDTypes[] = {
     {"c8", DType::c64},
 };
 
-// Parses the dict literal of the header. It must contain the three keys that NumPy writes, each of
-// them once.
+// Parses the dict literal of the header, which must contain exactly the keys descr, fortran_order
+// and shape, each once. `start` is the offset of the literal in the file, for error messages.
 class DictParser {
   public:
     DictParser(std::string_view text, std::size_t start, const std::string& name)

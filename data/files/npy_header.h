@@ -1,4 +1,4 @@
-// Private to data: the header of an .npy file, a Python dict as text.
+// Private to data: the header of an .npy file, which contains the text of a Python dict.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ struct NpyHeader {
     bool big_endian = false;
     bool fortran_order = false;
     Shape shape;
-    std::size_t bytes = 0;  // offset of the elements
+    std::size_t bytes = 0;  // the offset of the elements in the file
 };
 
-// Reads the header from the first bytes of a file. Throws FileError with the byte offset if it is
-// invalid.
+// Reads the header from the contents of a file. Throws FileError with `name` as the path and the
+// byte offset if the header is invalid.
 NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& name);
 
 // Returns the header of a C-ordered, little-endian array. Throws DTypeError for dtypes that NumPy

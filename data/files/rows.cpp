@@ -9,7 +9,8 @@
 namespace axle::data {
 namespace {
 
-// Copies rows of N bytes. Prefetches them, because their positions in memory are scattered.
+// Copies rows of N bytes. Prefetches rows in advance, because their positions in memory are
+// scattered.
 template <std::size_t N>
 void copy_short_rows(const std::byte* from, std::byte* to, std::span<const std::int64_t> indices) {
     constexpr std::size_t kPrefetchDistance = 16;
@@ -45,7 +46,7 @@ void copy_rows(const std::byte* from, std::byte* to, std::size_t bytes,
 
 }  // namespace
 
-// Copies complete rows as bytes, while index_select() would copy single elements.
+// Copies complete rows as bytes if possible, while index_select() copies single elements.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     const auto count = static_cast<std::int64_t>(indices.size());
     if (!t.device().is_cpu() || !t.is_contiguous() || t.requires_grad()) {

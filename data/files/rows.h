@@ -8,7 +8,8 @@
 
 namespace axle::data {
 
-// Returns t[indices], like index_select, but faster on the CPU. Indices must be in range.
+// Returns a copy of the rows t[indices], like index_select(t, 0, indices), but faster on the CPU.
+// Indices must be in [0, t.size(0)); they are not checked on the CPU.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices);
 
 }  // namespace axle::data

@@ -16,8 +16,8 @@ namespace {
         str("decode: token ", id, " is out of range for a vocabulary of ", vocab_size));
 }
 
-// Returns the character at byte `at`. Throws ValueError if it is not valid UTF-8 (RFC 3629), for
-// example if it is an overlong form, a surrogate or a code point above U+10FFFF.
+// Returns the bytes of the character at byte `at`. Throws ValueError if they are not valid UTF-8
+// (RFC 3629), for example for an overlong form, a surrogate or a code point above U+10FFFF.
 std::string_view character_at(std::string_view text, std::size_t at) {
     const auto byte = [&](std::size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;

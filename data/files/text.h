@@ -20,7 +20,7 @@ class Tokenizer {
     virtual ~Tokenizer() = default;
     // Returns the number of tokens. Their ids are 0 to vocab_size() - 1.
     virtual std::int64_t vocab_size() const = 0;
-    // Returns the ids of a text. Throws ValueError if a part of it is not in the vocabulary.
+    // Returns the ids of a text. Throws ValueError if a part of the text is not in the vocabulary.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
     // Returns the text of token ids. Throws IndexError if an id is not in the vocabulary.
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
@@ -40,9 +40,12 @@ class CharTokenizer : public Tokenizer {
   public:
     // Creates a tokenizer whose vocabulary is the sorted set of the characters in a text.
     static CharTokenizer from_text(std::string_view text);
-    // Creates a tokenizer from the result of to_json(), for example {"type": "char", "vocab": "\n
-    // !,"}. The id of a character is its position in "vocab".
+    // Creates a tokenizer from the result of to_json(), for example
+    // {"type": "char", "vocab": "abc"}. The id of a character is its position in "vocab". Throws
+    // ValueError if the text is not JSON, the type is not "char" or a character occurs twice, and
+    // IndexError if a key is missing.
     static CharTokenizer from_json(std::string_view json);
+    // Returns the vocabulary as JSON text for from_json().
     std::string to_json() const;
 
     std::int64_t vocab_size() const override { return static_cast<std::int64_t>(chars_.size()); }

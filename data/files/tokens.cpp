@@ -43,7 +43,8 @@ std::int64_t max_of(const T* tokens, std::int64_t n) {
     return n == 0 ? -1 : std::int64_t{largest};
 }
 
-// Returns how often each token occurs, in the order of the ids.
+// Returns the number of occurrences of each token, in the order of the ids. Ids that do not occur
+// have the number 0 or are left out.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
     constexpr std::int64_t kMaxTable = 1 << 20;  // larger vocabularies are counted in a map
     std::vector<std::int64_t> counts;
@@ -129,7 +130,7 @@ void Tokens::copy(std::int64_t start, std::span<std::int64_t> out) const {
 }
 
 void Tokens::prefetch(std::int64_t start, std::int64_t n) const {
-    // Only the first part is prefetched here, because the hardware prefetcher then loads the rest.
+    // Prefetches only the first kMaxPrefetchBytes; the hardware prefetcher then loads the rest.
     constexpr std::int64_t kLine = 64, kMaxPrefetchBytes = 1 << 12;
     const auto* from = static_cast<const std::byte*>(data_) + start * bytes_;
     for (std::int64_t at = 0; at < std::min(n * bytes_, kMaxPrefetchBytes); at += kLine)

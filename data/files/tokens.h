@@ -13,23 +13,26 @@ namespace axle::data {
 struct TokenFileOptions {
     // Bytes per token: 2, 4, or 0, which selects 4 for file names *.u32 and *.u32.bin, otherwise 2.
     int bytes = 0;
-    // If not 0, open() throws FileError unless all ids are below this number.
+    // If positive, open() reads all tokens and throws FileError unless all ids are below this
+    // number.
     std::int64_t vocab_size = 0;
 };
 
-// An immutable token sequence. Copies of the object share the memory. An id is stored in 2 bytes if
-// all ids fit, otherwise in 4 bytes. Several threads can read it.
+// An immutable token sequence. Copies of the object share the memory. Ids are stored in 2 or 4
+// bytes. Several threads can read the same object. Positions are not checked.
 class Tokens {
   public:
-    // Throws ValueError for ids that are negative or need more than 32 bits.
+    // Copies the ids: in 2 bytes each if all ids fit, otherwise in 4 bytes each. Throws ValueError
+    // for ids that are negative or need more than 32 bits.
     explicit Tokens(std::span<const std::int64_t> ids);
     // Maps a file of raw little-endian integers without a header, such as nanoGPT's train.bin. Only
     // accessed pages are read. Throws FileError if the file is missing or empty, its size is not a
-    // multiple of the token size, or an id is >= vocab_size. The file must not be truncated while
-    // it is mapped (MappedFile).
+    // multiple of the token size, or an id is >= vocab_size, and ValueError if `bytes` is not 0, 2
+    // or 4. The file must not be truncated while it is mapped (MappedFile in core/files/file.h).
     static Tokens open(const std::string& path, TokenFileOptions options = {});
     // Writes a file that open() can read, atomically. `bytes` is as in TokenFileOptions. Throws
-    // ValueError if an id does not fit into that number of bytes.
+    // ValueError if `bytes` is invalid or an id does not fit into this number of bytes, and
+    // FileError if the file cannot be written.
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }
@@ -39,7 +42,7 @@ class Tokens {
     }
     // Copies the tokens at positions [start, start + out.size()) to `out`.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
-    // Starts to load the tokens at positions [start, start + n) into the cache.
+    // Starts to load the tokens at positions [start, start + n) into the cache of the CPU.
     void prefetch(std::int64_t start, std::int64_t n) const;
     // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;
@@ -57,8 +60,8 @@ class Tokens {
     int bytes_ = 2;
 };
 
-// Returns the entropy of the token frequencies in nats. It is the loss of the best model that
-// ignores the context; a useful model has a lower loss. Returns 0 if there are no tokens.
+// Returns the entropy of the token frequencies in nats, or 0 if there are no tokens. This entropy
+// is the loss of the best model that ignores the context; a useful model has a lower loss.
 double unigram_entropy(const Tokens& tokens);
 
 // A dataset of consecutive blocks of tokens, for evaluation. A sample is {"input_ids": [block],
@@ -66,13 +69,15 @@ double unigram_entropy(const Tokens& tokens);
 // token i * block. The incomplete block at the end is dropped.
 class BlockDataset : public Dataset {
   public:
-    // Throws ValueError if there are fewer than block + 1 tokens.
+    // Throws ValueError unless block is positive and there are at least block + 1 tokens.
     BlockDataset(Tokens tokens, std::int64_t block);
     std::int64_t size() const override { return (tokens_.size() - 1) / block_; }
+    // get() and get_batch() throw IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
     Tree get_batch(std::span<const std::int64_t> indices) const override;
 
   protected:
+    // Returns the position of the first token of sample `index`.
     virtual std::int64_t start(std::int64_t index) const { return index * block_; }
     // Returns the number of positions where a block can start.
     std::int64_t starts() const { return tokens_.size() - block_; }
@@ -87,6 +92,7 @@ class BlockDataset : public Dataset {
 // times batch size) and read them in order; no shuffling is needed.
 class RandomBlockDataset : public BlockDataset {
   public:
+    // Throws ValueError as BlockDataset, and if size is negative.
     RandomBlockDataset(Tokens tokens, std::int64_t block, std::int64_t size,
                        std::uint64_t seed = 0);
     std::int64_t size() const override { return size_; }

@@ -10,8 +10,8 @@
 namespace axle::data {
 namespace {
 
-// The values of one member in all samples. Its name in error messages is for example "image.mask"
-// or "boxes[0]"; the name of a complete sample is "".
+// The values of one member in all samples. The name of the member in error messages is for example
+// "image.mask" or "boxes[0]"; the name of a complete sample is "".
 using Column = std::vector<const Tree*>;
 
 std::string prefix(const std::string& name) { return name.empty() ? "" : name + ": "; }

@@ -12,18 +12,19 @@ namespace axle::data {
 
 class DataLoader;
 
+// A batch, with its number of samples.
 struct Batch {
     Tree tree = {};
     std::int64_t samples = 0;
     // The last `repeated` samples were already visited in this pass; they only fill the batch.
     std::int64_t repeated = 0;
     bool last = false;  // the last batch of the pass
-    // The number of new samples in this step over all processes, or -1 if it is unknown.
+    // The number of samples of all processes in this step, without repeated samples; -1 if unknown.
     std::int64_t real_samples = -1;
 };
 
-// The source of the batches of one pass. The destructor ends the pass. Used on the thread of the
-// loop.
+// The source of the batches of one pass. The destructor ends the pass. Only the thread of the loop
+// may use it.
 class Feed {
   public:
     virtual ~Feed() = default;
@@ -31,7 +32,7 @@ class Feed {
     virtual std::optional<Batch> next() = 0;
 };
 
-// Distributes batches that one process reads to the other processes.
+// Distributes the batches that one process reads to all processes.
 class Dispatch {
   public:
     virtual ~Dispatch() = default;

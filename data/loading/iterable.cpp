@@ -21,7 +21,7 @@ class GeneratorStream : public Stream {
     GeneratorDataset::Next next_;
 };
 
-// Reads several streams in order.
+// Reads the streams of several datasets one after another.
 class ChainStream : public Stream {
   public:
     ChainStream(const std::vector<std::shared_ptr<const IterableDataset>>& datasets,
@@ -56,7 +56,8 @@ class ChainStream : public Stream {
     std::unique_ptr<Stream> stream_;
 };
 
-// A stream of the samples of one process. In each round, every process gets `part` samples.
+// A stream of the samples of one process. A round consists of `part` samples for each process, in
+// the order of the processes.
 class ShardStream : public RoundStream {
   public:
     ShardStream(std::unique_ptr<Stream> all, std::int64_t part, bool drop_last,
@@ -79,8 +80,8 @@ class ShardStream : public RoundStream {
 
     std::int64_t read_round(std::vector<Tree>& round) override {
         const std::int64_t end = begin_ + part_;
-        std::int64_t seen =
-            0;  // number of samples that the skipped rounds contain, for all processes
+        // The number of samples of this round, for all processes, that were read or skipped.
+        std::int64_t seen = 0;
         if (first_.empty()) {
             seen = read_samples(*all_, whole_, first_);
             round.assign(first_.begin() + std::min(begin_, seen),

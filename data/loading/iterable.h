@@ -20,10 +20,11 @@ class Stream {
     virtual ~Stream() = default;
     // Returns the next sample, or nullopt if there are no more samples.
     virtual std::optional<Tree> next() = 0;
-    // Skips n samples, or all that remain, and returns the number of skipped samples. Override it
-    // if samples can be skipped without reading them.
+    // Skips n samples, or all remaining ones if there are fewer, and returns the number of skipped
+    // samples. Override this function if samples can be skipped without reading them.
     virtual std::int64_t skip(std::int64_t n);
-    // Returns whether the latest sample was already visited in this pass and only fills a batch.
+    // Returns whether the sample that next() returned last was already visited in this pass and
+    // only fills a batch.
     virtual bool repeated() const { return false; }
 };
 
@@ -32,8 +33,7 @@ class IterableDataset {
   public:
     virtual ~IterableDataset() = default;
     // Returns a stream of the samples of an epoch. The samples must depend only on the epoch, so
-    // that runs can be resumed exactly. The stream may refer to this dataset and is destroyed
-    // before it.
+    // that runs can be resumed exactly. The stream may refer to this dataset, which outlives it.
     virtual std::unique_ptr<Stream> stream(std::int64_t epoch) const = 0;
     // Returns the number of samples in a pass, or nullopt if it is unknown.
     virtual std::optional<std::int64_t> size() const { return std::nullopt; }
@@ -43,19 +43,22 @@ class IterableDataset {
     // are at least as many shards as processes, each process reads only its own shards.
     virtual std::int64_t num_shards() const { return 1; }
     // Returns the part of the dataset for reader `index` of `num_shards` readers, which together
-    // read each sample once. `num_shards` must not exceed num_shards(). Does not read samples.
+    // read each sample once. `num_shards` must not exceed num_shards(). Must not read samples. The
+    // default implementation throws UsageError; a dataset that overrides num_shards() must override
+    // shard() too.
     virtual std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                          std::int64_t index) const;
 };
 
-// A dataset defined by a function. It is called with the epoch and returns a function that returns
-// the next sample, or nullopt at the end:
+// A dataset defined by a function `start`. start(epoch) returns a function that returns the next
+// sample, or nullopt at the end. `size` is the number of samples, if it is known:
 //     data::from_generator([](std::int64_t epoch) {
 //         return [lines = open(epoch)]() mutable { return lines.next(); };
 //     });
 class GeneratorDataset : public IterableDataset {
   public:
     using Next = std::function<std::optional<Tree>()>;
+    // Throws UsageError if the function is empty, and ValueError if the size is negative.
     explicit GeneratorDataset(std::function<Next(std::int64_t epoch)> start,
                               std::optional<std::int64_t> size = {});
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
@@ -72,16 +75,18 @@ inline GeneratorDataset from_generator(
     return GeneratorDataset(std::move(start), size);
 }
 
-// A concatenation of datasets, each of which is a shard. Reader i of n gets the datasets i, i + n,
-// i + 2 n and so on:
+// The samples of several datasets one after another. Each dataset is a shard. Reader i of n gets
+// the datasets i, i + n, i + 2 n and so on:
 //     data::from_shards({lines_of("a.txt"), lines_of("b.txt")})
 class ShardedDataset : public IterableDataset {
   public:
+    // Throws UsageError if a dataset is null.
     explicit ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards);
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
     // Returns the sum of the sizes, or nullopt if the size of a dataset is unknown.
     std::optional<std::int64_t> size() const override;
     std::int64_t num_shards() const override { return static_cast<std::int64_t>(shards_.size()); }
+    // Throws IndexError unless 0 <= index < num_shards.
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                  std::int64_t index) const override;
 
@@ -94,17 +99,18 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
 }
 
 // The samples of one process, as accelerate.data_loader.IterableDatasetShard. The samples are
-// divided into groups of batch_size samples with split_batches, otherwise of batch_size *
-// num_processes. Each process gets its part of every group. An incomplete last group is dropped
-// with drop_last, otherwise filled with samples of the first group. Every process reads all
-// samples, and stores its part and the first group.
+// divided into groups: of batch_size samples with split_batches, otherwise of batch_size *
+// num_processes samples. Each process gets an equal part of every group. An incomplete last group
+// is dropped if drop_last is true, otherwise filled with samples of the first group. Every process
+// iterates over all samples, and stores its part and the first group.
 class IterableDatasetShard : public IterableDataset {
   public:
-    // Throws ValueError if options are invalid (check_shard()). Ignores even_batches, because all
-    // processes get equally many samples.
+    // Throws UsageError if `whole` is null, and ValueError if batch_size is not positive or options
+    // are invalid (check_shard()). Ignores even_batches, because all processes always get the same
+    // number of samples.
     IterableDatasetShard(std::shared_ptr<const IterableDataset> whole, std::int64_t batch_size,
                          bool drop_last, ShardOptions options);
-    // `whole` must outlive the shard.
+    // The same for a dataset that is not owned: `whole` must outlive this object.
     IterableDatasetShard(const IterableDataset& whole, std::int64_t batch_size, bool drop_last,
                          ShardOptions options);
 

@@ -37,21 +37,22 @@ struct BatchMaker;
 // them.
 struct LoaderHooks {
     virtual ~LoaderHooks() = default;
-    // Called at the start of a pass, before samples are read. Can change the seed of the sampler.
+    // Called at the start of a pass, before samples are read. May change the seed of the generator.
     virtual void begin(DataLoader& loader) = 0;
     // Returns the feed from which the loop gets its batches. `own` yields the batches that this
     // process reads.
     virtual std::unique_ptr<Feed> feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
-    // Called with every batch before the loop gets it. Can modify the batch, for example to move
-    // its tensors to a device. end_of_dataloader() is already valid for this batch.
+    // Called with every batch before the loop gets the batch. May modify the batch, for example to
+    // move its tensors to a device. end_of_dataloader() is already valid for this batch.
     virtual void batch(DataLoader& loader, Tree& batch) = 0;
-    // Called if producing a batch has thrown an exception, before end().
+    // Called before end() if starting a pass, producing a batch, or batch() has thrown an
+    // exception. `why` is the message of the exception.
     virtual void failed(DataLoader&, const char* /*why*/) {}
     // Called at the end of every pass, also if the loop was left early or an exception was thrown.
     virtual void end(DataLoader& loader) noexcept = 0;
     // Called when the loader is destroyed or its hooks are replaced or removed.
     virtual void detached(const DataLoader&) noexcept {}
-    // Called after the loader `from` was moved to `to`, which has the hooks from now on.
+    // Called after the loader `from` was moved to `to`. The hooks are then attached to `to`.
     virtual void moved(const DataLoader& /*from*/, DataLoader& /*to*/) noexcept {}
 };
 
@@ -60,27 +61,28 @@ struct LoaderOptions {
     std::int64_t batch_size = 1;
     // If true, samples are in random order (RandomSampler with `seed`).
     bool shuffle = false;
-    std::shared_ptr<const Sampler> sampler = {};  // the order of samples, instead of shuffle
-    // The samples of each batch, instead of batch_size, shuffle, sampler and drop_last.
+    std::shared_ptr<const Sampler> sampler = {};  // the order of samples, in place of shuffle
+    // The samples of each batch, in place of batch_size, shuffle, sampler and drop_last.
     std::shared_ptr<const BatchSampler> batch_sampler = {};
     // The number of threads that produce batches in advance. If it is 0, the thread of the loop
-    // produces them. The batches do not depend on this number.
+    // produces the batches. The batches do not depend on this number.
     int num_workers = 0;
     Collate collate_fn = {};  // used instead of Dataset::get_batch
     // If true, copies batches to page-locked memory, which a GPU can copy asynchronously. Ignored
     // if there is no GPU.
     bool pin_memory = false;
     bool drop_last = false;
-    // Called once on each worker thread, with the worker's number, before it produces batches. An
-    // exception is rethrown in the loop. Not called if num_workers is 0.
+    // Called once on each worker thread, with the number of the worker in [0, num_workers), before
+    // the worker produces batches. An exception is rethrown in the loop. Not called if num_workers
+    // is 0.
     std::function<void(int worker)> worker_init_fn = {};
     int prefetch_factor = 2;  // number of batches that each worker produces in advance
     // The seed of shuffle. If unset, the constructor uses the seed of the default generator
     // (manual_seed).
     std::optional<std::uint64_t> seed = {};
-    // Whether passes can have no batches. By default, the constructor throws ValueError for a
-    // dataset of size 0, or with drop_last for fewer samples than batch_size, because a loop over
-    // the loader would silently do nothing. The number of processes is not considered.
+    // If true, a loader without batches is valid. If false, the constructor throws ValueError for a
+    // dataset of size 0, and with drop_last for fewer samples than batch_size, because a loop over
+    // the loader would silently do nothing. The check does not consider the number of processes.
     bool allow_empty = false;
 };
 
@@ -96,16 +98,17 @@ struct LoaderOptions {
 // at the same time. If an iterable dataset has enough shards and split_batches is false, each
 // process reads its own shards.
 //
-// Exceptions of the dataset are rethrown in the loop with their type; the numbers of batch and
-// sample are added to their text. The loader can be used again after an exception. Workers do not
-// access the dataset between passes. Not thread-safe. Only one pass can run at a time.
+// Exceptions of the dataset are rethrown in the loop with their type; the numbers of the batch and
+// the sample are added to their text. The loader can be used again after an exception. Workers do
+// not access the dataset between passes. Not thread-safe. Only one pass can run at a time.
 class DataLoader {
   public:
     class Iterator;
 
-    // `dataset` must outlive the loader; a temporary is moved into the loader. Throws ValueError if
-    // options contradict each other or are out of range, or if the loader has no batches, unless
-    // `allow_empty` is true. An iterable dataset of unknown size is not checked.
+    // A dataset that is passed by reference must outlive the loader; a temporary is moved into the
+    // loader. Throws UsageError if the dataset is null, ValueError if options contradict each other
+    // or are out of range, and ValueError if the loader has no batches and allow_empty is false.
+    // (The number of batches of an iterable dataset of unknown size is not checked.)
     explicit DataLoader(const Dataset& dataset, LoaderOptions options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
     explicit DataLoader(const IterableDataset& dataset, LoaderOptions options = {});
@@ -122,15 +125,17 @@ class DataLoader {
               std::shared_ptr<const IterableDataset>(std::make_shared<D>(std::forward<D>(dataset))),
               std::move(options)) {}
     ~DataLoader();
-    // A loader can be moved between passes, so that functions can return it. A prepared loader
-    // stays prepared. Views of skip_first_batches() refer to the old object. `other` can only be
-    // destroyed or assigned to afterwards. Throws UsageError during a pass of either loader.
+    // A loader can be moved between passes, for example to return it from a function. A prepared
+    // loader stays prepared. Views of data::skip_first_batches() still refer to `other`. After the
+    // move, `other` must only be destroyed or assigned to. Throws UsageError during a pass of
+    // either loader.
     DataLoader(DataLoader&& other);             // NOLINT: throws
     DataLoader& operator=(DataLoader&& other);  // NOLINT: throws
     DataLoader(const DataLoader&) = delete;
     DataLoader& operator=(const DataLoader&) = delete;
 
-    // Starts a pass. Throws UsageError if a pass is running.
+    // Starts a pass and produces its first batch. Throws UsageError if a pass is running or the
+    // loader was moved from.
     Iterator begin();
     std::default_sentinel_t end() const { return {}; }
     // Returns the number of batches that this process gets in a full pass. Throws UsageError if the
@@ -151,7 +156,7 @@ class DataLoader {
     // Returns the number of samples of all processes in the last step of the pass, or 0 if that
     // step is full. Returns -1 outside a pass, with drop_last, and while the number is unknown.
     // With dispatch(), or if processes read their own shards, the number is known only in the last
-    // step; it is then also returned if the step is full, as in Accelerate.
+    // step, and is returned for a full step too (instead of 0), as in Accelerate.
     std::int64_t remainder() const;
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the
@@ -165,11 +170,12 @@ class DataLoader {
     // Returns the number of batches that the running pass has yielded. If no pass is running,
     // returns the number of batches that the next pass skips.
     std::int64_t position() const { return position_; }
-    // Sets the epoch of the next pass. If the epoch changes, sets the position to 0. This and all
-    // functions below except state_dict() throw UsageError during a pass.
+    // Sets the epoch of the next pass. If the epoch changes, sets the position to 0. Throws
+    // UsageError during a pass.
     void set_epoch(std::int64_t epoch);
     // Makes the next pass start at batch n, without producing the batches before it. Later passes
-    // are not affected. If there is no batch n, the next pass has no batches.
+    // are not affected. If there is no batch n, the next pass has no batches. Throws ValueError if
+    // n is negative, and UsageError during a pass.
     void skip_first_batches(std::int64_t n);
     // Returns the position and the seed of the order. A state that was saved in the loop body of
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. It can be
@@ -178,11 +184,13 @@ class DataLoader {
     // pass.
     Tree state_dict() const;
     // Loads a state from state_dict(). Throws ValueError if the total batch size or the number of
-    // samples differs, or the position does not fit.
+    // samples differs, or if this loader cannot resume at the position; IndexError if an entry of
+    // the state is missing; and UsageError during a pass.
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader
-    // Return the dataset. One of the two functions returns nullptr.
+    // Return the dataset. dataset() returns nullptr for an iterable dataset, and iterable_dataset()
+    // returns nullptr for other datasets.
     const Dataset* dataset() const { return dataset_.get(); }
     const IterableDataset* iterable_dataset() const { return iterable_.get(); }
     // Returns the generator of the sampler, the batch sampler or the iterable dataset, or nullptr
@@ -190,27 +198,33 @@ class DataLoader {
     std::shared_ptr<Generator> generator() const;
     // Returns the batch sampler for all processes, or nullptr for an iterable dataset.
     const std::shared_ptr<const BatchSampler>& batch_sampler() const { return whole_; }
+    // Replaces the batch sampler for all processes. Throws UsageError if it is null, if the dataset
+    // is iterable, or during a pass; and ValueError if its batch size does not fit the options of
+    // shard() (check_shard()).
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
     // Makes the next and all later passes read only the batches of one process, or all batches if
-    // `options` is nullopt. Throws ValueError if options are invalid (check_shard()).
+    // `options` is nullopt. Throws ValueError if options are invalid (check_shard()), and
+    // UsageError during a pass.
     void shard(std::optional<ShardOptions> options);
     // Makes the next and all later passes get their batches from `dispatch`, which distributes the
-    // batches that one process reads. Ignores even_batches.
+    // batches that one process reads. Ignores even_batches. Throws as shard(), and UsageError if
+    // `dispatch` is null.
     void dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options);
     const std::optional<ShardOptions>& shard_options() const { return shard_; }
     bool is_dispatched() const { return dispatch_ != nullptr; }
-    // Returns whether processes read their own shards. If so, they can have different numbers of
-    // batches.
+    // Returns whether processes read their own shards. If they do, their numbers of batches may
+    // differ.
     bool reads_own_shards() const { return parts() > 1 && processes() > 1; }
-    // Returns whether all processes must have the same number of steps. If so, LoaderHooks::feed()
-    // must add or drop batches.
+    // Returns whether all processes must have the same number of steps although they read their own
+    // shards. If true, LoaderHooks::feed() must add or drop batches.
     bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
-    // Starts a pass in which this process reads all batches, from first_batch on. Only a Dispatch
-    // calls it.
+    // Returns a feed of all batches of the pass, from first_batch on. Only a Dispatch may call this
+    // function, on the process that reads.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
-    // Sets the epoch of the pass that is starting. Only LoaderHooks::begin() may call it.
+    // Sets the epoch of the pass that is starting. Only LoaderHooks::begin() may call this
+    // function; throws UsageError otherwise.
     void begin_epoch(std::int64_t epoch);
-    // Sets the hooks; nullptr removes them.
+    // Sets the hooks, or removes them if `hooks` is null. Calls detached() of the previous hooks.
     void set_hooks(std::shared_ptr<LoaderHooks> hooks) {
         const auto before = std::exchange(hooks_, std::move(hooks));
         if (before && before != hooks_) before->detached(*this);
@@ -219,19 +233,20 @@ class DataLoader {
   private:
     class OwnFeed;
 
-    explicit DataLoader(LoaderOptions&& options);  // the part that all constructors share
+    explicit DataLoader(LoaderOptions&& options);  // for the constructors above
     void check_idle(const char* what) const;
     void take(DataLoader& other);
-    // Return the number of batches of all processes in a pass, and the highest number of steps of a
-    // process. Both are nullopt if unknown.
+    // Return the number of batches of all processes in a pass (whole_len()), and the highest number
+    // of steps of a process (steps()). Return nullopt if the number is unknown.
     std::optional<std::int64_t> whole_len() const;
     std::optional<std::int64_t> steps() const { return steps(parts()); }
     std::optional<std::int64_t> steps(std::int64_t parts) const;
     std::optional<std::int64_t> num_samples() const;  // nullopt if unknown
     std::int64_t processes() const { return shard_ ? shard_->num_processes : 1; }
-    // Return the number of parts of a pass: if processes read their own shards, the number of
-    // processes that began the pass, otherwise 1.
-    std::int64_t own_parts() const;  // the number for a pass that begins now
+    // Return the number of parts of a pass (data/loading/own_shards.h): if processes read their own
+    // shards, the number of processes that began the pass, otherwise 1. own_parts() assumes that
+    // the pass begins now; parts() considers a resumed pass.
+    std::int64_t own_parts() const;
     std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
     bool fits_parts(std::int64_t parts) const;
     bool parts_need_even_steps(std::int64_t parts) const;
@@ -247,7 +262,8 @@ class DataLoader {
     // Calls f. If f throws, calls failed() of the hooks and rethrows.
     template <class F>
     void notify_on_failure(F&& f);
-    // Reads the next batch into current_. If there is none, ends the pass and returns false.
+    // Reads the next batch into current_ and returns true. After the last batch, ends the pass and
+    // returns false.
     bool advance();
     void finish(bool complete) noexcept;
 
@@ -265,17 +281,17 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    // If the pass was resumed, the number of parts with which it began.
+    // If the next or running pass resumes an earlier one, the number of parts of the earlier one.
     std::optional<std::int64_t> resumed_parts_;
     // The members below are the state of the running pass.
     bool running_ = false;
-    bool has_steps_ = false;  // whether the pass has a step for any process
+    bool has_steps_ = false;  // whether at least one process has batches in the pass
     std::unique_ptr<Feed> feed_;
     Batch current_;
 };
 
 // An iterator over the batches of a pass. The destructor, or an exception in operator++, ends the
-// pass. A batch is valid until the next increment; its tensors are valid while they are referenced.
+// pass. A reference to a batch is valid until the next increment; copies of its tensors stay valid.
 class DataLoader::Iterator {
   public:
     using value_type = Tree;
@@ -310,8 +326,8 @@ class DataLoader::Iterator {
 };
 
 // A view of a loader that skips the first batches in every pass, as accelerate.skip_first_batches.
-// Loops over the loader itself are not affected. Skipped samples are not read, except from a stream
-// that does not implement skip().
+// Loops over the loader itself are not affected. Skipped samples are not read, except from a Stream
+// that does not override skip().
 //     for (auto& batch : data::skip_first_batches(loader, 100)) ...
 class SkipDataLoader {
   public:
@@ -319,8 +335,8 @@ class SkipDataLoader {
     SkipDataLoader(DataLoader& loader, std::int64_t num_batches);
     DataLoader::Iterator begin();
     std::default_sentinel_t end() const { return {}; }
-    // Returns the number of batches in a pass. Throws ValueError if the loader has fewer batches
-    // than are skipped.
+    // Returns the number of batches in a pass. Throws ValueError if the loader has fewer than
+    // num_batches batches, and UsageError if DataLoader::len() does.
     std::int64_t len() const;
     DataLoader& loader() const { return *loader_; }
 

@@ -1,5 +1,5 @@
-// Functions of DataLoader that select the batches of a process, and that save and load the
-// position.
+// Functions of DataLoader that select the batches of a process, and functions that save and load
+// the position.
 #include "data/loading/loader.h"
 #include "data/loading/own_shards.h"
 #include "kernels/error.h"
@@ -51,8 +51,8 @@ bool DataLoader::fits_parts(std::int64_t parts) const {
            parts % processes() == 0 && total_batch_size() % parts == 0;
 }
 
-// Returns whether all processes must have the same number of steps. A resumed pass keeps the
-// setting with which it began.
+// Returns whether all processes must have the same number of steps. A pass that is resumed with
+// another number of processes needs it also if even_batches is false.
 bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
     return parts != processes() || !shard_ || shard_->even_batches;
 }
@@ -70,7 +70,7 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
 // --- state
 
 Tree DataLoader::state_dict() const {
-    // The last batch of this process may not be the last batch of all processes.
+    // If steps are uneven, the last batch of this process need not be the last batch of the pass.
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
         end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
@@ -105,7 +105,9 @@ void DataLoader::load_state_dict(const Tree& state) {
         throw_error("the numbers of samples differ: saved ", saved_samples->integer(),
                     ", this loader has ", *samples);
     if (position < 0 || saved_by < 1)
-        throw_error("invalid position ", position, " with ", saved_by, " processes");
+        throw_error(
+            "the position must not be negative and num_processes must be positive: position ",
+            position, ", num_processes ", saved_by);
     if (total == 0 &&
         saved_by != processes()) {  // the position is a number of batches with varying sizes
         if (finished) position = 0;

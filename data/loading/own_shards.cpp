@@ -21,7 +21,8 @@ std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std
     }
 }
 
-// Reads the samples of the parts. A round contains the samples of one step.
+// A stream of the samples of the parts that this process reads. A round (RoundStream) contains the
+// samples of one step.
 class StepStream : public RoundStream {
   public:
     StepStream(std::vector<std::unique_ptr<Stream>> streams, const Parts& parts)

@@ -1,4 +1,4 @@
-// Private to data/loading/loader.cpp: passes in which each process reads its own shards.
+// Private to data/loading: passes in which each process reads its own shards.
 //
 // A pass is divided into as many parts as it had processes at its beginning. Each part contributes
 // the same number of rows to every step until it has no more rows. A process reads one part, or
@@ -14,22 +14,24 @@
 
 namespace axle::data {
 
+// The parts of a pass that this process reads.
 struct Parts {
     std::int64_t count = 1;   // number of parts of the pass
     std::int64_t first = 0;   // the first part that this process reads
     std::int64_t number = 1;  // number of parts that this process reads
     std::int64_t rows = 1;    // number of rows of a part in a step
-    bool drop_last = false;
-    // If true, a step in which parts have too few rows is filled with the first rows of the pass,
-    // or dropped if drop_last is true. If false, the process reads a single part without changes.
+    bool drop_last = false;   // drops a step in which a part has fewer than `rows` rows
+    // If true, a step in which parts have too few rows is filled with the first rows of this
+    // process, unless drop_last drops the step. If false, the process reads a single part, and its
+    // last step can have fewer rows.
     bool even = true;
 };
 
-// Returns the number of steps of the parts that this process reads, or nullopt if a size is
-// unknown.
+// Returns the number of steps of the parts, or nullopt if the size of a part is unknown.
 std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& parts);
 
-// A dataset of the samples of the parts, step by step. In each step, repeated samples come last.
+// The dataset of the samples of the parts, in the order of the steps. In each step, repeated
+// samples come last.
 class OwnShards : public IterableDataset {
   public:
     OwnShards(const IterableDataset& whole, const Parts& parts);

@@ -1,4 +1,4 @@
-// Private to data/loading/loader.cpp: worker threads that produce the batches of a pass in advance.
+// Private to data/loading: worker threads that produce the batches of a pass in advance.
 #pragma once
 
 #include <condition_variable>
@@ -25,18 +25,18 @@ struct BatchDraft {
     bool last = false;
 };
 
-// Produces the batches of a pass in two steps. Drafts are drawn by one thread at a time; batches
-// are made from drafts by several threads concurrently.
+// Produces the batches of a pass in two steps: draw() is called by one thread at a time and returns
+// a draft; make() is called by several threads concurrently and makes a batch from a draft.
 class BatchSource {
   public:
     virtual ~BatchSource() = default;
-    // Draws the next draft. Returns false after the last one. Called by one thread at a time.
+    // Sets `draft` to the next draft and returns true, or returns false after the last one.
     virtual bool draw(BatchDraft& draft) = 0;
     virtual Batch make(BatchDraft draft) const = 0;
 };
 
-// A pool of worker threads. The first pass starts the threads, and the destructor ends them. Only
-// the thread of the loop may call the functions.
+// A pool of worker threads. The first pass starts the threads; the destructor waits until they end.
+// Only the thread of the loop may call the public functions.
 //
 // Each worker repeatedly draws a draft, makes the batch and stores it in a slot of a ring buffer,
 // which limits the number of batches in memory. next() reads the slots in order, so the sequence of
@@ -50,12 +50,13 @@ class Prefetcher {
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Starts a pass. stop() must have been called after the previous pass.
+    // Starts a pass. stop() must have been called after the previous pass. Throws Error if a thread
+    // cannot be started.
     void start(std::shared_ptr<BatchSource> source);
-    // Returns the next batch, or nullopt after the last one. Rethrows the exception if drawing or
-    // making the batch has thrown one.
+    // Waits for the next batch and returns it, or returns nullopt after the last one. Rethrows the
+    // exception if init(), or drawing or making the batch, has thrown one.
     std::optional<Batch> next();
-    // Ends the pass. After it has returned, no worker accesses the source.
+    // Ends the pass and waits until no worker uses the source.
     void stop() noexcept;
 
   private:
@@ -68,8 +69,8 @@ class Prefetcher {
     void start_threads();
     void work(int worker);
     bool initialize(int worker);
-    // The caller of draw() and make() must hold the lock. Both functions release it while they call
-    // the source, and hold it again when they return.
+    // The caller of draw() and make() must hold the lock. Both functions release the lock while
+    // they call the source, and hold it again when they return.
     bool draw(std::unique_lock<std::mutex>& lock, BatchDraft& draft, std::exception_ptr& error);
     void make(std::unique_lock<std::mutex>& lock, BatchDraft draft, Slot& slot);
     Slot& slot_of(std::int64_t batch) {

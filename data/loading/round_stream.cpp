@@ -27,7 +27,8 @@ bool RoundStream::read() {
     return !round_.empty();
 }
 
-// Skips n samples of the current round, or all that remain, and returns their number.
+// Skips n samples of the current round, or all remaining ones if there are fewer, and returns the
+// number of skipped samples.
 std::int64_t RoundStream::skip_buffered(std::int64_t n) {
     const std::int64_t passed = std::min(n, std::ssize(round_) - yielded_);
     yielded_ += passed;

@@ -22,12 +22,12 @@ class RoundStream : public Stream {
     // `size` is the number of samples in a round, except for an incomplete last round.
     explicit RoundStream(std::int64_t size) : size_(size) {}
 
-    // Appends the samples of the next round to `round`, which is empty; appends nothing at the end
-    // of the stream. Returns the number of samples that are not repeated; repeated samples come
-    // last.
+    // Appends the samples of the next round to `round`, which is empty when the function is called;
+    // appends nothing at the end of the stream. Repeated samples must come last. Returns the number
+    // of samples that are not repeated.
     virtual std::int64_t read_round(std::vector<Tree>& round) = 0;
-    // Skips `rounds` rounds, or all that remain, and returns the number of samples in the skipped
-    // rounds.
+    // Skips `rounds` rounds, or all remaining ones if there are fewer, and returns the number of
+    // samples in the skipped rounds.
     virtual std::int64_t skip_rounds(std::int64_t rounds) = 0;
     // Returns whether the next round must be read even if it is skipped, because its samples may be
     // repeated later.
@@ -43,7 +43,8 @@ class RoundStream : public Stream {
     std::int64_t yielded_ = 0;  // number of samples in round_ that were returned or skipped
 };
 
-// Appends the next n samples of `from`, or all that remain, to `to`. Returns their number.
+// Appends the next n samples of `from` to `to`, or all remaining ones if there are fewer. Returns
+// the number of appended samples.
 std::int64_t read_samples(Stream& from, std::int64_t n, std::vector<Tree>& to);
 
 }  // namespace axle::data

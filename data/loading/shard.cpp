@@ -25,7 +25,8 @@ void append_cycled(Indices& to, const Indices& all, std::int64_t first, std::int
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size) {
     const auto [processes, index, split, even] = options;
     if (processes < 1 || index < 0 || index >= processes)
-        throw ValueError(str(who, ": invalid process index ", index, " of ", processes));
+        throw ValueError(str(who, ": process_index must be in [0, num_processes): process_index ",
+                             index, ", num_processes ", processes));
     if (!split) return;
     if (batch_size < 1)
         throw ValueError(

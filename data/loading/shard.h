@@ -19,16 +19,16 @@ struct ShardOptions {
     bool even_batches = true;
 };
 
-// Throws ValueError if the process index is out of range. With split_batches, also throws it unless
-// the batch size is a multiple of the number of processes; a batch size of 0 means that it varies.
-// Messages begin with `who`.
+// Throws ValueError if the process index is out of range, and with split_batches also unless the
+// batch size is a positive multiple of the number of processes (0 means that the batch size
+// varies). Messages begin with `who`.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// The batches of one process, as accelerate.data_loader.BatchSamplerShard. If the sampler has
-// drop_last, the last round is dropped for all processes if it is incomplete for one of them.
+// The batches of one process, as accelerate.data_loader.BatchSamplerShard. Without split_batches,
+// if the sampler has drop_last, the last batches are dropped unless there is one for every process.
 class BatchSamplerShard : public BatchSampler {
   public:
-    // Throws ValueError if options are invalid (check_shard()).
+    // Throws UsageError if `whole` is null, and ValueError if options are invalid (check_shard()).
     BatchSamplerShard(std::shared_ptr<const BatchSampler> whole, ShardOptions options);
 
     // Returns the number of batches of this process.
@@ -37,7 +37,7 @@ class BatchSamplerShard : public BatchSampler {
     // Returns the batch size of this process.
     std::int64_t batch_size() const override;
     bool drop_last() const override { return whole_->drop_last(); }
-    // Returns the number of samples of all processes, or nullopt if unknown.
+    // Returns the number of samples of all processes, or nullopt if it is unknown.
     std::optional<std::int64_t> num_samples() const override { return whole_->num_samples(); }
     std::shared_ptr<Generator> generator() const override { return whole_->generator(); }
 

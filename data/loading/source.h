@@ -1,4 +1,4 @@
-// Private to data/loading/loader.cpp: batch sources for datasets and iterable datasets.
+// Private to data/loading: batch sources for datasets and iterable datasets.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,13 @@ struct BatchMaker {
     Collate collate_fn;
     bool pin_memory = false;
 
-    // Returns the batch of the samples. The samples are moved and must not be used afterwards.
+    // Returns the batch of the samples, in page-locked memory if pin_memory is true.
     Tree batch_of(std::vector<Tree>& samples) const;
+    // Returns the batch in page-locked memory, or unchanged if pin_memory is false.
     Tree pinned(Tree batch) const;
 };
 
-// A source of the batches first to end - 1 of a batch order. `dataset` must outlive the pass.
+// A source of the batches first to end - 1 of a batch order.
 class OrderedSource : public BatchSource {
   public:
     OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,
@@ -63,7 +64,7 @@ class StreamSource : public BatchSource {
     std::int64_t next_;
     // The next draft. It is read in advance, because the last batch must be marked as such.
     BatchDraft ahead_;
-    std::exception_ptr error_;  // thrown while ahead_ was read; rethrown after the previous batch
+    std::exception_ptr error_;  // thrown while ahead_ was read; the next draw rethrows it
 };
 
 }  // namespace axle::data

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include "dist/launch/launch.h"
 #include "kernels/error.h"
@@ -17,14 +18,21 @@
 namespace axle::dist {
 namespace {
 
-std::vector<int> usable_cpus() {
+// Returns the CPUs on which a process may run, or nothing if they are not known. 0 is the calling
+// thread.
+std::vector<int> affinity_of(pid_t process) {
     std::vector<int> cpus;
     cpu_set_t usable;
     CPU_ZERO(&usable);
-    if (::sched_getaffinity(0, sizeof usable, &usable) == 0) {
+    if (::sched_getaffinity(process, sizeof usable, &usable) == 0) {
         for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
             if (CPU_ISSET(cpu, &usable)) cpus.push_back(cpu);
     }
+    return cpus;
+}
+
+std::vector<int> usable_cpus() {
+    std::vector<int> cpus = affinity_of(0);
     for (int cpu = 0; cpus.empty() && cpu < static_cast<int>(std::thread::hardware_concurrency());)
         cpus.push_back(cpu++);
     return cpus;
@@ -81,6 +89,14 @@ std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, 
 
 std::vector<int> cpus_of(const JobNode& place, int local_rank) {
     return share_of(physical_cores(), local_rank, place.local_world_size);
+}
+
+bool bind_to_cores(const JobNode& place, int local_rank) {
+    if (affinity_of(0) != affinity_of(::getppid())) return false;
+    cpu_set_t share;
+    CPU_ZERO(&share);
+    for (const int cpu : cpus_of(place, local_rank)) CPU_SET(static_cast<std::size_t>(cpu), &share);
+    return ::sched_setaffinity(0, sizeof share, &share) == 0;
 }
 
 }  // namespace axle::dist

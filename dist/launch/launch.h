@@ -129,6 +129,10 @@ std::map<std::string, std::string> environment_of(const JobNode& place, int loca
 // Returns the CPUs of one process. The physical cores are divided equally among the processes, and
 // each process gets cores on as few NUMA nodes as possible.
 std::vector<int> cpus_of(const JobNode& place, int local_rank);
+// Binds the calling thread, and threads that it starts later, to the CPUs of its process as
+// cpus_of() returns them. Does nothing if the launcher has bound the process already, which is
+// assumed if the parent process can run on other CPUs. Returns whether the thread was bound.
+bool bind_to_cores(const JobNode& place, int local_rank);
 
 // Returns a new token: 32 random bytes as hexadecimal digits.
 std::string make_job_token();

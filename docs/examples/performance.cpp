@@ -33,7 +33,7 @@ int main() {
         milliseconds.push_back(std::chrono::duration<double, std::milli>(now - last).count());
         last = now;
     }
-    // Leaves out the first steps, and prints the median of the others.
+    // Leaves out the first steps and prints the median of the remaining steps.
     milliseconds.erase(milliseconds.begin(), milliseconds.begin() + 5);
     std::ranges::sort(milliseconds);
     accelerator.print(milliseconds[milliseconds.size() / 2], " ms per step");

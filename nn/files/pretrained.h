@@ -1,14 +1,14 @@
 // Saves and loads models as folders that can be uploaded to the Hugging Face Hub: config.json, the
-// weights as safetensors (one file or several shards) and README.md, the model card. The models in
-// nn/models have member functions of the same names, which keep generation_config.json and the
-// fields of config.json that Axle does not read, and load models in evaluation mode. These
-// functions are for user-defined modules:
+// weights as safetensors (one file or several shards) and README.md, the model card. BERT, GPT and
+// Llama models (nn/models) have their own member functions save_pretrained() and from_pretrained(),
+// which also keep the fields of config.json that Axle does not read; from_pretrained() returns a
+// model in evaluation mode. The functions in this file are for user-defined modules:
 //
 //     nn::save_pretrained(model, "TinyNet", {{"model_type", "tiny"}, {"width", 64}}, "out",
 //                         {.is_main_process = accelerator.is_main_process()});
 //
-//     TinyNet again(nn::pretrained_config("out")["width"].integer());
-//     nn::load_pretrained(again, "out");
+//     TinyNet loaded(nn::pretrained_config("out")["width"].integer());
+//     nn::load_pretrained(loaded, "out");
 //
 // To upload the folder `out`, run `hf upload user/name out`, a command of the Hugging Face Hub.
 #pragma once
@@ -22,26 +22,27 @@
 namespace axle::nn {
 
 struct SavePretrainedOptions {
-    bool is_main_process = true;  // if false, nothing is written
-    ShardSize max_shard_size = "50GB";
-    // The text of README.md. If it is empty, a default text is written; an existing README.md that
-    // Axle has not generated is then kept.
+    bool is_main_process = true;        // if false, nothing is written
+    ShardSize max_shard_size = "50GB";  // of each file of weights
+    // The text of README.md. If it is empty, a default text is written, except if the folder has a
+    // README.md that Axle has not generated.
     std::string model_card = {};
 };
 
 // Writes a model into a folder, which is created if necessary. config.json contains the map
 // `config` and the entries "architectures" and "torch_dtype". A tied weight is written once, under
 // its first name. Files of earlier calls are replaced; all other files are kept. Throws ValueError
-// if `config` is not a map, DeviceError if a weight is on the meta device, and FileError if a file
-// cannot be written.
+// if `config` is not a map, UsageError as Module::check_visit() does, DeviceError if a weight is on
+// the meta device, and FileError if a file cannot be written.
 void save_pretrained(const Module& model, const std::string& architecture, const Tree& config,
                      const std::string& directory, const SavePretrainedOptions& options = {});
 
 // Returns the contents of the folder's config.json. Throws FileError if the file cannot be read or
 // is not JSON.
 Tree pretrained_config(const std::string& directory);
-// Loads the folder's weights into the module, and does not change its training mode. Throws
-// FileError if names or shapes differ; the module is then unchanged.
+// Loads the weights of a folder into the module and does not change its training mode. `directory`
+// can also be a .safetensors file in a folder with config.json. Throws FileError if a file is
+// missing or invalid, or if names or shapes differ; the module is then unchanged.
 void load_pretrained(Module& model, const std::string& directory);
 
 }  // namespace axle::nn

@@ -40,8 +40,8 @@ std::string five_digits(std::size_t number) {
     return std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits;
 }
 
-// Returns the shards as lists of indices into `weights`. The caller later adds each weight that
-// shares memory with an earlier weight to the shard of the earlier one.
+// Returns the shards as lists of indices into `weights`. Skips each weight that shares memory with
+// an earlier weight (is_first is false); the caller adds it to the shard of the earlier weight.
 std::vector<std::vector<std::size_t>> fill_shards(const std::vector<WeightSize>& weights,
                                                   const std::vector<bool>& is_first,
                                                   std::int64_t limit) {
@@ -248,7 +248,7 @@ void WeightFiles::read_shards() {
     std::map<std::string, Weights> shards;
     for (const auto& [name, shard] : map->entries()) {
         const std::string file = shard.is_string() ? shard.string() : "";
-        // A shard must be in the same folder.
+        // A path with a folder is rejected, so that an index cannot refer to files elsewhere.
         if (!(file.ends_with(kSafetensors) || file.ends_with(".bin")) ||
             fs::path(file).filename() != file)
             fail(path_, str("weight_map: ", printable(name),

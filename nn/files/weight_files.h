@@ -1,6 +1,6 @@
-// Private to the library: weight files in Hugging Face's layout. They are either model.safetensors,
-// or several shards with an index that maps weights to shards. Files of torch.save
-// (core/files/torch_file.h) can be read too.
+// Private to the library: weight files in Hugging Face's layout. The weights are in
+// model.safetensors, or in several shards with an index that maps names of weights to shards. Files
+// of torch.save (core/files/torch_file.h) can be read, but are not written.
 #pragma once
 
 #include <cstdint>
@@ -31,35 +31,40 @@ struct WeightSize {
     // counts once, and they are written to the same file.
     const void* memory = nullptr;
 };
+// The files to write, and which weights each file contains.
 struct ShardPlan {
     struct File {
         std::string name;
-        std::vector<std::string> weights;  // in their original order
+        std::vector<std::string> weights;  // names, in the order of the argument of plan_shards()
     };
-    std::vector<File> files;  // one file without a suffix in its name, or several shards
-    std::int64_t total_size = 0;
+    std::vector<File> files;      // one file without a suffix in its name, or several shards
+    std::int64_t total_size = 0;  // in bytes; shared storage counts once
 
     bool is_sharded() const { return files.size() > 1; }
-    // Returns the text of the index file.
+    // Returns the JSON text of the index file.
     std::string index() const;
 };
 // Distributes weights over shards by the algorithm of the Hugging Face Hub: weights fill a shard in
 // their order until the next one would exceed max_shard_size. A weight larger than max_shard_size
-// gets its own shard, which is placed before the shard that is being filled.
+// gets its own shard, which is placed before the shard that is being filled. `pattern` is the file
+// name, in which {suffix} is replaced by "-00001-of-00002" and so on, or by nothing for a single
+// file. Throws ValueError if the pattern does not contain {suffix}.
 ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shard_size,
                       std::string_view pattern = "model{suffix}.safetensors");
 
 // Writes weights into a folder, which is created if it is missing, and removes weight files of
 // earlier calls. All data are written to temporary files before any file is replaced, so after an
 // error the old weights are intact. If the program is killed while several shards are being
-// replaced, the folder has no index, so old and new shards are never combined. Throws DeviceError
-// for meta tensors and FileError if the folder is a file.
+// replaced, the folder has no index, so old and new shards are never combined. Throws UsageError
+// for undefined tensors, DeviceError for meta tensors, and FileError if `directory` is a file or a
+// file cannot be written.
 void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size);
 
 // --- reading
 
 // Opened weight files with validated headers. Files of torch.save are read completely to verify
-// their checksums. All functions throw FileError with the path and the reason.
+// their checksums. Functions throw FileError with the path and the reason if a file is missing or
+// invalid.
 class WeightFiles {
   public:
     class Weight {
@@ -79,7 +84,7 @@ class WeightFiles {
       private:
         std::optional<SafetensorsFile> file_;
         SafetensorsFile::Entry entry_;
-        Tensor mapped_;  // set for PyTorch's files
+        Tensor mapped_;  // the weight in a file of torch.save; otherwise undefined
     };
 
     // Opens a .safetensors file, the .json index of shards, or a PyTorch file that contains a map

@@ -1,4 +1,4 @@
-// Functions without parameters as modules, for use in Sequential.
+// Modules without parameters that call one function, for use in Sequential.
 #pragma once
 
 #include <cstdint>

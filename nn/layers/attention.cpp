@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-// Returns a mask with PyTorch's meaning as a floating mask that is added to the scores.
+// Converts a mask to a floating mask that is added to the scores. In a boolean mask, true means
+// that a query must not attend to a key.
 Tensor added(const Tensor& mask, DType dtype) {
     if (mask.dtype() != boolean) return to(mask, dtype);
     return masked_fill(zeros(mask.shape(), {dtype, mask.device()}), mask, kMinusInfinity);
@@ -118,7 +119,8 @@ std::pair<Tensor, Tensor> MultiheadAttention::forward_with_weights(
             scores =
                 masked_fill(scores, eq(tril(ones(square, {f32, q.device()})), 0), kMinusInfinity);
         }
-        // A query without keys would have NaN weights.
+        // If all scores of a query are -infinity, softmax would return NaN; its weights become
+        // zero.
         const Tensor blocked = eq(max(scores.detach(), {-1}, true), kMinusInfinity);
         Tensor weights = masked_fill(softmax(masked_fill(scores, blocked, 0)), blocked, 0);
         weights = dropout(weights, options_.dropout, is_training());

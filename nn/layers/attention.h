@@ -9,7 +9,7 @@
 namespace axle::nn {
 
 struct MultiheadAttentionOptions {
-    double dropout = 0;
+    double dropout = 0;  // probability of dropout of the attention weights in training mode
     bool bias = true;
     bool batch_first =
         false;  // tensors are [batch, time, embed_dim] instead of [time, batch, embed_dim]
@@ -21,21 +21,23 @@ struct MultiheadAttentionOptions {
 struct MultiheadAttentionMasks {
     Tensor attn_mask = {};  // [query time, key time] or [batch * heads, query time, key time]
     Tensor key_padding_mask = {};  // [batch, key time], also without batch_first
-    bool is_causal = false;        // query i attends only to keys j <= i; needs no attn_mask
+    bool is_causal = false;        // query i attends only to keys j <= i, also without attn_mask
 };
 
-// Multi-head attention (Vaswani et al., arXiv:1706.03762). in_proj_weight [3 E, E] contains the
-// weights of query, key and value in this order.
+// Multi-head attention (Vaswani et al., arXiv:1706.03762). With E = embed_dim, in_proj_weight
+// [3 E, E] contains the weights of query, key and value in this order.
 class MultiheadAttention : public Model<MultiheadAttention> {
   public:
-    // Throws ValueError unless embed_dim (E) is a multiple of heads.
+    // Throws ValueError unless embed_dim and heads are positive and embed_dim is a multiple of
+    // heads.
     MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                        MultiheadAttentionOptions options = {});
 
-    // Computes attention of query to key and value. The last dimension of all three is embed_dim;
-    // key and value have the same length. Returns a tensor of query's shape. The attention of a
-    // query that can attend to no key is zero (PyTorch returns NaN). Throws ShapeError if the
-    // shapes do not fit, and DTypeError if a mask is neither boolean nor floating.
+    // Computes the attention of query to key and value, which are [batch, time, embed_dim] or
+    // [time, batch, embed_dim] (batch_first); key and value have the same time. Returns a tensor of
+    // query's shape. The attention of a query whose keys are all masked is zero (PyTorch returns
+    // NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask is neither boolean
+    // nor floating.
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                       const MultiheadAttentionMasks& masks = {}) {
@@ -43,9 +45,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     }
     Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                    const MultiheadAttentionMasks& masks = {});
-    // Returns the output and the attention weights, as PyTorch with need_weights = true. The
-    // weights are [batch, query time, key time], averaged over heads, or [batch, heads, query time,
-    // key time] if `average` is false. Uses more time and memory than a call without weights.
+    // Returns the output and the attention weights, as PyTorch's module with need_weights = true.
+    // The weights are [batch, query time, key time], averaged over heads, or [batch, heads, query
+    // time, key time] if `average` is false. Uses more time and memory than operator().
     std::pair<Tensor, Tensor> forward_with_weights(const Tensor& query, const Tensor& key,
                                                    const Tensor& value,
                                                    const MultiheadAttentionMasks& masks = {},

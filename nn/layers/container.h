@@ -1,5 +1,5 @@
-// Containers of modules: ModuleList, ModuleDict and Sequential. All are modules, so what they
-// contain is trained, saved, moved and cloned with them.
+// Containers of modules: ModuleList, ModuleDict and Sequential. All are modules themselves, so the
+// modules in them are trained, saved, moved and cloned with them.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,7 @@ namespace axle::nn {
 
 namespace container {
 
-// Owns a module of any type. It can be copied only by clone() (see Module).
+// Owns a module of any type. Only Model::clone() may copy it (see Module).
 class AnyModule {
   public:
     template <class T>
@@ -50,17 +50,17 @@ class AnyModule {
     std::unique_ptr<Base> holder_;
 };
 
-// Returns the position of element i, which counts from the end if it is negative. Throws IndexError
-// if it is out of range.
+// Returns i, or size + i if i is negative. Throws IndexError unless -size <= i < size. `container`
+// is the name of the class for the message, here and below.
 std::size_t checked_index(const char* container, std::int64_t i, std::size_t size);
-// Throws ValueError unless a child can have this name: not empty, without dots, and not among the
-// existing names.
+// Throws ValueError if the name of a child is empty, contains a dot or is one of the existing
+// names.
 void check_name(const char* container, std::string_view name,
                 const std::vector<std::string>& existing);
 [[noreturn]] void throw_wrong_type(const char* container, const std::string& child,
                                    const std::type_info& expected, const Module& actual);
 
-// Returns the module as a T. Throws ValueError with both types if it is of another type. `child` is
+// Returns the module as a T. Throws ValueError with both types if the module is not a T. `child` is
 // the index or name for the message.
 template <class T>
 T& as(const char* container, const std::string& child, Module& module) {
@@ -77,7 +77,8 @@ inline constexpr bool is_named<std::pair<Name, T>> = true;
 
 }  // namespace container
 
-// A list of modules of one type, named "0", "1", ... ModuleList<> contains modules of any types.
+// A list of modules of one type, named "0", "1", ... operator[] does not check the index, and
+// push_back() invalidates references to modules. ModuleList<> contains modules of any types.
 template <class T = Module>
 class ModuleList : public Model<ModuleList<T>> {
   public:
@@ -121,19 +122,21 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
 
     ModuleList() = default;
 
-    // Moves a module in and returns a reference to it, which stays valid.
+    // Appends a module, which must be an rvalue, and returns a reference to it. The reference stays
+    // valid until the list is destroyed, also if modules are appended or the list is moved.
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& push_back(T&& module) {
         return static_cast<T&>(*modules_.emplace_back(std::move(module)));
     }
     std::size_t size() const { return modules_.size(); }
-    // Returns a module. A negative index counts from the end. Throws IndexError if it is out of
-    // range.
+    // Returns a module. A negative index counts from the end. Throws IndexError if the index is out
+    // of range.
     Module& operator[](std::int64_t i) {
         return *modules_[container::checked_index("ModuleList", i, size())];
     }
-    // Returns a module as its own type. Throws ValueError if it is of another type.
+    // Returns (*this)[i] as a T. Throws as operator[] does, and ValueError if the module is not a
+    // T.
     template <class T>
     T& get(std::int64_t i) {
         return container::as<T>("ModuleList", std::to_string(i), (*this)[i]);
@@ -160,8 +163,9 @@ class ModuleDict : public Model<ModuleDict> {
         (insert(children.first, std::move(children.second)), ...);
     }
 
-    // Moves a module in and returns a reference to it, which stays valid. Throws ValueError if the
-    // name exists, is empty or contains a dot.
+    // Adds a module, which must be an rvalue, and returns a reference to it. The reference stays
+    // valid until the module is erased or the ModuleDict is destroyed. Throws ValueError if the
+    // name already exists, is empty or contains a dot.
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& insert(std::string name, T&& module) {
@@ -173,11 +177,12 @@ class ModuleDict : public Model<ModuleDict> {
     void erase(std::string_view name);
     std::size_t size() const { return modules_.size(); }
     bool contains(std::string_view name) const;
-    // Returns the names in the order of insertion. named_children() also returns the modules.
+    // Returns the names in the order of insertion. named_children() returns names and modules.
     const std::vector<std::string>& keys() const { return names_; }
-    // Returns a module. Throws IndexError, which lists the existing names, if there is none.
+    // Returns a module. Throws IndexError with the existing names if the name does not exist.
     Module& operator[](std::string_view name) { return *modules_[index(name)]; }
-    // Returns a module as its own type. Throws ValueError if it is of another type.
+    // Returns (*this)[name] as a T. Throws as operator[] does, and ValueError if the module is not
+    // a T.
     template <class T>
     T& get(std::string_view name) {
         return container::as<T>("ModuleDict", std::string(name), (*this)[name]);
@@ -193,8 +198,9 @@ class ModuleDict : public Model<ModuleDict> {
     std::vector<container::AnyModule> modules_;
 };
 
-// Applies modules and functions one after another. Modules are named by their index as in PyTorch;
-// functions count too. A pair of a string and a stage gives the stage this name instead.
+// Applies stages one after another. A stage is a module, or a function from Tensor to Tensor. The
+// name of a stage is its index, as in PyTorch; functions have an index too. A pair of a string and
+// a stage gives the stage the name in the string instead.
 //
 //     // The braces make C++ construct the layers in order, so initial weights are reproducible.
 //     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};
@@ -218,7 +224,8 @@ class Sequential : public Model<Sequential> {
         for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
     }
 
-    // Appends a stage, whose name is its index or the first element of a pair.
+    // Appends a stage, whose name is its index, or the first element if `stage` is a pair. Throws
+    // ValueError as the function below.
     template <class S>
     void push_back(S&& stage) {
         if constexpr (container::is_named<std::remove_cvref_t<S>>)
@@ -226,8 +233,8 @@ class Sequential : public Model<Sequential> {
         else
             push_back(std::to_string(stages_.size()), std::forward<S>(stage));
     }
-    // Appends a stage with a name. Throws ValueError if the name exists, is empty or contains a
-    // dot.
+    // Appends a stage with a name. A module must be an rvalue. Throws ValueError if the name
+    // already exists, is empty or contains a dot.
     template <class S>
     void push_back(std::string name, S&& stage) {
         container::check_name("Sequential", name, names_);
@@ -243,12 +250,13 @@ class Sequential : public Model<Sequential> {
     }
     std::size_t size() const { return stages_.size(); }
     // Return a module by the index of its stage (a negative index counts from the end) or by its
-    // name. Throw IndexError if there is no such stage or if it is a function.
+    // name. Throw IndexError if the stage does not exist or is a function.
     Module& operator[](std::int64_t i) {
         return module_at(container::checked_index("Sequential", i, size()));
     }
     Module& operator[](std::string_view name);
-    // Return a module as its own type. Throw ValueError if it is of another type.
+    // Return (*this)[i] or (*this)[name] as a T. Throw as operator[] does, and ValueError if the
+    // module is not a T.
     template <class T>
     T& get(std::int64_t i) {
         return container::as<T>("Sequential", std::to_string(i), (*this)[i]);

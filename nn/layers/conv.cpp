@@ -7,8 +7,8 @@
 namespace axle::nn {
 namespace {
 
-// Throws ValueError if the sizes are invalid. Strides, padding and dilation are checked by the op
-// in every call.
+// Throws ValueError if the sizes are invalid. The op checks strides, padding and dilation in every
+// call.
 void check_sizes(const char* who, std::int64_t in, std::int64_t out, Size2 kernel,
                  std::int64_t groups) {
     if (in < 1 || out < 1 || kernel.h < 1 || kernel.w < 1)

@@ -8,7 +8,8 @@
 
 namespace axle::nn {
 
-// The padding of an image: a size for both sides, or "same", which keeps the image size.
+// The padding of an image: the number of pixels on each side in height and in width, or
+// kSamePadding, which keeps the image size.
 struct ConvPadding {
     struct Same {};
 
@@ -33,12 +34,13 @@ struct Conv2dLayerOptions {
 
 class Conv2d : public Model<Conv2d> {
   public:
-    // Initializes weight and bias uniformly in +-1 / sqrt(in / groups * kernel area), as PyTorch
-    // does. Throws ValueError unless all sizes are positive, and in and out are multiples of
-    // groups.
+    // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in /
+    // groups * kernel area), as PyTorch does. Throws ValueError unless all sizes are positive, and
+    // in and out are multiples of groups, and for kSamePadding with a stride other than 1.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
-    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W'].
+    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws as pad()
+    // and conv2d() (core/ops.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -49,8 +51,8 @@ class Conv2d : public Model<Conv2d> {
 
   private:
     Conv2dLayerOptions options_;
-    // The padding that pad() adds before the convolution; empty if the convolution op pads the
-    // image
+    // The padding that pad() adds before the convolution: left, right, top and bottom. Empty if the
+    // convolution op pads the image.
     Dims around_;
     Conv2dOptions conv_;
 };
@@ -66,11 +68,14 @@ struct ConvTranspose2dLayerOptions {
 
 class ConvTranspose2d : public Model<ConvTranspose2d> {
   public:
-    // Initializes weight and bias uniformly in +-1 / sqrt(out / groups * kernel area), as PyTorch
-    // does.
+    // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(out /
+    // groups * kernel area), as PyTorch does. Throws ValueError unless all sizes are positive, and
+    // in and out are multiples of groups.
     ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                     ConvTranspose2dLayerOptions options = {});
 
+    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws as
+    // conv_transpose2d() (core/ops.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

@@ -8,15 +8,17 @@
 
 namespace axle::nn {
 
-// Maps ids [...] to rows [..., width] of a table. The table is initialized from N(0, 1), as in
-// PyTorch.
+// Maps ids [...] to rows [..., width] of a table. The table is initialized from a standard normal
+// distribution, as in PyTorch. The row padding_idx is initially zero and gets no gradient.
 class Embedding : public Model<Embedding> {
   public:
+    // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
+    // [0, rows).
     Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
     Tensor forward(const Tensor& ids) { return embedding(ids, weight, padding_idx); }
     void visit(Visitor& v) override { v("weight", weight); }
 
-    Tensor weight;
+    Tensor weight;  // [rows, width]
     std::optional<std::int64_t> padding_idx;
 };
 

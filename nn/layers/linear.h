@@ -13,6 +13,8 @@ class Linear;
 // Replaces the matrix product of a Linear, for example to implement LoRA, quantized or fp8 weights,
 // or tensor parallelism. The parameters of a policy are named "policy.<name>" in its Linear.
 struct LinearPolicy : Module {
+    // Returns activation(x W^T + bias) [..., out] for x [..., in], where the policy defines the
+    // product. Called by layer.forward().
     virtual Tensor multiply(Linear& layer, const Tensor& x, Activation activation) = 0;
     // Returns a copy for a cloned Linear. Implementations return std::make_shared<Derived>(*this).
     virtual std::shared_ptr<LinearPolicy> clone() const = 0;
@@ -28,21 +30,21 @@ struct LinearOptions {
 
 class Linear : public Model<Linear> {
   public:
-    // Initializes weight and bias uniformly in +-1 / sqrt(in), as PyTorch does. Throws ValueError
-    // unless both sizes are positive.
+    // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in), as
+    // PyTorch does. Throws ValueError unless both sizes are positive.
     Linear(std::int64_t in, std::int64_t out, LinearOptions options = {});
     Linear(Linear&&) = default;
     Linear& operator=(Linear&&) = default;
     // Copies the policy; only clone() may call this constructor (see Module).
     Linear(const Linear& other);
 
-    // Maps x [..., in] to [..., out].
+    // Maps x [..., in] to [..., out]. Throws ShapeError if the last dimension of x is not `in`.
     Tensor forward(const Tensor& x, Activation activation = Activation::none);
     void visit(Visitor& v) override;
 
-    Tensor weight;
-    Tensor bias;  // [out], undefined if there is no bias
-    std::shared_ptr<LinearPolicy> policy;
+    Tensor weight;                         // [out, in], or [in, out] if options().transposed
+    Tensor bias;                           // [out], undefined if there is no bias
+    std::shared_ptr<LinearPolicy> policy;  // replaces the product; null by default
 
     const LinearOptions& options() const { return options_; }
 
@@ -50,8 +52,8 @@ class Linear : public Model<Linear> {
     LinearOptions options_;
 };
 
-// Returns second(first(x, activation)). Uses the fused op feed_forward unless a layer has a policy
-// or hooks.
+// Returns second(first(x, activation)). Uses the fused op axle::feed_forward unless a layer has a
+// policy, hooks or a LayerCast.
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation);
 
 }  // namespace axle::nn

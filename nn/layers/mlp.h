@@ -8,11 +8,12 @@
 
 namespace axle::nn {
 
-// Linear layers of the given widths with an activation between them, named layers.0, layers.1, ...
-// Maps x [..., widths.front()] to [..., widths.back()].
+// A sequence of Linear layers with an activation between them. Layer i maps widths[i] to
+// widths[i + 1] features; the layers are named layers.0, layers.1, ... Maps x [..., widths.front()]
+// to [..., widths.back()].
 class Mlp : public Model<Mlp> {
   public:
-    // Throws ValueError unless there are at least two widths.
+    // Throws ValueError unless there are at least two widths, all positive.
     explicit Mlp(const std::vector<std::int64_t>& widths, Activation activation = Activation::relu);
     Tensor forward(Tensor x);
     void visit(Visitor& v) override { v("layers", layers); }

@@ -12,46 +12,49 @@ namespace axle::nn {
 struct LayerNormOptions {
     double eps = 1e-5;
     bool affine = true;  // whether there is a weight, initially 1
-    bool bias = true;    // whether there is a bias, initially 0
+    bool bias = true;    // whether there is a bias, initially 0; ignored if affine is false
 };
 
 // Layer normalization over the last dimension.
 class LayerNorm : public Model<LayerNorm> {
   public:
+    // Throws ValueError unless width, the size of the last dimension, is positive.
     explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
     Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
-    Tensor weight, bias;
+    Tensor weight, bias;  // [width] each
     double eps;
 };
 
-// Root mean square normalization over the last dimension.
+// Root mean square normalization over the last dimension, with a weight, initially 1.
 class RMSNorm : public Model<RMSNorm> {
   public:
+    // Throws ValueError unless width, the size of the last dimension, is positive.
     explicit RMSNorm(std::int64_t width, double eps = 1e-6);
     Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps); }
     void visit(Visitor& v) override { v("weight", weight); }
 
-    Tensor weight;
+    Tensor weight;  // [width]
     double eps;
 };
 
 struct BatchNormOptions {
     double eps = 1e-5;
     // The weight of the latest batch in the running statistics. If unset, the running statistics
-    // are the average of all batches; on a GPU, this waits for the batch count in every step.
+    // are the average of all batches; each training step then waits for the GPU.
     std::optional<double> momentum = 0.1;
-    bool affine = true;  // has a weight (1) and a bias (0)
+    bool affine = true;  // whether there are a weight, initially 1, and a bias, initially 0
     bool track_running_stats =
-        true;  // if false, uses the statistics of the batch in evaluation too
+        true;  // if false, uses the statistics of the batch in evaluation mode too
 };
 
-// Replaces the normalization with batch statistics, for example to compute the statistics over all
-// processes. normalize() has the parameters of batch_norm(). A clone shares its policy with the
-// original module.
+// Replaces batch_norm() in training mode, for example to compute the batch statistics over all
+// processes. A clone of a BatchNorm shares the policy with the original module.
 struct BatchNormPolicy {
     virtual ~BatchNormPolicy() = default;
+    // Returns x normalized with batch statistics, and updates the running statistics if they are
+    // defined. The parameters and the result are those of batch_norm() (core/ops.h).
     virtual Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var,
                              const Tensor& weight, const Tensor& bias, double momentum,
                              double eps) = 0;
@@ -59,12 +62,15 @@ struct BatchNormPolicy {
 
 // Batch normalization over all dimensions except the second. Training mode uses the statistics of
 // the batch and updates the running statistics; evaluation mode uses the running statistics. x is
-// [N, C, ...] with kSpatial further dimensions; for kSpatial = 1, x can also be [N, C].
+// [N, channels, ...] with kSpatial further dimensions; for kSpatial = 1, x can also be [N,
+// channels].
 template <int kSpatial>
 class BatchNorm : public Model<BatchNorm<kSpatial>> {
   public:
+    // Throws ValueError unless channels is positive.
     explicit BatchNorm(std::int64_t channels, BatchNormOptions options = {});
-    // Throws ShapeError if the number of dimensions or channels is wrong.
+    // Returns a tensor of x's shape. Throws ShapeError if the number of dimensions or channels is
+    // wrong.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("weight", weight), v("bias", bias);
@@ -72,12 +78,12 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
         v.buffer("num_batches_tracked", num_batches_tracked);
     }
 
-    Tensor weight, bias;
-    Tensor running_mean, running_var;
-    Tensor num_batches_tracked;  // i64, []
+    Tensor weight, bias;               // [channels] each, undefined without affine
+    Tensor running_mean, running_var;  // [channels] each, undefined without track_running_stats
+    Tensor num_batches_tracked;        // i64, []; undefined without track_running_stats
     double eps;
     std::optional<double> momentum;
-    std::shared_ptr<BatchNormPolicy> policy;  // used in training only
+    std::shared_ptr<BatchNormPolicy> policy;  // used in training mode only; null by default
 };
 extern template class BatchNorm<1>;
 extern template class BatchNorm<2>;
@@ -88,14 +94,14 @@ using BatchNorm3d = BatchNorm<3>;
 
 struct GroupNormOptions {
     double eps = 1e-5;
-    bool affine = true;  // has a weight (1) and a bias (0) per channel
+    bool affine = true;  // whether each channel has a weight, initially 1, and a bias, initially 0
 };
 
 // Group normalization: splits the channels (dimension 1) into `groups` equal parts and normalizes
-// each of them over its channels and all following dimensions.
+// each part over its channels and all following dimensions.
 class GroupNorm : public Model<GroupNorm> {
   public:
-    // Throws ValueError unless channels is a multiple of groups.
+    // Throws ValueError unless both numbers are positive and channels is a multiple of groups.
     GroupNorm(std::int64_t groups, std::int64_t channels, GroupNormOptions options = {});
     Tensor forward(const Tensor& x) { return group_norm(x, groups, weight, bias, eps); }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }

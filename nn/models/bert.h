@@ -2,10 +2,11 @@
 // so that files can be exchanged in both directions (Devlin et al., arXiv:1810.04805). Bert is the
 // encoder; BertForSequenceClassification and BertForMaskedLM add heads.
 //
-// The forward functions of all three models have these parameters: ids [B, T] (i64 or i32) with T
+// The forward functions of the three models have these parameters: ids [B, T] (i64 or i32) with T
 // <= max_position_embeddings; attention_mask [B, T], which is 0 for padding tokens (if undefined,
 // there is no padding); token_type_ids [B, T] (if undefined, all are zero). They throw ShapeError
-// for other shapes.
+// for other shapes. In this file, B is the number of sequences, T their length in tokens, and C =
+// hidden_size.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +39,11 @@ struct BertConfig {
     std::optional<double> classifier_dropout = {};  // default: hidden_dropout_prob
     double initializer_range = 0.02;
     double layer_norm_eps = 1e-12;
-    std::optional<std::int64_t> pad_token_id = 0;  // the row of this id gets no gradient
+    std::optional<std::int64_t> pad_token_id = 0;  // its embedding is zero and gets no gradient
     // The class names of a classifier (id2label in config.json). With a single label, the model is
     // a regression.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
-    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    // A map of the fields of config.json that Axle does not read, or null. to_json() writes them.
     Tree other_fields = {};
 
     // Throws ValueError with the name of the first invalid field.
@@ -55,6 +56,7 @@ struct BertConfig {
 
 struct BertEmbeddings : Model<BertEmbeddings> {
     explicit BertEmbeddings(const BertConfig& config);
+    // Maps ids [B, T] to the sum of their embeddings, normalized: [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& token_type_ids);
     void visit(Visitor& v) override {
         v("word_embeddings", word), v("position_embeddings", position);
@@ -68,7 +70,8 @@ struct BertEmbeddings : Model<BertEmbeddings> {
 
 struct BertSelfAttention : Model<BertSelfAttention> {
     explicit BertSelfAttention(const BertConfig& config);
-    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions and can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions (core/ops.h) and can be
+    // undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override { v("query", query), v("key", key), v("value", value); }
 
@@ -128,7 +131,7 @@ struct BertEncoder : Model<BertEncoder> {
     ModuleList<BertLayer> layer;
 };
 
-// Computes tanh(dense(first token)): [B, T, C] to [B, C].
+// Maps the hidden state [B, T, C] to [B, C]: tanh(dense(hidden state of the first token)).
 struct BertPooler : Model<BertPooler> {
     explicit BertPooler(const BertConfig& config);
     Tensor forward(const Tensor& hidden) { return tanh(dense(hidden.select(1, 0))); }
@@ -137,11 +140,14 @@ struct BertPooler : Model<BertPooler> {
     Linear dense;
 };
 
-// The BERT encoder. All three models initialize weights from N(0, initializer_range) and biases
-// with zero. They are saved as folders (nn/files/pretrained.h) that transformers can read, and can
-// load folders written by transformers. Each model can load the files of the other two models;
-// heads that the files do not contain are initialized. Loaded models are in evaluation mode: call
-// train() before training them. Loading throws FileError if a file is missing or invalid.
+// The BERT encoder. The following holds for Bert, BertForSequenceClassification and
+// BertForMaskedLM. New weights are normally distributed with standard deviation initializer_range,
+// and new biases are zero. Constructors throw ValueError for an invalid configuration. The models
+// are saved as folders (nn/files/pretrained.h) that transformers can read, and can load folders
+// written by transformers. Each model can load the files of the other two models; heads that the
+// files do not contain are initialized. Loaded models are in evaluation mode: call train() before
+// training them. Loading throws FileError if a file is missing or invalid, or if names or shapes
+// differ.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);
@@ -151,7 +157,8 @@ struct Bert : Model<Bert> {
     // Returns the last hidden state [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // Returns the pooled output [B, C]. Throws UsageError if the model has no pooler.
+    // Returns the pooled output [B, C] of a hidden state [B, T, C] (BertPooler). Throws UsageError
+    // if the model has no pooler.
     Tensor pooled(const Tensor& hidden);
     void visit(Visitor& v) override {
         v("embeddings", embeddings), v("encoder", encoder);
@@ -167,7 +174,8 @@ struct Bert : Model<Bert> {
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
     // Loads a model with num_labels classes; by default, with the number of labels in the
-    // configuration.
+    // configuration. If the files contain a classifier, it must have this number of classes;
+    // otherwise throws FileError.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,
@@ -176,15 +184,16 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     // Returns logits [B, number of labels].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // Returns the mean cross entropy of the class indices labels [B] (-100 is ignored), in nats.
-    // With a single label, returns the mean squared error to the floating labels [B].
+    // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices;
+    // sequences with the label -100 are ignored. If the model has a single label (regression),
+    // returns the mean squared error to labels [B]. Throws ShapeError for other shapes of labels.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
-    // Takes the tensors from a batch: "input_ids" and, optionally, "labels", "attention_mask" and
-    // "token_type_ids". Throws ValueError for other keys.
+    // The same with the tensors of a batch: "input_ids" and, optionally, "labels", "attention_mask"
+    // and "token_type_ids". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
@@ -201,7 +210,8 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     Tensor loss_of(const Tensor& logits, const Tensor& labels) const;
 };
 
-// The masked-LM head: norm(act(dense(x))) times the word embeddings, plus a bias.
+// The head for masked language modeling: norm(activation(dense(x))) times the transposed word
+// embeddings, plus a bias.
 struct BertPredictions : Model<BertPredictions> {
     BertPredictions(const BertConfig& config, const Tensor& word_embeddings);
     Tensor forward(const Tensor& x);
@@ -223,14 +233,15 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     // Returns logits [B, T, vocab_size].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
-    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats.
+    // Returns the mean cross entropy of the logits, in nats. labels [B, T] are token ids; positions
+    // with the label -100 are ignored. Throws ShapeError for other shapes of labels.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
                 const Tensor& token_type_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
-    // Takes the tensors from a batch: "input_ids" and, optionally, "labels", "attention_mask" and
-    // "token_type_ids". Throws ValueError for other keys.
+    // The same with the tensors of a batch: "input_ids" and, optionally, "labels", "attention_mask"
+    // and "token_type_ids". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
 

@@ -8,8 +8,8 @@
 namespace axle::nn {
 namespace {
 
-// Reads the field id2label, {"0": "LABEL_0", ...}. It must contain every class from 0 to its size -
-// 1.
+// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has the
+// keys "0" to n - 1, where n is its size.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     constexpr const char* kName = "id2label";
     const Tree* field = fields.find(kName);
@@ -35,15 +35,15 @@ std::string current_name(const std::string& name) {
     return name;
 }
 
-// Returns whether to ignore a tensor. Ignored are the heads of other models, and the position ids
-// in older files.
+// Returns whether to ignore a tensor that the model does not have: a weight of another model's
+// head, or the position ids in older files.
 bool is_ignored(const std::string& name) {
     return name.ends_with("embeddings.position_ids") || name.starts_with("cls.") ||
            name.starts_with("classifier.") || name.starts_with("pooler.") ||
            name.starts_with("bert.pooler.");
 }
 
-// Loads a model. heads(model) returns the heads that the files need not contain.
+// Loads a model. heads(model) must return the heads that the files need not contain.
 template <class Model, class Heads>
 Model load_model(const PretrainedFolder& folder, const BertConfig& config, Heads&& heads) {
     auto model = folder.build<Model>(config, config.num_hidden_layers);

@@ -17,7 +17,8 @@ class EvaluationScope {
         model.eval();
     }
     ~EvaluationScope() {
-        // Parents come first, so that the modes of their children are restored last.
+        // train() also changes children. before_ contains parents before their children, so that
+        // the mode of each child is restored after the mode of its parent.
         for (const auto& [module, training] : before_) module->train(training);
     }
     EvaluationScope(const EvaluationScope&) = delete;
@@ -27,7 +28,7 @@ class EvaluationScope {
     std::vector<std::pair<Module*, bool>> before_;
 };
 
-// Samples one token from logits [1, vocabulary].
+// Returns one token id, sampled from logits [1, vocabulary].
 std::int64_t next_token(Tensor logits, const GenerateOptions& options) {
     if (options.temperature == 0) return argmax(logits, -1).item_int();
     logits = logits / options.temperature;

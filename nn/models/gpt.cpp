@@ -35,12 +35,12 @@ LayerNorm norm_of(const GptConfig& config) {
     return LayerNorm(config.n_embd, {.eps = config.layer_norm_epsilon, .bias = config.bias});
 }
 
-// GPT-2 stores weights as [in, out].
+// The weight is transposed, because GPT-2's files contain weights as [in, out].
 Linear linear_of(const GptConfig& config, std::int64_t in, std::int64_t out, double std) {
     return normal_linear(in, out, std, {.bias = config.bias, .transposed = true});
 }
 
-constexpr double kStd = 0.02;
+constexpr double kStd = 0.02;  // the standard deviation of new weights, as in GPT-2
 
 double residual_std(const GptConfig& config) {
     return kStd / std::sqrt(2.0 * static_cast<double>(config.n_layer));

@@ -1,6 +1,7 @@
 // GPT-2: a decoder-only transformer with the parameter names and file layout of Hugging Face's
 // GPT2LMHeadModel, so that files can be exchanged in both directions (Radford et al., "Language
-// models are unsupervised multitask learners", 2019).
+// models are unsupervised multitask learners", 2019). In this file, B is the number of sequences, T
+// their length in tokens, and C = n_embd.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +22,24 @@ namespace axle::nn {
 
 struct GptConfig {
     std::int64_t vocab_size = 50257;
-    std::int64_t block_size = 1024;  // number of positions; sequences can be shorter
+    std::int64_t block_size = 1024;  // maximum length of a sequence
     std::int64_t n_layer = 12;
     std::int64_t n_head = 12;
     std::int64_t n_embd = 768;
-    // The probabilities of dropout after each block's branches, of the embeddings and of the
-    // attention weights. The last two are `dropout` if they are unset.
+    // The probabilities of dropout: `dropout` is applied to the outputs of attention and MLP in
+    // each block, embd_dropout to the embeddings, and attn_dropout to the attention weights. The
+    // last two are equal to `dropout` if they are unset.
     double dropout = 0;
     std::optional<double> embd_dropout = {}, attn_dropout = {};
-    bool bias = true;              // in linear layers and norms
+    bool bias = true;              // whether linear layers and norms have biases
     Gelu activation = Gelu::tanh;  // as in GPT-2
     double layer_norm_epsilon = 1e-5;
     bool checkpoint_blocks = false;  // recomputes each block in the backward pass to save memory
-    // The tokens that begin and end a text; the default is GPT-2's end-of-text token. Ids that are
-    // not below vocab_size are not written to config.json.
+    // The ids of the tokens that begin and end a text; the default is GPT-2's end-of-text token.
+    // to_json() leaves out ids that are not below vocab_size. generate() does not use them.
     std::optional<std::int64_t> bos_token_id = 50256;
     std::vector<std::int64_t> eos_token_id = {50256};
-    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    // A map of the fields of config.json that Axle does not read, or null. to_json() writes them.
     Tree other_fields = {};
 
     // Throws ValueError with the name of the first invalid field.
@@ -50,6 +52,7 @@ struct GptConfig {
 
 struct GptAttention : Model<GptAttention> {
     explicit GptAttention(const GptConfig& config);
+    // Maps x [B, T, C] to [B, T, C].
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("c_attn", c_attn), v("c_proj", c_proj), v("resid_dropout", resid_dropout);
@@ -88,7 +91,7 @@ struct GptBlock : Model<GptBlock> {
 
 struct GptTransformer : Model<GptTransformer> {
     explicit GptTransformer(const GptConfig& config);
-    // Maps ids [B, T] to the final hidden state [B, T, C].
+    // Maps ids [B, T], T <= block_size, to the final hidden state [B, T, C].
     Tensor forward(const Tensor& ids);
     void visit(Visitor& v) override {
         v("wte", wte), v("wpe", wpe), v("drop", embd_dropout), v("h", h), v("ln_f", ln_f);
@@ -102,8 +105,9 @@ struct GptTransformer : Model<GptTransformer> {
 };
 
 struct Gpt : Model<Gpt> {
-    // Initializes weights from N(0, 0.02), the weights of residual projections from N(0, 0.02 /
-    // sqrt(2 layers)), and biases with zero.
+    // Initializes weights from a normal distribution with standard deviation 0.02, or 0.02 / sqrt(2
+    // n_layer) for the weights named c_proj, and biases with zero. Throws ValueError for an invalid
+    // configuration.
     explicit Gpt(const GptConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
@@ -115,20 +119,22 @@ struct Gpt : Model<Gpt> {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Maps ids [B, T] to logits [B, T, vocab_size]. Throws ShapeError if T > block_size.
+    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. Throws ShapeError if ids are not
+    // 2-d or T > block_size.
     Tensor forward(const Tensor& ids);
-    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
-    // all logits.
+    // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
+    // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
+    // position. (In Transformers, labels are equal to the ids, and the model shifts them.) Throws
+    // ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels);
-    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Labels
-    // are as in loss(): labels[b, t] is the token that follows ids[b, t]. (Transformers' models
-    // shift their labels, which are equal to the ids.) If only the loss is needed, loss() uses less
-    // memory.
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
+    // are as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {});
-    // Takes the tensors from a batch: "input_ids" and, optionally, "labels". Throws ValueError for
-    // other keys.
+    // The same with the tensors of a batch: "input_ids" and, optionally, "labels". Throws
+    // ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
-    // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
+    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
+    // as nn::generate() (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     // The weight of the output head is tied to the token embedding.
@@ -137,7 +143,7 @@ struct Gpt : Model<Gpt> {
     }
 
     GptConfig config;
-    // The contents of generation_config.json, or null. generate() does not use them.
+    // The contents of generation_config.json, or null. generate() does not use it.
     Tree generation_config = {};
     GptTransformer transformer;
 

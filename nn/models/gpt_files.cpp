@@ -32,7 +32,7 @@ std::string GptConfig::to_json() const {
 
 GptConfig GptConfig::from_json(const std::string& text) {
     const ConfigFields fields("GptConfig", text, "gpt2");
-    // These options change the model in ways that are not supported.
+    // Other values of these options select model variants that Axle does not support.
     fields.require("tie_word_embeddings", true);
     fields.require("scale_attn_weights", true);
     fields.require("scale_attn_by_inverse_layer_idx", false);
@@ -68,7 +68,7 @@ Gpt Gpt::from_pretrained(const std::string& path) {
     const auto config = folder.config<GptConfig>();
     Gpt model = folder.build<Gpt>(config, config.n_layer);
     folder.load(model, {.inner = "transformer.", .ignored = [](const std::string& name) {
-                            // Older files contain causal masks.
+                            // Older files contain the causal masks as buffers.
                             return name.ends_with(".attn.bias") ||
                                    name.ends_with(".attn.masked_bias");
                         }});

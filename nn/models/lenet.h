@@ -12,7 +12,7 @@ namespace axle::nn {
 struct LeNet : Model<LeNet> {
     explicit LeNet(std::int64_t num_classes = 10);
 
-    // Maps images [N, 1, 28, 28] to logits [N, num_classes]. Throws ShapeError.
+    // Maps images [N, 1, 28, 28] to logits [N, num_classes]. Throws ShapeError for other shapes.
     Tensor forward(const Tensor& images);
     void visit(Visitor& v) override {
         v("conv1", conv1), v("conv2", conv2), v("fc1", fc1), v("fc2", fc2), v("fc3", fc3);

@@ -1,6 +1,7 @@
 // Llama: a decoder-only transformer with RMSNorm, rotary positions, grouped-query attention and
 // SwiGLU. Parameter names and file layout match Hugging Face's LlamaForCausalLM, so that files can
-// be exchanged in both directions (Touvron et al., arXiv:2302.13971 and arXiv:2307.09288).
+// be exchanged in both directions (Touvron et al., arXiv:2302.13971 and arXiv:2307.09288). In this
+// file, B is the number of sequences, T their length in tokens, and C = hidden_size.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,11 @@ struct LlamaConfig {
     std::int64_t intermediate_size = 11008;
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
-    // Must divide the number of heads. The default is the number of heads.
+    // Must divide num_attention_heads. If unset, equal to num_attention_heads.
     std::optional<std::int64_t> num_key_value_heads = {};
-    std::optional<std::int64_t> head_dim = {};    // default: hidden_size / heads
-    std::int64_t max_position_embeddings = 2048;  // context length of generate()
+    std::optional<std::int64_t> head_dim = {};  // default: hidden_size / num_attention_heads
+    // The number of tokens that generate() passes to the model. forward() accepts any length.
+    std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
     double rms_norm_eps = 1e-6;
     double attention_dropout = 0;
@@ -37,11 +39,11 @@ struct LlamaConfig {
     bool attention_bias = false;
     bool mlp_bias = false;
     bool tie_word_embeddings = false;
-    std::optional<std::int64_t> pad_token_id = {};  // the row of this id gets no gradient
+    std::optional<std::int64_t> pad_token_id = {};  // its embedding is zero and gets no gradient
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
     bool checkpoint_layers = false;  // recomputes each layer in the backward pass to save memory
-    // The fields of config.json that Axle does not read: a map, or null. to_json() writes them.
+    // A map of the fields of config.json that Axle does not read, or null. to_json() writes them.
     Tree other_fields = {};
 
     std::int64_t key_value_heads() const {
@@ -59,7 +61,8 @@ struct LlamaConfig {
 
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
-    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions and can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions (core/ops.h) and can be
+    // undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
@@ -110,7 +113,8 @@ struct LlamaModel : Model<LlamaModel> {
 };
 
 struct Llama : Model<Llama> {
-    // Initializes weights from N(0, initializer_range) and biases with zero.
+    // Initializes weights from a normal distribution with standard deviation initializer_range, and
+    // biases with zero. Throws ValueError for an invalid configuration.
     explicit Llama(const LlamaConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
@@ -122,30 +126,32 @@ struct Llama : Model<Llama> {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Maps ids [B, T] to logits [B, T, vocab_size]. attention_mask is as in LlamaModel.
+    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask and errors are as
+    // in LlamaModel.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
-    // Returns the mean cross entropy of labels [B, T] (-100 is ignored), in nats, without storing
-    // all logits.
+    // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
+    // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
+    // position. (In Transformers, labels are equal to the ids, and the model shifts them.) Throws
+    // ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
-    // Returns the logits and, if labels are given, the loss, computed in one forward pass. Labels
-    // are as in loss(): labels[b, t] is the token that follows ids[b, t]. (Transformers' models
-    // shift their labels, which are equal to the ids.) If only the loss is needed, loss() uses less
-    // memory.
+    // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
+    // are as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {});
-    // Takes the tensors from a batch: "input_ids" and, optionally, "labels" and "attention_mask".
-    // Throws ValueError for other keys.
+    // The same with the tensors of a batch: "input_ids" and, optionally, "labels" and
+    // "attention_mask". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
-    // Appends `count` sampled tokens to the sequence and returns it (nn/models/generate.h).
+    // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
+    // as nn::generate() (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
 
     LlamaConfig config;
-    // The contents of generation_config.json, or null. generate() does not use them.
+    // The contents of generation_config.json, or null. generate() does not use it.
     Tree generation_config = {};
     LlamaModel model;
-    Tensor lm_head;  // [vocab_size, C]; the same tensor as the embedding if they are tied
+    Tensor lm_head;  // [vocab_size, C]; the embedding's weight if tie_word_embeddings is true
 
   private:
     static void check_labels(const Tensor& ids, const Tensor& labels);

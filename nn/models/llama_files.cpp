@@ -77,7 +77,7 @@ LlamaConfig LlamaConfig::from_json(const std::string& text) {
     fields.read("mlp_bias", config.mlp_bias);
     fields.read("tie_word_embeddings", config.tie_word_embeddings);
     fields.read("pad_token_id", config.pad_token_id);
-    // A negative row counts from the end, as in PyTorch.
+    // A negative padding index counts from the end, as in PyTorch.
     if (config.pad_token_id && *config.pad_token_id < 0) *config.pad_token_id += config.vocab_size;
     fields.read("bos_token_id", config.bos_token_id);
     fields.read("eos_token_id", config.eos_token_id);

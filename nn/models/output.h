@@ -10,7 +10,7 @@
 
 namespace axle::nn {
 
-// The loss and the logits of one forward pass, as the output of a model of Transformers:
+// The loss and the logits of one forward pass, like the outputs of the models in Transformers:
 //     auto [loss, logits] = model.outputs(batch);
 struct ModelOutput {
     Tensor loss = {};  // 0-d; undefined without labels
@@ -22,9 +22,10 @@ struct ModelOutput {
     }
 };
 
-// Returns the tensors of a batch with these keys, undefined if a key is missing or its value is
-// null. If the batch is a tensor, it is the value of the first key. Throws ValueError if the first
-// key is missing, or if the batch has other keys; the message begins with `who`.
+// Returns the tensors of a batch in the order of `keys`. A tensor is undefined if its key is
+// missing or the value is null. If the batch is itself a tensor, it is the value of the first key.
+// Throws ValueError if the first key is missing, or if the batch has other keys; the message begins
+// with `who`.
 std::vector<Tensor> inputs_of(const char* who, const Tree& batch,
                               std::initializer_list<std::string_view> keys);
 

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the path of the weights: the first file that exists. If none exists, returns the first
-// path, so that opening it reports the error.
+// Returns the path of the weight file or index in a folder: the first name that exists. If none
+// exists, returns the path of model.safetensors; opening that file then throws FileError.
 fs::path weights_in(const fs::path& folder) {
     static constexpr const char* kNames[] = {kWeightsName, kWeightsIndexName, kTorchWeightsName,
                                              kTorchWeightsIndexName};

@@ -21,19 +21,21 @@
 
 namespace axle::nn {
 
-// Throws ValueError "who: what must be ..." unless 1 <= value < 2^31. With this limit, the product
-// of two sizes cannot overflow.
+// The following check functions throw ValueError with the message "who: what must be ...".
+
+// Throws unless 1 <= value < 2^31. With this limit, the product of two sizes cannot overflow.
 void check_size(const char* who, const char* what, std::int64_t value);
-// Throws ValueError unless 0 <= value < 1.
+// Throws unless 0 <= value < 1.
 void check_probability(const char* who, const char* what, double value);
-// Throws ValueError unless the value is finite and positive.
+// Throws unless the value is finite and positive.
 void check_positive(const char* who, const char* what, double value);
-// Throws ValueError if a value is given and is not in [0, rows).
+// Throws if a value is given and is not in [0, rows).
 void check_row(const char* who, const char* what, std::optional<std::int64_t> value,
                std::int64_t rows);
 
-// Reads the fields of a config.json. A field that is absent or null leaves the value unchanged. A
-// field of the wrong type throws ValueError "who: name: reason".
+// Reads the fields of a config.json. If a field is absent or null, read() leaves the value
+// unchanged (optional values and token ids: only if it is absent). If a field has the wrong type,
+// read() throws ValueError "who: name: reason".
 class ConfigFields {
   public:
     // Throws ValueError unless the text is a JSON object with this model_type.
@@ -48,27 +50,29 @@ class ConfigFields {
     void read(const char* name, std::optional<double>& value) const;
     // Reads token ids: an integer, a list of integers, or null for no ids.
     void read(const char* name, std::vector<std::int64_t>& ids) const;
-    // Throws ValueError if the field is present and has another value, which the model does not
-    // support.
+    // Throw ValueError if the field is present, not null and different from `value`, because the
+    // model does not support other values.
     void require(const char* name, bool value) const;
     void require(const char* name, const char* value) const;
-    // Reads an activation by any of its names in transformers. Throws ValueError unless it is in
-    // `known`.
+    // Reads an activation by any of its names in transformers. Throws ValueError unless the
+    // activation is in `known`.
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
-    // Returns the fields that are neither in `known`, the text of a config.json, nor in `derived`.
-    // Fields that save_pretrained writes for every model are left out, too.
+    // Returns a map of the fields that are neither in `known`, which is the text of a config.json,
+    // nor in the names `derived`. Leaves out the fields that save_pretrained() writes for every
+    // model.
     Tree others(std::string_view known, std::initializer_list<std::string_view> derived = {}) const;
     // Returns the field, or nullptr if it is absent or null.
     const Tree* find(const char* name) const;
+    // Throws ValueError "who: name: reason".
     [[noreturn]] void fail(const char* name, const std::string& reason) const;
 
   private:
     const char* who_;
     Tree fields_;
 };
-// Returns the text of a config.json with these fields, and with those of `others` that are not
-// among them. `others` is a map or null.
+// Returns the text of a config.json with `fields` and with the entries of `others` whose names are
+// not in `fields`. `others` is a map or null.
 std::string config_text(Tree fields, const Tree& others);
 // Returns one id as a number, several ids as a list, and a null Tree for no ids.
 Tree ids_or_null(const std::vector<std::int64_t>& ids);
@@ -78,19 +82,19 @@ Tree or_null(const std::optional<double>& value);
 // Returns the activation's name in transformers. Throws ValueError for Activation::none.
 const char* activation_name(Activation activation);
 
-// The mapping from names in the files to names in the model.
+// How names of tensors in the files correspond to names in the model.
 struct PretrainedNames {
-    // The prefix of the inner model ("bert."). Files of the inner model lack the prefix; it is
-    // added or removed as needed.
+    // The prefix of the inner model, for example "bert.". Names in files of the inner model do not
+    // have this prefix; loading adds or removes it as needed.
     std::string inner;
     // Converts names in older files to the current names.
     std::function<std::string(const std::string&)> current_name = {};
     // Returns whether a tensor in the files can be ignored if the model does not have it.
     std::function<bool(const std::string&)> ignored = {};
-    // A head that the files need not contain. If all of its weights are missing, `make` initializes
-    // them.
+    // A head that the files need not contain. If all of its weights are missing, make() is called
+    // to initialize the head.
     struct Head {
-        std::string prefix;
+        std::string prefix;  // of the names of its weights
         std::function<void()> make;
     };
     std::vector<Head> heads = {};
@@ -104,8 +108,8 @@ class PretrainedFolder {
     // verify their checksums. Throws FileError if a file is missing or invalid.
     explicit PretrainedFolder(const std::string& path);
 
-    // Returns the configuration read by Config::from_json. Throws FileError with the path of
-    // config.json if it is invalid.
+    // Returns Config::from_json(text of config.json). Throws FileError with the path of config.json
+    // if the configuration is invalid.
     template <class Config>
     Config config() const {
         return in_file(config_path_, [&] { return Config::from_json(config_text_); });
@@ -113,9 +117,10 @@ class PretrainedFolder {
     // Returns the contents of generation_config.json, or a null Tree if the file is missing. Throws
     // FileError if it is not a JSON object.
     Tree generation_config() const;
-    // Creates a model without memory for its weights. Throws FileError if `layers` exceeds the
-    // number of tensors in the files, because every layer has at least one weight. This prevents
-    // large allocations for an invalid configuration.
+    // Creates a model without memory for its weights. `layers` is the number of layers in the
+    // configuration. Throws FileError if it exceeds the number of tensors in the files, because
+    // every layer has at least one weight. This check prevents large allocations for an invalid
+    // configuration.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);
@@ -125,11 +130,11 @@ class PretrainedFolder {
         });
     }
     // Allocates the weights of a model from build(), in the model's dtypes, and loads them one by
-    // one. Sets the model to evaluation mode, as in transformers. Throws FileError if names or
-    // shapes differ, before it loads any weight.
+    // one. Sets the model to evaluation mode, as in transformers. Throws FileError before it loads
+    // any weight if names or shapes differ, and while it loads them if a dtype cannot be converted.
     void load(Module& model, const PretrainedNames& names) const;
-    // Loads the weights of a model whose weights have memory. Throws FileError if names or shapes
-    // differ.
+    // Copies the weights into a model with Module::load_state_dict(). Throws FileError if names or
+    // shapes differ or a dtype cannot be converted; the model is then unchanged.
     void load(Module& model) const;
 
   private:
@@ -158,11 +163,13 @@ class PretrainedFolder {
 
 inline constexpr const char* kGenerationConfigName = "generation_config.json";
 
-// Implements save_pretrained of nn/files/pretrained.h. `library` is the Hugging Face library that
-// can load the model. Writes generation_config.json unless `generation` is null.
+// Implements save_pretrained() of nn/files/pretrained.h. `library` is the name of the library that
+// can load the model, for the model card. Writes generation_config.json unless `generation` is
+// null.
 void save_folder(const Module& model, const std::string& architecture, const Tree& config,
                  const Tree& generation, const char* library, const std::string& directory,
                  const SavePretrainedOptions& options);
+// Calls save_folder() for a model that transformers can load. `config` is the text of config.json.
 inline void save_transformers(const Module& model, const char* architecture,
                               const std::string& config, const std::string& directory,
                               const SavePretrainedOptions& options, const Tree& generation = {}) {

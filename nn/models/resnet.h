@@ -21,12 +21,13 @@ struct ResNetConfig {
     bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
-    // Selects a stem for small images such as those of CIFAR: one 3 x 3 convolution with stride 1,
-    // without pooling.
+    // Selects the first layers for small images such as those of CIFAR: one 3 x 3 convolution with
+    // stride 1, without pooling.
     bool small_images = false;
 };
 
 struct ResNetBlock : Model<ResNetBlock> {
+    // `planes` is the number of output channels, or a quarter of it in bottleneck blocks.
     ResNetBlock(std::int64_t in, std::int64_t planes, std::int64_t stride, bool bottleneck);
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override;
@@ -41,9 +42,11 @@ struct ResNetBlock : Model<ResNetBlock> {
 };
 
 struct ResNet : Model<ResNet> {
+    // Throws ValueError unless all sizes and numbers of blocks are positive.
     explicit ResNet(const ResNetConfig& config);
 
-    // Maps images [N, in_channels, H, W] to logits [N, num_classes].
+    // Maps images [N, in_channels, H, W] to logits [N, num_classes]. Throws ShapeError for other
+    // shapes.
     Tensor forward(const Tensor& images);
     void visit(Visitor& v) override;
 

@@ -10,9 +10,11 @@
 
 namespace axle::nn {
 
-// Returns a Linear with weights from N(0, std) and a zero bias.
+// Returns a Linear with normally distributed weights (mean 0, standard deviation std) and a zero
+// bias.
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options = {});
-// Returns an Embedding with rows from N(0, std). If padding_idx is given, that row is zero.
+// Returns an Embedding with normally distributed rows (mean 0, standard deviation std). If
+// padding_idx is given, that row is zero.
 Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
                            std::optional<std::int64_t> padding_idx = {});
 

@@ -59,8 +59,7 @@ Float8Linear::Float8Linear(const Float8Options& options, Device device) : option
     scales_ = ones({3, 2}, {.device = device});
 }
 
-// Restores f32 buffers, because converting the model to another floating dtype also converts its
-// buffers.
+// Converts the buffers back to f32, because Module::to(DType) also converts buffers.
 void Float8Linear::widen_buffers() {
     for (Tensor* buffer : {&history_, &scales_})
         if (buffer->dtype() != f32) buffer->set_data(buffer->to(f32));
@@ -82,7 +81,7 @@ Rounding Float8Linear::rounding(Role role, bool updates_history) const {
         return [dtype, power_of_two = options_.power_of_two](const Tensor& x) {
             return to_float8(x, dtype, power_of_two);
         };
-    // The scale is copied, because the next call overwrites the table.
+    // The scale is copied, because the next call overwrites scales_ in place.
     const Tensor scale = axle::clone(select(scales_, 0, role));
     const Tensor largest = updates_history ? select(select(history_, 0, 0), 0, role) : Tensor();
     return [dtype, scale, largest](const Tensor& x) { return to_float8(x, dtype, scale, largest); };

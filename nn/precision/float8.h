@@ -18,32 +18,38 @@ enum class Float8Scaling : std::uint8_t { current, delayed };
 struct Float8Options {
     Float8Scaling scaling = Float8Scaling::current;
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
-    // Whether to compute y, dx and dw without fp8.
+    // Whether to compute y, dx and dw, in this order, without fp8.
     std::array<bool, 3> high_precision = {};
     bool in_evaluation = false;  // use fp8 in evaluation mode too
-    // The behavior if the number of rows, over which dw is summed, is not a multiple of 16. If
-    // true, rows of zeros are added; if false, dw is computed without fp8.
+    // An fp8 product needs a multiple of 16 rows of x, over which dw is summed. For other numbers
+    // of rows: if true, rows of zeros are added; if false, dw is computed without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // as in Float8MatmulOptions
-    // Options of delayed scaling.
-    bool most_recent = true;  // if false, uses the largest value of the history
+    // The options below apply to delayed scaling only. If true, a scale depends on the largest
+    // absolute value of the latest call; if false, on the largest one of the last history_length
+    // calls.
+    bool most_recent = true;
+    // Scales are divided by 2^margin, and updated once every `interval` calls.
     int margin = 0, interval = 1, history_length = 1024;
 };
 
 // The policy of an fp8 Linear. With delayed scaling, a layer's scales are computed from the largest
-// absolute values of previous calls, and each call in training mode updates them. The policy then
-// has two f32 buffers: "amax_history" [length, 3], whose row 0 contains the values of the latest
+// absolute values of previous calls in training mode, every `interval` calls. The policy then has
+// two f32 buffers: "amax_history" [length, 3], whose row 0 contains the values of the latest
 // call for x, the weight and dy, and "scale" [3, 2], with a row for each of the three. In data
 // parallel training, all processes use the buffers of rank 0.
 class Float8Linear : public LinearPolicy {
   public:
+    // The buffers are created on `device`.
     Float8Linear(const Float8Options& options, Device device);
-    // clone() uses this constructor.
+    // Only clone() may call this constructor (see Module).
     Float8Linear(const Float8Linear& other);
     Float8Linear& operator=(const Float8Linear&) = delete;
     ~Float8Linear() override;
 
+    // Throws ShapeError if the last dimension of x is not `in`. Computes without fp8 in evaluation
+    // mode (unless in_evaluation is true), for f64 operands and for an empty x.
     Tensor multiply(Linear& layer, const Tensor& x, Activation activation) override;
     std::shared_ptr<LinearPolicy> clone() const override;
     void visit(Visitor& v) override;
@@ -55,8 +61,8 @@ class Float8Linear : public LinearPolicy {
     Tensor product(const Tensor& x, const Tensor& weight, bool updates_history);
     void widen_buffers();
     void begin_call();
-    // Returns a function that converts an operand with this role to fp8. The function is valid for
-    // the current call only.
+    // Returns a function that converts an operand with this role to fp8. Use it only for the
+    // current call and its backward pass.
     std::function<Float8Tensor(const Tensor&)> rounding(Role role, bool updates_history) const;
 
     Float8Options options_;

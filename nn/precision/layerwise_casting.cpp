@@ -48,7 +48,7 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
             return std::regex_search(name, pattern);
         });
     };
-    std::vector<std::string> skipped;  // parents come before children
+    std::vector<std::string> skipped;  // names of the skipped modules, without modules below them
     for (const auto& [name, one] : module.named_modules()) {
         const bool within =
             std::any_of(skipped.begin(), skipped.end(),

@@ -16,7 +16,8 @@ struct LayerwiseCastingOptions {
     // Regular expressions. A module is skipped, with all modules below it, if an expression matches
     // a part of its dotted name.
     std::vector<std::string> skip_modules_pattern = {};
-    // Returns whether to skip a module. Corresponds to the list of classes in diffusers.
+    // Returns whether to skip a module, with all modules below it. Corresponds to the list of
+    // classes in diffusers. If empty, no module is skipped for its type.
     std::function<bool(const Module&)> skip_modules = {};
 };
 

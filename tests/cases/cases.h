@@ -58,7 +58,7 @@ void refuses(Cases& cases, const std::string& op, std::vector<std::string> words
         {is_expected, prefix.empty() ? op + ": " : prefix, std::move(words), std::move(call)});
 }
 
-// Return operands of bad calls: ones of the given shape, and a vector of indices.
+// Return operands of bad calls: ones of the given shape, and a 1-d i64 tensor of the given values.
 Tensor floats_of(const Shape& shape);
 Tensor ints_of(const Shape& shape);
 Tensor bools_of(const Shape& shape);

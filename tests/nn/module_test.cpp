@@ -332,7 +332,7 @@ TEST(NonPersistentBuffer, IsNeitherSavedNorLoaded) {
     EXPECT_THAT(report.missing, IsEmpty());
     expect_same_bits(computed.weight.detach(), full({3}, 3));
     expect_same_bits(computed.window, full({3}, 0.5));
-    // A state that contains it is not a state of this module.
+    // The name of a buffer that is not persistent is unexpected in a state.
     expect_error<ValueError>({"load_state_dict: ", "unexpected: window"},
                              [&] { computed.load_state_dict(saved.state_dict()); });
 }

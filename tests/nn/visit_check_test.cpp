@@ -50,7 +50,7 @@ TEST(StateDict, FindsTheMemberAgainAfterTheModuleMoved) {
                              [&] { models[0].state_dict(); });
 }
 
-// Has members of all kinds that visit() need not name.
+// Has a member of each kind that check_visit() accepts.
 struct Complete : nn::Model<Complete> {
     nn::Linear in{2, 3};
     Tensor tied = in.weight;

@@ -1,10 +1,11 @@
 // Tests what `axle launch` does before the program runs: it looks for the program, lists default
-// values, and passes its library folder on.
+// values, reads flags and configurations, and passes its library folder on.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "gmock/gmock.h"
+#include "kernels/error.h"
 #include "tests/tools/axle_launch.h"
 
 namespace axle {
@@ -68,6 +69,133 @@ TEST_F(AxleLaunchStart, PassesItsLibraryFolderToPrograms) {
               "/mine");
     const char* const before = std::getenv("AXLE_LIBRARY_PATH");
     EXPECT_EQ(value({}, "AXLE_LIBRARY_PATH"), before == nullptr ? "unset" : before);
+}
+
+// Covers 26.launch, 27.ACCELERATE_FP8_BACKEND, 28.fp8_config.
+TEST_F(AxleLaunchStart, PassesTheFp8RecipeThroughTheEnvironment) {
+    const std::string config = write("config.yaml",
+                                     "distributed_type: MULTI_CPU\nnum_processes: 1\n"
+                                     "fp8_config:\n  backend: TE\n  fp8_margin: 2\n");
+    EXPECT_EQ(value({"--config_file", config}, "ACCELERATE_FP8_BACKEND"), "TE");
+    EXPECT_EQ(value({"--config_file", config}, "ACCELERATE_FP8_MARGIN"), "2");
+    const Arguments flags = {"--config_file",     config,
+                             "--fp8_backend",     "AO",
+                             "--fp8_format=E4M3", "--fp8_use_autocast_during_eval"};
+    EXPECT_EQ(value(flags, "ACCELERATE_FP8_BACKEND"), "AO");
+    EXPECT_EQ(value(flags, "ACCELERATE_FP8_MARGIN"), "2");
+    EXPECT_EQ(value(flags, "ACCELERATE_FP8_FORMAT"), "E4M3");
+    EXPECT_EQ(value(flags, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"), "true");
+    EXPECT_EQ(value({}, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"), "unset");
+}
+
+// The names are those of Accelerate's documentation, one or more of each group.
+// Covers 26.launch.
+TEST_F(AxleLaunchStart, KnowsTheFlagsOfAccelerate) {
+    const Ended ended = launch({"--quiet",
+                                "--cpu",
+                                "--debug",
+                                "--same_network",
+                                "--enable_cpu_affinity",
+                                "--downcast_bf16",
+                                "--dynamo_use_fullgraph",
+                                "--dynamo_use_dynamic",
+                                "--dynamo_use_regional_compilation",
+                                "--fp8_use_autocast_during_eval",
+                                "--num_processes=1",
+                                "--num_machines=1",
+                                "--machine_rank=0",
+                                "--main_process_ip=127.0.0.1",
+                                "--main_process_port=0",
+                                "--gpu_ids=all",
+                                "--num_cpu_threads_per_process=1",
+                                "--mixed_precision=no",
+                                "--rdzv_backend=static",
+                                "--rdzv_conf=a=b",
+                                "--max_restarts=0",
+                                "--monitor_interval=0.1",
+                                "--role=default",
+                                "--tee=0",
+                                "--main_training_function=main",
+                                "--dynamo_backend=no",
+                                "--dynamo_mode=default",
+                                "--gradient_accumulation_steps=1",
+                                "--gradient_clipping=1.0",
+                                "--zero_stage=2",
+                                "--deepspeed_config_file=none",
+                                "--offload_optimizer_device=none",
+                                "--zero3_init_flag=false",
+                                "--fsdp_version=2",
+                                "--fsdp_sharding_strategy=FULL_SHARD",
+                                "--fsdp_auto_wrap_policy=NO_WRAP",
+                                "--fsdp_state_dict_type=FULL_STATE_DICT",
+                                "--megatron_lm_tp_degree=1",
+                                "--megatron_lm_gradient_clipping=1.0",
+                                "--parallelism_config_tp_size=1",
+                                "--parallelism_config_cp_backend=torch",
+                                "--fp8_backend=te",
+                                "--fp8_format=HYBRID",
+                                "--fp8_margin=0",
+                                "--fp8_interval=1",
+                                "--fp8_amax_history_len=1024",
+                                "--fp8_amax_compute_algo=most_recent",
+                                "--fp8_override_linear_precision=false,false,false",
+                                "--fp8_opt_level=O2",
+                                "--fp8_pad_inner_dim=true",
+                                "--fp8_enable_fsdp_float8_all_gather=true"},
+                               "exit 0");
+    EXPECT_EQ(ended.code, 0) << ended.text();
+    for (const char* refused :
+         {"--tpu", "--tpu_cluster", "--tpu_use_sudo", "--vm=a", "--use_deepspeed", "--use_fsdp",
+          "--use_megatron_lm", "--use_parallelism_config", "--aws_access_key_id=a",
+          "--aws_secret_access_key=a"}) {
+        const std::string name = std::string(refused).substr(0, std::string(refused).find('='));
+        expect_code(2, {refused}, name + ": ");
+        EXPECT_THAT(launch({refused}, "exit 0").text(), Not(HasSubstr("did you mean")));
+    }
+}
+
+// DeepSpeed's clipping has no effect on programs that clip with clip_grad_norm_.
+// Covers 26.launch.
+TEST_F(AxleLaunchStart, ReportsFlagsOfDeepSpeedThatHaveNoEffect) {
+    const Ended ended = launch({"--num_processes", "1", "--gradient_clipping", "1.0"}, "exit 0");
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_THAT(ended.text(), HasSubstr("these flags have no effect: --gradient_clipping\n"));
+}
+
+// Covers 26.launch, 28.fp8_config.
+TEST_F(AxleLaunchStart, PassesProductsThatAreNotComputedInFp8) {
+    const auto overrides = [&](const Arguments& flags) {
+        std::string all;
+        for (const char* product : {"FPROP", "DGRAD", "WGRAD"})
+            all += value(flags, str("ACCELERATE_FP8_OVERRIDE_", product)) + " ";
+        return all;
+    };
+    const std::string config = write("config.yaml",
+                                     "distributed_type: MULTI_CPU\nnum_processes: 1\n"
+                                     "fp8_config:\n  override_linear_precision:\n"
+                                     "  - false\n  - false\n  - true\n");
+    EXPECT_EQ(overrides({"--config_file", config}), "false false true ");
+    EXPECT_EQ(overrides({"--config_file", config, "--fp8_override_linear_precision", "1,0,0"}),
+              "1 0 0 ");
+    EXPECT_EQ(overrides({}), "unset unset unset ");
+    expect_code(1, {"--fp8_override_linear_precision", "true"}, "three values");
+}
+
+// Covers 28.parallelism_config.
+TEST_F(AxleLaunchStart, RejectsAMeshWithSplitModels) {
+    const auto with_size = [&](const std::string& name) {
+        return write("config.yaml",
+                     "distributed_type: MULTI_CPU\nnum_processes: 2\n"
+                     "parallelism_config:\n  parallelism_config_" +
+                         name + ": 2\n");
+    };
+    for (const char* name : {"dp_shard_size", "tp_size", "cp_size", "sp_size"})
+        expect_code(2, {"--config_file", with_size(name)}, str(name, " '2' in parallelism_config"));
+    EXPECT_EQ(launch({"--config_file", with_size("dp_replicate_size")}, "exit 0").code, 0);
+    const std::string without_prefix = write("config.yaml",
+                                             "distributed_type: 'NO'\nnum_processes: 1\n"
+                                             "parallelism_config: {tp_size: 2}\n");
+    expect_code(2, {"--config_file", without_prefix}, "tp_size '2' in parallelism_config");
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ TEST_F(AxleLaunch, RejectsConflictingFlags) {
 }
 
 // Covers 27.ACCELERATE_MIXED_PRECISION, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
-// 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DYNAMO_BACKEND, 27.OMP_NUM_THREADS.
+// 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DYNAMO_BACKEND, 27.OMP_NUM_THREADS,
+// 27.ACCELERATE_CPU_AFFINITY, 27.CUDA_VISIBLE_DEVICES, 27.ACCELERATE_DEBUG_MODE.
 TEST_F(AxleLaunch, PassesOptionsThroughTheEnvironment) {
     EXPECT_EQ(value({"--mixed_precision", "bf16"}, "ACCELERATE_MIXED_PRECISION"), "bf16");
     EXPECT_EQ(value({"--mixed_precision", "fp8"}, "ACCELERATE_MIXED_PRECISION"), "fp8");
@@ -189,7 +190,7 @@ TEST_F(AxleLaunch, ListsDefaultsThatWereUsed) {
     EXPECT_THAT(told.err, IsEmpty());
 }
 
-// Covers 26.launch.
+// Covers 26.launch, 28.dynamo_config.
 TEST_F(AxleLaunch, PrefersFlagsToTheConfiguration) {
     const std::string config = write("config.yaml",
                                      "compute_environment: LOCAL_MACHINE\n"
@@ -209,7 +210,7 @@ TEST_F(AxleLaunch, PrefersFlagsToTheConfiguration) {
     EXPECT_THAT(values({}, "ACCELERATE_MIXED_PRECISION"), ElementsAre("0 bf16", "1 bf16"));
 }
 
-// Covers 28.fp8_config.
+// Covers 28.fp8_config, 28.deepspeed_config.
 TEST_F(AxleLaunch, RejectsUnsupportedConfigurations) {
     for (const char* type : {"FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"}) {
         const std::string config =

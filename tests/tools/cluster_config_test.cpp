@@ -76,7 +76,8 @@ class SetVariable {
     std::optional<std::string> before_;
 };
 
-// Covers 28.compute_environment, 28.fp8_config.
+// Covers 28.compute_environment, 28.fp8_config, 28.dynamo_config, 28.parallelism_config,
+// 28.mpirun_config, 28.deepspeed_config.
 TEST(ClusterConfig, RewritesFilesOfAccelerateByteForByte) {
     const Quiet quiet;
     tests::TemporaryFolder folder;
@@ -215,7 +216,7 @@ TEST(ClusterConfig, WarnsAboutTpuKeys) {
     EXPECT_EQ(quiet.logged, "");
 }
 
-// Covers 28.config.
+// Covers 27.HF_HOME, 28.config.
 TEST(ClusterConfig, UsesTheDefaultPathOfAccelerate) {
     const SetVariable home("HOME", "/home/me");
     {

@@ -36,10 +36,11 @@ class Declaration {
         declare_machines();
         declare_processes();
         declare_compilation();
+        declare_fp8();
         declare_foreign();
         options_.set_footer(
-            "Flags of accelerate launch for TPUs, DeepSpeed, FSDP, Megatron-LM, FP8 and "
-            "SageMaker are accepted without effect, or refused.");
+            "Flags of accelerate launch for TPUs, DeepSpeed, FSDP, Megatron-LM and SageMaker "
+            "are accepted without effect, or refused.");
     }
 
     // Throws for refused flags and records the flags without an effect. Called after parsing.
@@ -104,8 +105,6 @@ class Declaration {
         add("--gradient_accumulation_steps", f_.gradient_accumulation_steps,
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
             .range(1, kAnyInt);
-        add("--gradient_clipping", f_.gradient_clipping, "ACCELERATE_GRADIENT_CLIPPING")
-            .at_least_zero();
         add("--role", f_.role, "ROLE_NAME of the processes");
         add("--log_dir", f_.log_dir,
             "Write <log_dir>/<attempt>/<local rank>/stdout.log and stderr.log");
@@ -129,6 +128,17 @@ class Declaration {
         flag("--dynamo_use_dynamic", f_.dynamo_use_dynamic, "ACCELERATE_DYNAMO_USE_DYNAMIC");
         flag("--dynamo_use_regional_compilation", f_.dynamo_use_regional_compilation,
              "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION");
+    }
+
+    void declare_fp8() {
+        group_ = "FP8";
+        for (const char* field :
+             {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",
+              "pad_inner_dim", "enable_fsdp_float8_all_gather", "override_linear_precision"})
+            add(str("--fp8_", field), f_.fp8[field],
+                str("The field ", field, " of the FP8 recipe"));
+        flag("--fp8_use_autocast_during_eval", f_.fp8_use_autocast_during_eval,
+             "The field use_autocast_during_eval of the FP8 recipe");
     }
 
     void declare_foreign() {

@@ -2,6 +2,7 @@
 // launch`.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,8 +24,10 @@ struct LaunchFlags {
     std::optional<std::string> dynamo_backend, dynamo_mode;
     bool dynamo_use_fullgraph = false, dynamo_use_dynamic = false,
          dynamo_use_regional_compilation = false;
+    // The values of the flags --fp8_<field>, by field.
+    std::map<std::string, std::optional<std::string>> fp8;
+    bool fp8_use_autocast_during_eval = false;
     std::optional<int> gradient_accumulation_steps;
-    std::optional<double> gradient_clipping;
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;
     int tee = 0, max_restarts = 0;

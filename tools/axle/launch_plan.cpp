@@ -1,6 +1,7 @@
 #include "tools/axle/launch_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
@@ -76,13 +77,45 @@ std::string secret_in(const std::string& path) {
     return token;
 }
 
+// Throws UsageError for fields of a configuration that would be ignored.
+void check_sections(const ClusterConfig& config) {
+    for (const char* field : {"dp_shard_size", "tp_size", "cp_size", "sp_size"}) {
+        for (const auto& key : {str("parallelism_config_", field), str("_", field)}) {
+            const auto size = text_in(config.parallelism_config, key);
+            if (size && *size != "1")
+                throw UsageError(str("launch: the configuration has ", field, " ", in_quotes(*size),
+                                     " in parallelism_config: every process has a complete copy of "
+                                     "the model; set it to 1, or run `axle config`"));
+        }
+    }
+}
+
+// Returns whether each of the three products of a layer is not computed in fp8, as in a
+// configuration: a list, or text such as "false,false,true".
+std::vector<std::string> overrides_in(const Tree& section) {
+    if (!section.is_map()) return {};
+    for (const char* name : {"fp8_override_linear_precision", "override_linear_precision"}) {
+        const Tree* const found = section.find(name);
+        if (found == nullptr) continue;
+        if (found->is_string()) return split(found->string());
+        if (!found->is_list()) continue;
+        std::vector<std::string> values;
+        for (std::size_t i = 0; i < found->size(); ++i) values.push_back(to_json((*found)[i]));
+        return values;
+    }
+    return {};
+}
+
 class Planner {
   public:
     Planner(const LaunchFlags& flags, const std::optional<ClusterConfig>& config)
         : f_(flags), config_(config), c_(config.value_or(ClusterConfig{})) {}
 
     LaunchPlan plan() {
-        if (config_) check_type(c_.distributed_type);
+        if (config_) {
+            check_type(c_.distributed_type);
+            check_sections(c_);
+        }
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         if (f_.cpu && f_.multi_gpu)
@@ -194,7 +227,6 @@ class Planner {
         if (f_.gradient_accumulation_steps)
             e["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] =
                 std::to_string(*f_.gradient_accumulation_steps);
-        if (f_.gradient_clipping) e["ACCELERATE_GRADIENT_CLIPPING"] = str(*f_.gradient_clipping);
         if (f_.role) e["ROLE_NAME"] = *f_.role;
         plan_gpus();
         plan_compilation();
@@ -212,16 +244,34 @@ class Planner {
         return f_.mixed_precision.value_or(c_.mixed_precision.value_or("no"));
     }
 
-    // Sets the environment variables for the fields of accel/config/fp8_recipes.h that the
-    // configuration has.
+    // Sets the environment variables for the fields of accel/config/fp8_recipes.h that the flags
+    // or the configuration have.
     void plan_fp8() {
         for (const char* field :
              {"backend", "format", "margin", "interval", "amax_history_len", "amax_compute_algo",
               "use_autocast_during_eval", "use_mxfp8_block_scaling", "pad_inner_dim",
               "enable_fsdp_float8_all_gather"}) {
-            if (const auto said = text_in(c_.fp8_config, str("fp8_", field)))
-                p_.environment["ACCELERATE_FP8_" + upper(field)] = *said;
+            const auto flag = f_.fp8.find(field);
+            const auto said = flag != f_.fp8.end() && flag->second
+                                  ? flag->second
+                                  : text_in(c_.fp8_config, str("fp8_", field));
+            if (said) p_.environment["ACCELERATE_FP8_" + upper(field)] = *said;
         }
+        const auto given = f_.fp8.find("override_linear_precision");
+        const auto overrides = given != f_.fp8.end() && given->second ? split(*given->second)
+                                                                      : overrides_in(c_.fp8_config);
+        if (!overrides.empty() && overrides.size() != 3)
+            throw ValueError(
+                str("launch: fp8_override_linear_precision needs three values, such as "
+                    "false,false,true, for the products of forward, input gradient and weight "
+                    "gradient: it has ",
+                    overrides.size()));
+        for (std::size_t i = 0; i < overrides.size(); ++i)
+            p_.environment[std::array{"ACCELERATE_FP8_OVERRIDE_FPROP",
+                                      "ACCELERATE_FP8_OVERRIDE_DGRAD",
+                                      "ACCELERATE_FP8_OVERRIDE_WGRAD"}[i]] = overrides[i];
+        if (f_.fp8_use_autocast_during_eval)
+            p_.environment["ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"] = "true";
     }
 
     void plan_gpus() {

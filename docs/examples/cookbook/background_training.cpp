@@ -13,7 +13,7 @@ namespace {
 // [training]
 struct Training {
     std::atomic<int> steps = 0;
-    std::atomic<double> pause = 0;  // the time to sleep after a step, relative to the step
+    std::atomic<double> pause = 0;  // sleep after a step, as a multiple of its duration
     std::exception_ptr error;       // valid after the thread has ended
 
     void run(const std::stop_token& stop) try {
@@ -54,7 +54,7 @@ int main() {
         for (int now = training.steps; now < step; now = training.steps) training.steps.wait(now);
     };
     wait_for_step(200);
-    training.pause = 3;  // uses a quarter of one CPU
+    training.pause = 3;  // sleeps 3/4 of the time: uses a quarter of one CPU
     wait_for_step(250);
     thread.request_stop();
     thread.join();

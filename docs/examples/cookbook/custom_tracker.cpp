@@ -32,7 +32,7 @@ class Chart : public axle::accel::Tracker {
 };
 // [/tracker]
 
-// Makes the updates from `first` to `until`, from a checkpoint unless `resume` is "".
+// Runs the updates `first` to `until` - 1. Loads the checkpoint `resume` first, unless it is "".
 void train(const std::shared_ptr<Chart>& chart, int first, int until, const std::string& resume) {
     // [use]
     axle::Accelerator accelerator({.log_with = {chart, "csv"}, .project_dir = "run"});

@@ -29,7 +29,7 @@ int main() {
             const Tensor noise = axle::randn({128, 4}, {.device = accelerator.device()});
             const Tensor fake = generator(noise);
 
-            critic_step.zero_grad();  // also drops what the generator's loss added
+            critic_step.zero_grad();  // also removes gradients of the generator loss
             accelerator.backward(is_real(critic(batch["x"])) + is_fake(critic(fake.detach())));
             critic_step.step();
 

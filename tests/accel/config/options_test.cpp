@@ -34,7 +34,8 @@ std::vector<std::string> logged(F&& f) {
 }
 
 // Covers 1._split_batches, 1.dataloader_config, 1.dispatch_batches, 1.even_batches,
-// 1.split_batches, 1.use_seedable_sampler, 2.split_batches, 31.logging_dir.
+// 1.split_batches, 1.use_seedable_sampler, 2.split_batches, 31.logging_dir, 2.dispatch_batches,
+// 2.even_batches, 2.use_seedable_sampler, 2.non_blocking, 2.use_stateful_dataloader.
 TEST(DeprecatedOptions, SetTheDataLoaderConfiguration) {
     const Accelerator plain;
     EXPECT_FALSE(plain.split_batches());
@@ -56,14 +57,17 @@ TEST(DeprecatedOptions, SetTheDataLoaderConfiguration) {
     EXPECT_TRUE(older.even_batches());
 
     // The deprecated option and the configuration may both be given if they agree.
-    const Accelerator both({.dataloader_config = DataLoaderConfiguration{.dispatch_batches = {},
-                                                                         .even_batches = false,
-                                                                         .non_blocking = true},
-                            .even_batches = false,
-                            .dispatch_batches = true});
+    const Accelerator both(
+        {.dataloader_config = DataLoaderConfiguration{.dispatch_batches = {},
+                                                      .even_batches = false,
+                                                      .non_blocking = true,
+                                                      .use_stateful_dataloader = true},
+         .even_batches = false,
+         .dispatch_batches = true});
     EXPECT_FALSE(both.even_batches());
     EXPECT_EQ(both.dispatch_batches(), true);
     EXPECT_TRUE(both.non_blocking());
+    EXPECT_TRUE(both.use_stateful_dataloader());
 }
 
 // Covers 1.dispatch_batches, 1.even_batches, 1.split_batches, 1.use_seedable_sampler,
@@ -92,9 +96,9 @@ TEST(DeprecatedOptions, SetMixedPrecisionFromFp16) {
                              [] { make({.mixed_precision = "fp16", .fp16 = false}); });
 }
 
-// Covers 1.kwargs_handlers, 8.AutocastKwargs, 8.GradScalerKwargs, 29.KwargsHandler, 30.3.
+// Covers 1.kwargs_handlers, 8.GradScalerKwargs, 29.KwargsHandler.
 TEST(KwargsHandlers, SetOptionsOfTheAccelerator) {
-    const Accelerator accelerator(
+    Accelerator accelerator(
         {.mixed_precision = "fp16",
          .cpu = true,
          .kwargs_handlers = {accel::GradScalerKwargs{.init_scale = 512},
@@ -104,9 +108,13 @@ TEST(KwargsHandlers, SetOptionsOfTheAccelerator) {
                              accel::InitProcessGroupKwargs{.backend = "gloo"},
                              accel::ProfileKwargs{.record_shapes = true}}});
     const AcceleratorOptions& options = accelerator.options();
-    EXPECT_EQ(options.grad_scaler_kwargs->init_scale, 512);
+    EXPECT_EQ(accelerator.scaler()->get_scale(), 512);
     EXPECT_FALSE(options.autocast_kwargs->enabled);
     EXPECT_EQ(options.autocast_kwargs->cache_enabled, true);
+    {
+        const auto scope = accelerator.autocast();
+        EXPECT_EQ(autocast_dtype(), std::nullopt);
+    }
     EXPECT_TRUE(options.ddp_kwargs.find_unused_parameters);
     EXPECT_EQ(options.init_process_group_kwargs.backend, "gloo");
     EXPECT_TRUE(options.profile_kwargs->record_shapes);
@@ -139,7 +147,7 @@ TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
             accel::InitProcessGroupKwargs{});
 }
 
-// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType.
+// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType, 27.MIXED_PRECISION.
 TEST(MixedPrecisionOption, IgnoresCaseAndReadsOldAndNewVariables) {
     EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
     const EnvironmentVariable older("MIXED_PRECISION", "bf16");
@@ -149,7 +157,7 @@ TEST(MixedPrecisionOption, IgnoresCaseAndReadsOldAndNewVariables) {
     EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
 }
 
-// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION.
+// Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 27.MIXED_PRECISION.
 TEST(MixedPrecisionOption, ReportsTheVariableOfAnInvalidValue) {
     const EnvironmentVariable variable("MIXED_PRECISION", "half");
     expect_error<ValueError>(
@@ -171,7 +179,8 @@ TEST(MixedPrecisionOption, MustBeEqualInAllAccelerators) {
     EXPECT_EQ(Accelerator({.mixed_precision = "no"}).mixed_precision(), "no");
 }
 
-// Covers 1.cpu, 2.device, 6.device, 27.ACCELERATE_USE_CPU, 29.XLA.
+// Covers 1.cpu, 2.device, 27.ACCELERATE_USE_CPU, 27.ACCELERATE_TORCH_DEVICE, 29.XLA,
+// 13.str_to_bool.
 TEST(DeviceOption, IsReadFromTheEnvironment) {
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     for (const char* yes : {"1", "true", "True", "YES", "on", "y", "t"}) {
@@ -193,7 +202,7 @@ TEST(DeviceOption, IsReadFromTheEnvironment) {
     EXPECT_THROW(make({}), DeviceError);
 }
 
-// Covers 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DEBUG_MODE.
+// Covers 27.ACCELERATE_USE_CPU, 27.ACCELERATE_DEBUG_MODE, 13.str_to_bool.
 TEST(EnvironmentFlags, AreRejectedIfInvalid) {
     for (const char* name :
          {"ACCELERATE_USE_CPU", "ACCELERATE_DEBUG_MODE", "ACCELERATE_USE_FSDP",
@@ -250,7 +259,7 @@ TEST(Dynamo, DoesNotChangeTrainingOnCpu) {
     set_log_sink({});
 }
 
-// Covers 1.dynamo_backend, 29.TorchDynamoPlugin, 27.ACCELERATE_DYNAMO_BACKEND.
+// Covers 1.dynamo_backend, 29.TorchDynamoPlugin, 27.ACCELERATE_DYNAMO_BACKEND, 1.dynamo_plugin.
 TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
     set_log_sink([](LogLevel, std::string_view) {});
     const EnvironmentVariable backend("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR"),
@@ -277,7 +286,7 @@ TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
     set_log_sink({});
 }
 
-// Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND.
+// Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND, 1.dynamo_plugin.
 TEST(Dynamo, RejectsInvalidModesAndBackendsGivenTwice) {
     expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
                              [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });

@@ -38,7 +38,7 @@ accel::AcceleratorOptions in_project(const TemporaryFolder& folder,
 }
 
 // Covers 1.project_dir, 1.project_config, 1.logging_dir, 2.project_dir, 2.project_configuration,
-// 10.ProjectConfiguration.project_dir.
+// 10.ProjectConfiguration.project_dir, 2.logging_dir, 10.ProjectConfiguration.logging_dir.
 TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefault) {
     Accelerator plain({.project_dir = "a"});
     EXPECT_EQ(plain.project_dir(), "a");
@@ -76,7 +76,7 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
     expect_error<ValueError>({"set_save_iteration", "-3"}, [&] { plain.set_save_iteration(-3); });
 }
 
-// Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11.
+// Covers 2.project_dir, 10.iteration, 3.save_state, 3.load_state, 30.11, 2.save_iteration.
 TEST(ProjectConfiguration, ContinuesNumberingAfterTheLoadedState) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     {

@@ -25,7 +25,7 @@ using tests::rows_of;
 using Batches = std::vector<Rows>;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::RowRangeFn slice = {}) {
+accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::SliceFn slice = {}) {
     return {.config = {.split_batches = split, .dispatch_batches = true},
             .slice_fn_for_dispatch = std::move(slice)};
 }
@@ -94,7 +94,8 @@ TEST(DispatchBatches, UsesTheSliceFunction) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(8), {.batch_size = 2});
         std::vector<int> asked;
-        const auto every_other = [&](const Tree& batch, accel::RowRange slice, int index, int count) {
+        const auto every_other = [&](const Tree& batch, accel::RowRange slice, int index,
+                                     int count) {
             EXPECT_EQ(slice.begin, 2 * index);
             EXPECT_EQ(slice.end, 2 * index + 2);
             asked.push_back(index);

@@ -141,7 +141,8 @@ TEST(SliceFunction, EndsAllLoopsWhenItThrows) {
     const auto ends = ends_of([&](const Group& group) {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         int calls = 0;
-        const auto slice = [&](const Tree& batch, accel::RowRange part, int, int processes) -> Tree {
+        const auto slice = [&](const Tree& batch, accel::RowRange part, int,
+                               int processes) -> Tree {
             EXPECT_EQ(group->rank(), 0);
             EXPECT_EQ(processes, kProcesses);
             if (++calls < 8) return slice_tensors(batch, part.begin, part.end);

@@ -171,5 +171,29 @@ TEST(ResumedLoaders, ContinueExactlyWithFewerProcesses) {
     });
 }
 
+// Covers 10.dl_state_dict.bin, 10.sampler.bin, 30.1, 30.13.
+TEST(ResumedLoaders, ContinueExactlyWithMoreProcesses) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    const auto saved_by = [&](const Kind& kind, int processes) {
+        return str(folder.path(), '/', kind.name, processes);
+    };
+    expect_right(1, [&](const Group& group) {
+        for (const Kind& kind : kKinds) Program(kind, 1, group).run(saved_by(kind, 1));
+        return std::string();
+    });
+    expect_right(2, [&](const Group& group) {
+        std::string wrong;
+        for (const Kind& kind : kKinds)
+            wrong += resume_everywhere(kind, 1, group, saved_by(kind, 1), 0, saved_by(kind, 2));
+        return wrong;
+    });
+    expect_right(4, [&](const Group& group) {
+        std::string wrong;
+        for (const Kind& kind : kKinds)
+            wrong += resume_everywhere(kind, 1, group, saved_by(kind, 2), 1);
+        return wrong;
+    });
+}
+
 }  // namespace
 }  // namespace axle

@@ -285,7 +285,7 @@ std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
     return places;
 }
 
-// Covers 4.device.
+// Covers 4.device, 4.num_processes, 4.process_index.
 TEST(DataRank, IsEqualOnRanksThatReadTheSameBatches) {
     on_ranks(16, [](const Group& group) {
         const dist::DeviceMesh mesh(
@@ -324,7 +324,7 @@ TEST(PreparedLoader, RejectsAMeshOfOtherProcesses) {
     });
 }
 
-// Covers 4.device.
+// Covers 4.device, 4.num_processes, 4.process_index.
 TEST(PreparedLoader, YieldsTheSameBatchesOnRanksWithOneDataRank) {
     on_ranks(4, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(

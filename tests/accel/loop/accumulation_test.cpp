@@ -112,7 +112,7 @@ TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
 }
 
 // The test runs on one process, which is enough to compare the values.
-// Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm.
+// Covers 3.clip_grad_norm_, 3.clip_grad_value_, 3.clipgrad_norm, 3.clipgrad_value.
 TEST(Clipping, MatchesAccelerate) {
     const auto file = tests::vectors("clip_grad.json");
     ASSERT_FALSE(file["cases"].empty());

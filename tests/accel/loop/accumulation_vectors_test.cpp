@@ -162,7 +162,7 @@ void plugin(const json& c, const Group& group) {
 // Covers 3.accumulate, 2.sync_gradients, 2.gradient_accumulation_steps, 2.step,
 // 1.gradient_accumulation_steps, 1.gradient_accumulation_plugin, 6.GradientState,
 // 7.GradientAccumulationPlugin.num_steps, 7.adjust_scheduler, 7.sync_with_dataloader,
-// 7.sync_each_batch, 7.several, 7.nested.
+// 7.nested, 7.several.
 TEST(Accumulation, SyncsAndCountsLikeAccelerate) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     tests::on_ranks_of_each(tests::vectors("sync_gradients.json"),

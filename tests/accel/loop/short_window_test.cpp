@@ -194,7 +194,7 @@ TEST(ShortWindow, ResumesFromACheckpointIfActual) {
 
 // If adjust_scheduler is set, a schedule for training without accumulation ends at the end of the
 // data.
-// Covers 5.adjust_scheduler, 7.adjust_scheduler, 31.adjust_scheduler.
+// Covers 5.adjust_scheduler, 7.adjust_scheduler, 29.KwargsHandler, 31.adjust_scheduler.
 TEST(AdjustScheduler, CountsMicroBatchesOfAllProcesses) {
     for (const int size : {1, 2})
         tests::on_ranks(size, [&](const Group& group) {

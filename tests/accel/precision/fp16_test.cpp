@@ -143,6 +143,23 @@ TEST(Fp16, ClipsUnscaledGradients) {
     EXPECT_NEAR(o.one.value[0].item(), 1 - std::sqrt(0.5), 1e-5);
 }
 
+// Covers 3.unscale_gradients.
+TEST(Fp16, UnscalesGradientsOfAListOfOptimizers) {
+    for (const bool both : {false, true}) {
+        Objects o;
+        o.backward(o.one, 3);
+        o.backward(o.two, 2);
+        std::vector<optim::Optimizer*> optimizers = {&o.sgd_two};
+        if (both) optimizers.push_back(&o.sgd_one);
+        for (int time = 0; time < 2; ++time) o.accelerator.unscale_gradients(optimizers);
+        EXPECT_EQ(o.two.value.grad().to_vector(), std::vector<double>(2, 2));
+        EXPECT_EQ(o.one.value.grad().to_vector(), std::vector<double>(2, both ? 3 : 3 * 1024));
+        expect_error<UsageError>({"unscale_gradients: an optimizer in the list is null"}, [&] {
+            o.accelerator.unscale_gradients({&o.sgd_one, nullptr});
+        });
+    }
+}
+
 TEST(Fp16, RejectsClippingBetweenUpdates) {
     Objects o(fp16(2));
     auto scope = o.accelerator.accumulate(o.one);

@@ -90,7 +90,8 @@ class Log {
     std::string text_;
 };
 
-// Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision.
+// Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision, 2.fp8_backend, 2.delayed_fp8_autocast,
+// 2.has_fp8_handler.
 TEST(Fp8, ConvertsAllButFirstAndLastLayerWithCurrentScaling) {
     Accelerator accelerator(ao());
     Net net;

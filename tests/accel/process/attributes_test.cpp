@@ -48,7 +48,7 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
 }
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
-// 2.is_local_main_process, 2.is_last_process, 2.multi_device, 2.should_save_model.
+// 2.is_local_main_process, 2.is_last_process, 2.multi_device, 2.should_save_model, 2.num_processes.
 TEST(Accelerator, DescribesASingleProcess) {
     const Accelerator alone({.cpu = true});
     EXPECT_EQ(alone.process_index(), 0);
@@ -63,7 +63,7 @@ TEST(Accelerator, DescribesASingleProcess) {
 }
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
-// 2.is_local_main_process, 2.is_last_process.
+// 2.is_local_main_process, 2.is_last_process, 2.num_processes.
 TEST(Accelerator, DescribesSeveralProcesses) {
     on_ranks(3, [](const Group& group) {
         const Accelerator one({.cpu = true, .process_group = group});
@@ -77,7 +77,7 @@ TEST(Accelerator, DescribesSeveralProcesses) {
     });
 }
 
-// Covers 2.scaler, 2.mixed_precision, 8.bf16.
+// Covers 2.scaler, 2.mixed_precision, 8.bf16, 2.native_amp.
 TEST(Accelerator, ReturnsTheScalerOnlyInFp16) {
     {
         Accelerator plain({.mixed_precision = "no"});
@@ -94,7 +94,8 @@ TEST(Accelerator, ReturnsTheScalerOnlyInFp16) {
     ASSERT_NE(scaled.scaler(), nullptr);
 }
 
-// Covers 2.rng_types, 1.rng_types, 2.project_dir, 1.logging_dir, 1.project_dir.
+// Covers 2.rng_types, 1.rng_types, 2.project_dir, 1.logging_dir, 1.project_dir, 2.logging_dir,
+// 2.step_scheduler_with_optimizer, 2.ddp_handler.
 TEST(Accelerator, ReturnsTheGivenOptions) {
     const Accelerator accelerator({.rng_types = {"torch"},
                                    .project_dir = "run",
@@ -277,7 +278,7 @@ TEST(UnwrapModel, CanRemoveMixedPrecision) {
     EXPECT_EQ(&accelerator.unwrap_model(constant), &net);
 }
 
-// Covers 3.free_memory.
+// Covers 3.free_memory, 3.clear.
 TEST(FreeMemory, DestroysItsArguments) {
     auto net = std::make_unique<SmallNet>();
     auto sgd = std::make_unique<optim::SGD>(net->parameters(), optim::SGDOptions{.lr = 1});

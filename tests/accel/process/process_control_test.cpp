@@ -1,16 +1,23 @@
 // Tests functions that run only on some processes.
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include <sched.h>
+#include <unistd.h>
 
 #include "accel/accelerator.h"
+#include "accel/utils/logger.h"
 #include "accel/utils/progress.h"
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
+#include "dist/launch/launch.h"
 #include "gmock/gmock.h"
 #include "nn/layers/linear.h"
 #include "tests/accel/loading/loaders.h"
@@ -50,7 +57,7 @@ std::string written_by(F&& f) {
 }
 
 // Covers 2.is_last_process, 2.is_local_main_process, 2.is_main_process, 2.local_process_index,
-// 2.process_index, 2.use_distributed, 12.is_main_process, 31.cpu.
+// 2.process_index, 2.use_distributed, 12.is_main_process, 31.cpu, 12.is_local_main_process.
 TEST(ProcessControl, SelectsOneProcessPerJobOrMachine) {
     for (const bool machines : {false, true}) {
         Job job(3, [&](const dist::Environment& environment) -> std::string {
@@ -102,7 +109,8 @@ TEST(ProgressBar, IsShownOncePerMachine) {
     EXPECT_EQ(ended[1].text, "- all -");
 }
 
-// Covers 3.on_main_process, 12.on_*.
+// Covers 3.on_main_process, 12.on_*, 3.on_local_main_process, 3.on_last_process, 3.on_process,
+// 3.on_local_process.
 TEST(ProcessControl, CallsFunctionsOnlyOnTheChosenProcess) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
@@ -122,7 +130,143 @@ TEST(ProcessControl, CallsFunctionsOnlyOnTheChosenProcess) {
     EXPECT_EQ(ended[1].text, "last one 3");
 }
 
-// Covers 3.save, 3.wait_for_everyone, 12.deferred.
+// A channel from one rank to another. Create it before the job.
+class Signal {
+  public:
+    Signal() { EXPECT_EQ(pipe(ends_), 0); }
+    ~Signal() { close(ends_[0]), close(ends_[1]); }
+    Signal(const Signal&) = delete;
+    Signal& operator=(const Signal&) = delete;
+    void send() const { EXPECT_EQ(write(ends_[1], "", 1), 1); }
+    // Blocks until another rank has called send().
+    void wait() const {
+        char byte;
+        EXPECT_EQ(read(ends_[0], &byte, 1), 1);
+    }
+
+  private:
+    int ends_[2] = {-1, -1};
+};
+
+// Covers 3.local_main_process_first, 12.*_process_first.
+TEST(LocalMainProcessFirst, BlocksOtherProcessesOfTheMachine) {
+    const tests::TemporaryFolder folder;
+    const std::string path = folder.path() + "/made";
+    Job job(3, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        const Accelerator accelerator({.cpu = true});
+        const auto first = accelerator.local_main_process_first();
+        if (accelerator.is_local_main_process()) {
+            std::this_thread::sleep_for(50ms);
+            std::ofstream(path) << "made";
+        }
+        return std::ifstream(path).good() ? "there" : "missing";
+    });
+    for (const auto& rank : job.wait(30s)) EXPECT_EQ(rank.text, "there");
+}
+
+// Each rank is alone on its machine, and rank 0 waits for rank 1 inside the scope.
+// Covers 3.local_main_process_first, 12.*_process_first.
+TEST(LocalMainProcessFirst, DoesNotBlockProcessesOfOtherMachines) {
+    const Signal entered;
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, true);
+        const Accelerator accelerator({.cpu = true});
+        const auto first = accelerator.local_main_process_first();
+        if (accelerator.is_main_process()) {
+            entered.wait();
+        } else {
+            entered.send();
+        }
+        return "both";
+    });
+    for (const auto& rank : job.wait(30s)) EXPECT_EQ(rank.text, "both");
+}
+
+// Rank 1 does not call the second barrier until rank 0 has given up.
+// Covers 1.kwargs_handlers, 9.InitProcessGroupKwargs, 30.9.
+TEST(InitProcessGroupKwargs, SetTheTimeoutOfCollectives) {
+    const Signal gave_up;
+    Job job(2, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        const Accelerator accelerator(
+            {.cpu = true, .kwargs_handlers = {accel::InitProcessGroupKwargs{.timeout = 300ms}}});
+        accelerator.wait_for_everyone();
+        if (!accelerator.is_main_process()) {
+            gave_up.wait();
+            return "late";
+        }
+        std::string error;
+        try {
+            accelerator.wait_for_everyone();
+        } catch (const CommError& e) {
+            error = e.what();
+        }
+        gave_up.send();
+        return error;
+    });
+    const auto ended = job.wait(20s);
+    EXPECT_THAT(ended[0].text, testing::HasSubstr("rank 1"));
+    EXPECT_EQ(ended[1].text, "late");
+}
+
+// Later ranks are faster, so their lines would be the first ones without an order.
+// Covers 22.MultiProcessAdapter.log.
+TEST(Logger, WritesInOrderOfRanksOnRequest) {
+    const tests::TemporaryFolder folder;
+    const std::string path = folder.path() + "/log";
+    Job job(3, [&](const dist::Environment& environment) -> std::string {
+        start_as(environment, false);
+        const Accelerator accelerator({.cpu = true});
+        set_log_sink([&](LogLevel, std::string_view text) {
+            std::this_thread::sleep_for((2 - environment.rank) * 25ms);
+            std::ofstream(path, std::ios::app) << text << '|' << std::flush;
+        });
+        const accel::Logger logger = accel::get_logger("train", LogLevel::info);
+        for (const char* text : {"a", "b"}) logger.info(text, {.in_order = true});
+        set_log_sink({});
+        return "";
+    });
+    job.wait(30s);
+    std::stringstream lines;
+    lines << std::ifstream(path).rdbuf();
+    EXPECT_EQ(lines.str(),
+              "[RANK 0] train: a|[RANK 1] train: a|[RANK 2] train: a|"
+              "[RANK 0] train: b|[RANK 1] train: b|[RANK 2] train: b|");
+}
+
+// Returns the CPUs on which this thread may run.
+std::vector<int> own_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+        if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
+    return cpus;
+}
+
+// Covers 6.set, 27.ACCELERATE_CPU_AFFINITY.
+TEST(CpuAffinity, BindsEachProcessOnceIfTheVariableIsSet) {
+    for (const bool binds : {false, true}) {
+        Job job(2, [&](const dist::Environment& environment) -> std::string {
+            start_as(environment, false);
+            setenv("ACCELERATE_CPU_AFFINITY", binds ? "1" : "0", 1);
+            const Accelerator accelerator({.cpu = true});
+            const std::vector<int> cpus = own_cpus();
+            // A bound process does not take a share of its share.
+            if (binds) dist::bind_to_cores({.local_world_size = 2}, environment.local_rank);
+            return own_cpus() == cpus ? testing::PrintToString(cpus) : "bound twice";
+        });
+        const auto ended = job.wait(30s);
+        for (int rank = 0; rank < 2; ++rank)
+            EXPECT_EQ(ended[static_cast<std::size_t>(rank)].text,
+                      testing::PrintToString(binds ? dist::cpus_of({.local_world_size = 2}, rank)
+                                                   : own_cpus()));
+    }
+}
+
+// Covers 3.save, 3.wait_for_everyone, 12.deferred, 13.wait_for_everyone, 13.save.
 TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/values.json";
@@ -184,7 +328,7 @@ TEST(PreparedModel, IsNotSynchronizedWithoutTrainableParameters) {
     EXPECT_EQ(ended[1].text, "2 1");
 }
 
-// Covers 4.put_on_device.
+// Covers 4.put_on_device, 4.device.
 TEST(PreparedLoader, MovesOnlyTensorsToTheDevice) {
     const auto dataset = data::from_function(4, [](std::int64_t i) {
         Tree pair = Tree::list();

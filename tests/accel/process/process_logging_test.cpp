@@ -37,7 +37,7 @@ using namespace std::chrono_literals;
 using tests::Job;
 using tests::RankOutcome;
 
-// Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19.
+// Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19, 3.check_trigger.
 TEST(ProcessControl, SplitsInputsAndSharesTriggers) {
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
@@ -145,7 +145,8 @@ TEST(AcceleratorLog, UsesTrackersOnTheMainProcessByDefault) {
     EXPECT_EQ(ended[1].text, "01");
 }
 
-// Covers 22.get_logger, 22.MultiProcessAdapter.log, 27.ACCELERATE_DEBUG_MODE.
+// Covers 22.get_logger, 22.MultiProcessAdapter.log, 27.ACCELERATE_DEBUG_MODE,
+// 27.ACCELERATE_LOG_LEVEL.
 TEST(Logger, NeedsAPartialState) {
     const accel::Logger early = accel::get_logger("train");
     EXPECT_THROW(early.debug("unheard"), UsageError);

@@ -329,7 +329,7 @@ TEST(CleanStateDict, KeepsTheFirstNameOfSharedTensors) {
     EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("head.weight, top again")));
 }
 
-// Covers 3.save, 10.safetensors.
+// Covers 3.save, 10.safetensors, 13.load, 13.save.
 TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
@@ -351,6 +351,21 @@ TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
         accelerator.save(Tree{{"x", {{"y", ones({2})}}}}, folder / "nested");
     });
     EXPECT_EQ(folder.count(), 3u);
+}
+
+// Covers 3.save, 13.load.
+TEST(Save, WritesFilesThatLoadReadsWhateverTheirSuffix) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    accel::Accelerator accelerator({.cpu = true});
+    for (const char* name : {"array.pkl", "array.bin", "array"}) {
+        accelerator.save(Tree{{"x", ones({2})}}, folder / name);
+        EXPECT_EQ(accel::load(folder / name)["x"].tensor().to_vector(), std::vector<double>(2, 1));
+    }
+    const Tree long_list = Tree::list({Tree("a long text"), 1.5});
+    for (const Tree& value : {Tree{{"epoch", 3}}, long_list, Tree("text"), Tree(-7), Tree(true)}) {
+        accelerator.save(value, folder / "value.pkl");
+        EXPECT_EQ(to_json(accel::load(folder / "value.pkl")), to_json(value));
+    }
 }
 
 TEST(Save, RejectsAnUndefinedTensor) {

@@ -40,7 +40,7 @@ TEST(StateHooks, CannotReplaceTheManifest) {
     EXPECT_FALSE(fs::exists(folder / "state"));
 }
 
-// Covers 3.register_save_state_pre_hook, 10.order.
+// Covers 3.register_save_state_pre_hook, 10.order, 3.register_load_state_pre_hook.
 TEST(StateHooks, RunInOrderOnEveryRankAndCanReplaceWeights) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> called[2];

@@ -157,7 +157,7 @@ void overwrite(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Covers 10.order.
+// Covers 10.order, 10.order-load.
 TEST(LoadState, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;

@@ -52,7 +52,7 @@ class BuiltInTracker : public testing::TestWithParam<const char*> {
     Messages messages_;
 };
 
-// Covers 11.tensorboard, 11.values, 30.20.
+// Covers 30.20.
 TEST_P(BuiltInTracker, AcceptsEveryKindOfValue) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"i", 1},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/accel/tracking/recorder.h"
 #include "tests/close.h"
+#include "tests/dist/ranks.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
@@ -91,6 +93,31 @@ TEST_P(FileTracker, ContinuesItsFileAfterLoadStateInAnyOrder) {
         EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:7", "5:7", "6:7"));
         EXPECT_FALSE(fs::exists(file(".1")));
     }
+}
+
+// The main process writes the file, and all processes load the checkpoint.
+TEST_P(FileTracker, ContinuesItsFileOnTwoProcesses) {
+    tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+        const auto start = [&] {
+            accel::AcceleratorOptions all = options();
+            all.process_group = group;
+            auto accelerator = std::make_unique<Accelerator>(std::move(all));
+            accelerator->init_trackers("run");
+            return accelerator;
+        };
+        {
+            const auto accelerator = start();
+            log(*accelerator, {1, 2, 3}, 0);
+            accelerator->save_state(checkpoint());
+            log(*accelerator, {4, 5}, 0);
+            accelerator->end_training();
+        }
+        const auto resumed = start();
+        resumed->load_state(checkpoint());
+        log(*resumed, {4, 5, 6}, 7);
+        resumed->end_training();
+    });
+    EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:7", "5:7", "6:7"));
 }
 
 TEST_P(FileTracker, ContinuesSeveralTimes) {

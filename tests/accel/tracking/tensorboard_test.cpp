@@ -226,7 +226,7 @@ TEST(SummaryEvent, MatchesProtocolBuffersByteForByte) {
               bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f, 0x10, 3, 0x3a, 2, 0x08, 1}));
 }
 
-// Covers 11.tensorboard.
+// Covers 11.tensorboard, 11.values.
 TEST(SummaryWriter, WritesScalars) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());
@@ -248,6 +248,7 @@ TEST(SummaryWriter, WritesScalars) {
     }
 }
 
+// Covers 11.tensorboard, 11.values.
 TEST(SummaryWriter, WritesTextAsAStringTensor) {
     const TemporaryFolder folder;
     SummaryWriter writer(folder.path());

@@ -63,6 +63,7 @@ struct Files {
     }
 };
 
+// Covers 11.csv, 11.values.
 TEST(CsvTracker, QuotesAsInRfc4180) {
     Files files;
     EXPECT_EQ(
@@ -75,6 +76,7 @@ TEST(CsvTracker, QuotesAsInRfc4180) {
         "step,plain,\"a,b\",q,n\n1,x y,\"c,d\",\"say \"\"hi\"\"\",\"two\nlines\"\n");
 }
 
+// Covers 11.csv, 11.values.
 TEST(CsvTracker, WritesNumbersExactly) {
     Files files;
     EXPECT_EQ(files.csv({},
@@ -90,6 +92,7 @@ TEST(CsvTracker, WritesNumbersExactly) {
               "step,a,b,c,d,e,f\n7,0.1,1e-300,-3,NaN,-Infinity,true\n");
 }
 
+// Covers 11.csv, 11.values.
 TEST(CsvTracker, AddsColumnsForNewMetrics) {
     Files files;
     EXPECT_EQ(files.csv({},
@@ -128,6 +131,7 @@ TEST(CsvTracker, RemovesLaterStepsWhenResuming) {
     EXPECT_EQ(files.csv({}, [](Accelerator& a) { a.log({{"y", 1}}); }), "step,y\n1,1\n");
 }
 
+// Covers 11.csv, 11.values.
 TEST(JsonlTracker, SummarizesTensorsAndKeepsNestedMaps) {
     Files files;
     EXPECT_EQ(files.jsonl({},

@@ -221,7 +221,8 @@ TEST(Profile, RejectsUnsupportedOptions) {
                              [] { ProfileSession second; });
 }
 
-// Covers 19.record_shapes, 19.key_averages.
+// Covers 19.record_shapes, 19.key_averages, 19.profile_memory, 19.with_stack, 19.with_flops,
+// 19.with_modules.
 TEST(Profile, RecordsShapesAndMemoryAndWarnsOnce) {
     std::vector<std::string> messages;
     set_log_sink([&](LogLevel, std::string_view text) { messages.emplace_back(text); });
@@ -248,7 +249,7 @@ TEST(Profile, RecordsShapesAndMemoryAndWarnsOnce) {
     EXPECT_NE(messages[0].find("with_stack"), std::string::npos) << messages[0];
 }
 
-// Covers 3.profile, 19.key_averages, 19.profile.
+// Covers 3.profile, 19.key_averages, 19.profile, 19.export_chrome_trace.
 TEST(Profile, RecordsATrainingLoopOfAnAccelerator) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Accelerator accelerator(

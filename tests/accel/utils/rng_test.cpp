@@ -170,7 +170,7 @@ TEST(RngTypes, AreParsedFromNames) {
 
 // --- seeds
 
-// Covers 4.use_seedable_sampler.
+// Covers 4.use_seedable_sampler, 4.data_seed.
 TEST(SeedableSampler, UsesTheDataSeed) {
     Accelerator accelerator({.cpu = true,
                              .dataloader_config = accel::DataLoaderConfiguration{

@@ -20,7 +20,8 @@ std::string numerics_error(F f) {
     return "";
 }
 
-// Differentiates sqrt(0 x) at 0: the gradient of sqrt is infinite, and mul returns 0 * infinity.
+// Returns a tensor whose backward pass makes NaN: the gradient of sqrt at 0 is infinite, and the
+// gradient rule of mul computes 0 * infinity.
 Tensor nan_gradient(const Tensor& x) { return sum(sqrt(mul(x, 0.0))); }
 
 TEST(DetectAnomaly, NamesOpWhoseGradientIsNan) {

@@ -169,7 +169,7 @@ TEST(BatchNorm, MatchesDefinition) {
     }
 }
 
-TEST(BatchNorm, IgnoresLaterTrainingInBackwardOfEvaluation) {
+TEST(BatchNorm, UsesStatisticsOfForwardPassInBackward) {
     Tensor x = randn({4, 2});
     x.set_requires_grad();
     const Tensor running_mean = zeros({2}), running_var = full({2}, 3);

@@ -78,7 +78,7 @@ TEST(CompoundAssignment, ChangesInPlaceIfNothingIsRecorded) {
     EXPECT_EQ(w.to_vector(), (Values{0.5, 0.5}));
 }
 
-TEST(CompoundAssignment, KeepsHistory) {
+TEST(CompoundAssignment, KeepsHistoryAndOtherHandles) {
     const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
     Tensor y = w * w;
     const Tensor before = y;
@@ -93,7 +93,7 @@ TEST(CompoundAssignment, KeepsHistory) {
     EXPECT_EQ(w.grad().to_vector(), (Values{8, 16.5}));  // (3 w^2 + 2 w) / 2
 }
 
-TEST(CompoundAssignment, StartsHistoryOfTotal) {
+TEST(CompoundAssignment, RecordsHistoryIfOnlyOperandRequiresGradient) {
     const Tensor w = ones({2}, {.requires_grad = true});
     Tensor total = zeros({});
     for (int i = 1; i <= 3; ++i) total += sum(w) * i;

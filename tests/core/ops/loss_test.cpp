@@ -1,5 +1,5 @@
-// Tests binary cross entropy where the sigmoid saturates. tests/cases/loss.cpp compares it with
-// PyTorch elsewhere.
+// Tests binary cross entropy for inputs at which the sigmoid saturates. tests/cases/loss.cpp
+// compares its values for other inputs with PyTorch.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(BinaryCrossEntropyWithLogits, GivesGradientsToTargetsAndPositiveWeight) {
 
 // Values and gradients are those of PyTorch: logarithms are at least -100, and the divisor of the
 // gradient is at least 1e-12.
-TEST(BinaryCrossEntropy, IsFiniteForCertainProbabilities) {
+TEST(BinaryCrossEntropy, IsFiniteForProbabilitiesZeroAndOne) {
     const Tensor p = tensor({0.0, 1.0, 0.0, 1.0}).set_requires_grad();
     const Tensor target = tensor({0.0, 1.0, 1.0, 0.0});
     const Tensor losses = binary_cross_entropy(p, target, {.reduction = Reduction::none});

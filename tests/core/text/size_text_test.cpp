@@ -5,7 +5,7 @@
 
 namespace axle::tests {
 
-// Covers 13.wait_for_everyone.
+// Covers 13.convert_bytes.
 TEST(ConvertBytes, MatchesAccelerate) {
     const nlohmann::json recorded = vectors("convert_bytes.json");
     for (const nlohmann::json& c : recorded["cases"]) {

@@ -214,7 +214,7 @@ TEST(Tree, ForwardsPropertiesOfItsTensor) {
                              [&] { batch.to(Device::cpu()); });
 }
 
-TEST(Tree, BindsTwoTensors) {
+TEST(Tree, SupportsStructuredBindingsOfTwoTensors) {
     Tree batch{{"x", zeros({2})}, {"y", ones({3})}};
     auto& [x, y] = batch;
     EXPECT_EQ(&x, &batch["x"].tensor());
@@ -232,7 +232,7 @@ TEST(Tree, BindsTwoTensors) {
     EXPECT_TRUE(b.is_same(y));
 }
 
-TEST(Tree, ReturnsAnyNumberOfTensors) {
+TEST(Tree, ReturnsGivenNumberOfTensors) {
     const Tree batch{{"ids", zeros({2})}, {"mask", ones({2})}, {"labels", zeros({1})}};
     const auto [ids, mask, labels] = batch.tensors<3>();
     EXPECT_TRUE(ids.is_same(batch["ids"].tensor()));
@@ -240,7 +240,7 @@ TEST(Tree, ReturnsAnyNumberOfTensors) {
     EXPECT_TRUE(Tree::list({batch["mask"]}).tensors<1>()[0].is_same(mask));
 }
 
-TEST(Tree, ListsItsEntriesWhenTheyCannotBeBound) {
+TEST(Tree, ListsEntriesIfStructuredBindingFails) {
     const Tree one{{"x", zeros({2})}}, mixed{{"x", zeros({2})}, {"n", 3}};
     const Tree three = Tree::list({zeros({1}), zeros({1}), "text"});
     expect_error<ValueError>({"Tree: expected a list or map of 2 tensors", "a map of ", "x"},

@@ -110,7 +110,7 @@ TEST(SliceTensors, SlicesRowsLikePython) {
     });
 }
 
-// Covers 13.find_batch_size.
+// Covers 13.find_batch_size, 13.ignorant_find_batch_size.
 TEST(FindBatchSize, ReturnsSizeOfFirstLeaf) {
     EXPECT_EQ(find_batch_size(nested_batch()), 4);
     EXPECT_EQ(find_batch_size(Tree{{"absent", {}}, {"x", counting({3})}}), 3);
@@ -149,7 +149,7 @@ TEST(SendToDevice, SkipsGivenKeys) {
     EXPECT_EQ(sent["name"].string(), "a");
 }
 
-// Covers 13.find_device.
+// Covers 13.find_device, 13.convert_to_fp32.
 TEST(ConvertToFp32, ConvertsOnlyHalfPrecision) {
     for (const DType dtype : {f64, f32, f16, bf16, i64, boolean}) {
         const Tensor x = ones({2}, {.dtype = dtype});
@@ -160,7 +160,7 @@ TEST(ConvertToFp32, ConvertsOnlyHalfPrecision) {
     }
 }
 
-// Covers 13.find_device.
+// Covers 13.find_device, 13.get_data_structure, 13.get_shape, 13.initialize_tensors.
 TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
     Tree batch = nested_batch();
     batch.set("flags", ones({0, 2}, {.dtype = boolean}));
@@ -172,7 +172,7 @@ TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
     EXPECT_EQ(empties["ids"].tensor().device(), Device::cpu());
 }
 
-// Covers 13.find_device.
+// Covers 13.find_device, 13.listify.
 TEST(Listify, ReturnsNestedNumbersOfMatchingKind) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},

@@ -55,7 +55,7 @@ Batches joined(const std::vector<Log>& ranks) {
     return steps;
 }
 
-// A dataset of 13 samples, read 4 per step, in 4 steps per epoch.
+// A simulated job that reads a dataset of 13 samples: 4 samples per step, in 4 steps per epoch.
 class Job {
   public:
     Job(bool iterable, int workers, bool even = true)
@@ -293,7 +293,7 @@ std::string text_of(Call call) {
     return "no ValueError";
 }
 
-TEST(LoaderState, IsRejectedWithinStepWhenBatchSizesVary) {
+TEST(LoaderState, RequiresPositionDivisibleByProcessesWhenBatchSizesVary) {
     const Ragged ragged;
     const auto one = ragged.loader(1, 0);
     Tree state;
@@ -333,7 +333,8 @@ TEST(LoaderState, IsRejectedWithReasonByOtherLoaders) {
               "DataLoader: load_state_dict: position 4 exceeds a pass of 3 batches");
     far.set("position", -1);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
-              "DataLoader: load_state_dict: invalid position -1 with 4 processes");
+              "DataLoader: load_state_dict: the position must not be negative and num_processes "
+              "must be positive: position -1, num_processes 4");
     const Numbers numbers(24);
     DataLoader iterable(numbers, {.batch_size = 8});
     EXPECT_NO_THROW(iterable.load_state_dict(state));

@@ -263,7 +263,7 @@ TEST(DataLoader, RejectsDropLastWithoutAFullBatch) {
     rejects(tests::Numbers(3, {.sized = true}));
 }
 
-TEST(DataLoader, BindsTheTensorsOfABatch) {
+TEST(DataLoader, SupportsStructuredBindingsOfBatches) {
     DataLoader loader(TensorDataset(Tree{{"x", ones({4, 2})}, {"y", full({4}, 3)}}),
                       {.batch_size = 2});
     std::int64_t batches = 0;

@@ -56,7 +56,8 @@ TEST(WorkerInitFn, IsCalledOnceOnEveryWorkerBeforeItsBatches) {
                            const std::lock_guard lock(mutex);
                            started.insert(worker);
                        }});
-    // A worker that is slow to start is initialized at the latest before the loader is destroyed.
+    // The loader is destroyed before the check, because a slow worker can start after the passes;
+    // the destructor waits until each worker was initialized.
     for (int i = 0; i < 2; ++i) EXPECT_EQ(pass(loader).size(), 12U);
     { const DataLoader ended(std::move(loader)); }
     EXPECT_EQ(started, (std::multiset<int>{0, 1, 2}));
@@ -156,7 +157,7 @@ TEST(DataLoader, CanShareDatasetWithAnotherLoader) {
     }
 }
 
-TEST(DataLoader, CanRunOnSeveralThreads) {
+TEST(DataLoader, AllowsConcurrentPassesOfSeveralLoaders) {
     const TensorDataset dataset = numbers(60);
     std::vector<std::thread> loops;
     loops.reserve(4);

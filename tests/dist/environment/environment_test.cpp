@@ -99,7 +99,7 @@ TEST(Environment, DefaultsToOneProcess) {
     EXPECT_FALSE(e.token_is_secret || e.port_is_taken);
 }
 
-// Covers 9.MASTER_ADDR, 27.RANK.
+// Covers 9.MASTER_ADDR, 27.RANK, 27.WORLD_SIZE, 27.LOCAL_RANK, 27.LOCAL_WORLD_SIZE, 27.MASTER_ADDR.
 TEST(Environment, ReadsVariablesOfTorchrun) {
     const Environment e = read(torchrun());
     EXPECT_EQ(e.rank, 5);

@@ -138,7 +138,7 @@ bool shares_memory(const Tensor& a, const Tensor& b) {
     return a.impl()->storage == b.impl()->storage;
 }
 
-// Covers 3.pad_across_processes, 13.reduce.
+// Covers 3.pad_across_processes, 13.reduce, 13.pad_across_processes.
 TEST(PadAcrossProcesses, PadsADimensionToTheLargestSize) {
     on_ranks(3, [](const Group& group) {
         const std::int64_t rank = group->rank();

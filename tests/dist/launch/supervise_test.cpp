@@ -335,7 +335,7 @@ TEST(ReservedPort, IsExclusiveButRankZeroCanListen) {
     EXPECT_THROW(ReservedPort{70000}, ValueError);
 }
 
-// Covers 6.OMP, 27.OMP_NUM_THREADS.
+// Covers 6.OMP, 27.OMP_NUM_THREADS, 27.NODE_RANK.
 TEST(EnvironmentOf, SetsAllVariablesOfTorchrun) {
     const auto all = environment_of({.local_world_size = 2,
                                      .node_rank = 1,

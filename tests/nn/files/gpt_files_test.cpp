@@ -163,7 +163,7 @@ TEST(PretrainedGpt, LoadsModelsInEvaluationMode) {
     EXPECT_NE(model(ids).to_vector(), model(ids).to_vector());
 }
 
-TEST(PretrainedGpt, RoundsTripTheConfiguration) {
+TEST(PretrainedGpt, RoundTripsTheConfiguration) {
     const nn::GptConfig config = {.vocab_size = 5,
                                   .block_size = 3,
                                   .n_layer = 2,

@@ -32,7 +32,7 @@ nn::MultiheadAttentionMasks masks_of(const std::string& name) {
         if (key == name + ".attn_mask") masks.attn_mask = tensor;
         if (key == name + ".key_padding_mask") masks.key_padding_mask = tensor;
     }
-    if (name == "causal_and_padding") {  // recorded with a mask of the future
+    if (name == "causal_and_padding") {  // the recorded attn_mask masks all later keys
         masks.attn_mask = Tensor();
         masks.is_causal = true;
     }

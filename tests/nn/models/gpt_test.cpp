@@ -18,7 +18,7 @@ using Ids = std::vector<std::int64_t>;
 const nn::GptConfig kSmall = {
     .vocab_size = 13, .block_size = 8, .n_layer = 3, .n_head = 2, .n_embd = 8};
 
-// Returns a GPT whose weights are large enough to give tokens different likelihoods.
+// Returns a GPT with weights that are large enough for clearly different probabilities of tokens.
 nn::Gpt small_gpt(nn::GptConfig config = kSmall) {
     manual_seed(5);
     nn::Gpt model(config);
@@ -113,7 +113,7 @@ TEST(Gpt, RejectsInvalidIds) {
 
 class GptGradients : public testing::TestWithParam<double> {};
 
-TEST_P(GptGradients, MatchUntiedUnfrozenModelWithoutCheckpointing) {
+TEST_P(GptGradients, MatchModelWithoutTyingFreezingOrCheckpointing) {
     nn::GptConfig config = kSmall;
     config.dropout = GetParam();
     config.checkpoint_blocks = true;

@@ -76,13 +76,13 @@ void expect_loss_and_logits(Model model, const Tensor& labels, const Tensor& mas
     EXPECT_EQ(model.outputs(batch["input_ids"]).logits.shape(), logits.shape());
 }
 
-TEST(ModelOutputs, AreLossAndLogitsOfGpt) { expect_loss_and_logits(gpt(), next_ids(), {}); }
+TEST(ModelOutputs, MatchLossAndLogitsOfGpt) { expect_loss_and_logits(gpt(), next_ids(), {}); }
 
-TEST(ModelOutputs, AreLossAndLogitsOfLlama) {
+TEST(ModelOutputs, MatchLossAndLogitsOfLlama) {
     expect_loss_and_logits(llama(), next_ids(), padding());
 }
 
-TEST(ModelOutputs, AreLossAndLogitsOfBert) {
+TEST(ModelOutputs, MatchLossAndLogitsOfBert) {
     expect_loss_and_logits(nn::BertForMaskedLM(bert()), next_ids(), padding());
     expect_loss_and_logits(nn::BertForSequenceClassification(bert()), tensor({1, 0}, {2}, {i64}),
                            padding());
@@ -115,7 +115,7 @@ TEST(ModelOutputs, RunOneForwardPassThatIsConvertedToF32) {
     EXPECT_EQ(logits.dtype(), f32);
     EXPECT_TRUE(logits.requires_grad());
 
-    Counted outer;  // a model that returns a ModelOutput is converted, too
+    Counted outer;  // forward() returns a ModelOutput, which is converted to f32, too
     outer.set_hooks(hooks);
     EXPECT_EQ(outer(Tree{{"input_ids", ids()}}).logits.dtype(), f32);
     EXPECT_EQ(outer.calls, 1);

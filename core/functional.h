@@ -1,0 +1,189 @@
+// The ops of neural networks: products, convolution, normalization, pooling, attention and losses.
+// core/ops.h includes this header and states the rules of all ops.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/size2.h"
+#include "core/tensor.h"
+#include "kernels/activation.h"
+
+namespace axle {
+
+// --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
+// Returns the matrix product of a and b. 1-d and 2-d operands are multiplied as in PyTorch. All
+// other dimensions are batches, which broadcast.
+Tensor matmul(const Tensor& a, const Tensor& b);
+// Returns activation(x weight^T + bias). x is [..., in], weight is [out, in], and bias is [out] or
+// undefined.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              Activation activation = Activation::none);
+// Returns linear(linear(x, weight1, bias1, activation), weight2, bias2). The backward pass is
+// fused: the product that computes the hidden gradient also applies the derivative of the
+// activation.
+Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
+                    const Tensor& weight2, const Tensor& bias2, Activation activation);
+
+// --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp). Throw ValueError unless
+// strides, dilations and groups are positive and paddings are not negative.
+struct Conv2dOptions {
+    Size2 stride = 1;
+    Size2 padding = 0;  // zeros added on both sides
+    Size2 dilation = 1;
+    std::int64_t groups = 1;
+};
+// Returns the convolution of the images x with weight [out, C / groups, kernel h, kernel w], plus
+// bias [out], which can be undefined. Throws ShapeError if the kernel is larger than the padded
+// image.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+struct ConvTranspose2dOptions {
+    Size2 stride = 1;
+    Size2 padding = 0;         // removed from both sides of the result
+    Size2 output_padding = 0;  // added to the end of the result; below max(stride, dilation)
+    std::int64_t groups = 1;
+    Size2 dilation = 1;
+};
+// Returns the transposed convolution of the images x, which is the gradient of conv2d with respect
+// to its input. weight is [C, out / groups, kernel h, kernel w]; bias [out] is added and can be
+// undefined. Throws ValueError if output_padding is too large.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+
+// --- normalization (softmax.cpp, norm.cpp, channel_norm.cpp)
+Tensor softmax(const Tensor& x, std::int64_t dim = -1);
+Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
+// Return x normalized over the last dimension, times weight and (layer_norm) plus bias. weight and
+// bias are [size of the last dimension] or undefined.
+Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
+// Returns x [N, C, ...] normalized over all dimensions but C. All other tensors are [C] or
+// undefined. If training is true, uses the batch statistics, and changes running_mean and
+// running_var in place: running = (1 - momentum) * running + momentum * batch statistic (with the
+// unbiased variance). Otherwise uses the running statistics and throws UsageError if they are
+// undefined. In training, throws ShapeError for a single value per channel.
+Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
+                  const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
+                  double momentum = 0.1, double eps = 1e-5);
+// Returns x [N, C, ...] normalized over each of `groups` groups of channels and all dimensions
+// after C. weight and bias are [C] or undefined.
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
+
+// --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError for a
+// kernel, stride, dilation or size that is not positive, and for a padding that is negative or too
+// large.
+struct MaxPoolOptions {
+    std::optional<Size2> stride = {};  // defaults to the kernel size
+    Size2 padding = 0;                 // at most half the kernel; padding is never the maximum
+    Size2 dilation = 1;
+    bool ceil_mode = false;  // rounds output sizes up; the last window can be incomplete
+};
+// Returns the maximum of each window.
+Tensor max_pool2d(const Tensor& x, Size2 kernel, const MaxPoolOptions& options = {});
+// Returns the maxima, and the position h * W + w of each maximum in its plane (i64). If several
+// elements are equal to the maximum, the position is that of the first one.
+std::pair<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Size2 kernel,
+                                                  const MaxPoolOptions& options = {});
+struct AvgPoolOptions {
+    std::optional<Size2> stride = {};  // defaults to the kernel size
+    Size2 padding = 0;                 // at most half the kernel
+    bool ceil_mode = false;
+    bool count_include_pad = true;                      // whether the divisor includes padding
+    std::optional<std::int64_t> divisor_override = {};  // replaces the number of elements; not 0
+};
+// Returns the mean of each window. Throws ValueError if divisor_override is 0.
+Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options = {});
+// Divide each plane of x into size.h by size.w windows of (almost) equal size and return the mean
+// or the maximum of each window. Indices are as in max_pool2d_with_indices().
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
+std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);
+
+// --- resizing the planes of x [N, C, H, W] (interpolate.cpp)
+enum class Interpolation : std::uint8_t { nearest, bilinear };
+struct Scale2 {
+    double h, w;
+    constexpr Scale2(double both) : h(both), w(both) {}  // NOLINT(google-explicit-constructor)
+    constexpr Scale2(double height, double width) : h(height), w(width) {}
+};
+struct InterpolateOptions {
+    std::optional<Size2> size = {};           // output size; set either this or scale_factor
+    std::optional<Scale2> scale_factor = {};  // output size = floor(input size * scale_factor)
+    Interpolation mode = Interpolation::nearest;
+    bool align_corners = false;  // keeps the centers of the corner pixels; bilinear only
+};
+// Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
+// is set, if scale_factor is not positive and finite, and for align_corners without bilinear.
+Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
+
+// --- padding and order (pad.cpp)
+enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
+// Returns a copy of x with padding. `padding` is (before, after) for the last dimension, then for
+// the second to last, and so on. Negative numbers remove elements. `value` is the padding of mode
+// constant; throws ValueError if it is not 0 in other modes.
+Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
+           Scalar value = 0);
+// Returns a copy of x, reversed along dims. Throws ValueError if a dimension is listed twice.
+Tensor flip(const Tensor& x, const Dims& dims);
+
+// --- attention (attention.cpp)
+struct AttentionOptions {
+    // bool (true: attend) or floating (added to the scores); broadcast to [B, H, Tq, Tk]. Must not
+    // require a gradient (UsageError).
+    Tensor mask = {};
+    double dropout_p = 0;  // in [0, 1]; there is no training flag, so pass 0 in evaluation
+    bool causal = false;   // query i attends only to keys j <= i, as in PyTorch
+    std::optional<double> scale = {};  // default: 1 / sqrt(D)
+};
+// Computes softmax(scale q k^T + mask) v. q is [B, H, Tq, D]; k and v are [B, G, Tk, D], where H is
+// a multiple of G (grouped queries). Returns [B, H, Tq, D]. Memory is linear in Tq and Tk. The
+// result of a query whose keys are all masked is zero. Throws ValueError unless dropout_p is in
+// [0, 1].
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
+// Returns x [..., T, D] with the pairs of elements (i, i + D/2) rotated by the angle position *
+// base^(-2i/D), as in Llama. Row t has the position offset + t. D must be even.
+Tensor rotary_embedding(const Tensor& x, double base = 10000, std::int64_t offset = 0);
+
+// --- losses (loss.cpp)
+enum class Reduction : std::uint8_t { none, mean, sum };
+struct CrossEntropyOptions {
+    std::int64_t ignore_index = -100;
+    double label_smoothing = 0;
+    Reduction reduction = Reduction::mean;  // the mean is over all targets except ignore_index
+};
+// Returns the cross entropy of logits [N, C] and class indices targets [N], in nats. The result is
+// 0-d, or [N] with Reduction::none. Throws ValueError unless label_smoothing is in [0, 1], and
+// IndexError for a target that is neither a class nor ignore_index.
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options = {});
+// Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K]
+// and weight is [C, K]. Throws as cross_entropy, and ValueError for Reduction::none.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                            const CrossEntropyOptions& options = {});
+// Returns the mean of the squared differences of x and target, which have one shape; or their sum,
+// or with Reduction::none all squared differences.
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+struct BinaryCrossEntropyOptions {
+    Tensor weight = {};  // factor of each loss; broadcast to the shape of x
+    // Factor of the term of positive targets, broadcast to the shape of x; only for logits.
+    Tensor pos_weight = {};
+    Reduction reduction = Reduction::mean;  // the mean is over all elements
+};
+// Returns the binary cross entropy of probabilities x in [0, 1] and targets in [0, 1], which have
+// one shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. Throws
+// UsageError if pos_weight is set, and on a CPU ValueError for other probabilities. Prefer the
+// function with logits, which is more accurate.
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
+                            const BinaryCrossEntropyOptions& options = {});
+// Returns the binary cross entropy of sigmoid(x) and targets, where x are the logits. Values and
+// gradients are finite and accurate for all finite logits.
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        const BinaryCrossEntropyOptions& options = {});
+
+}  // namespace axle
