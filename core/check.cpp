@@ -1,6 +1,9 @@
 #include "core/check.h"
 
+#include <utility>
+
 #include "core/autograd/autograd.h"
+#include "core/ops.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
@@ -54,6 +57,34 @@ void check_in_place(const char* op, const Tensor& x) {
         throw UsageError(
             str(op, ": a tensor that requires a gradient can't be changed in place: ", x.shape(),
                 "; use the op that returns a new tensor, or a NoGrad scope"));
+}
+
+namespace {
+
+// Returns the range [first, last] of elements of the storage that x uses.
+std::pair<std::int64_t, std::int64_t> extent(const Tensor& x) {
+    std::int64_t first = x.impl()->offset, last = first;
+    for (int d = 0; d < x.dim(); ++d) {
+        const std::int64_t reach = (x.shape()[d] - 1) * x.strides()[d];
+        (reach < 0 ? first : last) += reach;
+    }
+    return {first, last};
+}
+
+}  // namespace
+
+Tensor without_overlap(const Tensor& x, const Tensor& operand) {
+    if (x.impl()->storage != operand.impl()->storage || x.numel() == 0 || operand.numel() == 0)
+        return operand;
+    const bool same_layout = x.impl()->offset == operand.impl()->offset &&
+                             x.shape() == operand.shape() && x.strides() == operand.strides();
+    if (same_layout && x.dtype() == operand.dtype()) return operand;
+    if (x.dtype() == operand.dtype()) {
+        const auto [x_first, x_last] = extent(x);
+        const auto [first, last] = extent(operand);
+        if (last < x_first || x_last < first) return operand;
+    }
+    return clone(operand.detach());
 }
 
 std::int64_t checked_bytes(const Shape& shape, DType dtype) {

@@ -21,6 +21,9 @@ void check_compute(const char* op, const Tensor& x);
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
 // Throws UsageError if writing to x would change recorded history.
 void check_in_place(const char* op, const Tensor& x);
+// Returns the operand of an in-place op on x. If the operand shares memory with x but has another
+// layout, returns a copy of it, because the op would otherwise read elements that it has changed.
+Tensor without_overlap(const Tensor& x, const Tensor& operand);
 
 // Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);

@@ -4,12 +4,14 @@
 //     x.index({Slice(1, 3), Ellipsis, 2});    // x[1:3, ..., 2]
 //     x.index({None, Slice(None, None, 2)});  // x[None, ::2]
 //     x.index({rows, columns});               // index tensors (i64 or i32)
+//     x.index({{0, 2}});                      // x[[0, 2]]
 //     x.index({x > 0});                       // a boolean mask
 //     x.index_put_({x > 0}, 0);
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -61,6 +63,7 @@ class TensorIndex {
     TensorIndex(std::nullopt_t) : kind(Kind::none) {}                // NOLINT
     TensorIndex(EllipsisIndex) : kind(Kind::ellipsis) {}             // NOLINT
     TensorIndex(const Tensor& t) : kind(Kind::tensor), tensor(t) {}  // NOLINT
+    TensorIndex(std::initializer_list<std::int64_t> list);           // NOLINT: an index tensor
 
     Kind kind;
     std::int64_t integer = 0;

@@ -224,7 +224,8 @@ enum class Gelu : std::uint8_t { erf, tanh };  // exact formula, or GPT-2's appr
 Tensor gelu(const Tensor& x, Gelu form = Gelu::erf);
 Tensor silu(const Tensor& x);
 Tensor softsign(const Tensor& x);  // computes x / (1 + |x|)
-// Returns x limited to [low, high]. Throws ValueError if neither bound is given.
+// Returns x limited to [low, high]. If a bound has a fraction, integers become f32. Throws
+// ValueError if neither bound is given.
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 

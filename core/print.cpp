@@ -1,6 +1,12 @@
 #include <charconv>
 #include <cmath>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
 #include "core/tensor.h"
 
 namespace axle {
@@ -9,8 +15,12 @@ namespace {
 constexpr std::int64_t kWhole = 1000;  // tensors with more elements are printed in part
 constexpr std::int64_t kEdge = 3;
 
-std::string number(double value, DType dtype) {
+std::string number(std::int64_t value, DType dtype) {
     if (dtype == boolean) return value != 0 ? "true" : "false";
+    return std::to_string(value);
+}
+
+std::string number(double value, DType) {
     if (std::isnan(value)) return "nan";
     char text[32];
     const auto result =
@@ -18,7 +28,9 @@ std::string number(double value, DType dtype) {
     return {text, result.ptr};
 }
 
-void print(std::ostream& out, const std::vector<double>& values, const Tensor& t, int dim,
+// `values` are the elements of t in row-major order; the printed part starts at `offset`.
+template <class T>
+void print(std::ostream& out, std::span<const T> values, const Tensor& t, int dim,
            std::int64_t offset, bool shorten) {
     if (dim == t.dim()) {
         out << number(values[static_cast<std::size_t>(offset)], t.dtype());
@@ -44,10 +56,19 @@ void print(std::ostream& out, const std::vector<double>& values, const Tensor& t
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
     if (!tensor.defined()) return out << "tensor(undefined)";
     out << "tensor(";
-    if (tensor.device().is_meta())
+    const bool shorten = tensor.numel() > kWhole;
+    if (tensor.device().is_meta()) {
         out << tensor.shape();
-    else
-        print(out, tensor.to_vector(), tensor, 0, 0, tensor.numel() > kWhole);
+    } else if (is_integral(tensor.dtype())) {
+        const NoGrad no_grad;
+        const Tensor whole = contiguous(tensor.to(Device::cpu()).to(i64));
+        const auto count = static_cast<std::size_t>(whole.numel());
+        print(out, std::span(std::as_const(whole).data<std::int64_t>(), count), tensor, 0, 0,
+              shorten);
+    } else {
+        const std::vector<double> values = tensor.to_vector();
+        print(out, std::span(values), tensor, 0, 0, shorten);
+    }
     out << ", " << tensor.dtype();
     if (!tensor.device().is_cpu()) out << ", " << tensor.device();
     return out << ')';

@@ -151,7 +151,8 @@ Tensor& Tensor::copy_(const Tensor& source) {
     check_compute("copy_", *this);
     if (!source.defined()) throw UsageError("copy_: the source is undefined");
     if (source.dtype() != dtype()) check_compute("copy_", source);
-    const Tensor from = axle::expand(axle::to(source.detach(), device()), shape());
+    const Tensor from =
+        axle::expand(axle::to(without_overlap(*this, source.detach()), device()), shape());
     launch(device(), [&](auto& on) { kernels::copy(on, from.view(), view()); });
     impl_->storage->bump_version();
     return *this;

@@ -220,8 +220,8 @@ class Tensor {
     // --- in place; these return *this and throw UsageError while a gradient is recorded for this
     // tensor. The operand is broadcast to the shape of this tensor (ShapeError if it does not fit)
     // and converted to the dtype of this tensor. A floating result cannot be stored in an integer
-    // tensor (DTypeError), except by copy_ and fill_, which truncate. clamp_ throws ValueError if
-    // neither bound is given.
+    // tensor (DTypeError), except by copy_ and fill_, which truncate. The operand may share memory
+    // with this tensor. clamp_ throws ValueError if neither bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }

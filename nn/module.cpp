@@ -1,12 +1,14 @@
 #include "nn/module.h"
 
 #include <algorithm>
+#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
+#include "core/text/type_name.h"
 #include "nn/visit_check.h"
 
 namespace axle::nn {
@@ -131,7 +133,16 @@ void Module::set_hooks(std::shared_ptr<const ForwardHooks> hooks) {
 Module::Cloning::Cloning() { ++cloning; }
 Module::Cloning::~Cloning() { --cloning; }
 
-void Module::separate_tensors() {
+void Module::separate_tensors(const Module& original) {
+    std::unordered_set<const Module*> originals;
+    for (const auto& [name, module] : const_cast<Module&>(original).named_modules())  // NOLINT
+        originals.insert(module);
+    for (const auto& [name, module] : named_modules())
+        if (originals.contains(module))
+            throw UsageError(str("clone: the copy shares the module ", in_quotes(name), " of type ",
+                                 type_name(typeid(*module)),
+                                 " with the original, because it is a pointer; add a copy "
+                                 "constructor that clones the module"));
     std::unordered_map<Impl*, Tensor> copies;
     walk(*this, [&](const std::string&, Tensor& t, Role) {
         Tensor& copy = copies[t.impl().get()];

@@ -144,7 +144,7 @@ class Module {
     // Calls f for all modules below this module and then for this module. Children come before
     // their parents, as in PyTorch.
     //     model.apply([](nn::Module& module) {
-    //         if (auto* layer = dynamic_cast<nn::Linear*>(&module)) init::zeros_(layer->bias);
+    //         if (auto* layer = dynamic_cast<nn::Linear*>(&module)) init::zeros_(layer->weight);
     //     });
     void apply(const std::function<void(Module&)>& f);
 
@@ -204,8 +204,9 @@ class Module {
         Cloning();
         ~Cloning();
     };
-    // Copies every tensor of this module to new memory. Tied tensors stay tied.
-    void separate_tensors();
+    // Copies every tensor of this module, which is a copy of `original`, to new memory. Tied
+    // tensors stay tied. Throws UsageError, and changes nothing, if both share a module below them.
+    void separate_tensors(const Module& original);
 
   private:
     class Entry {
@@ -283,13 +284,14 @@ class Model : public Module {
     }
 
     // Returns a copy of the module with memory of its own. Tied parameters stay tied; gradients
-    // and hooks are not copied.
+    // and hooks are not copied. Throws UsageError if the copy shares a module with the original,
+    // because a member is a pointer and the type has no copy constructor that clones it.
     Derived clone() const {
         Derived copy = [this] {
             const Cloning scope;
             return Derived(static_cast<const Derived&>(*this));
         }();
-        copy.separate_tensors();
+        copy.separate_tensors(*this);
         return copy;
     }
 

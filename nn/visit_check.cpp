@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/files/file.h"
 #include "core/text/type_name.h"
 #include "kernels/error.h"
 
@@ -50,10 +51,14 @@ std::vector<const Module*> modules_in(const Bytes& memory) {
 // Collects the modules and tensors that visit() names or ignores, recursively.
 class Named : public Visitor {
   public:
+    // Throws UsageError if visit() of the module, or of a module below it, uses a name twice.
     void add(const Module& module) {
         order.push_back(&module);
         modules.insert(&module);
+        Scope scope{&module, {}};
+        Scope* const outer = std::exchange(scope_, &scope);
         const_cast<Module&>(module).visit(*this);  // NOLINT: visit() does not modify the module
+        scope_ = outer;
     }
 
     std::vector<const Module*> order;  // parents come before their children
@@ -61,13 +66,36 @@ class Named : public Visitor {
     std::unordered_set<const Impl*> tensors;
 
   protected:
-    void on_parameter(std::string_view, Tensor& parameter) override { insert(parameter); }
-    void on_buffer(std::string_view, Tensor& buffer, BufferOptions) override { insert(buffer); }
-    void on_child(std::string_view, Module& child) override { add(child); }
+    void on_parameter(std::string_view name, Tensor& parameter) override {
+        insert(name, parameter);
+    }
+    void on_buffer(std::string_view name, Tensor& buffer, BufferOptions) override {
+        insert(name, buffer);
+    }
+    void on_child(std::string_view name, Module& child) override {
+        check_name(name);
+        add(child);
+    }
     void on_ignored(Module& child) override { add(child); }
 
   private:
-    void insert(const Tensor& tensor) { tensors.insert(tensor.impl().get()); }
+    // The module whose visit() runs, and the names that it has used.
+    struct Scope {
+        const Module* module;
+        std::unordered_set<std::string> names;
+    };
+
+    void check_name(std::string_view name) {
+        if (!scope_->names.emplace(name).second)
+            throw UsageError(str(type_name(typeid(*scope_->module)), "::visit: uses the name ",
+                                 in_quotes(name), " for two members"));
+    }
+    void insert(std::string_view name, const Tensor& tensor) {
+        check_name(name);
+        tensors.insert(tensor.impl().get());
+    }
+
+    Scope* scope_ = nullptr;
 };
 
 // Returns whether the tensors of a member are named although the member itself is not, because

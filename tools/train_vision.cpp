@@ -64,7 +64,7 @@ std::optional<Settings> parse(std::vector<std::string> arguments) {
     trainer::CommandLine line(
         "Trains an image classifier on a folder of MNIST's or CIFAR's files.\n\n"
         "  train_vision --data mnist/ --model lenet --out runs/a    train\n"
-        "  train_vision --data mnist/ --model lenet --out runs/a --resume latest   go on\n"
+        "  train_vision --data mnist/ --model lenet --out runs/a --resume latest   resume\n"
         "  train_vision --data mnist/ --model lenet --out runs/a --eval-only --sample 10\n",
         std::move(arguments));
     Settings s = preset_of(line.peek("preset").value_or(kPresets[0]));

@@ -51,7 +51,7 @@ class Logger {
     mutable std::optional<PartialState> state_;
 };
 
-// Parses "debug", "info", "warning", "error" or "critical", in any case. Throws ValueError for
+// Parses "debug", "info", "warning", "error" or "critical", ignoring case. Throws ValueError for
 // other names.
 LogLevel log_level(std::string_view name);
 

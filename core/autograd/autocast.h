@@ -15,7 +15,8 @@ std::optional<DType> autocast_dtype();
 // (it is initially true). Guards can be nested. The constructor throws DTypeError for other dtypes.
 class AutocastGuard {
   public:
-    explicit AutocastGuard(std::optional<DType> dtype, std::optional<bool> cache_enabled = {});
+    [[nodiscard]] explicit AutocastGuard(std::optional<DType> dtype,
+                                         std::optional<bool> cache_enabled = {});
     ~AutocastGuard();
     AutocastGuard(const AutocastGuard&) = delete;
     AutocastGuard& operator=(const AutocastGuard&) = delete;

@@ -34,7 +34,7 @@ bool grad_enabled();
 // Sets grad_enabled() for this thread while the guard exists.
 class GradMode {
   public:
-    explicit GradMode(bool enabled);
+    [[nodiscard]] explicit GradMode(bool enabled);
     ~GradMode();
     GradMode(const GradMode&) = delete;
     GradMode& operator=(const GradMode&) = delete;
@@ -43,7 +43,7 @@ class GradMode {
     bool before_;
 };
 struct NoGrad : GradMode {
-    NoGrad() : GradMode(false) {}
+    [[nodiscard]] NoGrad() : GradMode(false) {}
 };
 
 // A tensor saved for the backward pass. An input keeps its history. An output is saved without its
@@ -158,7 +158,7 @@ bool is_anomaly_detection_enabled();
 // Turns anomaly detection on or off until the guard is destroyed.
 class DetectAnomaly {
   public:
-    explicit DetectAnomaly(bool on = true) : before_(is_anomaly_detection_enabled()) {
+    [[nodiscard]] explicit DetectAnomaly(bool on = true) : before_(is_anomaly_detection_enabled()) {
         set_detect_anomaly(on);
     }
     ~DetectAnomaly() { set_detect_anomaly(before_); }

@@ -1,4 +1,5 @@
 // In-place arithmetic and compound assignment.
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -34,7 +35,7 @@ void update(const char* op, Tensor& x, const Tensor& other, F f) {
     check_device(op, {&x, &other});
     check_compute(op, x);
     check_result(op, x, other.shape(), is_floating(other.dtype()));
-    const Tensor operand = expand(to(other.detach(), x.dtype()), x.shape());
+    const Tensor operand = expand(to(without_overlap(x, other.detach()), x.dtype()), x.shape());
     launch(x.device(), [&](auto& on) {
         kernels::binary(on, f, std::as_const(x).view(), operand.view(), x.view());
     });
@@ -120,7 +121,10 @@ Tensor& Tensor::div_(Scalar value) {
 Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
     if (!low && !high) throw ValueError("clamp_: at least one of low and high must be given");
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    update("clamp_", *this, false,
+    const auto has_fraction = [](std::optional<double> bound) {
+        return bound && std::floor(*bound) != *bound;
+    };
+    update("clamp_", *this, has_fraction(low) || has_fraction(high),
            formula::Clamp{low.value_or(-kInfinity), high.value_or(kInfinity)});
     return *this;
 }
@@ -141,7 +145,8 @@ bool is_recorded(const char* op, const Tensor& x, bool operand_requires_grad) {
     return true;
 }
 
-// Replaces x by f(), converted to x's dtype, or changes it in place.
+// If the op is recorded, sets x to compute(), converted to x's dtype. Otherwise calls change(),
+// which changes x in place.
 template <class Compute, class Update>
 void assign(const char* op, Tensor& x, const Tensor& other, Compute compute, Update change) {
     check_device(op, {&x, &other});

@@ -237,7 +237,8 @@ std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, s
     }
     if (x.device().is_cuda() && x.shape()[d] > kernels::kMaxSortedElements)
         throw ValueError(str(op, ": a GPU supports at most ", kernels::kMaxSortedElements,
-                             " along a dimension: ", x.shape()));
+                             " elements along the dimension: ", x.shape(),
+                             "; move the tensor to the CPU"));
     Shape shape = x.shape();
     shape[d] = k;
     Tensor values = empty(shape, {.dtype = x.dtype(), .device = x.device()});

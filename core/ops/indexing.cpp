@@ -100,7 +100,8 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
     std::int64_t taken = 0, ellipses = 0;
     for (const TensorIndex& i : indices) {
         if (i.kind == Kind::tensor) {
-            check_device(op, {&x, &i.tensor});
+            if (!i.tensor.defined() || !i.tensor.device().is_cpu())
+                check_device(op, {&x, &i.tensor});
             if (i.tensor.dtype() != boolean) check_index_dtype(op, i.tensor);
         }
         ellipses += i.kind == Kind::ellipsis;
@@ -132,8 +133,8 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
             case Kind::ellipsis:
                 dim += static_cast<int>(x.dim() - taken);
                 break;
-            case Kind::tensor:
-                add_tensor(op, plan, dim, i.tensor);
+            case Kind::tensor:  // as in PyTorch, indices on the CPU fit every device
+                add_tensor(op, plan, dim, i.tensor.to(x.device()));
                 dim += static_cast<int>(dims_taken(i));
         }
     }
@@ -208,6 +209,11 @@ Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor&
 }
 
 }  // namespace
+
+TensorIndex::TensorIndex(std::initializer_list<std::int64_t> list)
+    : kind(Kind::tensor),
+      tensor(axle::tensor(std::span(list.begin(), list.size()),
+                          {static_cast<std::int64_t>(list.size())})) {}
 
 Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices) {
     const profiler::OpScope scope("index");

@@ -46,6 +46,9 @@ Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> h
     if (!low && !high) throw ValueError("clamp: at least one of low and high must be given");
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const kernels::formula::Clamp f{low.value_or(-kInfinity), high.value_or(kInfinity)};
+    const auto has_fraction = [](double bound) { return std::floor(bound) != bound; };
+    const bool needs_float = has_fraction(f.low) || has_fraction(f.high);
+    if (x.defined() && !is_floating(x.dtype()) && needs_float) return unary("clamp", f, to(x, f32));
     return unary("clamp", f, x);
 }
 

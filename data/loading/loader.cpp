@@ -189,6 +189,7 @@ bool DataLoader::drop_last() const { return whole_ ? whole_->drop_last() : itera
 bool DataLoader::pin_memory() const { return batch_maker_->pin_memory; }
 
 std::int64_t DataLoader::total_dataset_length() const {
+    check_not_moved("total_dataset_length");
     if (dataset_) return dataset_->size();
     const auto size = iterable_->size();
     if (!size)
@@ -220,6 +221,7 @@ std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
 }
 
 std::int64_t DataLoader::len() const {
+    check_not_moved("len");
     if (own_ && !dispatch_) return own_->size();
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
@@ -242,6 +244,7 @@ std::int64_t DataLoader::remainder() const {
 }
 
 std::shared_ptr<Generator> DataLoader::generator() const {
+    check_not_moved("generator");
     return whole_ ? whole_->generator() : iterable_->generator();
 }
 
@@ -249,9 +252,7 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
-    if (!batch_maker_)
-        throw UsageError(
-            "DataLoader: begin: this loader was moved to another object; use that one");
+    check_not_moved("begin");
     running_ = true;
     Iterator first(this);  // if an exception is thrown below, the destructor ends the pass
     if (hooks_ != nullptr) hooks_->begin(*this);
@@ -335,6 +336,12 @@ void DataLoader::check_idle(const char* what) const {
         throw UsageError(str("DataLoader: ", what,
                              " is not allowed during a pass: a loop over this loader or one of its "
                              "iterators is still active"));
+}
+
+void DataLoader::check_not_moved(const char* what) const {
+    if (!batch_maker_)
+        throw UsageError(
+            str("DataLoader: ", what, ": this loader was moved to another object; use that one"));
 }
 
 void DataLoader::set_position(std::int64_t position, std::optional<std::int64_t> parts) {

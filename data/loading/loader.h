@@ -235,6 +235,7 @@ class DataLoader {
 
     explicit DataLoader(LoaderOptions&& options);  // for the constructors above
     void check_idle(const char* what) const;
+    void check_not_moved(const char* what) const;
     void take(DataLoader& other);
     // Return the number of batches of all processes in a pass (whole_len()), and the highest number
     // of steps of a process (steps()). Return nullopt if the number is unknown.

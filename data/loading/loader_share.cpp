@@ -70,6 +70,7 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
 // --- state
 
 Tree DataLoader::state_dict() const {
+    check_not_moved("state_dict");
     // If steps are uneven, the last batch of this process need not be the last batch of the pass.
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =

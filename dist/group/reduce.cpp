@@ -117,7 +117,9 @@ const char* name_of(ReduceOp op) {
 }
 
 void check_reducible(const char* where, DType dtype, ReduceOp op) {
-    if (!is_compute(dtype)) throw DTypeError(str(where, ": ", dtype, " is a storage-only dtype"));
+    if (!is_compute(dtype))
+        throw DTypeError(str(where, ": ", dtype,
+                             " is a storage dtype; convert the tensor to a compute dtype first"));
     if (op == ReduceOp::mean && !is_floating(dtype))
         throw DTypeError(str(where, ": mean needs a floating dtype: ", dtype));
     if (dtype == boolean && op != ReduceOp::max && op != ReduceOp::min)

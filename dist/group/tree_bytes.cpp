@@ -31,8 +31,8 @@ class Writer {
 
     void write(const Tree& tree, int depth) {
         if (depth > kMaxTreeDepth)
-            throw ValueError(
-                str("object: the tree is nested deeper than ", kMaxTreeDepth, " levels"));
+            throw ValueError(str("collective of objects: the tree is nested deeper than ",
+                                 kMaxTreeDepth, " levels"));
         put(static_cast<unsigned char>(tree.kind()));
         switch (tree.kind()) {
             case Tree::Kind::null:
@@ -73,7 +73,8 @@ class Writer {
     void write_tensor(const Tensor& tensor) {
         if (tensor.device().is_meta())
             throw DeviceError(
-                str("object: the tensor is on the meta device and has no data: ", tensor.shape()));
+                str("collective of objects: the tensor is on the meta device and has no data: ",
+                    tensor.shape()));
         const Tensor x = contiguous(to(tensor.detach(), Device::cpu()));
         put(static_cast<unsigned char>(x.dtype()));
         put(static_cast<unsigned char>(x.dim()));
@@ -123,7 +124,7 @@ class Reader {
 
   private:
     [[noreturn]] static void fail(const char* what) {
-        throw CommError(str("object: invalid data from another process: ", what));
+        throw CommError(str("collective of objects: invalid data from another process: ", what));
     }
 
     std::string_view take(std::uint64_t length) {
@@ -186,7 +187,9 @@ Tree from_bytes(std::string_view bytes) {
     Reader reader(bytes);
     Tree tree = reader.read(0);
     if (!reader.at_end())
-        throw CommError("object: invalid data from another process: unexpected bytes at the end");
+        throw CommError(
+            "collective of objects: invalid data from another process: unexpected bytes at the "
+            "end");
     return tree;
 }
 

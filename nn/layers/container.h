@@ -77,8 +77,8 @@ inline constexpr bool is_named<std::pair<Name, T>> = true;
 
 }  // namespace container
 
-// A list of modules of one type, named "0", "1", ... operator[] does not check the index, and
-// push_back() invalidates references to modules. ModuleList<> contains modules of any types.
+// A list of modules of one type, named "0", "1", ... push_back() invalidates references to
+// modules. ModuleList<> contains modules of any types.
 template <class T = Module>
 class ModuleList : public Model<ModuleList<T>> {
   public:
@@ -86,7 +86,11 @@ class ModuleList : public Model<ModuleList<T>> {
 
     void push_back(T module) { modules_.push_back(std::move(module)); }
     std::size_t size() const { return modules_.size(); }
-    T& operator[](std::size_t i) { return modules_[i]; }
+    // Returns a module. A negative index counts from the end. Throws IndexError if the index is out
+    // of range.
+    T& operator[](std::int64_t i) {
+        return modules_[container::checked_index("ModuleList", i, modules_.size())];
+    }
     auto begin() { return modules_.begin(); }
     auto end() { return modules_.end(); }
     void visit(Visitor& v) override {

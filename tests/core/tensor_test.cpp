@@ -103,6 +103,13 @@ TEST(Tensor, PrintsValuesAndDType) {
     EXPECT_EQ(out.str(), "tensor([[1, 2.5], [3, -4]], float32)");
 }
 
+TEST(Tensor, PrintsAllDigitsOfIntegers) {
+    std::ostringstream out;
+    out << tensor({1234567, -1}) << tensor({std::int64_t{9007199254740993}}) << tensor({true});
+    EXPECT_EQ(out.str(),
+              "tensor([1234567, -1], int64)tensor([9007199254740993], int64)tensor([true], bool)");
+}
+
 TEST(TensorData, ThrowsIfElementTypeDiffersFromDType) {
     Tensor x = ones({2});
     EXPECT_EQ(x.data<float>()[1], 1.0f);

@@ -82,5 +82,16 @@ TEST(StateDict, AcceptsTiedIgnoredAbsentAndComputedMembers) {
                              [&] { model.state_dict(); });
 }
 
+struct UsesANameTwice : nn::Model<UsesANameTwice> {
+    nn::Linear in{2, 3}, out{3, 2};
+    Tensor forward(const Tensor& x) { return out(in(x)); }
+    void visit(nn::Visitor& v) override { v("layer", in), v("layer", out); }
+};
+
+TEST(StateDict, RejectsANameOfTwoMembers) {
+    UsesANameTwice model;
+    expect_error<UsageError>({"UsesANameTwice::visit: ", "'layer'"}, [&] { model.state_dict(); });
+}
+
 }  // namespace
 }  // namespace axle

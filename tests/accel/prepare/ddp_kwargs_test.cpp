@@ -156,7 +156,7 @@ TEST(DdpKwargs, CanTurnOffTheBroadcastOfBuffers) {
 }
 
 // Covers 9.gradient_as_bucket_view, 30.3.
-TEST(DdpKwargs, StoreGradientsInBucketsOnRequest) {
+TEST(DdpKwargs, ControlWhetherGradientsAreStoredInBuckets) {
     for (const bool as_view : {true, false})
         on_ranks(2, [&](const Group& group) {
             const auto hook = std::make_shared<RecordingHook>();

@@ -121,5 +121,35 @@ TEST(CompoundAssignment, KeepsShapeAndDTypeWithHistory) {
     EXPECT_THROW(total += stack({w, w}), ShapeError);
 }
 
+// The operand shares memory with the tensor that changes.
+TEST(InPlaceArithmetic, ReadsOverlappingOperandsBeforeItChangesThem) {
+    Tensor a = arange(1.0, 7.0).reshape({3, 2});
+    a -= a[0];
+    EXPECT_EQ(a.to_vector(), (Values{0, 0, 2, 2, 4, 4}));
+    Tensor b = tensor({2.0, 4, 6}, {1, 3});
+    b /= b.slice(1, 0, 1);
+    EXPECT_EQ(b.to_vector(), (Values{1, 2, 3}));
+    Tensor s = arange(0.0, 9.0).reshape({3, 3});
+    s += s.t();
+    EXPECT_EQ(s.to_vector(), (Values{0, 4, 8, 4, 8, 12, 8, 12, 16}));
+    Tensor flipped = arange(0.0, 9.0).reshape({3, 3});
+    flipped.copy_(flipped.t());
+    EXPECT_EQ(flipped.to_vector(), (Values{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+    const Tensor shifted = ones({10000});
+    shifted.slice(0, 1).add_(shifted.slice(0, 0, 9999));
+    EXPECT_EQ(sum(shifted).item(), 19999);
+    Tensor twice = tensor({1.0, 2});
+    twice += twice;
+    EXPECT_EQ(twice.to_vector(), (Values{2, 4}));
+}
+
+TEST(Clamp, DoesNotRoundFractionalBoundsOfIntegers) {
+    const Tensor x = tensor({1, 5});
+    EXPECT_EQ(clamp(x, 2.5, {}).dtype(), f32);
+    EXPECT_EQ(clamp(x, 2.5, {}).to_vector(), (Values{2.5, 5}));
+    EXPECT_EQ(clamp(x, 2, {}).dtype(), i64);
+    EXPECT_THROW(tensor({1, 5}).clamp_(0.5, 2), DTypeError);
+}
+
 }  // namespace
 }  // namespace axle

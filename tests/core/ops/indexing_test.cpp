@@ -119,5 +119,15 @@ TEST(IndexPut, RejectsValuesThatDoNotBroadcastAndRecordedTensors) {
     EXPECT_EQ(w.index_put_({tensor({0})}, 1).to_vector(), (Values{1, 0}));
 }
 
+TEST(Index, AcceptsListsAsIndexTensors) {
+    Tensor x = arange(6).reshape({3, 2});
+    EXPECT_EQ(x.index({{0, 2}}).shape(), (Shape{2, 2}));
+    EXPECT_EQ(x.index({{0, 2}}).to_vector(), (Values{0, 1, 4, 5}));
+    EXPECT_EQ(x.index({{0, 2}, 1}).to_vector(), (Values{1, 5}));
+    EXPECT_EQ(x.index({0, 1}).item(), 1);
+    x.index_put_({{0, 1}}, -7);
+    EXPECT_EQ(x.to_vector(), (Values{-7, -7, -7, -7, 4, 5}));
+}
+
 }  // namespace
 }  // namespace axle

@@ -46,6 +46,8 @@ TEST(DataLoader, KeepsItsStateWhenMoved) {
     EXPECT_EQ(to.len(), 2);
     EXPECT_EQ(pass(to), (std::vector<Ids>{{6, 7}}));
     expect_error<UsageError>({"DataLoader: begin: ", "moved"}, [&] { from.begin(); });  // NOLINT
+    expect_error<UsageError>({"DataLoader: len: ", "moved"}, [&] { from.len(); });
+    expect_error<UsageError>({"DataLoader: state_dict: ", "moved"}, [&] { from.state_dict(); });
     from = std::move(to);
     EXPECT_EQ(pass(from), (std::vector<Ids>{{2, 3}, {6, 7}}));
 }

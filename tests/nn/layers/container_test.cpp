@@ -173,5 +173,27 @@ TEST(Containers, AreClonedMovedAndConverted) {
     expect_error<UsageError>({"module: "}, [&] { const Mixed refused(moved); });
 }
 
+TEST(ModuleList, ChecksTheIndexOfModulesOfOneType) {
+    nn::ModuleList<nn::Linear> layers;
+    layers.push_back(nn::Linear(1, 2));
+    layers.push_back(nn::Linear(2, 3));
+    EXPECT_EQ(&layers[-1], &layers[1]);
+    expect_error<IndexError>({"ModuleList: ", "2"}, [&] { layers[2]; });
+}
+
+// The layer is behind a pointer, which the implicit copy constructor copies.
+struct Pointing : nn::Model<Pointing> {
+    std::shared_ptr<nn::Linear> layer = std::make_shared<nn::Linear>(2, 2);
+    Tensor forward(const Tensor& x) { return (*layer)(x); }
+    void visit(nn::Visitor& v) override { v("layer", *layer); }
+};
+
+TEST(ModuleClone, RejectsModulesThatTheCopyWouldShare) {
+    Pointing model;
+    const Tensor weight = model.layer->weight;
+    expect_error<UsageError>({"clone: ", "'layer'", "axle::nn::Linear"}, [&] { model.clone(); });
+    EXPECT_TRUE(model.layer->weight.is_same(weight));
+}
+
 }  // namespace
 }  // namespace axle
