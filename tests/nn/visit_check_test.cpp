@@ -90,7 +90,8 @@ struct UsesANameTwice : nn::Model<UsesANameTwice> {
 
 TEST(StateDict, RejectsANameOfTwoMembers) {
     UsesANameTwice model;
-    expect_error<UsageError>({"UsesANameTwice::visit: ", "'layer'"}, [&] { model.state_dict(); });
+    expect_error<UsageError>({"axle::(anonymous namespace)::UsesANameTwice::visit: ", "'layer'"},
+                             [&] { model.state_dict(); });
 }
 
 }  // namespace
