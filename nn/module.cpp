@@ -156,7 +156,7 @@ void Module::separate_tensors(const Module& original) {
 }
 
 Module::Entry::Entry(Module& module) {
-    if (module.layer_cast_) compute_dtype_.emplace(module);
+    if (module.layer_cast_) compute_dtype_.emplace(module, module.layer_cast_->compute);
     const ForwardHooks* hooks = module.hooks_.get();
     if (hooks == nullptr) return;
     active_.emplace();
@@ -177,9 +177,8 @@ struct Module::Entry::ComputeDtypeScope::Replaced {
         for (auto& [place, tensor] : tensors) std::swap(*place, tensor);
     }
 };
-Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer)
+Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer, DType compute)
     : replaced(std::make_unique<Replaced>()) {
-    const DType compute = layer.layer_cast_->compute;
     // Buffers are not replaced, because a policy writes to them during the call.
     walk(layer, [&](const std::string&, Tensor& t, Role role) {
         if (role == Role::parameter && is_floating(t.dtype()))

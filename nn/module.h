@@ -251,7 +251,7 @@ class Module {
         // Replaces the floating parameters of a module that has a LayerCast: for the lifetime of
         // the scope, they are casts to the compute dtype.
         struct ComputeDtypeScope {
-            explicit ComputeDtypeScope(Module& layer);
+            ComputeDtypeScope(Module& layer, DType compute);
             ~ComputeDtypeScope();
             ComputeDtypeScope(const ComputeDtypeScope&) = delete;
             ComputeDtypeScope& operator=(const ComputeDtypeScope&) = delete;

@@ -53,6 +53,7 @@ std::vector<Tensor> positions_of_true(const Tensor& mask) {
         }
     }
     std::vector<Tensor> result;
+    result.reserve(positions.size());
     for (const auto& p : positions)
         result.push_back(tensor(p, static_cast<std::int64_t>(p.size())).to(mask.device()));
     return result;

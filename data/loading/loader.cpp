@@ -112,10 +112,10 @@ DataLoader::DataLoader(LoaderOptions&& options)
                                                std::move(options.worker_init_fn));
 }
 
-DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
-    : DataLoader(borrowed(dataset), std::move(options)) {}
+DataLoader::DataLoader(const Dataset& dataset, const LoaderOptions& options)
+    : DataLoader(borrowed(dataset), options) {}
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {
     if (!dataset) throw UsageError("DataLoader: the dataset is null");
     check_size(dataset->size(), options);
@@ -125,10 +125,10 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions opt
         check_batches(whole_->num_samples().value_or(0), whole_->size(), options);
 }
 
-DataLoader::DataLoader(const IterableDataset& dataset, LoaderOptions options)
-    : DataLoader(borrowed(dataset), std::move(options)) {}
+DataLoader::DataLoader(const IterableDataset& dataset, const LoaderOptions& options)
+    : DataLoader(borrowed(dataset), options) {}
 
-DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOptions options)
+DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, const LoaderOptions& options)
     : DataLoader(LoaderOptions(options)) {
     if (!dataset) throw UsageError("DataLoader: the dataset is null");
     if (options.shuffle || options.sampler || options.batch_sampler)
@@ -143,9 +143,10 @@ DataLoader::DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOpt
     iterable_ = std::move(dataset);
 }
 
-DataLoader::DataLoader(DataLoader&& other) { take(other); }
+// Moving throws during a pass.
+DataLoader::DataLoader(DataLoader&& other) { take(other); }  // NOLINT(*-noexcept-move-constructor)
 
-DataLoader& DataLoader::operator=(DataLoader&& other) {
+DataLoader& DataLoader::operator=(DataLoader&& other) {  // NOLINT(*-noexcept-move-constructor)
     if (this == &other) return *this;
     check_idle("assignment");
     other.check_idle("moving");
@@ -217,7 +218,7 @@ std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
     ShardOptions first = *shard_;
     first.process_index = 0;
     if (whole_) return BatchSamplerShard(whole_, first).size();
-    return divided(*iterable_->size(), total_batch_size(), iterable_drop_last_);
+    return divided(iterable_->size().value_or(0), total_batch_size(), iterable_drop_last_);
 }
 
 std::int64_t DataLoader::len() const {
@@ -298,9 +299,8 @@ std::shared_ptr<BatchSource> DataLoader::source(const std::shared_ptr<const Batc
         return std::make_shared<StreamSource>(std::move(iterable), epoch_, batch_size,
                                               iterable_drop_last_, *batch_maker_, first);
     auto dataset = dataset_->in_epoch(epoch_);
-    return std::make_shared<OrderedSource>(dataset ? std::move(dataset) : dataset_,
-                                           batches->order(epoch_), *batch_maker_, first,
-                                           batches->size());
+    return std::make_shared<OrderedSource>(dataset ? dataset : dataset_, batches->order(epoch_),
+                                           *batch_maker_, first, batches->size());
 }
 
 bool DataLoader::advance() {

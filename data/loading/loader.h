@@ -109,21 +109,24 @@ class DataLoader {
     // loader. Throws UsageError if the dataset is null, ValueError if options contradict each other
     // or are out of range, and ValueError if the loader has no batches and allow_empty is false.
     // (The number of batches of an iterable dataset of unknown size is not checked.)
-    explicit DataLoader(const Dataset& dataset, LoaderOptions options = {});
-    explicit DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options = {});
-    explicit DataLoader(const IterableDataset& dataset, LoaderOptions options = {});
-    explicit DataLoader(std::shared_ptr<const IterableDataset> dataset, LoaderOptions options = {});
+    explicit DataLoader(const Dataset& dataset, const LoaderOptions& options = {});
+    explicit DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
+    explicit DataLoader(const IterableDataset& dataset, const LoaderOptions& options = {});
+    explicit DataLoader(std::shared_ptr<const IterableDataset> dataset,
+                        const LoaderOptions& options = {});
     template <class D>
         requires(std::derived_from<D, Dataset> && !std::is_const_v<D>)
-    explicit DataLoader(D&& dataset, LoaderOptions options = {})  // NOLINT: D is never a reference
+    explicit DataLoader(D&& dataset,
+                        const LoaderOptions& options = {})  // NOLINT: D is never a reference
         : DataLoader(std::shared_ptr<const Dataset>(std::make_shared<D>(std::forward<D>(dataset))),
-                     std::move(options)) {}
+                     options) {}
     template <class D>
         requires(std::derived_from<D, IterableDataset> && !std::is_const_v<D>)
-    explicit DataLoader(D&& dataset, LoaderOptions options = {})  // NOLINT: D is never a reference
+    explicit DataLoader(D&& dataset,
+                        const LoaderOptions& options = {})  // NOLINT: D is never a reference
         : DataLoader(
               std::shared_ptr<const IterableDataset>(std::make_shared<D>(std::forward<D>(dataset))),
-              std::move(options)) {}
+              options) {}
     ~DataLoader();
     // A loader can be moved between passes, for example to return it from a function. A prepared
     // loader stays prepared. Views of data::skip_first_batches() still refer to `other`. After the
