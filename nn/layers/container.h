@@ -24,7 +24,8 @@ class AnyModule {
   public:
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
-    explicit AnyModule(T&& module) : holder_(std::make_unique<Holder<T>>(std::move(module))) {}
+    explicit AnyModule(T&& module)  // NOLINT(bugprone-forwarding-reference-overload)
+        : holder_(std::make_unique<Holder<T>>(std::forward<T>(module))) {}
     AnyModule(const AnyModule& other) : holder_(other.holder_->clone()) {}
     AnyModule(AnyModule&&) noexcept = default;
     AnyModule& operator=(const AnyModule&) = delete;
@@ -131,7 +132,7 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& push_back(T&& module) {
-        return static_cast<T&>(*modules_.emplace_back(std::move(module)));
+        return static_cast<T&>(*modules_.emplace_back(std::forward<T>(module)));
     }
     std::size_t size() const { return modules_.size(); }
     // Returns a module. A negative index counts from the end. Throws IndexError if the index is out
@@ -175,7 +176,7 @@ class ModuleDict : public Model<ModuleDict> {
     T& insert(std::string name, T&& module) {
         container::check_name("ModuleDict", name, names_);
         names_.push_back(std::move(name));
-        return static_cast<T&>(*modules_.emplace_back(std::move(module)));
+        return static_cast<T&>(*modules_.emplace_back(std::forward<T>(module)));
     }
     // Removes a module. Throws IndexError if the name does not exist.
     void erase(std::string_view name);
