@@ -64,9 +64,9 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
 }
 
 // Creates the parts. Replaces `mixed_precision` "fp8" if the device does not support it.
-std::unique_ptr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
-                                             const AcceleratorState& processes,
-                                             std::string& mixed_precision) {
+OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
+                                       const AcceleratorState& processes,
+                                       std::string& mixed_precision) {
     ProjectConfiguration folders = project(options);
     PreparationOptions preparation{.device_placement = options.device_placement,
                                    .outputs_to_f32 = options.convert_outputs_to_fp32,
@@ -86,8 +86,8 @@ std::unique_ptr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
     const AutocastKwargs autocast = options.autocast_kwargs.value_or(AutocastKwargs());
     if (autocast.enabled) preparation.autocast_dtype = dtype_of(mixed_precision);
     preparation.autocast_cache_enabled = autocast.cache_enabled;
-    return std::make_unique<AcceleratorParts>(std::move(folders), std::move(preparation), processes,
-                                              std::move(loop), std::move(tracking));
+    return make_owning<AcceleratorParts>(std::move(folders), std::move(preparation), processes,
+                                         std::move(loop), std::move(tracking));
 }
 
 }  // namespace

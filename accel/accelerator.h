@@ -42,12 +42,11 @@
 #include "accel/state/state_options.h"
 #include "accel/tracking/tracker.h"
 #include "accel/utils/profile.h"
+#include "core/memory/owning_ptr.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "data/loading/loader.h"
-#include "dist/parallel/data_parallel.h"
 #include "nn/module.h"
-#include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 #include "optim/schedules/scheduler.h"
 
@@ -387,7 +386,7 @@ class Accelerator : public AcceleratorProcesses {
 
     AcceleratorOptions options_;
     std::string mixed_precision_;
-    std::unique_ptr<AcceleratorParts> parts_;
+    OwningPtr<AcceleratorParts> parts_;
 };
 
 }  // namespace axle::accel

@@ -36,19 +36,25 @@ foreach(header IN LISTS candidates)
     endif()
 endforeach()
 
-# Headers that few programs need are not in <axle/axle.h>: raw kernels, the YAML configuration of the
-# training programs, the parts of trackers, and building blocks of the headers that it includes.
+# Headers that few programs need are not in <axle/axle.h>, because each of them would slow down the
+# compilation of all programs: raw kernels (except the settings of the thread pool), the YAML
+# configuration of the training programs, the parts of trackers, the profiler, CUDA graphs, less
+# common file formats, and building blocks of the headers that it includes.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
-    "^accel/tracking/(append_file|csv|jsonl|png)[.]h"
+    "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
     "^accel/utils/text[.]h"
-    "^core/(launch|numerics)[.]h"
-    "^core/files/(dlpack_abi|file)[.]h"
-    "^core/text/"
+    "^core/(float8|graph|launch|numerics)[.]h"
+    "^core/files/(dlpack|dlpack_abi|file|torch_file)[.]h"
+    "^core/memory/owning_ptr[.]h"
+    "^core/(profiler|text)/"
+    "^data/files/(cifar|idx|npy)[.]h"
     "^dist/group/backends[.]h"
     "^dist/parallel/"
-    "^nn/models/transformer[.]h")
+    "^nn/models/transformer[.]h"
+    "^nn/precision/"
+    "^optim/state_file[.]h")
 list(JOIN only_by_path "|" only_by_path)
 
 set(complaints)
@@ -68,7 +74,7 @@ foreach(header IN LISTS headers)
     endforeach()
     string(REGEX REPLACE "#include \"([^\"\n]*)\"" "#include <axle/\\1>" text "${text}")
     write_changed(${TO}/axle/${header} "${text}")
-    if(NOT header MATCHES "${only_by_path}")
+    if(NOT header MATCHES "${only_by_path}" OR header STREQUAL "kernels/thread_pool.h")
         string(APPEND umbrella "#include <axle/${header}>\n")
     endif()
 endforeach()

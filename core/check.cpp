@@ -42,8 +42,8 @@ void check_index_dtype(const char* op, const Tensor& index) {
 
 void check_compute(const char* op, const Tensor& x) {
     if (!is_compute(x.dtype()))
-        throw DTypeError(str(
-            op, ": storage-only dtypes are not supported, convert the tensor first: ", x.dtype()));
+        throw DTypeError(
+            str(op, ": storage dtypes are not supported, convert the tensor first: ", x.dtype()));
 }
 
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
@@ -115,8 +115,8 @@ DType promote(const Tensor& a, const Tensor& b) {
 }
 
 DType promote(DType a, Scalar b) {
-    if (!b.integral && !is_floating(a)) return f32;
-    if (b.integral && a == boolean) return i64;
+    if (!b.is_integral() && !is_floating(a)) return f32;
+    if (b.is_integral() && a == boolean) return i64;
     return a;
 }
 

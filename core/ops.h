@@ -12,6 +12,7 @@
 // Comments of ops mention other errors.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -30,10 +31,12 @@ Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& x);  // returns a contiguous tensor
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
-Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
+// Returns a tensor filled with the value. The dtype is f32 for a floating number, i64 for an
+// integer and bool for a boolean.
+Tensor full(const Shape& shape, Scalar value, InferredOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-Tensor full_like(const Tensor& x, Scalar value);
+Tensor full_like(const Tensor& x, Scalar value);  // has x's dtype
 // Return the 1-d tensor of start, start + step, ... up to but not including end. The default start
 // is 0 and the default step is 1. The dtype is f32 if any argument is a floating number, and i64
 // otherwise. Throw ValueError if the step is 0 or leads away from the end.
@@ -49,28 +52,31 @@ Tensor tensor(std::span<const std::int64_t> values, const Shape& shape,
               InferredOptions options = {});
 Tensor tensor(std::span<const int> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const bool> values, const Shape& shape, InferredOptions options = {});
-Tensor tensor(std::initializer_list<Scalar> values, const Shape& shape,
-              InferredOptions options = {});
-template <TensorElement T>
-Tensor tensor(std::initializer_list<T> values, const Shape& shape, InferredOptions options = {}) {
-    return tensor(std::span<const T>(values.begin(), values.size()), shape, options);
+Tensor tensor(std::span<const Scalar> values, const Shape& shape, InferredOptions options = {});
+// The shape is a template argument, so that braces with options, such as {.requires_grad = true},
+// select the overload without a shape: GCC would convert them to a shape, too.
+template <TensorElement T, std::convertible_to<Shape> S = Shape>
+Tensor tensor(std::initializer_list<T> values, const S& shape, InferredOptions options = {}) {
+    return tensor(std::span<const T>(values.begin(), values.size()), Shape(shape), options);
+}
+template <std::convertible_to<Shape> S = Shape>
+Tensor tensor(std::initializer_list<Scalar> values, const S& shape, InferredOptions options = {}) {
+    return tensor(std::span<const Scalar>(values.begin(), values.size()), Shape(shape), options);
 }
 Tensor tensor(Scalar value, InferredOptions options = {});  // 0-d
 template <TensorElement T>
 Tensor tensor(T value, InferredOptions options = {}) {
-    return tensor({value}, Shape(), options);
+    return tensor(std::span<const T>(&value, 1), Shape(), options);
 }
-// Return a 1-d tensor: tensor({1, 2, 3}).
+// Return a 1-d tensor: tensor({1, 2, 3}) or tensor({1, 2, 3}, {.dtype = f32}).
 template <TensorElement T>
-Tensor tensor(std::initializer_list<T> values) {
-    return tensor(values, {static_cast<std::int64_t>(values.size())});
+Tensor tensor(std::initializer_list<T> values, InferredOptions options = {}) {
+    return tensor(values, static_cast<std::int64_t>(values.size()), options);
 }
-inline Tensor tensor(std::initializer_list<Scalar> values) {
-    return tensor(values, {static_cast<std::int64_t>(values.size())});
-}
+Tensor tensor(std::initializer_list<Scalar> values, InferredOptions options = {});
 template <TensorElement T>
-Tensor tensor(const std::vector<T>& values) {
-    return tensor(values, {static_cast<std::int64_t>(values.size())});
+Tensor tensor(const std::vector<T>& values, InferredOptions options = {}) {
+    return tensor(values, static_cast<std::int64_t>(values.size()), options);
 }
 
 // --- random, from the default generator (random.cpp)

@@ -162,7 +162,12 @@ Tensor& Tensor::fill_(Scalar value) {
     const profiler::OpScope scope("fill_");
     check_in_place("fill_", *this);
     check_compute("fill_", *this);
-    launch(device(), [&](auto& on) { kernels::fill(on, value.value, view()); });
+    launch(device(), [&](auto& on) {
+        if (value.is_integral())
+            kernels::fill(on, value.to_int64(), view());
+        else
+            kernels::fill(on, value.to_double(), view());
+    });
     impl_->storage->bump_version();
     return *this;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "core/memory/owning_ptr.h"
 #include "core/shape.h"
 #include "core/storage.h"
 #include "kernels/error.h"
@@ -28,29 +29,51 @@ struct Node;
 struct Meta;
 }  // namespace autograd
 
-// A number of any arithmetic type, stored as a double. Integers beyond 2^53 are rounded. Dtype
-// promotion depends on the original type, so a Scalar also stores whether the number was an
-// integer.
-struct Scalar {
+// A number of any arithmetic type: integers and booleans are stored as an int64, and other numbers
+// as a double. Dtype promotion depends on the category of the type.
+class Scalar {
+  public:
     // Throws ValueError for an unsigned integer above INT64_MAX.
     template <class T>
         requires std::is_arithmetic_v<T>
     Scalar(T v)  // NOLINT(google-explicit-constructor)
-        : value(static_cast<double>(v)),
-          integral(std::is_integral_v<T>),
-          is_bool(std::is_same_v<T, bool>) {
-        if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t))
-            if (v > static_cast<T>(INT64_MAX))
-                throw ValueError(str("Scalar: the integer exceeds int64: ", v));
+        : category_(std::is_same_v<T, bool> ? Category::flag
+                    : std::is_integral_v<T> ? Category::integer
+                                            : Category::floating) {
+        if constexpr (std::is_integral_v<T>) {
+            if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t))
+                if (v > static_cast<T>(INT64_MAX))
+                    throw ValueError(str("Scalar: the integer exceeds int64: ", v));
+            integer_ = static_cast<std::int64_t>(v);
+        } else {
+            number_ = static_cast<double>(v);
+        }
     }
-    double value;
-    bool integral;  // also true for bool
-    bool is_bool;
+
+    bool is_integral() const { return category_ != Category::floating; }  // also true for bool
+    bool is_bool() const { return category_ == Category::flag; }
+    // Returns the number. Integers beyond 2^53 are rounded.
+    double to_double() const { return is_integral() ? static_cast<double>(integer_) : number_; }
+    // Returns the integer or boolean; only allowed if is_integral() is true.
+    std::int64_t to_int64() const { return integer_; }
+    // Returns false for integers beyond 2^53, which to_double() rounds.
+    bool fits_double() const {
+        constexpr std::int64_t kLimit = std::int64_t{1} << 53;
+        return !is_integral() || (integer_ >= -kLimit && integer_ <= kLimit);
+    }
+
+  private:
+    enum class Category : std::uint8_t { flag, integer, floating };
+    union {
+        std::int64_t integer_;
+        double number_;
+    };
+    Category category_;
 };
 
 struct TensorOptions;
 
-// Options of functions that infer the dtype from their arguments, such as tensor() and arange():
+// Options of functions that infer the dtype from their arguments, such as tensor() and full():
 // floating numbers give f32, integers i64 and booleans bool, unless dtype is set.
 struct InferredOptions {
     std::optional<DType> dtype = {};
@@ -92,7 +115,7 @@ struct Impl {
     Strides strides;
     std::int64_t offset = 0;  // elements from the start of the storage
     DType dtype = f32;
-    std::unique_ptr<autograd::Meta> autograd;  // null until a gradient is needed
+    OwningPtr<autograd::Meta> autograd;  // null until a gradient is needed
 
     // A converted copy of this tensor that an op caches (packed weights, a bf16 copy). The copy is
     // valid while storage and version are unchanged. A copy that was created during a graph capture
@@ -235,9 +258,10 @@ class Tensor {
     Tensor& div_(Scalar value);
     Tensor& clamp_(std::optional<double> low, std::optional<double> high);
     // Writes the value, broadcast, to the elements that index(indices) returns, with the rules of
-    // copy_. If several indices select one element, the last value is written, or with `accumulate`
-    // all values are added to the element. With index tensors and masks, the call waits for a GPU,
-    // and its time is linear in the size of this tensor.
+    // copy_. The value may have more leading dimensions, if their size is one. If several indices
+    // select one element, the last value is written, or with `accumulate` all values are added to
+    // the element. With index tensors and masks, the call waits for a GPU, and its time is linear
+    // in the size of this tensor.
     Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
                        bool accumulate = false);
     Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value,

@@ -155,38 +155,63 @@ void Module::separate_tensors(const Module& original) {
     });
 }
 
+namespace {
+
+// Counts the active calls of prepared models on this thread.
+struct ActiveCall {
+    ActiveCall() { ++entered; }
+    ~ActiveCall() { --entered; }
+    ActiveCall(const ActiveCall&) = delete;
+    ActiveCall& operator=(const ActiveCall&) = delete;
+};
+
+// Replaces the floating parameters of a module that has a LayerCast: for the lifetime of the scope,
+// they are casts to the compute dtype.
+class ComputeDtypeScope {
+  public:
+    ComputeDtypeScope(Module& layer, DType compute) {
+        // Buffers are not replaced, because a policy writes to them during the call.
+        walk(layer, [&](const std::string&, Tensor& t, Role role) {
+            if (role == Role::parameter && is_floating(t.dtype()))
+                replaced_.emplace_back(&t, axle::to(t, compute));
+        });
+        swap();
+    }
+    ~ComputeDtypeScope() { swap(); }
+    ComputeDtypeScope(const ComputeDtypeScope&) = delete;
+    ComputeDtypeScope& operator=(const ComputeDtypeScope&) = delete;
+
+  private:
+    void swap() noexcept {
+        for (auto& [place, tensor] : replaced_) std::swap(*place, tensor);
+    }
+
+    // A parameter of the module, and its other value: the cast before swap(), then the original.
+    std::vector<std::pair<Tensor*, Tensor>> replaced_;
+};
+
+}  // namespace
+
+struct Module::Entry::Scopes {
+    std::optional<ComputeDtypeScope> compute_dtype;
+    std::optional<ActiveCall> active;
+    std::optional<AutocastGuard> autocast;
+};
+
 Module::Entry::Entry(Module& module) {
-    if (module.layer_cast_) compute_dtype_.emplace(module, module.layer_cast_->compute);
     const ForwardHooks* hooks = module.hooks_.get();
+    if (hooks == nullptr && !module.layer_cast_) return;
+    scopes_ = make_owning<Scopes>();
+    if (module.layer_cast_) scopes_->compute_dtype.emplace(module, module.layer_cast_->compute);
     if (hooks == nullptr) return;
-    active_.emplace();
+    scopes_->active.emplace();
     if (entered > 1) return;
     if (hooks->before_forward) hooks->before_forward(module);
     if (!hooks->autocast) return;
-    autocast_.emplace(hooks->autocast, hooks->cache_enabled);
+    scopes_->autocast.emplace(hooks->autocast, hooks->cache_enabled);
     converts_ = hooks->outputs_to_f32;
 }
-Module::Entry::ActiveCall::ActiveCall() { ++entered; }
-Module::Entry::ActiveCall::~ActiveCall() { --entered; }
-
-struct Module::Entry::ComputeDtypeScope::Replaced {
-    // A parameter of the module, and its other value: the cast before swap(), then the original.
-    std::vector<std::pair<Tensor*, Tensor>> tensors;
-
-    void swap() noexcept {
-        for (auto& [place, tensor] : tensors) std::swap(*place, tensor);
-    }
-};
-Module::Entry::ComputeDtypeScope::ComputeDtypeScope(Module& layer, DType compute)
-    : replaced(std::make_unique<Replaced>()) {
-    // Buffers are not replaced, because a policy writes to them during the call.
-    walk(layer, [&](const std::string&, Tensor& t, Role role) {
-        if (role == Role::parameter && is_floating(t.dtype()))
-            replaced->tensors.emplace_back(&t, axle::to(t, compute));
-    });
-    replaced->swap();
-}
-Module::Entry::ComputeDtypeScope::~ComputeDtypeScope() { replaced->swap(); }
+Module::Entry::~Entry() = default;
 
 void Module::set_layer_cast(std::optional<LayerCast> cast) {
     if (cast) to(cast->storage);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/autograd/autocast.h"
+#include "core/memory/owning_ptr.h"
 #include "core/ops.h"
 #include "core/tensor.h"
 #include "core/tree/structure.h"
@@ -212,6 +213,7 @@ class Module {
     class Entry {
       public:
         explicit Entry(Module& module);
+        ~Entry();
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
 
@@ -241,26 +243,8 @@ class Module {
         }
 
       private:
-        // Counts the active calls of prepared models on this thread.
-        struct ActiveCall {
-            ActiveCall();
-            ~ActiveCall();
-            ActiveCall(const ActiveCall&) = delete;
-            ActiveCall& operator=(const ActiveCall&) = delete;
-        };
-        // Replaces the floating parameters of a module that has a LayerCast: for the lifetime of
-        // the scope, they are casts to the compute dtype.
-        struct ComputeDtypeScope {
-            ComputeDtypeScope(Module& layer, DType compute);
-            ~ComputeDtypeScope();
-            ComputeDtypeScope(const ComputeDtypeScope&) = delete;
-            ComputeDtypeScope& operator=(const ComputeDtypeScope&) = delete;
-            struct Replaced;
-            std::unique_ptr<Replaced> replaced;
-        };
-        std::optional<ComputeDtypeScope> compute_dtype_;
-        std::optional<ActiveCall> active_;
-        std::optional<AutocastGuard> autocast_;
+        struct Scopes;
+        OwningPtr<Scopes> scopes_;  // null unless the module has hooks or a LayerCast
         bool converts_ = false;
     };
 

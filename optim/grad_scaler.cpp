@@ -42,11 +42,27 @@ kernels::StepScalars* raw(const Tensor& scalars) {
 
 }  // namespace
 
-GradScaler::GradScaler(GradScalerOptions options) : options_(options) {
+struct GradScaler::PerOptimizer {
+    ProgressMap progress;
+    std::unordered_map<const Optimizer*, Tensor> scalars;  // each contains a kernels::StepScalars
+};
+
+GradScaler::GradScaler(GradScalerOptions options)
+    : options_(options), of_(make_owning<PerOptimizer>()) {
     checked_scale(options.init_scale);
     checked_growth(options.growth_factor);
     checked_backoff(options.backoff_factor);
     checked_interval(options.growth_interval);
+}
+
+GradScaler::~GradScaler() = default;
+GradScaler::GradScaler(GradScaler&& other) noexcept = default;
+GradScaler& GradScaler::operator=(GradScaler&& other) noexcept = default;
+
+const GradScaler::ProgressMap& GradScaler::progress() const { return of_->progress; }
+
+void GradScaler::set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook) {
+    hook_ = std::move(hook);
 }
 
 void GradScaler::to(Device device) {
@@ -68,7 +84,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
 }
 
 const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
-    Tensor& scalars = scalars_[&optimizer];
+    Tensor& scalars = of_->scalars[&optimizer];
     if (scalars.defined() && scalars.device() == scale_.device()) return scalars;
     // The memory allocated here must not belong to a captured graph.
     if (is_capturing())
@@ -100,12 +116,12 @@ void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_p
         grads.changed();
     }
     found_inf_.copy_(has_checked_gradients() ? maximum(found_inf_, found) : found);
-    progress_[&optimizer].checked = true;
+    of_->progress[&optimizer].checked = true;
 }
 
 void GradScaler::unscale_(Optimizer& optimizer) {
     if (!options_.enabled) return;
-    switch (progress_[&optimizer].stage) {
+    switch (of_->progress[&optimizer].stage) {
         case Stage::ready:
             break;
         case Stage::unscaled:
@@ -122,12 +138,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                     "small: ",
                     grad.shape(), "; keep parameters in float32"));
     check_gradients("unscale_", optimizer, true);
-    progress_[&optimizer].stage = Stage::unscaled;
+    of_->progress[&optimizer].stage = Stage::unscaled;
 }
 
 Tensor GradScaler::before_step(Optimizer& optimizer) {
     if (!options_.enabled) return {};
-    Progress& progress = progress_[&optimizer];
+    Progress& progress = of_->progress[&optimizer];
     if (progress.stage == Stage::stepped)
         throw UsageError("GradScaler: step() has already been called since the last update()");
     if (progress.stage == Stage::ready) check_gradients("unscale", optimizer, false);
@@ -149,19 +165,19 @@ void GradScaler::step(Optimizer& optimizer) {
 }
 
 void GradScaler::forget_progress(const Optimizer& optimizer) {
-    if (const auto found = progress_.find(&optimizer); found != progress_.end())
+    if (const auto found = of_->progress.find(&optimizer); found != of_->progress.end())
         found->second.stage = Stage::ready;
 }
 
 void GradScaler::forget(const Optimizer& optimizer) {
-    progress_.erase(&optimizer);
-    scalars_.erase(&optimizer);
+    of_->progress.erase(&optimizer);
+    of_->scalars.erase(&optimizer);
 }
 
-void GradScaler::set_progress(ProgressMap progress) { progress_ = std::move(progress); }
+void GradScaler::set_progress(ProgressMap progress) { of_->progress = std::move(progress); }
 
 bool GradScaler::has_checked_gradients() const {
-    return std::ranges::any_of(progress_, [](const auto& of) { return of.second.checked; });
+    return std::ranges::any_of(of_->progress, [](const auto& of) { return of.second.checked; });
 }
 
 void GradScaler::update() {
@@ -176,7 +192,7 @@ void GradScaler::update() {
         kernels::update_scale(on, rule, found_inf_.data<double>(), scale_.data<float>(),
                               growth_tracker_.data<std::int32_t>());
     });
-    progress_.clear();
+    of_->progress.clear();
 }
 
 void GradScaler::update(double new_scale) {
@@ -186,7 +202,7 @@ void GradScaler::update(double new_scale) {
         scale_.fill_(new_scale);
     else
         options_.init_scale = new_scale;
-    progress_.clear();
+    of_->progress.clear();
 }
 
 double GradScaler::get_scale() const {
@@ -232,7 +248,7 @@ void GradScaler::load_state_dict(const Tree& state) {
             "GradScaler: load_state_dict: _growth_tracker must be from 0 to 2^31 - 1: ", tracker));
     options_ = options;
     growth_tracker_at_start_ = static_cast<int>(tracker);
-    progress_.clear();
+    of_->progress.clear();
     if (!scale_.defined()) return;
     scale_.fill_(options.init_scale);
     growth_tracker_.fill_(tracker);

@@ -11,21 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
-#include <utility>
 
+#include "core/memory/owning_ptr.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
+#include "optim/grad_scaler_options.h"
 #include "optim/optimizer.h"
 
 namespace axle::optim {
-
-struct GradScalerOptions {
-    double init_scale = 65536;
-    double growth_factor = 2;     // multiplies the scale after growth_interval steps without a skip
-    double backoff_factor = 0.5;  // multiplies the scale after a skipped step
-    int growth_interval = 2000;
-    bool enabled = true;  // if false, losses are not scaled and step() is optimizer.step()
-};
 
 // Loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
 // scalars on the device of the losses, which must be the device of the parameters. A disabled
@@ -40,6 +33,9 @@ class GradScaler {
     // Throws ValueError unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1 and
     // growth_interval >= 1.
     explicit GradScaler(GradScalerOptions options = {});
+    ~GradScaler();
+    GradScaler(GradScaler&& other) noexcept;
+    GradScaler& operator=(GradScaler&& other) noexcept;
 
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
@@ -80,9 +76,7 @@ class GradScaler {
     // Sets a hook for sharded gradients. It is called with found_inf of each optimizer, an f64
     // tensor with the element 0 or 1. The hook must replace the element by the maximum over all
     // shards, for example with an all-reduce.
-    void set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook) {
-        hook_ = std::move(hook);
-    }
+    void set_found_inf_hook(std::function<void(const Tensor& found_inf)> hook);
 
     // --- for OptimizerHooks, which call update() and the optimizers' own step()
     enum class Stage : std::uint8_t { ready, unscaled, stepped };
@@ -104,7 +98,7 @@ class GradScaler {
     // Returns whether gradients were checked since the last update, so that update() is allowed.
     bool has_checked_gradients() const;
     // The progress of each optimizer on the host. Replays of captured steps do not change it.
-    const ProgressMap& progress() const { return progress_; }
+    const ProgressMap& progress() const;
     void set_progress(ProgressMap progress);
 
   private:
@@ -114,8 +108,8 @@ class GradScaler {
     GradScalerOptions options_;
     Tensor scale_, growth_tracker_;  // f32 and i32; undefined until the device is known
     Tensor found_inf_;               // f64, the maximum of all checks since the last update
-    ProgressMap progress_;
-    std::unordered_map<const Optimizer*, Tensor> scalars_;  // each contains a kernels::StepScalars
+    struct PerOptimizer;
+    OwningPtr<PerOptimizer> of_;
     std::function<void(const Tensor&)> hook_;
     int growth_tracker_at_start_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "core/profiler/profiler.h"
 #include "core/random.h"
 #include "kernels/ops/step_state.h"
+#include "optim/optimizer_private.h"
 
 namespace axle::optim {
 namespace {
@@ -20,8 +21,28 @@ DType state_dtype(const Tensor& param) { return param.dtype() == f64 ? f64 : f32
 
 }  // namespace
 
-Optimizer::Optimizer() = default;
+Optimizer::Optimizer()
+    : address_(std::make_shared<Optimizer*>(this)), private_(make_owning<Private>()) {}
 Optimizer::~Optimizer() { set_hooks(nullptr); }
+
+Optimizer::Optimizer(Optimizer&& other) {  // NOLINT(*-noexcept-move-constructor)
+    if (other.hooks_)
+        throw UsageError(str(other.name(),
+                             ": a prepared optimizer cannot be moved: an Accelerator "
+                             "refers to it; move it before prepare()"));
+    address_ = std::move(other.address_);
+    *address_ = this;
+    private_ = std::move(other.private_);
+    scalars_ = std::move(other.scalars_);
+    skipped_ = std::move(other.skipped_);
+    upload_plan_ = std::move(other.upload_plan_);
+}
+
+bool Optimizer::step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
+
+std::optional<Shape> Optimizer::buffer_shape(const Tensor& param, std::size_t) const {
+    return param.shape();
+}
 
 void Optimizer::set_hooks(std::shared_ptr<OptimizerHooks> hooks) {
     const auto before = std::exchange(hooks_, std::move(hooks));
@@ -45,8 +66,8 @@ std::vector<Tensor> Optimizer::parameters() {
 }
 
 const ParamState* Optimizer::state(const Tensor& param) const {
-    const auto found = states_.find(param.impl().get());
-    return found == states_.end() ? nullptr : &found->second;
+    const auto found = private_->states.find(param.impl().get());
+    return found == private_->states.end() ? nullptr : &found->second;
 }
 
 void Optimizer::check_params(const std::vector<Tensor>& params) {
@@ -101,7 +122,7 @@ void Optimizer::step() {
     else if (skipped_.defined())
         skipped_.zero_();
     fill_slots();
-    if (!updated_.empty()) step_slots();
+    if (!private_->updated.empty()) step_slots();
 }
 
 void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t place) {
@@ -112,7 +133,7 @@ void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t p
 }
 
 void Optimizer::step_slots() {
-    const Device device = updated_[0].device();
+    const Device device = private_->updated[0].device();
     if (scalars_.defined() && scalars_.device() != device)
         throw DeviceError(
             str(name(), ": scalars are on ", scalars_.device(), ", parameters are on ", device));
@@ -120,7 +141,7 @@ void Optimizer::step_slots() {
     const auto* scalars = scalars_.defined()
                               ? static_cast<const kernels::StepScalars*>(scalars_.raw_data())
                               : nullptr;
-    update(device, slots_, scalars);
+    update(device, private_->slots, scalars);
     finish_slots();
 }
 
@@ -144,10 +165,10 @@ void Optimizer::push_options(bool all) {
 }
 
 void Optimizer::clear_slots() {
-    slots_.clear();
-    updated_.clear();
-    dense_copies_.clear();
-    dense_grads_.clear();
+    private_->slots.clear();
+    private_->updated.clear();
+    private_->dense_copies.clear();
+    private_->dense_grads.clear();
 }
 
 void Optimizer::fill_slots() {
@@ -162,15 +183,15 @@ void Optimizer::fill_slots() {
 }
 
 void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
-    if (!updated_.empty() && param.device() != updated_[0].device())
-        throw DeviceError(str(name(), ": parameters are on two devices: ", updated_[0].device(),
-                              " and ", param.device()));
+    if (!private_->updated.empty() && param.device() != private_->updated[0].device())
+        throw DeviceError(str(name(), ": parameters are on two devices: ",
+                              private_->updated[0].device(), " and ", param.device()));
     kernels::Slot slot = slot_of(param, std::move(grad), group);
     slot.stochastic = is_half(param.dtype()) && this->group(group).stochastic_rounding;
     if (slot.stochastic) slot.seed = rounding_seed(group, place);
     if (buffers_needed(group) > 0 || slot.stochastic) add_state(slot, param, group);
-    kernels::append(slots_, slot);
-    updated_.push_back(param);
+    kernels::append(private_->slots, slot);
+    private_->updated.push_back(param);
 }
 
 kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t group) {
@@ -182,11 +203,11 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
     Tensor values = param;
     if (!param.is_contiguous()) {
         values = contiguous(param);
-        dense_copies_.emplace_back(param, values);
+        private_->dense_copies.emplace_back(param, values);
     }
     if (!grad.is_contiguous()) {
         grad = contiguous(grad);
-        dense_grads_.push_back(grad);
+        private_->dense_grads.push_back(grad);
     }
     kernels::Slot slot;
     slot.param = values.raw_data();
@@ -231,7 +252,7 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         throw UsageError(str(name(),
                              ": the first step creates a parameter's state and cannot be "
                              "captured; take a step before the capture"));
-    ParamState& state = states_[param.impl().get()];
+    ParamState& state = private_->states[param.impl().get()];
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
@@ -250,10 +271,10 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
 }
 
 void Optimizer::finish_slots() {
-    for (auto& [param, values] : dense_copies_) param.copy_(values);
-    for (const Tensor& param : updated_) param.impl()->storage->bump_version();
-    dense_copies_.clear();
-    dense_grads_.clear();
+    for (auto& [param, values] : private_->dense_copies) param.copy_(values);
+    for (const Tensor& param : private_->updated) param.impl()->storage->bump_version();
+    private_->dense_copies.clear();
+    private_->dense_grads.clear();
 }
 
 template <class Row>

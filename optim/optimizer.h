@@ -9,11 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "kernels/ops/optimizer.h"
@@ -48,8 +47,21 @@ struct OptimizerHooks {
 
 // An option of a group, with its name in state dicts of PyTorch.
 struct NamedOption {
+    NamedOption(const char* name_, double* value) : name(name_), number(value) {}
+    NamedOption(const char* name_, bool* value) : name(name_), flag(value) {}
+    NamedOption(const char* name_, std::array<double, 2>* value) : name(name_), pair(value) {}
+
+    // Calls f with the pointer that is not null, and returns its result.
+    template <class F>
+    auto visit(F&& f) const {
+        if (number != nullptr) return f(number);
+        return flag != nullptr ? f(flag) : f(pair);
+    }
+
     const char* name;
-    std::variant<double*, bool*, std::array<double, 2>*> value;
+    double* number = nullptr;
+    bool* flag = nullptr;
+    std::array<double, 2>* pair = nullptr;
 };
 
 // Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options may be
@@ -104,6 +116,11 @@ class Optimizer {
   public:
     Optimizer();
     virtual ~Optimizer();
+    // An optimizer can be moved before it is prepared, for example to return it from a function.
+    // Its schedulers then change the rates of the new object. `other` must only be destroyed.
+    // Throws UsageError if hooks are set, because they refer to `other`. Do not move an optimizer
+    // between unscale_() and step() of a GradScaler.
+    Optimizer(Optimizer&& other);  // NOLINT: throws
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;
 
@@ -148,7 +165,7 @@ class Optimizer {
     void set_scalars(const Tensor& scalars);
     // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
     // not finite. Waits for the device.
-    bool step_was_skipped() const { return skipped_.defined() && skipped_.item() != 0; }
+    bool step_was_skipped() const;
     // Returns the flag that step_was_skipped() reads: an f64 tensor whose element is not 0 if that
     // step was skipped. Its address does not change while the parameters stay on their device. The
     // tensor is undefined before set_scalars.
@@ -177,9 +194,7 @@ class Optimizer {
     // parameter that was updated at least once.
     virtual bool saves_step() const { return true; }
     // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
-    virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t) const {
-        return param.shape();
-    }
+    virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
     // Fills the GroupTable of the kernel and copies it to the device of the parameters.
     virtual void fill_groups(Device device) = 0;
@@ -201,6 +216,8 @@ class Optimizer {
     }
 
   private:
+    friend class Scheduler;
+
     kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
     void add_state(kernels::Slot& slot, const Tensor& param, std::size_t group);
     std::uint64_t rounding_seed(std::size_t group, std::uint64_t param);
@@ -215,20 +232,14 @@ class Optimizer {
                       std::vector<std::function<void()>>& writes);
     ParamState load_state(const Tensor& param, const Tree& tree) const;
 
-    std::unordered_map<const Impl*, ParamState> states_;
+    // The address of this object, which its schedulers share.
+    std::shared_ptr<Optimizer*> address_;
     std::shared_ptr<OptimizerHooks> hooks_;
     Tensor scalars_;
     Tensor skipped_;
     UploadPlan upload_plan_;
-
-    // The kernel table of the current step. Every step fills it again, which costs no more than
-    // checking whether it has changed.
-    std::vector<kernels::Slot> slots_;
-    std::vector<Tensor> updated_;
-    // Contiguous copies of strided parameters (copied back after the step) and of strided
-    // gradients.
-    std::vector<std::pair<Tensor, Tensor>> dense_copies_;
-    std::vector<Tensor> dense_grads_;
+    struct Private;  // the states, and the kernel table of the current step
+    OwningPtr<Private> private_;
 };
 
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU

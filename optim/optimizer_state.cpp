@@ -7,6 +7,7 @@
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "optim/optimizer.h"
+#include "optim/optimizer_private.h"
 
 namespace axle::optim {
 namespace {
@@ -57,7 +58,7 @@ Tree Optimizer::state_dict() {
 Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
     Tree tree = Tree::map();
     for (const NamedOption& option : options(index))
-        tree.set(option.name, std::visit([](auto* value) { return to_tree(value); }, option.value));
+        tree.set(option.name, option.visit([](auto* value) { return to_tree(value); }));
     const GroupRef g = group(index);
     if (g.initial_lr) tree.set("initial_lr", *g.initial_lr);
     if (g.stochastic_rounding) tree.set(kStochastic, true);
@@ -105,7 +106,7 @@ void Optimizer::load_state_dict(const Tree& tree) {
     std::vector<std::function<void()>> writes;
     for (std::size_t g = 0; g < group_count(); ++g) read_options(g, groups[g], writes);
     for (const std::function<void()>& write : writes) write();
-    states_ = std::move(states);
+    private_->states = std::move(states);
 }
 
 // Reads the options of a group and appends functions that set them. The caller runs the functions
@@ -115,13 +116,11 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
     for (const NamedOption& option : options(index)) {
         const Tree* saved = tree.find(option.name);
         if (!saved) continue;
-        std::visit(
-            [&](auto* target) {
-                auto value = *target;
-                from_tree(*saved, &value);
-                writes.emplace_back([target, value] { *target = value; });
-            },
-            option.value);
+        option.visit([&](auto* target) {
+            auto value = *target;
+            from_tree(*saved, &value);
+            writes.emplace_back([target, value] { *target = value; });
+        });
     }
     if (const Tree* saved = tree.find("initial_lr"))
         writes.emplace_back(

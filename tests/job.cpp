@@ -12,11 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gtest/gtest.h"
 #include "tests/fork.h"
 #include "tests/free_port.h"
 
 namespace axle::tests {
 namespace {
+
+constexpr int kFailedExpectation = 77;  // exit code
 
 double* shared_clock = nullptr;  // the clock of this rank's job
 
@@ -64,7 +67,7 @@ Job::Job(int size, const Rank& rank) {
                 text = std::string("threw: ") + error.what();
             }
             report(ends[1], text);
-            _exit(0);
+            _exit(testing::Test::HasFailure() ? kFailedExpectation : 0);
         }
         close(ends[1]);
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -95,6 +98,9 @@ void Job::read_report(Child& child) {
 
 void Job::reap(Child& child) const {
     child.ended = true;
+    const int status = child.outcome.status;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kFailedExpectation)
+        ADD_FAILURE() << "an expectation failed in the process of rank " << &child - &children_[0];
     read_report(child);
     if (child.bytes.size() < sizeof(double)) return;
     double at = 0;

@@ -1,5 +1,5 @@
 // Runs tests in real processes. Each forked child is one rank, which runs a function and reports
-// its result.
+// its result. A failed expectation in a rank fails the test.
 #pragma once
 
 #include <chrono>

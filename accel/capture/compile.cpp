@@ -265,7 +265,7 @@ struct CompiledStep::Compiled {
 
 CompiledStep::CompiledStep(StepCapture& capture, std::function<Tensor(Tree&)> step,
                            CompileOptions options)
-    : compiled_(std::make_unique<Compiled>(capture, std::move(step), options)) {
+    : compiled_(make_owning<Compiled>(capture, std::move(step), options)) {
     if (options.warmup_steps < 1)
         throw ValueError(str("compile: warmup_steps must be at least 1: ", options.warmup_steps));
 }

@@ -67,7 +67,7 @@ class CompiledStep {
 
   private:
     struct Compiled;
-    std::unique_ptr<Compiled> compiled_;
+    OwningPtr<Compiled> compiled_;
 };
 
 }  // namespace axle::accel

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "accel/config/fp8_recipes.h"
@@ -17,8 +16,8 @@
 #include "accel/utils/profile.h"
 #include "dist/group/mesh.h"
 #include "dist/group/process_group.h"
-#include "dist/parallel/data_parallel.h"
-#include "optim/grad_scaler.h"
+#include "dist/parallel/data_parallel_options.h"
+#include "optim/grad_scaler_options.h"
 
 namespace axle::accel {
 
@@ -65,9 +64,23 @@ struct AutocastKwargs {
     std::optional<bool> cache_enabled = {};
 };
 
-using KwargsHandler =
-    std::variant<DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs,
-                 AutocastKwargs, ProfileKwargs, AORecipeKwargs, TERecipeKwargs>;
+// One of the structs of options that Accelerate passes in kwargs_handlers.
+class KwargsHandler {
+  public:
+    KwargsHandler(DistributedDataParallelKwargs handler);  // NOLINT: implicit, here and below
+    KwargsHandler(GradScalerKwargs handler);               // NOLINT
+    KwargsHandler(InitProcessGroupKwargs handler);         // NOLINT
+    KwargsHandler(AutocastKwargs handler);                 // NOLINT
+    KwargsHandler(ProfileKwargs handler);                  // NOLINT
+    KwargsHandler(AORecipeKwargs handler);                 // NOLINT
+    KwargsHandler(TERecipeKwargs handler);                 // NOLINT
+
+    struct Value;  // defined in accel/config/resolve_options.cpp
+    const Value& value() const { return *value_; }
+
+  private:
+    std::shared_ptr<const Value> value_;
+};
 
 // The options of an Accelerator, in the order of Accelerate's constructor. An empty string means
 // that the option is not set. Then environment variables apply (ACCELERATE_MIXED_PRECISION or

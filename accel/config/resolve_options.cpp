@@ -2,6 +2,7 @@
 
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "accel/config/environment.h"
 #include "accel/config/resolve_plugins.h"
@@ -9,33 +10,50 @@
 #include "kernels/error.h"
 
 namespace axle::accel {
+
+struct KwargsHandler::Value {
+    std::variant<DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs,
+                 AutocastKwargs, ProfileKwargs, AORecipeKwargs, TERecipeKwargs>
+        options;
+};
+
+KwargsHandler::KwargsHandler(DistributedDataParallelKwargs handler)
+    : value_(new Value{std::move(handler)}) {}
+KwargsHandler::KwargsHandler(GradScalerKwargs handler) : value_(new Value{handler}) {}
+KwargsHandler::KwargsHandler(InitProcessGroupKwargs handler)
+    : value_(new Value{std::move(handler)}) {}
+KwargsHandler::KwargsHandler(AutocastKwargs handler) : value_(new Value{handler}) {}
+KwargsHandler::KwargsHandler(ProfileKwargs handler) : value_(new Value{std::move(handler)}) {}
+KwargsHandler::KwargsHandler(AORecipeKwargs handler) : value_(new Value{std::move(handler)}) {}
+KwargsHandler::KwargsHandler(TERecipeKwargs handler) : value_(new Value{std::move(handler)}) {}
+
 namespace {
 
-// Moves each handler into the field of its type, which must not be set.
+// Copies each handler into the field of its type, which must not be set.
 class Handlers {
   public:
     explicit Handlers(AcceleratorOptions& options) : options_(options) {}
 
-    void operator()(DistributedDataParallelKwargs& given) {
+    void operator()(const DistributedDataParallelKwargs& given) {
         take(options_.ddp_kwargs, given, "DistributedDataParallelKwargs", "ddp_kwargs");
     }
-    void operator()(GradScalerKwargs& given) {
+    void operator()(const GradScalerKwargs& given) {
         take(options_.grad_scaler_kwargs, given, "GradScalerKwargs", "grad_scaler_kwargs");
     }
-    void operator()(InitProcessGroupKwargs& given) {
+    void operator()(const InitProcessGroupKwargs& given) {
         take(options_.init_process_group_kwargs, given, "InitProcessGroupKwargs",
              "init_process_group_kwargs");
     }
-    void operator()(AutocastKwargs& given) {
+    void operator()(const AutocastKwargs& given) {
         take(options_.autocast_kwargs, given, "AutocastKwargs", "autocast_kwargs");
     }
-    void operator()(ProfileKwargs& given) {
+    void operator()(const ProfileKwargs& given) {
         take(options_.profile_kwargs, given, "ProfileKwargs", "profile_kwargs");
     }
-    void operator()(AORecipeKwargs& given) {
+    void operator()(const AORecipeKwargs& given) {
         take(options_.ao_recipe_kwargs, given, "AORecipeKwargs", "ao_recipe_kwargs");
     }
-    void operator()(TERecipeKwargs& given) {
+    void operator()(const TERecipeKwargs& given) {
         take(options_.te_recipe_kwargs, given, "TERecipeKwargs", "te_recipe_kwargs");
     }
 
@@ -49,11 +67,11 @@ class Handlers {
         return !(field == T());
     }
     template <class Field, class T>
-    void take(Field& field, T& given, const char* kind, const char* name) {
+    void take(Field& field, const T& given, const char* kind, const char* name) {
         if (is_set(field))
             throw UsageError(str("Accelerator: ", name, " and a ", kind,
                                  " in kwargs_handlers are both given; use one"));
-        field = std::move(given);
+        field = given;
     }
 
     AcceleratorOptions& options_;
@@ -67,16 +85,21 @@ void take_handlers(AcceleratorOptions& options) {
                                              "ProfileKwargs",
                                              "AORecipeKwargs",
                                              "TERecipeKwargs"};
-    static_assert(std::size(kKinds) == std::variant_size_v<KwargsHandler>);
+    static_assert(std::size(kKinds) ==
+                  std::variant_size_v<decltype(KwargsHandler::Value::options)>);
+    const auto kind_of = [](const KwargsHandler& handler) {
+        return handler.value().options.index();
+    };
     auto& handlers = options.kwargs_handlers;
     for (std::size_t i = 0; i < handlers.size(); ++i)
         for (std::size_t j = 0; j < i; ++j)
-            if (handlers[i].index() == handlers[j].index())
+            if (kind_of(handlers[i]) == kind_of(handlers[j]))
                 throw ValueError(
                     str("Accelerator: kwargs_handlers: only one handler of each kind is allowed; "
                         "given twice: ",
-                        kKinds[handlers[i].index()]));
-    for (KwargsHandler& handler : handlers) std::visit(Handlers(options), handler);
+                        kKinds[kind_of(handlers[i])]));
+    for (const KwargsHandler& handler : handlers)
+        std::visit(Handlers(options), handler.value().options);
     handlers.clear();
 }
 

@@ -190,13 +190,14 @@ dist::DataParallel* Preparation::replicas_of(const nn::Module& model) const {
 
 NoSyncScope::Guards Preparation::no_sync_guards(
     std::initializer_list<const nn::Module*> models) const {
-    NoSyncScope::Guards guards;
+    auto guards = std::make_shared<std::vector<std::unique_ptr<dist::NoSyncGuard>>>();
     const auto add = [&](dist::DataParallel* replicas) {
-        if (replicas != nullptr) guards.push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
+        if (replicas != nullptr) guards->push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
     };
     for (const nn::Module* model : models) add(replicas_of(*model));
     if (models.size() == 0)
         for (const auto& replicas : replicas_) add(replicas.get());
+    if (guards->empty()) return nullptr;
     return guards;
 }
 
@@ -206,8 +207,8 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
     std::vector<dist::DataParallel*> trained;
     for (const nn::Module* model : models)
         if (dist::DataParallel* replicas = replicas_of(*model)) trained.push_back(replicas);
-    std::unique_ptr<dist::Join> join;
-    if (!trained.empty()) join = std::make_unique<dist::Join>(trained, dist::Join::Options());
+    OwningPtr<dist::Join> join;
+    if (!trained.empty()) join = make_owning<dist::Join>(trained, dist::Join::Options());
     if (even_batches) {
         if (!std::all_of(loaders_.begin(), loaders_.end(),
                          [](const auto* loader) { return can_be_uneven(*loader); }))

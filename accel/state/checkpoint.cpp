@@ -67,6 +67,7 @@ std::int64_t crc_of_text(const std::string& text) {
 Tree read_manifest(const fs::path& path) {
     const fs::path file = path / kManifest;
     std::error_code ignored;
+    if (!fs::exists(path, ignored)) fail(path, "the folder does not exist");
     if (!fs::exists(file, ignored)) fail(path, "not a checkpoint: manifest.json is missing");
     try {
         Tree manifest = from_json(read_file(file.string()));

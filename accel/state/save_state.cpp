@@ -6,6 +6,7 @@
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/profiler/profiler.h"
+#include "dist/group/shared_error.h"
 
 namespace axle::accel {
 namespace {
@@ -40,6 +41,25 @@ class ModuleState : public Checkpointable {
   private:
     nn::Module& module_;
 };
+
+// Throws ValueError unless each process passes the same path as the process that writes its
+// checkpoint: the main process, or with save_on_each_node the first one of its machine.
+void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_node) {
+    const auto normal = [](const std::string& path) {  // ends with a slash
+        return (fs::path(path) / "").lexically_normal();
+    };
+    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+        const auto local_rank = static_cast<std::size_t>(processes[rank]["local_rank"].integer());
+        const std::size_t writer = save_on_each_node ? rank - local_rank : 0;
+        if (writer > rank) continue;  // save() reports ranks that are not consecutive
+        const std::string& expected = processes[writer]["path"].string();
+        const std::string& given = processes[rank]["path"].string();
+        if (normal(given) != normal(expected))
+            throw ValueError(str("save_state: all processes must pass the same directory: process ",
+                                 writer, " passes ", in_quotes(expected), ", process ", rank,
+                                 " passes ", in_quotes(given)));
+    }
+}
 
 }  // namespace
 
@@ -132,8 +152,13 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     };
     dist::ProcessGroup& group = *processes_.process_group();
     const bool each_node = project_.save_on_each_node;
-    const Tree main = group.broadcast_object(
-        Tree{{"path", automatic ? named() : output_dir}, {"iteration", project_.iteration}});
+    const std::vector<Tree> all = dist::gather_or_throw(group, "save_state", [&] {
+        return Tree{{"path", automatic ? named() : output_dir},
+                    {"iteration", project_.iteration},
+                    {"local_rank", processes_.local_process_index()}};
+    });
+    if (!automatic) check_same_directory(all, each_node);
+    const Tree& main = all.front();
     project_.iteration = main["iteration"].integer();
     if (main["path"].string().empty())
         throw ValueError(

@@ -1,10 +1,12 @@
 #include "accel/utils/profile.h"
 
 #include <atomic>
+#include <exception>
 #include <utility>
 
 #include "core/files/file.h"
 #include "core/log.h"
+#include "core/profiler/profiler.h"
 #include "kernels/error.h"
 
 namespace axle::accel {
@@ -53,9 +55,19 @@ ProfilerAction action_at(const ProfileSchedule& s, std::int64_t step) {
     return at + 1 < cycle ? ProfilerAction::record : ProfilerAction::record_and_save;
 }
 
+// The scope of the current step, and the trace of the latest cycle.
+struct ProfileSession::Recording {
+    std::optional<profiler::RecordFunction> step;
+    profiler::Trace trace;
+};
+
 ProfileSession::ProfileSession(ProfileKwargs options, int process_index,
                                std::function<void()> finished)
-    : options_(std::move(options)), process_index_(process_index), finished_(std::move(finished)) {
+    : options_(std::move(options)),
+      process_index_(process_index),
+      finished_(std::move(finished)),
+      unwinding_(std::uncaught_exceptions()),
+      recorded_(make_owning<Recording>()) {
     check_activities(options_.activities);
     say_what_is_not_recorded(options_);
     if (options_.schedule_option) check_schedule(*options_.schedule_option);
@@ -84,7 +96,7 @@ ProfilerAction ProfileSession::action_of(std::int64_t step) const {
 
 void ProfileSession::step() {
     if (stopped_) throw UsageError("profile: step: the session has been stopped");
-    step_scope_.reset();
+    recorded_->step.reset();
     ++step_;
     move_to(action_of(step_));
     begin_step();
@@ -100,17 +112,17 @@ void ProfileSession::move_to(ProfilerAction next) {
     if (next == ProfilerAction::none || recording_) return;
     profiler::start({options_.record_shapes, options_.profile_memory});
     recording_ = true;
-    if (records(next)) trace_ = {};
+    if (records(next)) recorded_->trace = {};
 }
 
 void ProfileSession::begin_step() {
     if (!options_.schedule_option || !recording_) return;
-    step_scope_.emplace(str("ProfilerStep#", step_));
+    recorded_->step.emplace(str("ProfilerStep#", step_));
 }
 
 void ProfileSession::finish_trace() {
     if (!std::exchange(recording_, false)) return;
-    profiler::stop(trace_);
+    profiler::stop(recorded_->trace);
     if (options_.on_trace_ready) options_.on_trace_ready(*this);
 }
 
@@ -120,7 +132,7 @@ void ProfileSession::drop_recording() {
 
 void ProfileSession::stop() {
     if (std::exchange(stopped_, true)) return;
-    step_scope_.reset();
+    recorded_->step.reset();
     const ProfilerAction last = std::exchange(action_, ProfilerAction::none);
     if (records(last))
         finish_trace();
@@ -132,8 +144,8 @@ void ProfileSession::stop() {
 }
 
 const profiler::Trace& ProfileSession::trace() {
-    if (recording_ && records(action_)) profiler::collect(trace_);
-    return trace_;
+    if (recording_ && records(action_)) profiler::collect(recorded_->trace);
+    return recorded_->trace;
 }
 
 std::vector<profiler::Row> ProfileSession::key_averages(bool group_by_input_shape) {

@@ -13,13 +13,17 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/profiler/profiler.h"
+#include "core/memory/owning_ptr.h"
+
+namespace axle::profiler {
+struct Row;
+struct Trace;
+}  // namespace axle::profiler
 
 namespace axle::accel {
 
@@ -85,7 +89,8 @@ class ProfileSession {
     std::int64_t step_num() const { return step_; }
     ProfilerAction current_action() const { return action_; }
 
-    // Returns the trace of the latest cycle, or of the recording so far.
+    // Returns the trace of the latest cycle, or of the recording so far. core/profiler/trace.h
+    // defines Trace and Row.
     const profiler::Trace& trace();
     // Returns statistics of the trace by operation.
     std::vector<profiler::Row> key_averages(bool group_by_input_shape = false);
@@ -102,14 +107,14 @@ class ProfileSession {
     ProfileKwargs options_;
     int process_index_;
     std::function<void()> finished_;
-    int unwinding_ = std::uncaught_exceptions();
+    int unwinding_;  // std::uncaught_exceptions() at construction
 
     std::int64_t step_ = 0;
     ProfilerAction action_ = ProfilerAction::none;
     bool recording_ = false;  // whether the profiler runs for this session
     bool stopped_ = false;
-    std::optional<profiler::RecordFunction> step_scope_;
-    profiler::Trace trace_;
+    struct Recording;
+    OwningPtr<Recording> recorded_;
 };
 
 }  // namespace axle::accel

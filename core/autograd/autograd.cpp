@@ -135,8 +135,8 @@ Node::~Node() {
 std::int64_t live_nodes() { return alive.load(std::memory_order_relaxed); }
 
 Meta& meta_of(const Tensor& t) {
-    std::unique_ptr<Meta>& meta = t.impl()->autograd;
-    if (meta == nullptr) meta = std::make_unique<Meta>();
+    OwningPtr<Meta>& meta = t.impl()->autograd;
+    if (meta == nullptr) meta = make_owning<Meta>();
     return *meta;
 }
 

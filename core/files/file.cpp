@@ -166,6 +166,8 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of
 
 AtomicFile::~AtomicFile() { discard(); }
 
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
 void AtomicFile::write(std::span<const std::byte> bytes) {
     if (descriptor_ < 0)
         throw UsageError(str(printable(path_), ": write() was called after sync() or commit()"));

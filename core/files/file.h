@@ -74,7 +74,7 @@ class AtomicFile {
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     void write(std::span<const std::byte> bytes);
-    void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+    void write(std::string_view text);
     // Closes the temporary file after writing its data to disk. Does not replace the old file.
     void sync();
     // Calls sync() if it was not called, then replaces the old file by the temporary file.

@@ -62,19 +62,22 @@ Tensor div(const Tensor& a, const Tensor& b) {
 
 Tensor add(const Tensor& a, Scalar b) {
     check_device("add", {&a});
-    return unary("add", kernels::formula::AddScalar{b.value}, promoted(a, b));
+    if (needs_operand(b, a)) return add(a, scalar_operand(b, a));
+    return unary("add", kernels::formula::AddScalar{b.to_double()}, promoted(a, b));
 }
 Tensor sub(const Tensor& a, Scalar b) {
     check_device("sub", {&a});
-    return unary("sub", kernels::formula::AddScalar{-b.value}, promoted(a, b));
+    if (needs_operand(b, a)) return sub(a, scalar_operand(b, a));
+    return unary("sub", kernels::formula::AddScalar{-b.to_double()}, promoted(a, b));
 }
 Tensor mul(const Tensor& a, Scalar b) {
     check_device("mul", {&a});
-    return unary("mul", kernels::formula::MulScalar{b.value}, promoted(a, b));
+    if (needs_operand(b, a)) return mul(a, scalar_operand(b, a));
+    return unary("mul", kernels::formula::MulScalar{b.to_double()}, promoted(a, b));
 }
 Tensor div(const Tensor& a, Scalar b) {
     check_device("div", {&a});
-    return unary("div", kernels::formula::MulScalar{1 / b.value}, to(a, floating(a.dtype())));
+    return unary("div", kernels::formula::MulScalar{1 / b.to_double()}, to(a, floating(a.dtype())));
 }
 Tensor sub(Scalar a, const Tensor& b) {
     const profiler::OpScope scope("sub");
@@ -82,19 +85,21 @@ Tensor sub(Scalar a, const Tensor& b) {
 }
 Tensor div(Scalar a, const Tensor& b) {
     check_device("div", {&b});
-    return unary("div", kernels::formula::DivideScalarBy{a.value}, to(b, floating(b.dtype())));
+    return unary("div", kernels::formula::DivideScalarBy{a.to_double()},
+                 to(b, floating(b.dtype())));
 }
 
 Tensor pow(const Tensor& a, Scalar exponent) {
     check_device("pow", {&a});
-    if (is_integral(a.dtype()) && exponent.integral) {
-        if (exponent.value < 0)
+    const kernels::formula::PowScalar power{exponent.to_double()};
+    if (is_integral(a.dtype()) && exponent.is_integral()) {
+        if (exponent.to_int64() < 0)
             throw ValueError(str("pow: integers cannot have negative exponents: ", a.dtype(), " ^ ",
-                                 exponent.value));
-        return unary("pow", kernels::formula::PowScalar{exponent.value}, promoted(a, exponent));
+                                 exponent.to_int64()));
+        if (needs_operand(exponent, a)) return pow(a, scalar_operand(exponent, a));
+        return unary("pow", power, promoted(a, exponent));
     }
-    return unary("pow", kernels::formula::PowScalar{exponent.value},
-                 autocast_to_f32(to(a, floating(a.dtype()))));
+    return unary("pow", power, autocast_to_f32(to(a, floating(a.dtype()))));
 }
 
 // The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db. For b > 0, 0^b ln(0) is replaced by 0.
@@ -124,12 +129,9 @@ Tensor pow(const Tensor& input, const Tensor& exponents) {
         });
 }
 
-// The base becomes a 0-d tensor, which broadcasts and does not change the dtype within its
-// category.
 Tensor pow(Scalar base, const Tensor& b) {
     check_device("pow", {&b});
-    const DType dtype = promote(b.dtype(), base);
-    return pow(full({}, base, {.dtype = dtype, .device = b.device()}), b);
+    return pow(scalar_operand(base, b), b);
 }
 
 namespace {

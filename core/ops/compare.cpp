@@ -11,15 +11,13 @@ Tensor compare(const char* op, F f, const Tensor& a, const Tensor& b) {
     return binary_forward(op, f, a, b, promote(a, b), boolean);
 }
 
-// Compares a with a number. The number becomes a 0-d tensor, which broadcasts and does not change
-// the dtype within its category.
+// Compares a with a number.
 template <class F>
 Tensor compare(const char* op, F f, const Tensor& a, Scalar b) {
     const profiler::OpScope scope(op);
     check_device(op, {&a});
     const DType common = promote(a.dtype(), b);
-    return binary_forward(op, f, a, full({}, b, {.dtype = common, .device = a.device()}), common,
-                          boolean);
+    return binary_forward(op, f, a, scalar_operand(b, a), common, boolean);
 }
 
 }  // namespace
@@ -69,13 +67,11 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
     check_device("where", {&condition, &a});
-    const DType dtype = promote(a.dtype(), b);
-    return where(condition, a, full({}, b, {.dtype = dtype, .device = a.device()}));
+    return where(condition, a, scalar_operand(b, a));
 }
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
     check_device("where", {&condition, &b});
-    const DType dtype = promote(b.dtype(), a);
-    return where(condition, full({}, a, {.dtype = dtype, .device = b.device()}), b);
+    return where(condition, scalar_operand(a, b), b);
 }
 Tensor where(const Tensor& condition, Scalar a, Scalar b) {
     check_device("where", {&condition});

@@ -16,7 +16,7 @@ Tensor copied(const Tensor& x, DType dtype) {
     if (dtype != x.dtype()) {
         check_compute("to", x);
         if (!is_compute(dtype))
-            throw DTypeError(str("to: cannot convert to a storage-only dtype: ", dtype));
+            throw DTypeError(str("to: cannot convert to a storage dtype: ", dtype));
     }
     Tensor y = Tensor::empty(x.shape(), {.dtype = dtype, .device = x.device()});
     launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,7 +16,22 @@ Tensor empty_like(const Tensor& x) {
     return Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});
 }
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+namespace {
+
+// Returns the dtype that is inferred for numbers: f32, i64 or bool.
+DType inferred_dtype(std::span<const Scalar> values) {
+    bool all_bool = true;
+    for (const Scalar& v : values) {
+        if (!v.is_integral()) return f32;
+        all_bool &= v.is_bool();
+    }
+    return values.empty() ? f32 : all_bool ? boolean : i64;
+}
+
+}  // namespace
+
+Tensor full(const Shape& shape, Scalar value, InferredOptions inferred) {
+    TensorOptions options = inferred.with(inferred_dtype({&value, 1}));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty(shape, options);
     y.fill_(value);
@@ -34,33 +50,34 @@ Tensor full_like(const Tensor& x, Scalar value) {
 Tensor zeros_like(const Tensor& x) { return full_like(x, 0); }
 Tensor ones_like(const Tensor& x) { return full_like(x, 1); }
 
-namespace {
-
-// Returns the dtype that is inferred for numbers: f32, i64 or bool.
-DType inferred_dtype(std::initializer_list<Scalar> values) {
-    bool all_bool = true;
-    for (const Scalar& v : values) {
-        if (!v.integral) return f32;
-        all_bool &= v.is_bool;
-    }
-    return values.size() == 0 ? f32 : all_bool ? boolean : i64;
-}
-
-}  // namespace
-
 Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
     const profiler::OpScope scope("arange");
-    TensorOptions options =
-        inferred.with(start.integral && end.integral && step.integral ? i64 : f32);
-    if (step.value == 0) throw ValueError("arange: the step must not be 0");
-    const double count = std::ceil((end.value - start.value) / step.value);
-    if (!(count >= 0) || count > 0x1p53)
+    const bool integral = start.is_integral() && end.is_integral() && step.is_integral();
+    TensorOptions options = inferred.with(integral ? i64 : f32);
+    const double first = start.to_double(), increment = step.to_double();
+    if (increment == 0) throw ValueError("arange: the step must not be 0");
+    const double steps = (end.to_double() - first) / increment;
+    if (!(steps >= 0) || steps > 0x1p53)
         throw ValueError(str("arange: the step must lead to the end in at most 2^53 elements: ",
-                             start.value, " to ", end.value, " with step ", step.value));
+                             first, " to ", end.to_double(), " with step ", increment));
+    auto count = static_cast<std::int64_t>(std::ceil(steps));
+    bool exact = true;  // whether the kernel, which computes with doubles, does not round integers
+    if (integral) {
+        const auto from = static_cast<std::uint64_t>(start.to_int64());
+        const auto to = static_cast<std::uint64_t>(end.to_int64());
+        const std::uint64_t size = increment > 0 ? to - from : from - to;
+        const auto width = static_cast<std::uint64_t>(step.to_int64());
+        const std::uint64_t by = increment > 0 ? width : 0 - width;
+        count = static_cast<std::int64_t>(size / by + (size % by != 0));
+        exact = start.fits_double() && end.fits_double() && size <= std::uint64_t{1} << 53;
+    }
     const bool requires_grad = std::exchange(options.requires_grad, false);
-    Tensor y = Tensor::empty({static_cast<std::int64_t>(count)}, options);
+    Tensor y = Tensor::empty({count}, options);
     check_compute("arange", y);
-    launch(y.device(), [&](auto& on) { kernels::arange(on, start.value, step.value, y.view()); });
+    launch(y.device(), [&](auto& on) {
+        kernels::arange(on, exact ? first : 0, exact ? increment : 1, y.view());
+    });
+    if (!exact) y.mul_(step).add_(start);
     if (requires_grad) y.set_requires_grad();
     return y;
 }
@@ -102,13 +119,27 @@ Tensor tensor(std::span<const int> values, const Shape& shape, InferredOptions o
 Tensor tensor(std::span<const bool> values, const Shape& shape, InferredOptions options) {
     return from_values(values, shape, options.with(boolean));
 }
-Tensor tensor(std::initializer_list<Scalar> values, const Shape& shape, InferredOptions options) {
-    std::vector<double> doubles;
-    doubles.reserve(values.size());
-    for (const Scalar& v : values) doubles.push_back(v.value);
+Tensor tensor(std::span<const Scalar> values, const Shape& shape, InferredOptions options) {
     options.dtype = options.dtype.value_or(inferred_dtype(values));
-    return tensor(std::span<const double>(doubles), shape, options);
+    const bool all_integral =
+        std::all_of(values.begin(), values.end(), [](const Scalar& v) { return v.is_integral(); });
+    if (!all_integral) {
+        std::vector<double> numbers;
+        numbers.reserve(values.size());
+        for (const Scalar& v : values) numbers.push_back(v.to_double());
+        return tensor(std::span<const double>(numbers), shape, options);
+    }
+    std::vector<std::int64_t> integers;
+    integers.reserve(values.size());
+    for (const Scalar& v : values) integers.push_back(v.to_int64());
+    return tensor(std::span<const std::int64_t>(integers), shape, options);
 }
-Tensor tensor(Scalar value, InferredOptions options) { return tensor({value}, Shape(), options); }
+
+Tensor tensor(std::initializer_list<Scalar> values, InferredOptions options) {
+    return tensor(values, static_cast<std::int64_t>(values.size()), options);
+}
+Tensor tensor(Scalar value, InferredOptions options) {
+    return tensor(std::span<const Scalar>(&value, 1), Shape(), options);
+}
 
 }  // namespace axle

@@ -1,14 +1,7 @@
 // In-place arithmetic and compound assignment.
-#include <cmath>
-#include <limits>
 #include <utility>
 
-#include "core/autograd/autograd.h"
-#include "core/check.h"
-#include "core/launch.h"
-#include "core/ops.h"
-#include "core/profiler/profiler.h"
-#include "kernels/ops/pointwise.h"
+#include "core/ops/pointwise.h"
 
 namespace axle {
 namespace {
@@ -53,6 +46,13 @@ void update(const char* op, Tensor& x, bool floating_parameter, F f) {
     x.impl()->storage->bump_version();
 }
 
+// Computes x = f(x, value). `with_value` is the unary form of f, whose parameter is the value.
+template <class F, class WithValue>
+void update(const char* op, Tensor& x, Scalar value, F f, WithValue with_value) {
+    if (x.defined() && needs_operand(value, x)) return update(op, x, scalar_operand(value, x), f);
+    update(op, x, !value.is_integral(), with_value);
+}
+
 void check_division(const Tensor& x) {
     if (x.defined() && !is_floating(x.dtype()))
         throw DTypeError(str("div_: the result of a division is floating and cannot be stored in ",
@@ -70,7 +70,7 @@ Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
     check_in_place("add_", *this);
     check_device("add_", {this, &other});
     const NoGrad no_grad;
-    update("add_", *this, alpha.value == 1 ? other : axle::mul(other.detach(), alpha),
+    update("add_", *this, alpha.to_double() == 1 ? other : axle::mul(other.detach(), alpha),
            formula::Add{});
     return *this;
 }
@@ -80,7 +80,7 @@ Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
     check_device("sub_", {this, &other});
     check_subtraction("sub_", *this);
     const NoGrad no_grad;
-    update("sub_", *this, alpha.value == 1 ? other : axle::mul(other.detach(), alpha),
+    update("sub_", *this, alpha.to_double() == 1 ? other : axle::mul(other.detach(), alpha),
            formula::Sub{});
     return *this;
 }
@@ -97,35 +97,30 @@ Tensor& Tensor::div_(const Tensor& other) {
 }
 
 Tensor& Tensor::add_(Scalar value) {
-    update("add_", *this, !value.integral, formula::AddScalar{value.value});
+    update("add_", *this, value, formula::Add{}, formula::AddScalar{value.to_double()});
     return *this;
 }
 
 Tensor& Tensor::sub_(Scalar value) {
     check_subtraction("sub_", *this);
-    update("sub_", *this, !value.integral, formula::AddScalar{-value.value});
+    update("sub_", *this, value, formula::Sub{}, formula::AddScalar{-value.to_double()});
     return *this;
 }
 
 Tensor& Tensor::mul_(Scalar value) {
-    update("mul_", *this, !value.integral, formula::MulScalar{value.value});
+    update("mul_", *this, value, formula::Mul{}, formula::MulScalar{value.to_double()});
     return *this;
 }
 
 Tensor& Tensor::div_(Scalar value) {
     check_division(*this);
-    update("div_", *this, false, formula::MulScalar{1 / value.value});
+    update("div_", *this, false, formula::MulScalar{1 / value.to_double()});
     return *this;
 }
 
 Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
-    if (!low && !high) throw ValueError("clamp_: at least one of low and high must be given");
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const auto has_fraction = [](std::optional<double> bound) {
-        return bound && std::floor(*bound) != *bound;
-    };
-    update("clamp_", *this, has_fraction(low) || has_fraction(high),
-           formula::Clamp{low.value_or(-kInfinity), high.value_or(kInfinity)});
+    const formula::Clamp f = clamp_formula("clamp_", low, high);
+    update("clamp_", *this, has_fraction(f), f);
     return *this;
 }
 

@@ -209,6 +209,14 @@ Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor&
     return index_select(cat({rows, values}, dim), dim, tensor(source, n).to(rows.device()));
 }
 
+// Returns the value without the leading dimensions of size one that exceed the dimensions of the
+// elements.
+Tensor without_leading_ones(const Tensor& value, int dims) {
+    Tensor v = value.detach();
+    while (v.dim() > dims && v.shape()[0] == 1) v = select(v, 0, 0);
+    return v;
+}
+
 }  // namespace
 
 TensorIndex::TensorIndex(std::initializer_list<std::int64_t> list)
@@ -234,19 +242,21 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
     const Plan plan = make_plan("index_put_", detach(), indices);
     Tensor part = plan.view;
     if (plan.tensors.empty()) {
-        accumulate ? part.add_(value) : part.copy_(value);
+        const Tensor source = without_leading_ones(value, part.dim());
+        accumulate ? part.add_(source) : part.copy_(source);
         return *this;
     }
     Merged m = merge("index_put_", plan);
     const Shape shape = m.result_shape();
-    if (broadcast_shapes("index_put_", shape, value.shape()) != shape)
+    const Tensor source = without_leading_ones(value, shape.size());
+    if (broadcast_shapes("index_put_", shape, source.shape()) != shape)
         throw ShapeError(str("index_put_: the value cannot be broadcast to the indexed elements: ",
                              "value ", value.shape(), ", elements ", shape));
     const Tensor rows = m.rows();
     Shape values_shape = rows.shape();
     values_shape[m.dim] = m.linear.numel();
     const Tensor values = axle::reshape(
-        axle::expand(axle::to(axle::to(value.detach(), device()), dtype()), shape), values_shape);
+        axle::expand(axle::to(axle::to(source, device()), dtype()), shape), values_shape);
     Shape aligned = values_shape;
     for (int d = 0; d < aligned.size(); ++d)
         if (d != m.dim) aligned[d] = 1;
@@ -261,7 +271,7 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
 
 Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, Scalar value, bool accumulate) {
     if (!defined()) throw UsageError("index_put_: the tensor is undefined");
-    const DType as = is_floating(dtype()) ? dtype() : promote(dtype(), value);
+    const DType as = promote(dtype(), value);
     return index_put_(indices, full({}, value, {.dtype = as, .device = device()}), accumulate);
 }
 

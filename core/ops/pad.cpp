@@ -114,8 +114,9 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     const profiler::OpScope scope("pad");
     check_device("pad", {&x});
     if (mode == PadMode::constant) return constant_pad(x, padding, value);
-    if (value.value != 0)
-        throw ValueError(str("pad: a value other than 0 needs mode constant: value ", value.value));
+    if (value.to_double() != 0)
+        throw ValueError(
+            str("pad: a value other than 0 needs mode constant: value ", value.to_double()));
     Tensor y = x;
     bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {

@@ -1,6 +1,10 @@
 // Helpers of the pointwise ops: broadcasting, promotion, and gradient rules of unary formulas.
 #pragma once
 
+#include <cmath>
+#include <limits>
+#include <optional>
+
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/launch.h"
@@ -9,6 +13,31 @@
 #include "kernels/ops/pointwise.h"
 
 namespace axle {
+
+// Returns the number as a 0-d tensor for a binary op with x: it broadcasts and does not change the
+// dtype of x within its category.
+inline Tensor scalar_operand(Scalar value, const Tensor& x) {
+    return full({}, value, {.dtype = promote(x.dtype(), value), .device = x.device()});
+}
+
+// Returns whether the number must be a scalar_operand() of a binary op with x, because the
+// parameter of a unary formula, a double, would round it.
+inline bool needs_operand(Scalar value, const Tensor& x) {
+    return is_integral(x.dtype()) && !value.fits_double();
+}
+
+// Returns the formula of clamp. Throws ValueError if neither bound is given.
+inline kernels::formula::Clamp clamp_formula(const char* op, std::optional<double> low,
+                                             std::optional<double> high) {
+    if (!low && !high) throw ValueError(str(op, ": at least one of low and high must be given"));
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return {low.value_or(-kInfinity), high.value_or(kInfinity)};
+}
+
+// Returns whether a bound has a fraction, so that the result is floating.
+inline bool has_fraction(const kernels::formula::Clamp& f) {
+    return std::floor(f.low) != f.low || std::floor(f.high) != f.high;
+}
 
 // Returns f(a, b), broadcast and computed in the dtype `common`. The result has the dtype `result`.
 template <class F>

@@ -1,6 +1,3 @@
-#include <cmath>
-#include <limits>
-
 #include "core/autograd/autocast.h"
 #include "core/ops/pointwise.h"
 
@@ -43,13 +40,9 @@ Tensor gelu(const Tensor& x, Gelu form) {
 }
 
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {
-    if (!low && !high) throw ValueError("clamp: at least one of low and high must be given");
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    const kernels::formula::Clamp f{low.value_or(-kInfinity), high.value_or(kInfinity)};
-    const auto has_fraction = [](double bound) { return std::floor(bound) != bound; };
-    const bool needs_float = has_fraction(f.low) || has_fraction(f.high);
-    if (x.defined() && !is_floating(x.dtype()) && needs_float) return unary("clamp", f, to(x, f32));
-    return unary("clamp", f, x);
+    const kernels::formula::Clamp f = clamp_formula("clamp", low, high);
+    const bool becomes_floating = x.defined() && !is_floating(x.dtype()) && has_fraction(f);
+    return unary("clamp", f, becomes_floating ? to(x, f32) : x);
 }
 
 }  // namespace axle

@@ -95,6 +95,10 @@ Tree Tree::map() {
     return tree;
 }
 
+void Tree::set_flag(bool value) { value_ = value; }
+void Tree::set_number(double value) { value_ = value; }
+void Tree::set_integer(std::int64_t value) { value_ = value; }
+
 void Tree::throw_beyond_int64(std::uint64_t value) {
     throw ValueError(str("Tree: an integer exceeds 64 bits: ", value));
 }

@@ -159,6 +159,9 @@ class Tree {
         return static_cast<std::int64_t>(value);
     }
     [[noreturn]] static void throw_beyond_int64(std::uint64_t value);
+    void set_flag(bool value);
+    void set_number(double value);
+    void set_integer(std::int64_t value);
     [[noreturn]] void throw_wrong_kind(const char* expected) const;
     const Tree& at(std::int64_t index) const;
     // Returns tensor i of a list or map that must consist of `count` tensors.
@@ -177,11 +180,11 @@ template <class T>
     requires std::is_arithmetic_v<T>
 Tree::Tree(T value) {
     if constexpr (std::same_as<T, bool>) {
-        value_ = value;
+        set_flag(value);
     } else if constexpr (std::floating_point<T>) {
-        value_ = static_cast<double>(value);
+        set_number(static_cast<double>(value));
     } else {
-        value_ = checked_integer(value);
+        set_integer(checked_integer(value));
     }
 }
 

@@ -64,10 +64,6 @@ std::shared_ptr<const BatchSampler> make_batch_sampler(const Dataset& dataset,
     return std::make_shared<FixedBatchSampler>(sampler, options.batch_size, options.drop_last);
 }
 
-std::int64_t divided(std::int64_t n, std::int64_t by, bool round_down) {
-    return n / by + (!round_down && n % by != 0 ? 1 : 0);
-}
-
 // Returns a pointer that does not own the object.
 template <class T>
 std::shared_ptr<const T> borrowed(const T& object) {
@@ -100,16 +96,25 @@ class DataLoader::OwnFeed : public Feed {
     Prefetcher* prefetcher_;
 };
 
+struct DataLoader::Pass {
+    DataLoader* loader;      // null after the pass has ended
+    bool has_steps = false;  // whether at least one process has batches in the pass
+    std::unique_ptr<Feed> feed = {};
+    Batch current = {};
+};
+
+std::unique_ptr<Feed> LoaderHooks::feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
+
 DataLoader::DataLoader(LoaderOptions&& options)
     : iterable_batch_size_(options.batch_size), iterable_drop_last_(options.drop_last) {
     check_options(options);
-    batch_maker_ = std::make_unique<BatchMaker>(
+    batch_maker_ = make_owning<BatchMaker>(
         BatchMaker{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
     if (options.num_workers == 0) return;
     const auto capacity = static_cast<std::size_t>(options.num_workers) *
                           static_cast<std::size_t>(options.prefetch_factor);
-    prefetcher_ = std::make_unique<Prefetcher>(options.num_workers, capacity,
-                                               std::move(options.worker_init_fn));
+    prefetcher_ =
+        make_owning<Prefetcher>(options.num_workers, capacity, std::move(options.worker_init_fn));
 }
 
 DataLoader::DataLoader(const Dataset& dataset, const LoaderOptions& options)
@@ -174,7 +179,10 @@ void DataLoader::take(DataLoader& other) {
     if (hooks_) hooks_->moved(other, *this);
 }
 
-DataLoader::~DataLoader() { set_hooks(nullptr); }
+DataLoader::~DataLoader() {
+    if (pass_) finish(false);
+    set_hooks(nullptr);
+}
 
 // --- properties
 
@@ -199,46 +207,10 @@ std::int64_t DataLoader::total_dataset_length() const {
     return *size;
 }
 
-std::optional<std::int64_t> DataLoader::num_samples() const {
-    return whole_ ? whole_->num_samples() : iterable_->size();
-}
-
-std::optional<std::int64_t> DataLoader::whole_len() const {
-    if (whole_) return whole_->size();
-    const auto samples = iterable_->size();
-    if (!samples) return std::nullopt;
-    return divided(*samples, iterable_batch_size_, iterable_drop_last_);
-}
-
-std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
-    if (parts > 1) return steps_of(*iterable_, parts_read(parts, true));
-    const auto whole = whole_len();
-    if (!shard_ || !whole) return whole;
-    if (dispatch_) return shard_->split_batches ? whole : divided(*whole, processes(), drop_last());
-    ShardOptions first = *shard_;
-    first.process_index = 0;
-    if (whole_) return BatchSamplerShard(whole_, first).size();
-    return divided(iterable_->size().value_or(0), total_batch_size(), iterable_drop_last_);
-}
-
-std::int64_t DataLoader::len() const {
-    check_not_moved("len");
-    if (own_ && !dispatch_) return own_->size();
-    const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
-    const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
-    if (!known) throw UsageError("DataLoader: len: the size of the iterable dataset is unknown");
-    return *known;
-}
-
-std::int64_t DataLoader::reachable_position() const {
-    const std::int64_t max_position =
-        std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
-    return std::min(position_, steps().value_or(max_position));
-}
-
 std::int64_t DataLoader::remainder() const {
-    if (!running_) return -1;
-    if (dispatch_ || parts() > 1) return current_.last ? current_.real_samples : -1;
+    if (!pass_) return -1;
+    const Batch& current = pass_->current;
+    if (dispatch_ || parts() > 1) return current.last ? current.real_samples : -1;
     const auto samples = num_samples();
     if (drop_last() || !samples || total_batch_size() == 0) return -1;
     return *samples % total_batch_size();
@@ -254,14 +226,15 @@ std::shared_ptr<Generator> DataLoader::generator() const {
 DataLoader::Iterator DataLoader::begin() {
     check_idle("begin");
     check_not_moved("begin");
-    running_ = true;
-    Iterator first(this);  // if an exception is thrown below, the destructor ends the pass
+    pass_ = std::make_shared<Pass>(Pass{this});
+    Iterator first(pass_);  // if an exception is thrown below, the destructor ends the pass
     if (hooks_ != nullptr) hooks_->begin(*this);
-    notify_on_failure([&] { has_steps_ = steps().value_or(0) > 0; });
+    notify_on_failure([&] { pass_->has_steps = steps().value_or(0) > 0; });
     position_ = reachable_position();
+    std::unique_ptr<Feed>& feed = pass_->feed;
     notify_on_failure(
-        [&] { feed_ = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
-    if (hooks_ != nullptr) feed_ = hooks_->feed(*this, std::move(feed_));
+        [&] { feed = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    if (hooks_ != nullptr) feed = hooks_->feed(*this, std::move(feed));
     ++first;
     return first;
 }
@@ -303,36 +276,67 @@ std::shared_ptr<BatchSource> DataLoader::source(const std::shared_ptr<const Batc
                                            *batch_maker_, first, batches->size());
 }
 
+bool DataLoader::end_of_dataloader() const { return pass_ && pass_->current.last; }
+
+std::int64_t DataLoader::batch_samples() const { return pass_ ? pass_->current.samples : 0; }
+
+std::int64_t DataLoader::valid_samples() const {
+    return pass_ ? pass_->current.samples - pass_->current.repeated : 0;
+}
+
+void DataLoader::set_hooks(std::shared_ptr<LoaderHooks> hooks) {
+    const auto before = std::exchange(hooks_, std::move(hooks));
+    if (before && before != hooks_) before->detached(*this);
+}
+
+DataLoader::Iterator::Iterator(std::shared_ptr<Pass> pass) : pass_(std::move(pass)) {}
+
+DataLoader::Iterator::~Iterator() {
+    if (pass_ && pass_->loader != nullptr) pass_->loader->finish(false);
+}
+
+Tree& DataLoader::Iterator::operator*() const { return pass_->current.tree; }
+
+DataLoader::Iterator& DataLoader::Iterator::operator++() {
+    Iterator going(std::move(*this));  // an exception ends the pass
+    if (going.pass_->loader == nullptr)
+        throw UsageError(
+            "DataLoader: the loader was destroyed during a pass; keep it until its loop has ended");
+    if (!going.pass_->loader->advance()) going.pass_ = nullptr;
+    return *this = std::move(going);
+}
+
 bool DataLoader::advance() {
-    if (current_.last) {
+    Batch& current = pass_->current;
+    if (current.last) {
         finish(true);
         return false;
     }
     const profiler::Scope scope("DataLoader.next", profiler::Category::data);
-    current_ = Batch();  // frees the memory, so that the next batch can use it
+    current = Batch();  // frees the memory, so that the next batch can use it
     std::optional<Batch> next;
-    notify_on_failure([&] { next = feed_->next(); });
+    notify_on_failure([&] { next = pass_->feed->next(); });
     if (!next) {
         finish(true);
         return false;
     }
-    current_ = std::move(*next);
+    current = std::move(*next);
     ++position_;
-    if (hooks_ != nullptr) notify_on_failure([&] { hooks_->batch(*this, current_.tree); });
+    if (hooks_ != nullptr) notify_on_failure([&] { hooks_->batch(*this, current.tree); });
     return true;
 }
 
 void DataLoader::finish(bool complete) noexcept {
-    feed_ = nullptr;
-    running_ = false;
-    current_ = Batch();
-    if (complete && (position_ > 0 || has_steps_)) ++epoch_;
+    pass_->feed = nullptr;
+    const std::shared_ptr<Pass> pass = std::move(pass_);
+    pass->loader = nullptr;
+    if (complete && (position_ > 0 || pass->has_steps)) ++epoch_;
     set_position(0);
     if (hooks_ != nullptr) hooks_->end(*this);
 }
 
 void DataLoader::check_idle(const char* what) const {
-    if (running_)
+    if (pass_)
         throw UsageError(str("DataLoader: ", what,
                              " is not allowed during a pass: a loop over this loader or one of its "
                              "iterators is still active"));
@@ -344,27 +348,10 @@ void DataLoader::check_not_moved(const char* what) const {
             str("DataLoader: ", what, ": this loader was moved to another object; use that one"));
 }
 
-void DataLoader::set_position(std::int64_t position, std::optional<std::int64_t> parts) {
-    position_ = position;
-    resumed_parts_ = parts;
-}
-
-void DataLoader::set_epoch(std::int64_t epoch) {
-    check_idle("set_epoch");
-    if (epoch != epoch_) set_position(0);
-    epoch_ = epoch;
-}
-
 void DataLoader::begin_epoch(std::int64_t epoch) {
-    if (!running_ || feed_)
+    if (!pass_ || pass_->feed)
         throw UsageError("DataLoader: begin_epoch: only LoaderHooks::begin() can change the epoch");
     epoch_ = epoch;
-}
-
-void DataLoader::skip_first_batches(std::int64_t n) {
-    check_idle("skip_first_batches");
-    if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
-    set_position(n);
 }
 
 SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/memory/owning_ptr.h"
 #include "core/tree/tree.h"
 #include "data/dataset.h"
 #include "data/loading/collate.h"
@@ -41,7 +42,7 @@ struct LoaderHooks {
     virtual void begin(DataLoader& loader) = 0;
     // Returns the feed from which the loop gets its batches. `own` yields the batches that this
     // process reads.
-    virtual std::unique_ptr<Feed> feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
+    virtual std::unique_ptr<Feed> feed(DataLoader& loader, std::unique_ptr<Feed> own);
     // Called with every batch before the loop gets the batch. May modify the batch, for example to
     // move its tensors to a device. end_of_dataloader() is already valid for this batch.
     virtual void batch(DataLoader& loader, Tree& batch) = 0;
@@ -98,9 +99,11 @@ struct LoaderOptions {
 // at the same time. If an iterable dataset has enough shards and split_batches is false, each
 // process reads its own shards.
 //
-// Exceptions of the dataset are rethrown in the loop with their type; the numbers of the batch and
-// the sample are added to their text. The loader can be used again after an exception. Workers do
-// not access the dataset between passes. Not thread-safe. Only one pass can run at a time.
+// If the loader is destroyed in the loop body, the current batch stays valid, and the next
+// increment throws UsageError. Exceptions of the dataset are rethrown in the loop with their type;
+// the numbers of the batch and the sample are added to their text. The loader can be used again
+// after an exception. Workers do not access the dataset between passes. Not thread-safe. Only one
+// pass can run at a time.
 class DataLoader {
   public:
     class Iterator;
@@ -155,7 +158,7 @@ class DataLoader {
 
     // --- in the loop body
     // Returns whether the current batch is the last one of the pass. Returns false outside a pass.
-    bool end_of_dataloader() const { return running_ && current_.last; }
+    bool end_of_dataloader() const;
     // Returns the number of samples of all processes in the last step of the pass, or 0 if that
     // step is full. Returns -1 outside a pass, with drop_last, and while the number is unknown.
     // With dispatch(), or if processes read their own shards, the number is known only in the last
@@ -164,8 +167,8 @@ class DataLoader {
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the
     // batch. Use valid_samples() for metrics.
-    std::int64_t batch_samples() const { return current_.samples; }
-    std::int64_t valid_samples() const { return current_.samples - current_.repeated; }
+    std::int64_t batch_samples() const;
+    std::int64_t valid_samples() const;
 
     // --- position and state
     // Returns the epoch of the running pass, or of the next pass if none is running.
@@ -228,13 +231,13 @@ class DataLoader {
     // function; throws UsageError otherwise.
     void begin_epoch(std::int64_t epoch);
     // Sets the hooks, or removes them if `hooks` is null. Calls detached() of the previous hooks.
-    void set_hooks(std::shared_ptr<LoaderHooks> hooks) {
-        const auto before = std::exchange(hooks_, std::move(hooks));
-        if (before && before != hooks_) before->detached(*this);
-    }
+    void set_hooks(std::shared_ptr<LoaderHooks> hooks);
 
   private:
     class OwnFeed;
+    // The state of the running pass. The iterator owns it too, so that the batch stays valid if the
+    // loader is destroyed in the loop body.
+    struct Pass;
 
     explicit DataLoader(LoaderOptions&& options);  // for the constructors above
     void check_idle(const char* what) const;
@@ -251,7 +254,7 @@ class DataLoader {
     // shards, the number of processes that began the pass, otherwise 1. own_parts() assumes that
     // the pass begins now; parts() considers a resumed pass.
     std::int64_t own_parts() const;
-    std::int64_t parts() const { return resumed_parts_.value_or(own_parts()); }
+    std::int64_t parts() const { return resumed_parts_ ? *resumed_parts_ : own_parts(); }
     bool fits_parts(std::int64_t parts) const;
     bool parts_need_even_steps(std::int64_t parts) const;
     Parts parts_read(std::int64_t parts, bool by_all) const;
@@ -266,8 +269,8 @@ class DataLoader {
     // Calls f. If f throws, calls failed() of the hooks and rethrows.
     template <class F>
     void notify_on_failure(F&& f);
-    // Reads the next batch into current_ and returns true. After the last batch, ends the pass and
-    // returns false.
+    // Reads the next batch into pass_->current and returns true. After the last batch, ends the
+    // pass and returns false.
     bool advance();
     void finish(bool complete) noexcept;
 
@@ -277,21 +280,17 @@ class DataLoader {
         own_;  // the batches of all processes, and the batches of this process
     std::int64_t iterable_batch_size_ = 0;
     bool iterable_drop_last_ = false;
-    std::unique_ptr<BatchMaker> batch_maker_;  // null after a move
+    OwningPtr<BatchMaker> batch_maker_;  // null after a move
     std::optional<ShardOptions> shard_;
     std::shared_ptr<Dispatch> dispatch_;
-    std::unique_ptr<Prefetcher> prefetcher_;  // null if num_workers is 0
+    OwningPtr<Prefetcher> prefetcher_;  // null if num_workers is 0
     std::shared_ptr<LoaderHooks> hooks_;
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
     // If the next or running pass resumes an earlier one, the number of parts of the earlier one.
     std::optional<std::int64_t> resumed_parts_;
-    // The members below are the state of the running pass.
-    bool running_ = false;
-    bool has_steps_ = false;  // whether at least one process has batches in the pass
-    std::unique_ptr<Feed> feed_;
-    Batch current_;
+    std::shared_ptr<Pass> pass_;  // null if no pass is running
 };
 
 // An iterator over the batches of a pass. The destructor, or an exception in operator++, ends the
@@ -301,32 +300,25 @@ class DataLoader::Iterator {
     using value_type = Tree;
     using difference_type = std::ptrdiff_t;
 
-    Iterator(Iterator&& other) noexcept : loader_(std::exchange(other.loader_, nullptr)) {}
+    Iterator(Iterator&& other) noexcept = default;
     Iterator& operator=(Iterator&& other) noexcept {
-        std::swap(loader_, other.loader_);
+        pass_.swap(other.pass_);
         return *this;
     }
-    ~Iterator() {
-        if (loader_ != nullptr) loader_->finish(false);
-    }
+    ~Iterator();
 
-    Tree& operator*() const { return loader_->current_.tree; }
-    Tree* operator->() const { return &loader_->current_.tree; }
-    Iterator& operator++() {
-        Iterator going(std::move(*this));  // an exception ends the pass
-        if (!going.loader_->advance()) going.loader_ = nullptr;
-        return *this = std::move(going);
-    }
+    Tree& operator*() const;
+    Tree* operator->() const { return &**this; }
+    // Throws UsageError if the loader was destroyed.
+    Iterator& operator++();
     void operator++(int) { ++*this; }
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
-        return it.loader_ == nullptr;
-    }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.pass_; }
 
   private:
     friend class DataLoader;
-    explicit Iterator(DataLoader* loader) : loader_(loader) {}
+    explicit Iterator(std::shared_ptr<Pass> pass);
 
-    DataLoader* loader_;  // null at the end
+    std::shared_ptr<Pass> pass_;  // null at the end
 };
 
 // A view of a loader that skips the first batches in every pass, as accelerate.skip_first_batches.

@@ -1,10 +1,56 @@
-// Functions of DataLoader that select the batches of a process, and functions that save and load
-// the position.
+// Functions of DataLoader that select and count the batches of a process, and functions that set,
+// save and load the position.
+#include <limits>
+
 #include "data/loading/loader.h"
 #include "data/loading/own_shards.h"
 #include "kernels/error.h"
 
 namespace axle::data {
+namespace {
+
+std::int64_t divided(std::int64_t n, std::int64_t by, bool round_down) {
+    return n / by + (!round_down && n % by != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> DataLoader::num_samples() const {
+    return whole_ ? whole_->num_samples() : iterable_->size();
+}
+
+std::optional<std::int64_t> DataLoader::whole_len() const {
+    if (whole_) return whole_->size();
+    const auto samples = iterable_->size();
+    if (!samples) return std::nullopt;
+    return divided(*samples, iterable_batch_size_, iterable_drop_last_);
+}
+
+std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
+    if (parts > 1) return steps_of(*iterable_, parts_read(parts, true));
+    const auto whole = whole_len();
+    if (!shard_ || !whole) return whole;
+    if (dispatch_) return shard_->split_batches ? whole : divided(*whole, processes(), drop_last());
+    ShardOptions first = *shard_;
+    first.process_index = 0;
+    if (whole_) return BatchSamplerShard(whole_, first).size();
+    return divided(iterable_->size().value_or(0), total_batch_size(), iterable_drop_last_);
+}
+
+std::int64_t DataLoader::len() const {
+    check_not_moved("len");
+    if (own_ && !dispatch_) return own_->size();
+    const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
+    const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
+    if (!known) throw UsageError("DataLoader: len: the size of the iterable dataset is unknown");
+    return *known;
+}
+
+std::int64_t DataLoader::reachable_position() const {
+    const std::int64_t max_position =
+        std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
+    return std::min(position_, steps().value_or(max_position));
+}
 
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
     check_idle("set_batch_sampler");
@@ -68,6 +114,23 @@ Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
 }
 
 // --- state
+
+void DataLoader::set_position(std::int64_t position, std::optional<std::int64_t> parts) {
+    position_ = position;
+    resumed_parts_ = parts;
+}
+
+void DataLoader::set_epoch(std::int64_t epoch) {
+    check_idle("set_epoch");
+    if (epoch != epoch_) set_position(0);
+    epoch_ = epoch;
+}
+
+void DataLoader::skip_first_batches(std::int64_t n) {
+    check_idle("skip_first_batches");
+    if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
+    set_position(n);
+}
 
 Tree DataLoader::state_dict() const {
     check_not_moved("state_dict");

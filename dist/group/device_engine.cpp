@@ -60,16 +60,17 @@ NcclNegotiation compare_devices(Control& control, const std::string& name, int r
         if (verdict.starts_with('+')) return {.error = {}, .token = verdict.substr(1)};
         return {.error = verdict.empty() ? "no reply from rank 0" : verdict.substr(1), .token = {}};
     }
+    std::vector<std::string> texts;
+    for (int r = 1; r < size; ++r) texts.push_back(control.get(key(r), timeout));
     NcclNegotiation result;
     try {
         std::vector<DeviceDescription> offers = {own};
-        for (int r = 1; r < size; ++r) offers.push_back(offer_in(control.get(key(r), timeout)));
+        for (const std::string& text : texts) offers.push_back(offer_in(text));
         result.error = find_nccl_obstacle(offers);
         if (result.error.empty()) result.token = make_token();
-    } catch (const CommError&) {
-        throw;  // a rank is missing
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // the other ranks wait for the result
         result.error = error.what();
+        if (result.error.empty()) result.error = "an error without a message";
     }
     control.set(verdict_key, result.error.empty() ? "+" + result.token : "-" + result.error);
     return result;

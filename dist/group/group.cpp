@@ -162,8 +162,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<i
     global.reserve(ranks.size());
     for (const int member : ranks) global.push_back(global_ranks[static_cast<std::size_t>(member)]);
     if (ranks.size() > 1) job->control().open_group(group, global);
-    auto made = std::make_unique<Impl>(job, group, std::move(global),
-                                       static_cast<int>(place - ranks.begin()));
+    auto made =
+        make_owning<Impl>(job, group, std::move(global), static_cast<int>(place - ranks.begin()));
     made->negotiate_nccl_backend();
     return std::make_shared<ProcessGroup>(std::move(made));
 }

@@ -47,7 +47,7 @@ Tree gather_object(ProcessGroup& group, const Tree& object);
 // Returns new tensors with the reduction over all ranks, multiplied by `scale`. Reduction::none
 // returns the input without communication and without scaling. Throws DTypeError for the mean of
 // integers, for integers with a scale other than 1, for the sum or mean of booleans, and for
-// storage-only dtypes.
+// storage dtypes.
 Tree reduce(ProcessGroup& group, const Tree& tree, Reduction reduction = Reduction::sum,
             double scale = 1);
 Tree reduce(ProcessGroup& group, const Tree& tree, std::string_view reduction, double scale = 1);

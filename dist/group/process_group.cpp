@@ -61,7 +61,7 @@ int device_of(const Environment& environment, const std::string& backend) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::ProcessGroup(OwningPtr<Impl> impl) : impl_(std::move(impl)) {}
 ProcessGroup::~ProcessGroup() = default;
 
 int ProcessGroup::rank() const { return impl_->rank; }
@@ -70,7 +70,7 @@ const std::string& ProcessGroup::backend() const { return impl_->backend; }
 const std::vector<int>& ProcessGroup::global_ranks() const { return impl_->global_ranks; }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
-    return std::make_shared<ProcessGroup>(std::make_unique<Impl>());
+    return std::make_shared<ProcessGroup>(make_owning<Impl>());
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environment,
@@ -89,7 +89,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environmen
     const int rank = control->rank();
     auto job = std::make_shared<Job>(std::move(control), options.timeout,
                                      device_of(environment, options.backend));
-    auto impl = std::make_unique<Impl>(std::move(job), 0, std::move(ranks), rank);
+    auto impl = make_owning<Impl>(std::move(job), 0, std::move(ranks), rank);
     const std::string error = impl->negotiate_nccl_backend();
     if (options.backend == "nccl" && !error.empty())
         throw CommError(str("ProcessGroup: NCCL cannot be used: ", error));

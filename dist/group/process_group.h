@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "core/milliseconds.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
@@ -162,10 +163,10 @@ class ProcessGroup {
     std::shared_ptr<ProcessGroup> split(int color);
 
     struct Impl;
-    explicit ProcessGroup(std::unique_ptr<Impl> impl);
+    explicit ProcessGroup(OwningPtr<Impl> impl);
 
   private:
-    std::unique_ptr<Impl> impl_;
+    OwningPtr<Impl> impl_;
 };
 
 }  // namespace axle::dist

@@ -159,8 +159,9 @@ void Reducer::on_final(std::size_t index) {
     if (options_.static_graph) {
         if (!graph_is_known_) return;
         if (p.ready)
-            throw UsageError(str("data parallel: the graph is not static: ", p.name,
-                                 " got another gradient than in the first backward"));
+            throw UsageError(
+                str("data parallel: the graph is not static: ", p.name,
+                    " got more gradients than in the first backward; set static_graph = false"));
         if (p.finals == p.expected) make_ready(index);
         return;
     }

@@ -50,9 +50,10 @@ Socket listen_for(const Environment& environment, Address& address) {
             }
         }
     }
-    throw CommError(
-        str("join: rank 0 cannot listen at ", in_quotes(environment.master_addr), ": ", tried,
-            ": MASTER_ADDR must be an address of rank 0's machine, and MASTER_PORT free"));
+    throw CommError(str("join: rank 0 cannot listen at ", in_quotes(environment.master_addr), ": ",
+                        tried,
+                        ": MASTER_ADDR must be an address of rank 0's machine, and MASTER_PORT "
+                        "must be a free port"));
 }
 
 std::chrono::milliseconds interval_of(const ControlOptions& options) {
@@ -158,7 +159,8 @@ void Server::accept_all() {
         auto connection = std::make_unique<Connection>();
         connection->socket = std::move(socket);
         connection->last_received = now_;
-        connection->deadline = now_ + kHandshake;
+        connection->deadline =
+            now_ + std::min<std::chrono::milliseconds>(kHandshake, options_.join_timeout);
         wake_at(connection->deadline);
         watch(*connections_.emplace(descriptor, std::move(connection)).first->second);
     }

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include <axle/axle.h>
+#include <axle/optim/state_file.h>
 
 namespace optim = axle::optim;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <axle/axle.h>
+#include <axle/core/profiler/profiler.h>
 
 using axle::Tensor;
 

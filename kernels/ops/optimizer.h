@@ -11,10 +11,12 @@
 #include <span>
 #include <vector>
 
-#include "kernels/exec.h"
 #include "kernels/view.h"
 
 namespace axle::kernels {
+
+class Cpu;
+class Cuda;
 
 // A row of a table of tensors: a contiguous range of elements.
 struct Run {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/files/file.h"
 #include "core/text/type_name.h"
@@ -50,6 +51,20 @@ void throw_wrong_type(const char* container, const std::string& child,
 
 }  // namespace container
 
+void ModuleList<Module>::visit(Visitor& v) {
+    for (std::size_t i = 0; i < modules_.size(); ++i) v(std::to_string(i), *modules_[i]);
+}
+
+Module& ModuleDict::add(std::string name, container::AnyModule module) {
+    modules_.push_back(std::move(module));
+    names_.push_back(std::move(name));
+    return *modules_.back();
+}
+
+void ModuleDict::visit(Visitor& v) {
+    for (std::size_t i = 0; i < modules_.size(); ++i) v(names_[i], *modules_[i]);
+}
+
 std::size_t ModuleDict::index(std::string_view name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found == names_.end()) throw_unknown_name("ModuleDict", name, names_);
@@ -64,6 +79,38 @@ void ModuleDict::erase(std::string_view name) {
     const auto i = static_cast<std::ptrdiff_t>(index(name));
     modules_.erase(modules_.begin() + i);
     names_.erase(names_.begin() + i);
+}
+
+struct Sequential::Function : Stage {
+    explicit Function(std::function<Tensor(const Tensor&)> f_) : f(std::move(f_)) {}
+    Tensor call(const Tensor& x) override { return f(x); }
+    OwningPtr<Stage> clone() const override { return make_owning<Function>(f); }
+    std::function<Tensor(const Tensor&)> f;
+};
+
+Sequential::Sequential(const Sequential& other) : Model(other), names_(other.names_) {
+    for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
+}
+
+std::string Sequential::next_name() const { return std::to_string(stages_.size()); }
+
+void Sequential::add(std::string name, OwningPtr<Stage> stage) {
+    stages_.push_back(std::move(stage));
+    names_.push_back(std::move(name));
+}
+
+void Sequential::add(std::string name, std::function<Tensor(const Tensor&)> f) {
+    add(std::move(name), OwningPtr<Stage>(new Function(std::move(f))));
+}
+
+Tensor Sequential::forward(Tensor x) {
+    for (const auto& stage : stages_) x = stage->call(x);
+    return x;
+}
+
+void Sequential::visit(Visitor& v) {
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+        if (Module* module = stages_[i]->module()) v(names_[i], *module);
 }
 
 Module& Sequential::operator[](std::string_view name) {

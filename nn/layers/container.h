@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory/owning_ptr.h"
 #include "nn/module.h"
 
 namespace axle::nn {
@@ -25,7 +25,7 @@ class AnyModule {
     template <class T>
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     explicit AnyModule(T&& module)  // NOLINT(bugprone-forwarding-reference-overload)
-        : holder_(std::make_unique<Holder<T>>(std::forward<T>(module))) {}
+        : holder_(make_owning<Holder<T>>(std::forward<T>(module))) {}
     AnyModule(const AnyModule& other) : holder_(other.holder_->clone()) {}
     AnyModule(AnyModule&&) noexcept = default;
     AnyModule& operator=(const AnyModule&) = delete;
@@ -38,17 +38,17 @@ class AnyModule {
     struct Base {
         virtual ~Base() = default;
         virtual Module& module() = 0;
-        virtual std::unique_ptr<Base> clone() const = 0;
+        virtual OwningPtr<Base> clone() const = 0;
     };
     template <class T>
     struct Holder : Base {
         explicit Holder(T&& from) : owned(std::move(from)) {}
         explicit Holder(const T& from) : owned(from) {}
         Module& module() override { return owned; }
-        std::unique_ptr<Base> clone() const override { return std::make_unique<Holder>(owned); }
+        OwningPtr<Base> clone() const override { return make_owning<Holder>(owned); }
         T owned;
     };
-    std::unique_ptr<Base> holder_;
+    OwningPtr<Base> holder_;
 };
 
 // Returns i, or size + i if i is negative. Throws IndexError unless -size <= i < size. `container`
@@ -148,9 +148,7 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
     }
     Iterator begin() { return Iterator(modules_.data()); }
     Iterator end() { return Iterator(modules_.data() + modules_.size()); }
-    void visit(Visitor& v) override {
-        for (std::size_t i = 0; i < modules_.size(); ++i) v(std::to_string(i), *modules_[i]);
-    }
+    void visit(Visitor& v) override;
 
   private:
     std::vector<container::AnyModule> modules_;
@@ -175,8 +173,7 @@ class ModuleDict : public Model<ModuleDict> {
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& insert(std::string name, T&& module) {
         container::check_name("ModuleDict", name, names_);
-        names_.push_back(std::move(name));
-        return static_cast<T&>(*modules_.emplace_back(std::forward<T>(module)));
+        return static_cast<T&>(add(std::move(name), container::AnyModule(std::move(module))));
     }
     // Removes a module. Throws IndexError if the name does not exist.
     void erase(std::string_view name);
@@ -192,11 +189,10 @@ class ModuleDict : public Model<ModuleDict> {
     T& get(std::string_view name) {
         return container::as<T>("ModuleDict", std::string(name), (*this)[name]);
     }
-    void visit(Visitor& v) override {
-        for (std::size_t i = 0; i < modules_.size(); ++i) v(names_[i], *modules_[i]);
-    }
+    void visit(Visitor& v) override;
 
   private:
+    Module& add(std::string name, container::AnyModule module);
     std::size_t index(std::string_view name) const;
 
     std::vector<std::string> names_;
@@ -225,9 +221,7 @@ class Sequential : public Model<Sequential> {
     Sequential(Sequential&&) = default;
     Sequential& operator=(Sequential&&) = default;
     // Copies the stages; only clone() may call this constructor (see Module).
-    Sequential(const Sequential& other) : Model(other), names_(other.names_) {
-        for (const auto& stage : other.stages_) stages_.push_back(stage->clone());
-    }
+    Sequential(const Sequential& other);
 
     // Appends a stage, whose name is its index, or the first element if `stage` is a pair. Throws
     // ValueError as the function below.
@@ -236,7 +230,7 @@ class Sequential : public Model<Sequential> {
         if constexpr (container::is_named<std::remove_cvref_t<S>>)
             push_back(std::string(stage.first), std::forward<S>(stage).second);
         else
-            push_back(std::to_string(stages_.size()), std::forward<S>(stage));
+            push_back(next_name(), std::forward<S>(stage));
     }
     // Appends a stage with a name. A module must be an rvalue. Throws ValueError if the name
     // already exists, is empty or contains a dot.
@@ -247,11 +241,10 @@ class Sequential : public Model<Sequential> {
         if constexpr (std::is_base_of_v<Module, T>) {
             static_assert(!std::is_lvalue_reference_v<S>,
                           "a module is moved in: std::move(module)");
-            stages_.push_back(std::make_unique<Layer<T>>(std::forward<S>(stage)));
+            add(std::move(name), make_owning<Layer<T>>(std::forward<S>(stage)));
         } else {
-            stages_.push_back(std::make_unique<Function>(std::forward<S>(stage)));
+            add(std::move(name), std::function<Tensor(const Tensor&)>(std::forward<S>(stage)));
         }
-        names_.push_back(std::move(name));
     }
     std::size_t size() const { return stages_.size(); }
     // Return a module by the index of its stage (a negative index counts from the end) or by its
@@ -271,21 +264,15 @@ class Sequential : public Model<Sequential> {
         return container::as<T>("Sequential", std::string(name), (*this)[name]);
     }
 
-    Tensor forward(Tensor x) {
-        for (const auto& stage : stages_) x = stage->call(x);
-        return x;
-    }
-    void visit(Visitor& v) override {
-        for (std::size_t i = 0; i < stages_.size(); ++i)
-            if (Module* module = stages_[i]->module()) v(names_[i], *module);
-    }
+    Tensor forward(Tensor x);
+    void visit(Visitor& v) override;
 
   private:
     struct Stage {
         virtual ~Stage() = default;
         virtual Tensor call(const Tensor& x) = 0;
         virtual Module* module() { return nullptr; }
-        virtual std::unique_ptr<Stage> clone() const = 0;
+        virtual OwningPtr<Stage> clone() const = 0;
     };
     template <class T>
     struct Layer : Stage {
@@ -293,20 +280,18 @@ class Sequential : public Model<Sequential> {
         explicit Layer(const T& layer_) : layer(layer_) {}
         Tensor call(const Tensor& x) override { return layer(x); }
         Module* module() override { return &layer; }
-        std::unique_ptr<Stage> clone() const override { return std::make_unique<Layer>(layer); }
+        OwningPtr<Stage> clone() const override { return make_owning<Layer>(layer); }
         T layer;
     };
-    struct Function : Stage {
-        explicit Function(std::function<Tensor(const Tensor&)> f_) : f(std::move(f_)) {}
-        Tensor call(const Tensor& x) override { return f(x); }
-        std::unique_ptr<Stage> clone() const override { return std::make_unique<Function>(f); }
-        std::function<Tensor(const Tensor&)> f;
-    };
+    struct Function;
 
+    std::string next_name() const;  // the index of the next stage
+    void add(std::string name, OwningPtr<Stage> stage);
+    void add(std::string name, std::function<Tensor(const Tensor&)> f);
     Module& module_at(std::size_t i);
 
     std::vector<std::string> names_;  // one for each stage, also for functions
-    std::vector<std::unique_ptr<Stage>> stages_;
+    std::vector<OwningPtr<Stage>> stages_;
 };
 
 }  // namespace axle::nn

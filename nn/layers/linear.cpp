@@ -45,10 +45,10 @@ void Linear::visit(Visitor& v) {
 }
 
 Tensor feed_forward(Linear& first, Linear& second, const Tensor& x, Activation activation) {
-    const auto has_door = [](const Linear& layer) {
+    const auto is_extended = [](const Linear& layer) {
         return layer.policy || layer.hooks() || layer.layer_cast();
     };
-    if (has_door(first) || has_door(second)) return second(first(x, activation));
+    if (is_extended(first) || is_extended(second)) return second(first(x, activation));
     return axle::feed_forward(x, matrix_of(first), first.bias, matrix_of(second), second.bias,
                               activation);
 }

@@ -144,14 +144,15 @@ void ConfigFields::read(const char* name, Activation& value,
 }
 
 void ConfigFields::require(const char* name, bool value) const {
-    bool said = value;
-    read(name, said);
-    if (said != value) fail(name, str(said ? "true" : "false", " is not supported"));
+    const Tree* field = find(name);
+    if (field == nullptr || (field->is_boolean() && field->boolean() == value)) return;
+    fail(name, str("must be ", value ? "true" : "false", ", the only supported value: ", *field));
 }
 void ConfigFields::require(const char* name, const char* value) const {
-    std::string said = value;
-    read(name, said);
-    if (said != value) fail(name, str("must be ", value, ": '", printable(said), "'"));
+    const Tree* field = find(name);
+    if (field == nullptr || (field->is_string() && field->string() == value)) return;
+    fail(name, str("must be ", value, ": ",
+                   field->is_string() ? in_quotes(field->string()) : str(*field)));
 }
 
 Tree ConfigFields::others(std::string_view known,

@@ -59,6 +59,10 @@ Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleCho
 
 }  // namespace
 
+PerGroup::PerGroup(double value) : values_{value}, for_all_(true) {}
+PerGroup::PerGroup(std::initializer_list<double> values) : values_(values) {}
+PerGroup::PerGroup(std::vector<double> values) : values_(std::move(values)) {}
+
 std::vector<double> PerGroup::expand(const char* op, const char* what, std::size_t groups) const {
     if (for_all_) return std::vector<double>(groups, values_[0]);
     if (values_.size() != groups)
@@ -78,6 +82,15 @@ void Scheduler::advance() {
     set_position(last_epoch_ + 1, step_count_ + 1);
 }
 
+void Scheduler::set_hooks(std::shared_ptr<SchedulerHooks> hooks) {
+    const auto before = std::exchange(hooks_, std::move(hooks));
+    if (before && before != hooks_) before->detached(*this);
+}
+
+std::vector<ScheduleField> Scheduler::fields() { return {}; }
+
+void Scheduler::set_base_lrs(std::vector<double> rates) { base_lrs_ = std::move(rates); }
+
 void Scheduler::start() {
     starting_ = true;
     set_rates(0);
@@ -88,7 +101,8 @@ void Scheduler::start() {
 void Scheduler::restart() {
     if (restarts_from_base_lr()) {
         const std::vector<double>& base = base_lrs();
-        for (std::size_t g = 0; g < optimizer_.group_count(); ++g) optimizer_.group(g).lr = base[g];
+        for (std::size_t g = 0; g < optimizer().group_count(); ++g)
+            optimizer().group(g).lr = base[g];
     }
     set_rates(0);
     set_position(0, 1);
@@ -96,13 +110,13 @@ void Scheduler::restart() {
 
 void Scheduler::set_rates(std::int64_t epoch) {
     const std::vector<double>& base = base_lrs();
-    for (std::size_t g = 0; g < optimizer_.group_count(); ++g)
-        apply(g, optimizer_.group(g), base[g], epoch);
+    for (std::size_t g = 0; g < optimizer().group_count(); ++g)
+        apply(g, optimizer().group(g), base[g], epoch);
 }
 
 const std::vector<double>& Scheduler::base_lrs() {
-    for (std::size_t g = base_lrs_.size(); g < optimizer_.group_count(); ++g) {
-        const GroupRef group = optimizer_.group(g);
+    for (std::size_t g = base_lrs_.size(); g < optimizer().group_count(); ++g) {
+        const GroupRef group = optimizer().group(g);
         if (!group.initial_lr) group.initial_lr = group.lr;
         base_lrs_.push_back(*group.initial_lr);
     }
@@ -113,8 +127,8 @@ void Scheduler::set_position(std::int64_t epoch, std::int64_t step_count) {
     last_epoch_ = epoch;
     step_count_ = step_count;
     last_lr_.clear();
-    for (std::size_t g = 0; g < optimizer_.group_count(); ++g)
-        last_lr_.push_back(optimizer_.group(g).lr);
+    for (std::size_t g = 0; g < optimizer().group_count(); ++g)
+        last_lr_.push_back(optimizer().group(g).lr);
 }
 
 Tree Scheduler::state_dict() const {
@@ -153,15 +167,15 @@ void Scheduler::load(const Tree& tree) {
 void Scheduler::save_fields(Tree& tree) const {
     // fields() returns pointers for both saving and loading, and is therefore not const.
     for (const ScheduleField& field : const_cast<Scheduler*>(this)->fields())
-        tree.set(field.name, std::visit([](auto value) { return to_tree(value); }, field.value));
+        tree.set(field.name, field.visit([](auto value) { return to_tree(value); }));
 }
 
 void Scheduler::load_fields(const Tree& tree) {
     std::vector<Write> writes;
     for (const ScheduleField& field : fields())
         if (const Tree* saved = tree.find(field.name))
-            writes.push_back(std::visit(
-                [&](auto value) { return make_write(*saved, field, value); }, field.value));
+            writes.push_back(
+                field.visit([&](auto value) { return make_write(*saved, field, value); }));
     for (const Write& write : writes) write();
 }
 

@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/tree/tree.h"
@@ -36,9 +34,9 @@ struct SchedulerHooks {
 // One number for all groups, or one for each group.
 class PerGroup {
   public:
-    PerGroup(double value) : values_{value}, for_all_(true) {}            // NOLINT
-    PerGroup(std::initializer_list<double> values) : values_(values) {}   // NOLINT
-    PerGroup(std::vector<double> values) : values_(std::move(values)) {}  // NOLINT
+    PerGroup(double value);                          // NOLINT
+    PerGroup(std::initializer_list<double> values);  // NOLINT
+    PerGroup(std::vector<double> values);            // NOLINT
 
     bool for_all() const { return for_all_; }
     // Returns one number per group. Throws ValueError if the object is a list whose length is not
@@ -52,15 +50,36 @@ class PerGroup {
 
 // An enum value that a state dict contains by name.
 struct ScheduleChoice {
-    std::uint8_t* value;
-    std::span<const char* const> names;
+    std::uint8_t* value = nullptr;
+    std::span<const char* const> names = {};
 };
 
 // A saved field of a schedule, with its name in state dicts of PyTorch.
 struct ScheduleField {
+    ScheduleField(const char* name_, double* value) : name(name_), number(value) {}
+    // `lower_bound` is the smallest integer that load_fields() accepts.
+    ScheduleField(const char* name_, std::int64_t* value, std::int64_t lower_bound = INT64_MIN)
+        : name(name_), integer(value), at_least(lower_bound) {}
+    ScheduleField(const char* name_, bool* value) : name(name_), flag(value) {}
+    ScheduleField(const char* name_, std::vector<double>* value) : name(name_), list(value) {}
+    ScheduleField(const char* name_, ScheduleChoice value) : name(name_), choice(value) {}
+
+    // Calls f with the pointer that is not null, or with `choice`, and returns its result.
+    template <class F>
+    auto visit(F&& f) const {
+        if (number != nullptr) return f(number);
+        if (integer != nullptr) return f(integer);
+        if (flag != nullptr) return f(flag);
+        return list != nullptr ? f(list) : f(choice);
+    }
+
     const char* name;
-    std::variant<double*, std::int64_t*, bool*, std::vector<double>*, ScheduleChoice> value;
-    std::int64_t at_least = std::numeric_limits<std::int64_t>::min();  // lower bound of integers
+    double* number = nullptr;
+    std::int64_t* integer = nullptr;
+    bool* flag = nullptr;
+    std::vector<double>* list = nullptr;
+    ScheduleChoice choice = {};
+    std::int64_t at_least = INT64_MIN;
 };
 
 // Base class of schedules, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the
@@ -70,7 +89,7 @@ struct ScheduleField {
 // rate. The optimizer must outlive the schedule. Not thread-safe.
 class Scheduler {
   public:
-    explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer) {}
+    explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}
     virtual ~Scheduler() { set_hooks(nullptr); }
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
@@ -102,7 +121,7 @@ class Scheduler {
     virtual bool can_look_ahead() const { return true; }
     // Returns whether each step needs a metric (MetricScheduler).
     virtual bool needs_metric() const { return false; }
-    Optimizer& optimizer() { return optimizer_; }
+    Optimizer& optimizer() { return **optimizer_; }
 
     // Returns the state with PyTorch's names: last_epoch, _step_count, _last_lr, base_lrs, and the
     // options of the schedule.
@@ -113,10 +132,7 @@ class Scheduler {
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
-    void set_hooks(std::shared_ptr<SchedulerHooks> hooks) {
-        const auto before = std::exchange(hooks_, std::move(hooks));
-        if (before && before != hooks_) before->detached(*this);
-    }
+    void set_hooks(std::shared_ptr<SchedulerHooks> hooks);
 
   protected:
     // Takes the first step. Constructors of derived classes must call this at their end.
@@ -133,7 +149,7 @@ class Scheduler {
     // Resets the schedule to the state before its first step.
     virtual void reset_epoch() { last_epoch_ = -1; }
 
-    virtual std::vector<ScheduleField> fields() { return {}; }
+    virtual std::vector<ScheduleField> fields();
     virtual Tree save() const;
     virtual void load(const Tree& tree);
     // Write the fields to a tree and read them from it. load_fields() reads all fields before it
@@ -149,7 +165,7 @@ class Scheduler {
     // Returns the rate of each group before its first scheduler, also for groups that were added
     // later.
     const std::vector<double>& base_lrs();
-    void set_base_lrs(std::vector<double> rates) { base_lrs_ = std::move(rates); }
+    void set_base_lrs(std::vector<double> rates);
 
   private:
     friend class ComposedScheduler;
@@ -158,7 +174,7 @@ class Scheduler {
         if (hooks_) hooks_->before_access(*this);
     }
 
-    Optimizer& optimizer_;
+    std::shared_ptr<Optimizer* const> optimizer_;  // its address, which changes when it is moved
     std::shared_ptr<SchedulerHooks> hooks_;
     bool starting_ = false;
     std::int64_t last_epoch_ = -1;

@@ -8,6 +8,7 @@
 #include "accel/utils/progress.h"
 #include "accel/utils/text.h"
 #include "core/files/file.h"
+#include "core/profiler/profiler.h"
 #include "tests/accel/training.h"
 
 namespace axle::tests {

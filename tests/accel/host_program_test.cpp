@@ -293,7 +293,7 @@ TEST_F(EmbeddedAxle, KeepsTheStateOfThreadsOfTheHostProgram) {
     EXPECT_EQ(before, after);
 }
 
-TEST_F(EmbeddedAxle, WritesTheSameFilesInAnyLocale) {
+TEST_F(EmbeddedAxle, WritesTheSameFilesInALocaleWithDecimalCommas) {
     const TemporaryFolder plain(FolderStorage::in_memory), foreign(FolderStorage::in_memory);
     train(plain.path(), [] {});
     {
@@ -324,7 +324,7 @@ TEST_F(EmbeddedAxle, WritesTheSameFilesInAnyLocale) {
     }
 }
 
-TEST_F(EmbeddedAxle, StartsNoThreadsIfThreadsAreDisabled) {
+TEST_F(EmbeddedAxle, StartsNoThreadsIfNumThreadsIsOne) {
     kernels::set_num_threads(1);
     const int before = threads_of_the_process();
     Training training(3);
@@ -363,7 +363,7 @@ TEST_F(EmbeddedAxle, UsesTheRoundingModeOfTheCallerOnAllThreads) {
     EXPECT_THAT(controls, testing::Each(upward));
 }
 
-TEST_F(EmbeddedAxle, ThrowsTrackerErrorsIfRequested) {
+TEST_F(EmbeddedAxle, ThrowsTrackerErrorsInLogButReportsThemInEndTraining) {
     struct Broken : accel::Tracker {
         std::string name() const override { return "broken"; }
         void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {

@@ -33,12 +33,12 @@ TEST(Mean, AcceptsNumbersRowsAndWeightedMeans) {
     EXPECT_EQ(mean.compute(), 90.0 / 26);
     mean.update(tensor({1.0, 2, 3, 4}, {2, 2}), tensor({1.0, 0, 0, 1}, {2, 2}));
     EXPECT_EQ(mean.compute(), 95.0 / 28);
-    mean.update(full({}, 3), 2);
-    mean.update(full({1}, 4));
+    mean.update(full({}, 3.0), 2);
+    mean.update(full({1}, 4.0));
     EXPECT_EQ(mean.compute(), 105.0 / 31);
 }
 
-TEST(Mean, IgnoresValuesWithoutWeight) {
+TEST(Mean, IgnoresValuesOfWeightZero) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(kNan, 0);
@@ -54,7 +54,7 @@ TEST(Mean, IgnoresValuesWithoutWeight) {
 TEST(Mean, SumsInF64) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
-    mean.update(full({}, 1 << 24), 1);
+    mean.update(full({}, 0x1p24), 1);
     for (int i = 0; i < 8; ++i) mean.update(ones({1}));
     EXPECT_EQ(mean.compute(), ((1 << 24) + 8) / 9.0);
     mean.reset();
@@ -174,12 +174,13 @@ TEST(Metric, KeepsNoAutogradGraph) {
     const Tensor loss = ones({2}).set_requires_grad();
     mean.update(loss * 2);
     mean.update((loss * 3).sum(), 2);
+    EXPECT_FALSE(mean.state_dict()["sums"].tensor().requires_grad());
     EXPECT_EQ(mean.compute(), 4);
 }
 
 // --- errors
 
-TEST(Metric, RejectsInvalidUpdates) {
+TEST(Metric, RejectsInvalidUpdatesAndOptions) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     const Tensor rows = ones({3});
@@ -190,7 +191,7 @@ TEST(Metric, RejectsInvalidUpdates) {
     expect_error<ShapeError>({"Mean: ", "[3]: [2]"},
                              [&] { mean.update(rows, {}, ne(ones({2}), 0)); });
     expect_error<DTypeError>({"Mean: ", "bool", "float32"}, [&] { mean.update(rows, {}, rows); });
-    expect_error<ShapeError>({"Mean: ", "rows"}, [&] { mean.update(full({}, 1), {}, 1); });
+    expect_error<ShapeError>({"Mean: ", "rows"}, [&] { mean.update(full({}, 1.0), {}, 1); });
 
     Accuracy accuracy(accelerator);
     const Tensor labels = arange(3);
@@ -252,7 +253,7 @@ TEST(Metric, RejectsClassesOutOfRange) {
     EXPECT_EQ(confusion.compute().sum().item(), 2);
 }
 
-TEST(Metric, RejectsTheStateOfAnotherMetric) {
+TEST(Metric, RejectsStatesWithOtherOptionsOrShapes) {
     Accelerator accelerator(on_cpu());
     F1 three(accelerator, 3), four(accelerator, 4);
     expect_error<ValueError>({"F1: ", "num_classes=3", "num_classes=4"},

@@ -248,7 +248,7 @@ TEST_P(Metrics, IgnoreDuplicatesOfAPreparedLoader) {
     });
 }
 
-TEST_P(Metrics, ContinueFromTheStateOfAnyNumberOfProcesses) {
+TEST_P(Metrics, ContinueWithAnyNumberOfProcessesFromASavedState) {
     Tree state;
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));
@@ -273,7 +273,7 @@ TEST_P(Metrics, ContinueFromTheStateOfAnyNumberOfProcesses) {
 
 INSTANTIATE_TEST_SUITE_P(Processes, Metrics, testing::Values(1, 2, 3, 4));
 
-TEST(Metric, ThrowsOnAllRanksWhenClassesDiffer) {
+TEST(Metric, ThrowsOnAllRanksWhenNumbersOfClassesDiffer) {
     const auto errors = outcomes(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         Accelerator accelerator(on_cpu(group));
         ConfusionMatrix confusion(accelerator, group->rank() == 2 ? 4 : 3);

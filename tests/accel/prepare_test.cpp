@@ -197,7 +197,7 @@ TEST(FreeMemory, RemovesHooksFromPreparedObjects) {
 }
 
 // Covers 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS, 27.ACCELERATE_MIXED_PRECISION, 31.environment.
-TEST(AcceleratorOptions, AreReadFromTheEnvironmentIfMissing) {
+TEST(AcceleratorOptions, AreReadFromTheEnvironment) {
     {
         const EnvironmentVariable precision("ACCELERATE_MIXED_PRECISION", "bf16");
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");

@@ -81,7 +81,8 @@ struct Training {
         ++counter.batches;
         return loss.item();
     }
-    // Trains to the end of a pass. Calls f() after each batch. Returns the losses.
+    // Trains until the loader has completed `epochs` passes, counted from its creation. Calls f()
+    // after each batch. Returns the losses.
     template <class F>
     std::vector<double> run(std::int64_t epochs, F&& f) {
         std::vector<double> losses;

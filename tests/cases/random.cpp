@@ -42,7 +42,7 @@ void add_bad_calls(Cases& cases) {
     refuses<Error>(cases, "multinomial", {}, [] { multinomial(floats_of({3}), 0); });
     refuses<DTypeError>(cases, "multinomial", {"int64"}, [] { multinomial(ints_of({3}), 1); });
     refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(zeros({3}), 1); });
-    refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(full({3}, -1), 1); });
+    refuses<ValueError>(cases, "multinomial", {}, [] { multinomial(full({3}, -1.0), 1); });
     refuses<DTypeError>(
         cases, "rand", {"int64"}, [] { rand({3}, {i64}); }, "uniform_: ");
     refuses<DTypeError>(

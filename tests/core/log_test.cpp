@@ -45,7 +45,7 @@ TEST_F(ErrorReport, RethrowsUnderRaisePolicy) {
     EXPECT_THAT(messages_, IsEmpty());
 }
 
-TEST_F(ErrorReport, LogsInNoexceptVariantUnderRaisePolicy) {
+TEST_F(ErrorReport, LogsInsteadOfThrowingIfNoexcept) {
     set_error_policy(ErrorPolicy::raise);
     report_error_noexcept(full_disk());
     report_error_noexcept(std::make_exception_ptr(7), {"close: "});
@@ -65,7 +65,7 @@ TEST_F(ErrorReport, IgnoresExceptionsOfSink) {
     EXPECT_NO_THROW(report_error(full_disk()));
 }
 
-TEST(DefaultSink, WritesWarningsToStderr) {
+TEST(DefaultSink, WritesWarningsAndErrorsToStderr) {
     testing::internal::CaptureStderr();
     log(LogLevel::info, "loaded");
     log(LogLevel::warning, "tracker '", 7, "'");

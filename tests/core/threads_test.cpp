@@ -49,7 +49,7 @@ TEST(HostMemory, AllowsFreeingOnAnotherThread) {
     const MemoryStats before = host_memory::stats();
     {
         std::vector<Tensor> made(kThreads);
-        on_threads([&](int t) { made[static_cast<std::size_t>(t)] = full({100}, t); });
+        on_threads([&](int t) { made[static_cast<std::size_t>(t)] = full({100}, t, {f32}); });
         on_threads([&](int t) {
             Tensor other = std::move(made[static_cast<std::size_t>((t + 1) % kThreads)]);
             EXPECT_EQ(sum(other).item(), 100 * ((t + 1) % kThreads));
@@ -99,7 +99,7 @@ TEST(ThreadSafety, AllowsBackwardOfIndependentGraphs) {
     const Tensor x = arange(50);
     on_threads([&](int t) {
         for (int i = 0; i < 20; ++i) {
-            Tensor w = full({50}, t);
+            Tensor w = full({50}, t, {f32});
             w.set_requires_grad(true);
             sum(w * w * x).backward();
             EXPECT_EQ(sum(w.grad()).item(), 2 * t * 1225);

@@ -112,21 +112,24 @@ TEST_F(AcceleratorOnGpu, UsesUpdatedBf16WeightsAfterReplays) {
 }
 
 // Covers 1.device_placement, 2.device, 4.non_blocking.
-TEST_F(AcceleratorOnGpu, CopiesPinnedBatchesCorrectly) {
-    for (const int workers : {0, 2}) {
+TEST_F(AcceleratorOnGpu, CopiesPinnedAndPageableBatchesCorrectly) {
+    for (int which = 0; which < 8; ++which) {
+        const int workers = which / 4 * 2;
+        const bool pin = which / 2 % 2 == 1, non_blocking = which % 2 == 1;
+        SCOPED_TRACE(str(workers, " workers, pinned: ", pin, ", non_blocking: ", non_blocking));
         data::LoaderOptions options{
             .batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 4};
         data::DataLoader plain(samples(40), options);
-        options.pin_memory = true;
-        data::DataLoader pinned(samples(40), options);
-        for (const Tree& batch : pinned) EXPECT_TRUE(batch["x"].tensor().is_pinned());
+        options.pin_memory = pin;
+        data::DataLoader copied(samples(40), options);
+        for (const Tree& batch : copied) EXPECT_EQ(batch["x"].tensor().is_pinned(), pin);
         plain.set_epoch(1);
         Accelerator accelerator(
-            {.dataloader_config = accel::DataLoaderConfiguration{.non_blocking = workers > 0}});
-        accelerator.prepare(pinned);
+            {.dataloader_config = accel::DataLoaderConfiguration{.non_blocking = non_blocking}});
+        accelerator.prepare(copied);
         // All batches are kept, because they must not share memory while copies are running.
         std::vector<Tensor> there, here;
-        for (const Tree& batch : pinned) there.push_back(batch["x"].tensor());
+        for (const Tree& batch : copied) there.push_back(batch["x"].tensor());
         for (const Tree& batch : plain) here.push_back(batch["x"].tensor());
         ASSERT_EQ(there.size(), here.size());
         for (std::size_t i = 0; i < here.size(); ++i) {

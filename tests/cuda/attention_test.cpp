@@ -43,6 +43,13 @@ std::vector<Tensor> in(DType dtype, Device device, std::vector<Tensor> x) {
 
 class GpuAttention : public GpuTest {};
 
+// The bounds of rounding errors, relative to the largest value, with unit roundoff u: weights and
+// outputs are rounded to the dtype, which adds 2u to the output. The gradients of q and k are sums
+// of products with dscores, which are rounded, and whose terms (dweights - rowsum) cancel; `rowsum`
+// contains the error of the rounded output. The worst case adds about 8u.
+double output_bound(DType dtype) { return dtype == f16 ? 0x1p-10 : 0x1p-7; }
+double gradient_bound(DType dtype) { return 4 * output_bound(dtype); }
+
 // With the scattered masks, query 3 attends to no key. If attention is causal and a mask hides the
 // first keys, the first queries also attend to no key.
 TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
@@ -68,8 +75,9 @@ TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
                 const Tensor exact = is_floating(mask.dtype()) ? to(mask, f64) : mask;
                 const auto cpu = attend(in(f64, Device::cpu(), x), to(dy, f64),
                                         {.mask = exact, .causal = causal});
-                for (std::size_t i = 0; i < gpu.size(); ++i)
-                    expect_close(back(gpu[i]), cpu[i], dtype == f16 ? 1e-2 : 6e-2);
+                expect_close(back(gpu[0]), cpu[0], 2 * output_bound(dtype));
+                for (std::size_t i = 1; i < gpu.size(); ++i)
+                    expect_close(back(gpu[i]), cpu[i], gradient_bound(dtype));
             }
 }
 
@@ -95,7 +103,9 @@ TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     const Tensor whole = to(back(attend(qkv, dout, {})[0]), f64);
     const Tensor kept = to(ne(weights, 0.0), f64);
     const double share = mean(kept).item();
-    EXPECT_NEAR(share, 1 - kDropped, 0.02);
+    // The tolerance is 5 standard deviations.
+    const auto numel = static_cast<double>(kept.numel());
+    EXPECT_NEAR(share, 1 - kDropped, 5 * std::sqrt(kDropped * (1 - kDropped) / numel));
     expect_close(weights, kept * whole / (1 - kDropped), 1e-2);
     // The gradient of v is dv = weights^T dout.
     const Tensor dv = matmul(transpose(weights, -2, -1), to(back(dout), f64));
@@ -105,10 +115,10 @@ TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
     const Tensor dweights = kept * to(back(dout), f64) / (1 - kDropped);
     const Tensor dscores = whole * (dweights - sum(dweights * whole, {-1}, true));
     const Tensor dq = matmul(dscores, to(back(qkv[1]), f64)) / std::sqrt(double{keys});
-    expect_close(back(first[1]), dq, 6e-2);
+    expect_close(back(first[1]), dq, gradient_bound(bf16));
 }
 
-TEST_F(GpuAttention, DropsTheSameWeightsInAReplayedGraph) {
+TEST_F(GpuAttention, DropsTheSameWeightsInReplaysAsInEagerCalls) {
     const Shape shape = {1, 4, 128, 64};
     manual_seed(4);
     const std::vector<Tensor> qkv = in(bf16, kGpu, {randn(shape), randn(shape), randn(shape)});
@@ -218,7 +228,7 @@ TEST_F(CudnnAttention, ClearsRowsWithoutKeys) {
     }
 }
 
-TEST_F(CudnnAttention, GivesZeroWeightsToRowsWithoutKeysInBackward) {
+TEST_F(CudnnAttention, ReplacesInfiniteLogSumsByLargeFiniteNumbers) {
     const Tensor lse = to(full({2, 3}, -kInfinity), kGpu);
     Tensor finite = empty({2, 3}, {f32, kGpu});
     kernels::cudnn::replace_infinity(cuda_context(kGpu.index), lse.view(), finite.view());
@@ -227,7 +237,7 @@ TEST_F(CudnnAttention, GivesZeroWeightsToRowsWithoutKeysInBackward) {
     EXPECT_LT(large.data<float>()[5], 0x1p120f);
 }
 
-TEST_F(CudnnAttention, ReadsTheDropoutStateOnTheGpu) {
+TEST_F(CudnnAttention, WritesTheDropoutStateOnTheGpu) {
     const Tensor base = to(tensor(std::vector<std::int64_t>{7, 1000}, {2}), kGpu);
     Tensor state = zeros({4}, {i64, kGpu});
     auto* const to_state = state.view().as<std::int64_t>();

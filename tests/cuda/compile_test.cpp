@@ -1,7 +1,6 @@
 // Tests that compiled steps give the same results as eager steps, for different kinds of steps and
 // for changes between steps.
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -14,11 +13,10 @@
 #include "optim/schedules/schedules.h"
 #include "tests/close.h"
 #include "tests/cuda/compiled_training.h"
+#include "tests/temporary_folder.h"
 
 namespace axle::tests {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The objects of a training run. A test passes a Body, which runs one step with them.
 struct Training {
@@ -139,12 +137,12 @@ TEST_F(CompiledTraining, UsesUpdatedWeightsInBf16AfterEvaluations) {
     // Creates casts of the weights, which exist when the next step is captured.
     between = [](Training& t, int i) {
         const NoGrad no_grad;
-        if (i % 3 == 0) t.net(full({2, 6}, 1, {.device = kGpu}));
+        if (i % 3 == 0) t.net(full({2, 6}, 1.0, {.device = kGpu}));
     };
     EXPECT_EQ(expect_alike(usual).captures, 1);
 }
 
-TEST_F(CompiledTraining, AccumulatesInBf16AcrossEagerSteps) {
+TEST_F(CompiledTraining, MatchesTheEagerStepWithAccumulationInBf16) {
     options.mixed_precision = "bf16";
     options.gradient_accumulation_steps = 4;
     steps = 40;
@@ -172,7 +170,7 @@ TEST_F(CompiledTraining, FallsBackToEagerWhenTheStepReadsAValue) {
         return y;
     });
     for (int i = 0; i < 6; ++i) {
-        Tree batch{{"x", full({2, 6}, i, {.device = kGpu})}};
+        Tree batch{{"x", full({2, 6}, i, {f32, kGpu})}};
         EXPECT_TRUE(std::isfinite(step(batch).item()));
     }
     EXPECT_EQ(step.eager_steps(), 6);
@@ -237,15 +235,14 @@ TEST_F(CompiledTraining, SupportsSeveralMicroBatchesPerStep) {
 }
 
 TEST_F(CompiledTraining, RecapturesAfterLoadingOrFreezingWeights) {
-    const fs::path folder = fs::path(testing::TempDir()) / "axle_compiled_training";
+    const TemporaryFolder folder;
     steps = 30;
     between = [&](Training& t, int i) {
-        if (i == 7) t.accelerator.save_state(folder.string());
-        if (i == 12) t.accelerator.load_state(folder.string());
+        if (i == 7) t.accelerator.save_state(folder / "state");
+        if (i == 12) t.accelerator.load_state(folder / "state");
         if (i == 20) t.net.up.requires_grad_(false);
     };
     EXPECT_EQ(expect_alike(usual).captures, 3);
-    fs::remove_all(folder);
 }
 
 TEST_F(CompiledTraining, RequiresAWarmupStep) {

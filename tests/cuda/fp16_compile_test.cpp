@@ -1,6 +1,5 @@
 // Tests that compiled f16 steps give the same results as eager steps, although the host has no
 // record of which steps are skipped.
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -13,15 +12,15 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "optim/adam.h"
+#include "optim/grad_scaler.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/cuda/compiled_training.h"
+#include "tests/temporary_folder.h"
 
 namespace axle::tests {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Training {
     using Schedule = std::unique_ptr<optim::Scheduler>;
@@ -204,18 +203,17 @@ TEST_F(Fp16CompiledTraining, UsesLearningRatesSetThroughAReference) {
 }
 
 TEST_F(Fp16CompiledTraining, ResumesFromACheckpointAndMixesEagerSteps) {
-    const fs::path folder = fs::path(testing::TempDir()) / "axle_fp16_compiled";
+    const TemporaryFolder folder;
     steps = 26;
     between = [&](Training& t, int i) {
-        if (i == 9) t.accelerator.save_state(folder.string());
-        if (i == 13) t.accelerator.load_state(folder.string());
+        if (i == 9) t.accelerator.save_state(folder / "state");
+        if (i == 13) t.accelerator.load_state(folder / "state");
         if (i == 20 || i == 21) {
             Tree batch = batch_number(1000 + i);
             t.usual(batch);
         }
     };
     EXPECT_EQ(expect_alike().captures, 2);
-    fs::remove_all(folder);
 }
 
 TEST_F(Fp16CompiledTraining, LongRefillsTheTableOfLearningRates) {
@@ -296,7 +294,7 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepPerIteration) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16CompiledTraining, UpdatesTheHostStateImmediatelyInBf16) {
+TEST_F(Fp16CompiledTraining, SupportsSeveralUpdatesPerStepInBf16) {
     options.mixed_precision = "bf16";
     infinite.clear();
     const Result result = expect_alike([](Training& t, Tree& batch) {
@@ -345,7 +343,7 @@ TEST_F(Fp16CompiledTraining, UpdatesTheScaleOnceForTwoOptimizers) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, RejectsQueriesOfSkippedStepsDuringCapture) {
+TEST_F(Fp16CompiledTraining, FallsBackToEagerIfTheStepQueriesSkippedSteps) {
     std::string warning;
     set_log_sink([&](LogLevel, std::string_view text) { warning = text; });
     const Result result = expect_alike([](Training& t, Tree& batch) {

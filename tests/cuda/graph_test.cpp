@@ -40,7 +40,7 @@ TEST_F(GpuGraph, ReplaysOnNewInput) {
 }
 
 TEST_F(GpuGraph, SharesMemoryWithOtherGraphsOfItsPool) {
-    const Tensor x = full({8}, 3, {.device = kGpu});
+    const Tensor x = full({8}, 3.0, {.device = kGpu});
     const auto work = [&](double factor) {
         const Tensor room = empty({64 << 20}, {.dtype = u8, .device = kGpu});
         return x * factor;
@@ -126,7 +126,7 @@ TEST_F(GpuGraph, RejectsSeedingStochasticRoundingDuringCapture) {
 }
 
 TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
-    Tensor x = full({1 << 16}, 2, {.device = kGpu});
+    Tensor x = full({1 << 16}, 2.0, {.device = kGpu});
     Graph graph;
     Tensor y;
     {
@@ -136,7 +136,7 @@ TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
         capture.end();
     }
     std::vector<Tensor> others;
-    for (int i = 0; i < 8; ++i) others.push_back(full({1 << 16}, 9, {.device = kGpu}));
+    for (int i = 0; i < 8; ++i) others.push_back(full({1 << 16}, 9.0, {.device = kGpu}));
     graph.replay();
     EXPECT_EQ(y.max().item(), 5);
     for (const Tensor& other : others) EXPECT_EQ(other.min().item(), 9);

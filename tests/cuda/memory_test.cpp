@@ -38,7 +38,7 @@ class GpuMemory : public GpuTest {
 
 Tensor bytes(std::int64_t n) { return empty({n}, {.dtype = u8, .device = kGpu}); }
 
-TEST_F(GpuMemory, CountsAllocations) {
+TEST_F(GpuMemory, CountsCurrentPeakAndReservedBytes) {
     Tensor a = bytes(1000);
     EXPECT_EQ(in_use(), 1024);
     Tensor b = bytes(3 * kMiB);
@@ -53,7 +53,7 @@ TEST_F(GpuMemory, CountsAllocations) {
     EXPECT_EQ(cuda::memory_stats().reserved, before_.reserved);
 }
 
-TEST_F(GpuMemory, MakesNoDriverCallsInASteadyState) {
+TEST_F(GpuMemory, AllocatesNoDriverMemoryInASteadyState) {
     const auto step = [] {
         const Tensor a = randn({300, 40}, {.device = kGpu}), b = randn({40, 50}, {.device = kGpu});
         return matmul(a, b).sum().item();
@@ -108,7 +108,7 @@ TEST_F(GpuMemory, ThrowsOutOfMemoryAndKeepsTensorsUsable) {
     cached = {};
     try {
         bytes(100 * kMiB);
-        FAIL() << "more than there is was handed out";
+        FAIL() << "more memory than the limit was allocated";
     } catch (const OutOfMemory& error) {
         EXPECT_EQ(error.requested, 100 * kMiB);
         EXPECT_THAT(error.what(), testing::HasSubstr("out of memory on cuda:0: 104857600 bytes"));
@@ -121,7 +121,7 @@ TEST_F(GpuMemory, ThrowsOutOfMemoryAndKeepsTensorsUsable) {
 // Memory of one stream must not be reused while another stream still reads it.
 TEST_F(GpuMemory, IsReusedOnlyAfterRecordedStreamsFinish) {
     const cuda::Stream side;
-    Tensor x = full({4096}, 3, {.device = kGpu});
+    Tensor x = full({4096}, 3.0, {.device = kGpu});
     Tensor y;
     side.wait_stream(cuda::current_stream());
     {
@@ -130,13 +130,13 @@ TEST_F(GpuMemory, IsReusedOnlyAfterRecordedStreamsFinish) {
         x.impl()->storage->record_stream(0);
     }
     x = {};
-    const Tensor other = full({4096}, 7, {.device = kGpu});
+    const Tensor other = full({4096}, 7.0, {.device = kGpu});
     cuda::synchronize();
     EXPECT_EQ(to(y, Device::cpu()).max().item(), 6);
     EXPECT_EQ(other.min().item(), 7);
 }
 
-TEST_F(GpuMemory, CopiesPinnedMemoryAsynchronously) {
+TEST_F(GpuMemory, KeepsPinnedMemoryUntilAsynchronousCopiesEnd) {
     const Tensor host = arange(5000, {f32});
     Tensor pinned = host.pin_memory();
     EXPECT_TRUE(pinned.is_pinned());
@@ -194,7 +194,7 @@ TEST_F(GpuStreams, AreOrderedByEvents) {
     {
         const cuda::StreamGuard guard(first);
         EXPECT_EQ(cuda::current_stream(), first);
-        x = full({100}, 2, {.device = kGpu});
+        x = full({100}, 2.0, {.device = kGpu});
         ready.record(first);
     }
     EXPECT_EQ(cuda::current_stream(), cuda::default_stream());

@@ -15,6 +15,7 @@
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
 #include "tests/dist/rendezvous/fake_control.h"
+#include "tests/wait.h"
 
 namespace axle::tests {
 

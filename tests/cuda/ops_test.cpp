@@ -117,7 +117,7 @@ Tensor drawn(Device device, const std::function<void(Tensor&)>& draw, DType dtyp
     return to(x, Device::cpu());
 }
 
-TEST_F(RandomOnGpu, DrawsTheSameBitsAsTheCpu) {
+TEST_F(RandomOnGpu, DrawsTheSameNumbersAsTheCpu) {
     for (const DType dtype : {f64, f32, f16, bf16}) {
         const auto uniform = [](Tensor& x) { x.uniform_(-1.1, 2.3); };
         expect_same_bits(drawn(kGpu, uniform, dtype), drawn(Device::cpu(), uniform, dtype));

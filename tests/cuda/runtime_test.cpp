@@ -98,8 +98,8 @@ TEST_F(GpuAllocator, WaitsForOtherStreamsBeforeRunningOutOfMemory) {
     expect_marked(again, 4);
 }
 
-TEST_F(GpuAllocator, KeepsBlocksAfterTheirStreamsAreDestroyed) {
-    Tensor x = full({5000}, 3, {.device = kGpu});
+TEST_F(GpuAllocator, SupportsFreeingBlocksOfDestroyedStreams) {
+    Tensor x = full({5000}, 3.0, {.device = kGpu});
     {
         const cuda::Stream side;
         side.wait_stream(cuda::current_stream());
@@ -108,15 +108,15 @@ TEST_F(GpuAllocator, KeepsBlocksAfterTheirStreamsAreDestroyed) {
         x.impl()->storage->record_stream(0);
     }
     x = {};
-    EXPECT_EQ(full({5000}, 2, {.device = kGpu}).sum().item(), 10000);
+    EXPECT_EQ(full({5000}, 2.0, {.device = kGpu}).sum().item(), 10000);
 }
 
 TEST_F(GpuAllocator, AllowsFreeingTensorsOnAnotherThread) {
     Tensor x;
-    std::thread([&] { x = full({5000}, 3, {.device = kGpu}); }).join();
+    std::thread([&] { x = full({5000}, 3.0, {.device = kGpu}); }).join();
     EXPECT_EQ(x.sum().item(), 15000);
     std::thread([gone = std::move(x)] {}).join();
-    EXPECT_EQ(full({5000}, 2, {.device = kGpu}).sum().item(), 10000);
+    EXPECT_EQ(full({5000}, 2.0, {.device = kGpu}).sum().item(), 10000);
 }
 
 TEST_F(GpuAllocator, ReleasesGraphMemoryWithItsLastTensor) {
@@ -179,7 +179,7 @@ TEST_F(GpuCapture, AllowsFreeingMemoryThatOtherStreamsUse) {
 }
 
 TEST_F(GpuCapture, AllocatesMemoryOfJoinedStreamsFromTheGraph) {
-    const Tensor x = full({4096}, 2, {.device = kGpu});
+    const Tensor x = full({4096}, 2.0, {.device = kGpu});
     static_cast<void>((x * x).sum());
     const cuda::Stream side;
     {
@@ -203,7 +203,7 @@ TEST_F(GpuCapture, AllocatesMemoryOfJoinedStreamsFromTheGraph) {
     std::vector<Tensor> others;
     {
         const cuda::StreamGuard guard(side);
-        for (int i = 0; i < 4; ++i) others.push_back(full({4096}, 9, {.device = kGpu}));
+        for (int i = 0; i < 4; ++i) others.push_back(full({4096}, 9.0, {.device = kGpu}));
     }
     cuda::synchronize();
     graph.replay();
@@ -266,7 +266,9 @@ TEST_F(GpuCapture, RepeatsDropoutInCheckpointedBackward) {
     EXPECT_EQ(in_graph.item(), 0);
 }
 
-TEST_F(GpuCapture, TreatsUnrecordedEventsAsCompleted) {
+class GpuEvents : public GpuTest {};
+
+TEST_F(GpuEvents, AreCompletedIfNotRecorded) {
     const cuda::Event event;
     EXPECT_TRUE(event.query());
     event.synchronize();

@@ -141,7 +141,7 @@ TEST(DistributedSampler, MatchesPyTorch) {
     }
 }
 
-TEST(DistributedSampler, RejectsInvalidRanks) {
+TEST(DistributedSampler, RejectsInvalidArguments) {
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = 2}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 2, .rank = -1}), ValueError);
     EXPECT_THROW(DistributedSampler(4, {.num_replicas = 0}), ValueError);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -58,6 +59,13 @@ inline std::vector<std::string> run_ranks(int size, const std::function<void(int
 inline std::vector<std::string> run_job(const ControlJob& job,
                                         const std::function<void(dist::Control&)>& f) {
     return run_ranks(job.size, [&](int rank) { f(*job.join(rank)); });
+}
+
+// Returns a future that becomes ready when the job fails.
+inline std::future<void> failure_of(dist::Control& control) {
+    const auto failed = std::make_shared<std::promise<void>>();
+    control.on_failure([failed] { failed->set_value(); });
+    return failed->get_future();
 }
 
 }  // namespace axle::tests

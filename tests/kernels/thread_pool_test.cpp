@@ -26,7 +26,7 @@ TEST_P(ThreadPool, RunsEveryTaskOnce) {
     }
 }
 
-TEST_P(ThreadPool, SplitsRangesIndependentlyOfTheNumberOfThreads) {
+TEST_P(ThreadPool, CoversRangesOnceInPartsOfLimitedSize) {
     std::vector<std::atomic<int>> seen(1003);
     parallel_ranges(1003, 64, [&](std::int64_t begin, std::int64_t end) {
         ASSERT_LE(end - begin, 64);

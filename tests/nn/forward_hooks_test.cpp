@@ -35,7 +35,7 @@ std::shared_ptr<nn::ForwardHooks> bf16_hooks() {
     return hooks;
 }
 
-TEST(ForwardHooks, AreNotRequired) {
+TEST(ForwardHooks, AreOptional) {
     Probe model;
     EXPECT_EQ(model(ones({3, 4})).dtype(), f32);
     EXPECT_FALSE(model.between.has_value());
@@ -74,7 +74,7 @@ TEST(ForwardHooks, KeepAutocastOfTheParentInAPreparedChild) {
               f32);  // this call of the inner model is the outermost call
 }
 
-TEST(ForwardHooks, RunBeforeForwardOncePerOutermostCall) {
+TEST(ForwardHooks, CallBeforeForwardOncePerOutermostCall) {
     Probe model;
     int calls = 0;
     const auto hooks = bf16_hooks();

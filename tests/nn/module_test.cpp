@@ -83,8 +83,9 @@ TEST(Module, ListsParentsFirstInNamedModules) {
     EXPECT_THAT(found, ElementsAre("", "table", "hidden", "hidden.0", "hidden.2", "head"));
 }
 
-TEST(Module, SavesAndMovesButDoesNotTrainBuffers) {
+TEST(Module, SavesAndConvertsButDoesNotTrainBuffers) {
     Tied model;
+    EXPECT_THAT(names(model.saved_state()), testing::Contains("mean"));
     model.requires_grad_();
     EXPECT_FALSE(model.mean.requires_grad());
     model.to(f64);
@@ -212,13 +213,13 @@ TEST(ModuleTo, KeepsTensorIdentityForOptimizers) {
     expect_close(model.head.bias.detach(), before - 0.5 * full({5}, 3, {.dtype = f64}), 1e-12);
 }
 
-TEST(ModuleTo, MovesGradients) {
+TEST(ModuleTo, ConvertsGradients) {
     nn::Linear layer(2, 2);
     sum(layer(ones({1, 2}))).backward();
     layer.to(f64);
     EXPECT_EQ(layer.bias.grad().dtype(), f64);
     sum(layer(ones({1, 2}, {.dtype = f64}))).backward();
-    expect_close(layer.bias.grad(), full({2}, 2));
+    expect_close(layer.bias.grad(), full({2}, 2.0));
 }
 
 TEST(ModuleTo, KeepsShapesAndTiesOnTheMetaDevice) {
@@ -330,7 +331,7 @@ TEST(NonPersistentBuffer, IsNeitherSavedNorLoaded) {
     const nn::StateDict state = {{"weight", saved.weight}};
     const nn::LoadReport report = computed.load_state_dict(state);
     EXPECT_THAT(report.missing, IsEmpty());
-    expect_same_bits(computed.weight.detach(), full({3}, 3));
+    expect_same_bits(computed.weight.detach(), full({3}, 3.0));
     expect_same_bits(computed.window, full({3}, 0.5));
     // The name of a buffer that is not persistent is unexpected in a state.
     expect_error<ValueError>({"load_state_dict: ", "unexpected: window"},
@@ -362,8 +363,8 @@ TEST(ModuleApply, InitializesLayersOfOneType) {
     model.apply([](nn::Module& module) {
         if (auto* layer = dynamic_cast<nn::Linear*>(&module)) nn::init::constant_(layer->bias, 7);
     });
-    expect_same_bits(model.head.bias.detach(), full({5}, 7));
-    expect_same_bits(model.hidden.get<nn::Linear>(0).bias.detach(), full({3}, 7));
+    expect_same_bits(model.head.bias.detach(), full({5}, 7.0));
+    expect_same_bits(model.hidden.get<nn::Linear>(0).bias.detach(), full({3}, 7.0));
 }
 
 // A module that names one child twice.

@@ -37,13 +37,13 @@ TEST(StateDict, RejectsAMemberModuleThatVisitDoesNotName) {
         [&] { model.state_dict(); });
 }
 
-TEST(StateDict, NamesTheModuleWhoseVisitIsIncomplete) {
+TEST(StateDict, ReportsTheChildModuleWhoseVisitIsIncomplete) {
     const Outer model;
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
                              [&] { model.state_dict(); });
 }
 
-TEST(StateDict, FindsTheMemberAgainAfterTheModuleMoved) {
+TEST(StateDict, RejectsAMissingMemberAfterTheModuleMoved) {
     std::vector<ForgetsALayer> models(1);
     models.reserve(100);
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
@@ -88,7 +88,7 @@ struct UsesANameTwice : nn::Model<UsesANameTwice> {
     void visit(nn::Visitor& v) override { v("layer", in), v("layer", out); }
 };
 
-TEST(StateDict, RejectsANameOfTwoMembers) {
+TEST(StateDict, RejectsTwoMembersWithOneName) {
     UsesANameTwice model;
     expect_error<UsageError>({"axle::(anonymous namespace)::UsesANameTwice::visit: ", "'layer'"},
                              [&] { model.state_dict(); });

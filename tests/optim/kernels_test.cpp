@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/exec.h"
 #include "kernels/ops/optimizer.h"
 #include "kernels/ops/rounding.h"
 #include "kernels/philox.h"
@@ -88,7 +89,7 @@ TEST(OptimizerKernels, MatchF64WithSgdInF32) {
         ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, RoundHalfParametersOnceFromMasterWeights) {
+TEST(OptimizerKernels, RoundHalfPrecisionParametersOnceFromMasterWeights) {
     Model<BFloat16, float, float> half({1000});
     std::vector<float> master(half.p.begin(), half.p.end());
     half.table[0].master = master.data();
@@ -104,7 +105,7 @@ TEST(OptimizerKernels, RoundHalfParametersOnceFromMasterWeights) {
         ASSERT_EQ(half.p[i].bits, BFloat16(master[i]).bits) << i;
 }
 
-TEST(OptimizerKernels, StepHalfParametersWithoutMasterWeights) {
+TEST(OptimizerKernels, UpdateHalfPrecisionParametersWithoutMasterWeights) {
     Model<Half, Half, float> half({777});
     Model<float, float, float> single({777});
     for (std::size_t i = 0; i < 777; ++i) single.p[i] = half.p[i], single.g[i] = half.g[i];

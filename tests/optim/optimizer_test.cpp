@@ -84,7 +84,7 @@ TEST(Optimizer, MatchesPyTorchOverFiftySteps) {
     }
 }
 
-TEST(Optimizer, StepsHalfParametersWithF32State) {
+TEST(Optimizer, UpdatesHalfPrecisionParametersWithF32State) {
     for (const DType dtype : {f32, bf16, f16}) {
         const Params params = parameters(dtype), exact = parameters();
         AdamW optimizer(params, {.lr = 0.01}), reference(exact, {.lr = 0.01});
@@ -145,7 +145,7 @@ TEST(SGD, SupportsEnablingMomentumLater) {
     tests::expect_close(optimizer.state(params[0])->buffers[0], params[0].grad(), 1e-15);
 }
 
-TEST(Optimizer, AcceptsNewGroupsAfterSteps) {
+TEST(Optimizer, AddsGroupsAndRejectsDuplicateParameters) {
     const Params params = parameters();
     SGD optimizer({params[0]}, {.lr = 1});
     optimizer.add_param_group({{params[1]}, {.lr = 0}});

@@ -1,4 +1,5 @@
-// Tests optimizer state files. A training that PyTorch started must continue with the same numbers.
+// Tests optimizer state files. A training run that PyTorch started must continue with the same
+// numbers.
 #include "optim/state_file.h"
 
 #include <functional>

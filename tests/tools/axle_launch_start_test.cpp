@@ -20,7 +20,7 @@ using testing::Not;
 
 using AxleLaunchStart = AxleLaunch;
 
-TEST_F(AxleLaunchStart, StartsNothingWhenTheProgramIsMissing) {
+TEST_F(AxleLaunchStart, ReportsAProgramThatCannotRun) {
     const std::string text = folder_ / "notes.txt";
     std::ofstream(text) << "text";
     const std::string script = folder_ / "train.py";
@@ -88,9 +88,9 @@ TEST_F(AxleLaunchStart, PassesTheFp8RecipeThroughTheEnvironment) {
     EXPECT_EQ(value({}, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"), "unset");
 }
 
-// The names are those of Accelerate's documentation, one or more of each group.
+// The names are from Accelerate's documentation, one or more of each group.
 // Covers 26.launch.
-TEST_F(AxleLaunchStart, KnowsTheFlagsOfAccelerate) {
+TEST_F(AxleLaunchStart, AcceptsOrRejectsFlagsOfAccelerate) {
     const Ended ended = launch({"--quiet",
                                 "--cpu",
                                 "--debug",

@@ -104,7 +104,7 @@ TEST(ClusterConfig, ReadsTheFileOfAccelerateConfigDefault) {
 }
 
 // Covers 28.num_processes.
-TEST(ClusterConfig, ReadsEveryValueOfAFile) {
+TEST(ClusterConfig, ReadsValuesOfFilesOfAccelerate) {
     const ClusterConfig node = read_recorded("multi_node.yaml");
     EXPECT_EQ(node.distributed_type, "MULTI_GPU");
     EXPECT_EQ(node.num_processes, 16);
@@ -185,7 +185,7 @@ TEST(ClusterConfig, ReportsEveryUnknownKey) {
                    {"'num_proceses' (num_processes?)", "'colour'"});
 }
 
-TEST(ClusterConfig, RejectsValuesOfTheWrongType) {
+TEST(ClusterConfig, RejectsInvalidValues) {
     expect_refused("{distributed_type: 'NO', use_cpu: 1}", {"use_cpu must be true or false"});
     expect_refused("{distributed_type: 'NO', num_processes: '2'}", {"num_processes", "integer"});
     expect_refused("{distributed_type: 'NO', num_processes: 5000000000}", {"num_processes"});

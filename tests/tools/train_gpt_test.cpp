@@ -262,10 +262,14 @@ TEST_F(TrainGpt, ReportsAnInvalidCheckpoint) {
     EXPECT_EQ(run(tiny("a", {"--resume", "latest"})).code, 0);
 }
 
-TEST_F(TrainGpt, WritesASample) {
+TEST_F(TrainGpt, WritesASampleOfTheGivenLength) {
     const Ended ended = run(tiny("a", {"--sample", "50"}));
     ASSERT_EQ(ended.code, 0) << ended.text();
     EXPECT_EQ(ended.result()["steps"], 20);
+    // The sample is a line break and 50 bytes. Another line break ends it.
+    const std::string text = read_file(folder_ / "stdout");
+    const std::size_t begin = text.find('\n', text.find("report: ")) + 1;
+    EXPECT_EQ(text.find("validation loss ", begin) - begin, 52u);
 }
 
 TEST_F(TrainGpt, ExitsWithZeroAfterHelpAndVersion) {

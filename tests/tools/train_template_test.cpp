@@ -76,8 +76,8 @@ class TrainTemplate : public TrainerTest {
     std::string weights(const std::string& out) {
         return read_file(path(out, "model.safetensors"));
     }
-    // Checks that a run which is stopped after its first checkpoints and resumed equals an
-    // uninterrupted run.
+    // Checks that a run which resumes from a checkpoint of another run continues exactly like that
+    // run.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);
         Arguments again = more;

@@ -72,7 +72,7 @@ class TwoMachines : public TrainerTest {
     }
     std::string output_of(int index) {
         std::string all = read_file(folder_ / ("out_" + std::to_string(index)));
-        return "machine " + std::to_string(index) + " said: " + all;
+        return "machine " + std::to_string(index) + " wrote: " + all;
     }
     void expect_both_succeed() {
         const Ended ended = on_two_machines();

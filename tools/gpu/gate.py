@@ -21,7 +21,10 @@ PYTHON = os.environ.setdefault("PYTHON", sys.executable or "python3")  # also fo
 SECONDS = 470  # time limit of a part; ending its processes takes a few more seconds
 MOST_EAGER = 6  # steps of a compiled step that may run eagerly: the steps before the capture
 # Tests that fail if the caching allocator is turned off.
-NEED_CACHE = ("GpuMemory.CountsAllocations", "GpuMemory.MakesNoDriverCallsInASteadyState")
+NEED_CACHE = (
+    "GpuMemory.CountsCurrentPeakAndReservedBytes",
+    "GpuMemory.AllocatesNoDriverMemoryInASteadyState",
+)
 ENGINES = ["torch", "torch.compile", "axle", "axle.compile"]
 # The engines that are compared in cases whose speed is limited by the host.
 ALL_ENGINES = [*ENGINES, "torch.compile.reduce-overhead", "torch.graph"]

@@ -104,12 +104,12 @@ void fill_table(double base, std::int64_t offset, int direction, std::int64_t po
         });
 }
 
-// Returns the offset of matrix number `row`; a matrix is the last two dimensions of x.
-std::int64_t outer_offset(const ConstView& x, std::int64_t row) {
+// Returns the offset of a matrix, given its number; a matrix is the last two dimensions of x.
+std::int64_t outer_offset(const ConstView& x, std::int64_t matrix) {
     std::int64_t offset = 0;
     for (int d = x.ndim - 3; d >= 0; --d) {
-        offset += row % x.shape[d] * x.stride[d];
-        row /= x.shape[d];
+        offset += matrix % x.shape[d] * x.stride[d];
+        matrix /= x.shape[d];
     }
     return offset;
 }

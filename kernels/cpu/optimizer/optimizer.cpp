@@ -5,6 +5,8 @@
 // parameters and gradients are converted through blocks of f32 lanes that stay in L1.
 #include "kernels/ops/optimizer.h"
 
+#include "kernels/exec.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer/optimizer.cpp"
 #include "kernels/cpu/targets.h"

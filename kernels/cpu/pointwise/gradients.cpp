@@ -4,6 +4,7 @@
 // Norms are summed in f64: every chunk of the concatenated table has a partial sum, and the partial
 // sums are combined in order. f32 lanes are converted to f64 in registers, so that squares of large
 // (still scaled) gradients neither overflow nor lose digits.
+#include "kernels/exec.h"
 #include "kernels/ops/optimizer.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kConvThreads) correlate(Product<T, kTransposed
     __shared__ ConvFactors<C> factors;
     __shared__ Tap taps[kConvDepth];
     const int thread = static_cast<int>(threadIdx.x);
-    // This thread loads from column b_column of b the terms b_term, b_term + kTermStep, ..., and
-    // from a the term a_term of the rows a_row, a_row + kRowStep, ...
+    // This thread loads the terms b_term, b_term + kTermStep, ... of column b_column of b, and the
+    // term a_term of the rows a_row, a_row + kRowStep, ... of a.
     const int b_column = thread % kConvTile, b_term = thread / kConvTile;
     const int a_term = thread % kConvDepth, a_row = thread / kConvDepth;
     constexpr int kTermStep = kConvThreads / kConvTile, kRowStep = kConvThreads / kConvDepth;

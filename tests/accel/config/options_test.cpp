@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "optim/grad_scaler.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"

@@ -23,7 +23,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
 
 // Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, IsAcceptedIfThereIsNothingToShard) {
+TEST(FsdpPlugin, IsAcceptedOnlyIfThereIsNothingToShard) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {
@@ -54,7 +54,7 @@ TEST(FsdpPlugin, IsAcceptedIfThereIsNothingToShard) {
 }
 
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(DeepSpeedPlugin, RejectsInvalidOptionsAndZeroSharding) {
+TEST(DeepSpeedPlugin, RejectsInvalidAndUnimplementedOptions) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
     EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
     const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
@@ -206,7 +206,7 @@ TEST(TensorParallelRank, NeedsADeviceMesh) {
 }
 
 // Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
-TEST(MaybeContextParallel, HasNoEffectIfContextParallelismIsOff) {
+TEST(ContextAndSequenceParallelism, HaveNoEffectIfOffAndThrowIfOn) {
     Accelerator accelerator;
     SmallNet net;
     data::DataLoader loader(tests::samples(4));

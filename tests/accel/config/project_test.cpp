@@ -263,6 +263,7 @@ TEST(UnwrapModel, ReturnsTheModelThatWasPrepared) {
     SmallNet net, other;
     Accelerator accelerator;
     SmallNet& prepared = accelerator.prepare(net);
+    EXPECT_EQ(&accelerator.unwrap_model(prepared), &net);
     accelerator.unwrap_model(prepared).load_state_dict(other.state_dict());
     expect_same_bits(prepared.in.weight, other.in.weight);
     prepared.eval();

@@ -96,7 +96,7 @@ TEST_F(StructuredConfig, RejectsUnknownKeysAndListsValidOnes) {
     expect_refused("name: a\n", {"inner=3"}, {"config: ", "inner must be a group of options: '3'"});
 }
 
-TEST_F(StructuredConfig, RejectsValuesOfAnotherType) {
+TEST_F(StructuredConfig, ConvertsValuesToTheTypeOfTheOptionOrRejectsThem) {
     const std::vector<std::string> enough = {"name=7", "inner.size=1"};
     const auto with = [&](const std::string& one) {
         std::vector<std::string> all = enough;
@@ -126,7 +126,7 @@ TEST_F(StructuredConfig, RejectsValuesOfAnotherType) {
     expect_refused("report_to: 3\n", enough, {"config: ", "report_to must be a list of names"});
 }
 
-TEST_F(StructuredConfig, RejectsInvalidFiles) {
+TEST_F(StructuredConfig, RejectsInvalidFilesAndOverrides) {
     expect_refused("- a\n", {}, {folder_.path().c_str(), "c.yaml", "map of groups"});
     expect_refused("name: [\n", {}, {folder_.path().c_str(), "c.yaml", "not YAML"});
     Outer config;

@@ -256,7 +256,7 @@ TEST(DispatchBatches, FillsTheLastStepFromTheFirstNonemptyStep) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(DispatchBatches, YieldsNoStepsForAnEmptyDataset) {
+TEST(DispatchBatches, YieldsNoStepsIfDropLastDropsAllSamples) {
     on_ranks(3, [](const Group& group) {
         for (const bool iterable : {false, true})
             for (const bool sized : {false, true}) {

@@ -149,7 +149,7 @@ TEST(JoinUnevenInputs, EndsWithAnErrorIfAnotherRankFails) {
 }
 
 // This test uses loaders that are not prepared.
-TEST(JoinUnevenInputs, LogsNothingWithEvenBatches) {
+TEST(JoinUnevenInputs, LogsNothingIfEvenBatchesIsNotGiven) {
     tests::LogCapture logged;
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));

@@ -1,5 +1,5 @@
 // Tests that a run which is interrupted after any batch and resumed from its checkpoint, with the
-// same number of processes or fewer, reads the same samples as an uninterrupted run.
+// same number of processes, fewer or more, reads the same samples as an uninterrupted run.
 #include <algorithm>
 #include <chrono>
 #include <optional>

@@ -64,7 +64,7 @@ TEST(ActiveDataloader, IsTheLoaderOfTheInnermostLoop) {
 }
 
 // Covers 4.DataLoaderStateMixin.
-TEST(ActiveDataloader, IsTheOuterLoaderAfterTheInnerLoopEnds) {
+TEST(ActiveDataloader, IsTheOuterLoaderAfterTheInnerLoopIsInterrupted) {
     Accelerator accelerator({.cpu = true});
     data::DataLoader train(numbers(5)), evaluation(numbers(9));
     accelerator.prepare(train, evaluation);
@@ -116,7 +116,7 @@ TEST(PreparedLoader, YieldsTheSameBatchesWhenPreparedTwice) {
 }
 
 // Covers 4.prepare_data_loader.
-TEST(PrepareDataLoader, MatchesPrepareOfTheAccelerator) {
+TEST(PrepareDataLoader, YieldsTheSameBatchesAsPrepareOfTheAccelerator) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group));
         data::DataLoader one(numbers(7), {.batch_size = 2}), other(numbers(7), {.batch_size = 2});
@@ -217,7 +217,7 @@ TEST(PreparedLoader, RejectsSplittingBatchesOfVaryingSize) {
 }
 
 // Covers 4.dispatch_batches.
-TEST(PreparedLoader, RejectsContradictoryOptions) {
+TEST(PreparedLoader, RejectsInvalidAndContradictoryOptions) {
     expect_error<UsageError>({"Accelerator: split_batches"}, [] {
         const Accelerator accelerator(
             {.split_batches = true, .cpu = true, .dataloader_config = DataLoaderConfiguration{}});
@@ -286,7 +286,7 @@ std::vector<accel::DataRank> data_ranks(const dist::DeviceMesh& mesh) {
 }
 
 // Covers 4.device, 4.num_processes, 4.process_index.
-TEST(DataRank, IsEqualOnRanksThatReadTheSameBatches) {
+TEST(DataRank, DependsOnlyOnDataParallelDimensions) {
     on_ranks(16, [](const Group& group) {
         const dist::DeviceMesh mesh(
             group, {{"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 2}, {"sp", 1}, {"tp", 2}});
@@ -325,7 +325,7 @@ TEST(PreparedLoader, RejectsAMeshOfOtherProcesses) {
 }
 
 // Covers 4.device, 4.num_processes, 4.process_index.
-TEST(PreparedLoader, YieldsTheSameBatchesOnRanksWithOneDataRank) {
+TEST(PreparedLoader, YieldsTheSameBatchesOnRanksWithTheSameDataRank) {
     on_ranks(4, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp_shard", 2}, {"tp", 2}});

@@ -155,7 +155,8 @@ void plugin(const json& c, const Group& group) {
     given.sync_each_batch = said.value("sync_each_batch", given.sync_each_batch);
     const Accelerator accelerator({.gradient_accumulation_plugin = given, .process_group = group});
     EXPECT_EQ(accelerator.gradient_accumulation_steps(), effective["num_steps"]) << c;
-    EXPECT_EQ(given.sync_with_dataloader, effective["sync_with_dataloader"]) << c;
+    EXPECT_EQ(accelerator.gradient_state().sync_with_dataloader, effective["sync_with_dataloader"])
+        << c;
     EXPECT_EQ(given.sync_each_batch, effective["sync_each_batch"]) << c;
 }
 

@@ -11,6 +11,7 @@
 #include "nn/layers/linear.h"
 #include "optim/adam.h"
 #include "optim/clip.h"
+#include "optim/grad_scaler.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"

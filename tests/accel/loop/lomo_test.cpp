@@ -57,6 +57,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
         const Tensor loss = tests::squared_error(model(x), sum(x, {1}, true));
         (step == 0 ? first : last) = loss.item();
         accelerator.lomo_backward(loss, 0.05);
+        for (const Tensor& p : model.parameters()) EXPECT_FALSE(p.grad().defined());
         const std::vector<double> updated = values(model);
         lomo.step();
         lomo.zero_grad();

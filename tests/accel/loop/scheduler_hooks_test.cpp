@@ -47,7 +47,7 @@ TEST(SchedulerHooks, IgnoreMetricsOfMicroBatchesWithoutSync) {
     EXPECT_EQ(p.lr(), 0.5);
 }
 
-TEST(SchedulerHooks, CountEveryMetricIfSchedulerStepsIndependently) {
+TEST(SchedulerHooks, AdvanceReduceLROnPlateauOnEveryStepIfNotStepWithOptimizer) {
     Prepared p({.gradient_accumulation_steps = 2, .step_scheduler_with_optimizer = false});
     optim::ReduceLROnPlateau plateau(p.sgd, {.factor = 0.5, .patience = 0});
     p.accelerator.prepare(p.sgd, plateau);
@@ -99,11 +99,13 @@ TEST(SchedulerHooks, ApplyToAllPartsOfASequentialScheduler) {
 }
 
 TEST(SchedulerHooks, ApplyToAScheduleCreatedByName) {
-    Prepared p;
+    Prepared p({.gradient_accumulation_steps = 2});
     const auto linear = optim::get_scheduler("linear", p.sgd, 0, 4);
     p.accelerator.prepare(p.sgd, *linear);
-    p.iterate([&] { linear->step(); });
-    EXPECT_EQ(p.lr(), 0.75);
+    for (const double lr : {1.0, 0.75}) {
+        p.iterate([&] { linear->step(); });
+        EXPECT_EQ(p.lr(), lr);
+    }
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST(ShortWindow, NeedsSyncWithDataloader) {
         });
 }
 
-// An evaluation loop within the window has no effect, whether it ends or is interrupted.
+// An evaluation loop within the window has no effect.
 TEST(ShortWindow, DropsRemainderOfTrainingLoop) {
     Course run({.num_steps = 2, .short_window = ShortWindow::drop}, dist::ProcessGroup::alone());
     data::DataLoader eval(numbers(3, 1));

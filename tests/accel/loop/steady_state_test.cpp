@@ -43,7 +43,7 @@ data::TensorDataset rows() {
     return data::TensorDataset(Tree{{"x", randn({n, kIn})}, {"y", randn({n, 1})}});
 }
 
-// A typical training: workers, dropout, bf16, clipping, a schedule and a tracker.
+// A typical training run: workers, dropout, bf16, clipping, a schedule and a tracker.
 struct UsualTraining {
     explicit UsualTraining(const std::string& folder)
         : accelerator({.mixed_precision = "bf16", .log_with = {"jsonl"}, .project_dir = folder}) {

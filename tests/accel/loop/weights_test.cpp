@@ -108,7 +108,7 @@ class WeightedLoss : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightedLoss, testing::Bool());
 
 // Covers 7.variable-length, 3.backward.
-TEST_P(WeightedLoss, MatchesAccelerate) {
+TEST_P(WeightedLoss, DividesByAllTokensAndMatchesAccelerateWithoutWeights) {
     const auto file = tests::vectors("variable_token_accumulation.json");
     tests::on_ranks_of_each(file, follow);
 }
@@ -159,7 +159,7 @@ TEST_P(WeightedLoss, IsExactForSeveralLossesAndModels) {
         });
 }
 
-TEST_P(WeightedLoss, ChangesNothingWhenTheWeightIsZero) {
+TEST_P(WeightedLoss, GivesNoGradientWhenTheWeightIsZero) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "nn/layers/linear.h"
+#include "optim/grad_scaler.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
+#include "tests/temporary_folder.h"
 
 namespace axle {
 namespace {
@@ -79,7 +81,7 @@ TEST(Fp16, TrainsLikeF32UpToRounding) {
 
 // Covers 2.optimizer_step_was_skipped, 3.optimizer_step_was_skipped, 5.step_was_skipped, 8.GradScaler,
 // 8.GradScalerKwargs.
-TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScale) {
+TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScaleOnOverflow) {
     Objects o;
     for (const double gradient : {1.0, kInfinity, 1.0}) {
         const bool bad = gradient == kInfinity;
@@ -201,7 +203,7 @@ TEST(Fp16, UnscalesWithTheScaleOfTheLossForAlternatingModels) {
             Weight& mine = first ? o.one : o.two;
             optim::SGD& sgd = first ? o.sgd_one : o.sgd_two;
             sgd.zero_grad();
-            o.accelerator.backward(o.one(full({2}, 1)) + o.two(full({2}, 1)));
+            o.accelerator.backward(o.one(full({2}, 1.0)) + o.two(full({2}, 1.0)));
             EXPECT_NEAR(o.accelerator.clip_grad_norm_(mine.parameters(), 100).item(),
                         std::sqrt(2.0), 1e-5);
             const double before = mine.value[0].item();
@@ -215,7 +217,7 @@ TEST(Fp16, UnscalesWithTheScaleOfTheLossForAlternatingModels) {
 TEST(Fp16, LowersTheScaleIfOneOptimizerNeverSteps) {
     Objects o;
     for (int i = 0; i < 4; ++i) {
-        o.accelerator.backward(o.one(full({2}, i == 1 ? kInfinity : 1)) + o.two(full({2}, 1)));
+        o.accelerator.backward(o.one(full({2}, i == 1 ? kInfinity : 1)) + o.two(full({2}, 1.0)));
         o.sgd_one.step();
         o.sgd_one.zero_grad();
     }
@@ -256,7 +258,8 @@ TEST(Fp16, IsRemovedFromOptimizersByFreeMemory) {
 
 // Covers 10.scaler.pt.
 TEST(Fp16, RestoresTheScalerFromACheckpoint) {
-    const fs::path folder = fs::path(testing::TempDir()) / "axle_fp16_state";
+    const tests::TemporaryFolder temporary;
+    const fs::path folder = temporary / "state";
     const auto step = [](Objects& o, double gradient) {
         auto scope = o.accelerator.accumulate(o.one);
         o.backward(o.one, gradient);
@@ -282,7 +285,6 @@ TEST(Fp16, RestoresTheScalerFromACheckpoint) {
     plain.accelerator.save_state(folder.string());
     expect_error<FileError>({folder.c_str(), "scaler.json"},
                             [&] { loaded.accelerator.load_state(folder.string()); });
-    fs::remove_all(folder);
 }
 
 }  // namespace

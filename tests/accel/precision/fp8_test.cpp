@@ -29,7 +29,7 @@ using accel::Fp8Backend;
 using accel::TERecipeKwargs;
 using tests::expect_error;
 
-// A network of four layers. The width of the third layer is not a multiple of 16.
+// A network of six layers. The third layer has 24 outputs, which is not a multiple of 16.
 struct Net : nn::Model<Net> {
     nn::ModuleList<nn::Linear> layers;
     Net() {
@@ -92,7 +92,7 @@ class Log {
 
 // Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision, 2.fp8_backend, 2.delayed_fp8_autocast,
 // 2.has_fp8_handler.
-TEST(Fp8, ConvertsAllButFirstAndLastLayerWithCurrentScaling) {
+TEST(Fp8, ConvertsSuitableInnerLayersWithCurrentScaling) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -145,7 +145,7 @@ TEST(Fp8, ConvertsLayersOnceIfPreparedTwice) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, ComputesInBf16OutsideProducts) {
+TEST(Fp8, ReturnsBf16FromLayersAndF32FromTheModel) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -172,9 +172,16 @@ std::vector<double> losses_of(const AcceleratorOptions& options, int steps) {
     return losses;
 }
 
+// E4M3 has 4 significant bits, so a rounded number has a relative error of at most 2^-4, and about
+// 2.6% in quadratic mean. A product of two matrices with such errors has an error of 3.7%, and the
+// output of four converted layers has one of 7.5%. The losses therefore cannot fall below 0.56% of
+// the first loss, which is about the mean square of the targets. The test permits four times this
+// difference at the end. At the start, outputs are at most a third of the targets, so that the loss
+// differs by at most 2 * 7.5% / 3.
 // Covers 8.fp8, 8.AORecipeKwargs.
 TEST(Fp8, ConvergesLikeBf16) {
     constexpr int kSteps = 150;
+    constexpr double kNoise = 0.0056;  // relative to the first loss
     const std::vector<double> bf16_losses =
         losses_of({.mixed_precision = "bf16", .cpu = true}, kSteps);
     ASSERT_LT(bf16_losses.back(), 0.3 * bf16_losses.front());
@@ -184,7 +191,7 @@ TEST(Fp8, ConvergesLikeBf16) {
         const std::vector<double> losses = losses_of(options, kSteps);
         EXPECT_NE(losses.back(), bf16_losses.back());
         EXPECT_NEAR(losses.front(), bf16_losses.front(), 0.05 * bf16_losses.front());
-        EXPECT_LT(losses.back(), 1.5 * bf16_losses.back() + 0.02 * bf16_losses.front());
+        EXPECT_LT(losses.back(), bf16_losses.back() + 4 * kNoise * bf16_losses.front());
     }
 }
 
@@ -300,7 +307,7 @@ TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
     EXPECT_EQ(net.layers[1].policy->named_buffers()[0].second.to_vector(), saved);
 }
 
-TEST(Fp8, UsesTheScalesOfRankZeroInAllReplicas) {
+TEST(Fp8, HasEqualScalesInAllReplicas) {
     std::vector<Net> nets(2);
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         AcceleratorOptions options = te({.amax_history_len = 4});

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "dist/parallel/data_parallel.h"
 #include "nn/layers/norm.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
@@ -124,7 +125,7 @@ TEST(DdpKwargs, AllowUnusedParametersOnRequest) {
 }
 
 // Covers 9.static_graph, 30.3.
-TEST(DdpKwargs, DeclareAStaticGraph) {
+TEST(DdpKwargs, RejectAChangedGraphIfStaticGraph) {
     on_ranks(2, [](const Group& group) {
         TwoLayers net;
         Accelerator accelerator(

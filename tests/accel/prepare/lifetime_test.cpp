@@ -141,7 +141,7 @@ double evaluate(Accelerator& accelerator, SmallNet& net) {
     return sum;
 }
 
-TEST(SaveState, IgnoresLoadersOfFunctionsThatHaveReturned) {
+TEST(SaveState, IgnoresDestroyedLoaders) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     Objects o;

@@ -237,7 +237,7 @@ TEST(Prepare, AcceptsADevicePlacementPerObject) {
 }
 
 // Covers 3.verify_device_map, 31.verify_device_map, 27.ACCELERATE_BYPASS_DEVICE_MAP.
-TEST(DeviceMaps, AreRejectedOnSeveralProcesses) {
+TEST(DeviceMaps, AreRejectedOnSeveralProcessesUnlessBypassed) {
     SmallNet whole;
     EXPECT_FALSE(Accelerator().verify_device_map(whole));
     on_ranks(2, [](const Group& group) {
@@ -369,7 +369,7 @@ TEST(AcceleratorAutocast, ControlsTheWeightCache) {
 }
 
 // Covers 8.model, 31.loss.
-TEST(PreparedModel, ReturnsF32ByDefault) {
+TEST(PreparedModel, ReturnsF32IfConvertOutputsToFp32) {
     const Tensor x = ones({2, 4});
     for (const char* precision : {"bf16", "fp16"})
         for (const bool convert : {true, false}) {
@@ -384,11 +384,15 @@ TEST(PreparedModel, ReturnsF32ByDefault) {
 
 // Covers 32.parameters.
 TEST(Prepare, DoesNotChangeParameters) {
-    SmallNet net, other;
-    Accelerator accelerator;
-    auto& prepared = accelerator.prepare(net);
-    accelerator.unwrap_model(prepared).load_state_dict(other.state_dict());
-    expect_same_bits(prepared.in.weight.detach(), other.in.weight.detach());
+    SmallNet net;
+    const std::vector<Tensor> parameters = net.parameters();
+    const Tensor weight = net.in.weight.detach().clone();
+    Accelerator accelerator({.cpu = true});
+    accelerator.prepare(net);
+    ASSERT_EQ(net.parameters().size(), parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+        EXPECT_TRUE(net.parameters()[i].is_same(parameters[i])) << i;
+    expect_same_bits(net.in.weight.detach(), weight);
 }
 
 }  // namespace

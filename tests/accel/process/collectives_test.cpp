@@ -92,7 +92,7 @@ class Rank {
     Tensor counting() const { return arange(r_ + 1); }
 
     json gather(const std::string& name) {
-        if (name == "gather_scalar") return json_of(accelerator_.gather(full({}, r_)));
+        if (name == "gather_scalar") return json_of(accelerator_.gather(full({}, r_, {f32})));
         if (name == "gather_1d") return json_of(accelerator_.gather((arange(2) * 10 + r_)));
         if (name == "gather_2d")
             return json_of(accelerator_.gather(stack({full({2}, r_, {i64}), arange(1, 3, 1)}, 1)));
@@ -130,7 +130,7 @@ class Rank {
             return json_of(dist::broadcast_object_list(*group_, list));
         }
         const int from = name == "broadcast_from_last" ? group_->size() - 1 : 0;
-        return json_of(dist::broadcast(*group_, full({1}, r_), from));
+        return json_of(dist::broadcast(*group_, full({1}, r_, {f32}), from));
     }
 
     json pad(const std::string& name) {
@@ -235,7 +235,7 @@ TEST(Collectives, NeedNoPartialStateOnOneProcess) {
 TEST(Collectives, UseTheGroupOfTheAccelerator) {
     on_ranks(2, [](const Group& group) {
         const Accelerator accelerator({.cpu = true, .process_group = group});
-        const Tensor mine = full({1}, group->rank());
+        const Tensor mine = full({1}, group->rank(), {f32});
         EXPECT_EQ(accelerator.gather({{"x", mine}})["x"].tensor().size(0), 2);
         EXPECT_EQ(accelerator.gather(std::pair(mine, mine)).second.size(0), 2);
         EXPECT_EQ(accelerator.reduce(mine).item(), 1);

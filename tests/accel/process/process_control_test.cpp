@@ -7,7 +7,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <sched.h>
@@ -22,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "nn/layers/linear.h"
 #include "tests/accel/loading/loaders.h"
+#include "tests/accel/process/blocked_ranks.h"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"
 
@@ -94,7 +94,7 @@ TEST(Print, WritesOncePerMachine) {
 }
 
 // Covers 12.tqdm.
-TEST(ProgressBar, IsShownOncePerMachine) {
+TEST(ProgressBar, IsShownOnlyOnTheLocalMainProcessByDefault) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
@@ -151,14 +151,17 @@ class Signal {
 
 // Covers 3.local_main_process_first, 12.*_process_first.
 TEST(LocalMainProcessFirst, BlocksOtherProcessesOfTheMachine) {
+    const tests::BlockedRanks blocked;
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/made";
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
+        blocked.enter(environment.rank);
         const auto first = accelerator.local_main_process_first();
         if (accelerator.is_local_main_process()) {
-            std::this_thread::sleep_for(50ms);
+            for (const int rank : {1, 2})
+                if (!blocked.wait_for(rank)) return "not blocked";
             std::ofstream(path) << "made";
         }
         return std::ifstream(path).good() ? "there" : "missing";
@@ -211,19 +214,22 @@ TEST(InitProcessGroupKwargs, SetTheTimeoutOfCollectives) {
     EXPECT_EQ(ended[1].text, "late");
 }
 
-// Later ranks are faster, so their lines would be the first ones without an order.
+// Each rank writes when all later ranks are blocked. Without an order, later ranks do not block.
 // Covers 22.MultiProcessAdapter.log.
 TEST(Logger, WritesInOrderOfRanksOnRequest) {
+    const tests::BlockedRanks blocked;
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/log";
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
         set_log_sink([&](LogLevel, std::string_view text) {
-            std::this_thread::sleep_for((2 - environment.rank) * 25ms);
+            for (int later = environment.rank + 1; later < 3; ++later)
+                EXPECT_TRUE(blocked.wait_for(later));
             std::ofstream(path, std::ios::app) << text << '|' << std::flush;
         });
         const accel::Logger logger = accel::get_logger("train", LogLevel::info);
+        blocked.enter(environment.rank);
         for (const char* text : {"a", "b"}) logger.info(text, {.in_order = true});
         set_log_sink({});
         return "";
@@ -269,12 +275,16 @@ TEST(CpuAffinity, BindsEachProcessOnceIfTheVariableIsSet) {
 
 // Covers 3.save, 3.wait_for_everyone, 12.deferred, 13.wait_for_everyone, 13.save.
 TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
+    const tests::BlockedRanks blocked;
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/values.json";
     Job job(3, [&](const dist::Environment& environment) {
         start_as(environment, false);
         const Accelerator accelerator({.cpu = true});
-        if (accelerator.is_main_process()) std::this_thread::sleep_for(50ms);
+        blocked.enter(environment.rank);
+        if (accelerator.is_main_process()) {
+            for (const int rank : {1, 2}) EXPECT_TRUE(blocked.wait_for(rank));
+        }
         accelerator.save(Tree{{"rank", accelerator.process_index()}}, path);
         accelerator.wait_for_everyone();
         return std::to_string(accel::load(path)["rank"].integer());
@@ -283,7 +293,7 @@ TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
 }
 
 // Covers 3.end_training, 6.destroy_process_group, 12.end_training.
-TEST(EndTraining, LeavesTheGroupUnlessTheProgramCreatedIt) {
+TEST(EndTraining, LeavesTheGroupUnlessForkLaunched) {
     for (const bool launched : {false, true}) {
         Job job(2, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, false);
@@ -333,9 +343,9 @@ TEST(PreparedModel, IsNotSynchronizedWithoutTrainableParameters) {
 TEST(PreparedLoader, MovesOnlyTensorsToTheDevice) {
     const auto dataset = data::from_function(4, [](std::int64_t i) {
         Tree pair = Tree::list();
-        pair.push_back(full({2}, i));
+        pair.push_back(full({2}, i, {f32}));
         pair.push_back(Tree("text"));
-        return Tree{{"x", full({3}, i)}, {"pair", pair}};
+        return Tree{{"x", full({3}, i, {f32})}, {"pair", pair}};
     });
     for (const bool places : {false, true}) {
         data::DataLoader loader(dataset, {.batch_size = 2});

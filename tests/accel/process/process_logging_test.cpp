@@ -5,7 +5,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
+#include "tests/accel/process/blocked_ranks.h"
 #include "tests/accel/training.h"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"
@@ -63,14 +63,17 @@ TEST(ProcessControl, SplitsInputsAndSharesTriggers) {
 
 // Covers 3.main_process_first, 12.*_process_first.
 TEST(MainProcessFirst, BlocksOtherProcessesUntilTheMainProcessIsDone) {
+    const tests::BlockedRanks blocked;
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/made";
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         const PartialState state({.cpu = true, .process_group = group});
+        blocked.enter(environment.rank);
         const auto first = state.main_process_first();
         if (state.is_main_process()) {
-            std::this_thread::sleep_for(50ms);
+            for (const int rank : {1, 2})
+                if (!blocked.wait_for(rank)) return "not blocked";
             std::ofstream(path) << "made";
         }
         return std::ifstream(path).good() ? "there" : "missing";
@@ -122,7 +125,7 @@ TEST(Logger, WritesOnTheSelectedRanks) {
 
 // The first tracker must be called only on the main process, the second on all processes.
 // Covers 11.on_main_process, 11.GeneralTracker.
-TEST(AcceleratorLog, UsesTrackersOnTheMainProcessByDefault) {
+TEST(AcceleratorLog, CallsMainProcessOnlyTrackersOnlyOnTheMainProcess) {
     struct Counter : accel::Tracker {
         explicit Counter(bool main_only_) : main_only(main_only_) {}
         std::string name() const override { return main_only ? "main" : "all"; }
@@ -147,7 +150,7 @@ TEST(AcceleratorLog, UsesTrackersOnTheMainProcessByDefault) {
 
 // Covers 22.get_logger, 22.MultiProcessAdapter.log, 27.ACCELERATE_DEBUG_MODE,
 // 27.ACCELERATE_LOG_LEVEL.
-TEST(Logger, NeedsAPartialState) {
+TEST(Logger, NeedsAPartialStateAndReadsItsLevelFromTheEnvironment) {
     const accel::Logger early = accel::get_logger("train");
     EXPECT_THROW(early.debug("unheard"), UsageError);
     const PartialState state({.cpu = true});

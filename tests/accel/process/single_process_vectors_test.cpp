@@ -102,7 +102,7 @@ std::map<std::string, std::function<json()>> facts() {
     f["distributed_type"] = [] {
         return str("DistributedType.", accel::name_of(Accelerator().distributed_type()));
     };
-    f["gather_scalar"] = [] { return json_of(Accelerator().gather(full({}, 1))); };
+    f["gather_scalar"] = [] { return json_of(Accelerator().gather(full({}, 1.0))); };
     f["gather_same_object"] = [pair] {
         return Accelerator().gather(pair).tensor().is_same(pair.tensor());
     };

@@ -9,6 +9,7 @@
 #include "core/files/file.h"
 #include "gmock/gmock.h"
 #include "nn/layers/container.h"
+#include "optim/grad_scaler.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"

@@ -121,7 +121,7 @@ TEST(SaveModel, WritesOnlyOnTheMainProcess) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(SaveModel, WritesOnTheLocalMainProcessOfEachNode) {
+TEST(IsSavingProcess, IsTrueOnTheMainProcessOrTheLocalMainProcess) {
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), false));
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), true));
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -132,7 +132,7 @@ TEST(SaveModel, WritesOnTheLocalMainProcessOfEachNode) {
 }
 
 // Covers 3.save_model.
-TEST(SaveModel, RejectsUnsafeSerializationAndMetaWeights) {
+TEST(SaveModel, RejectsUnsafeSerializationPathsOfFilesAndMetaWeights) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     accel::Accelerator accelerator({.cpu = true});
@@ -354,7 +354,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
 }
 
 // Covers 3.save, 13.load.
-TEST(Save, WritesFilesThatLoadReadsWhateverTheirSuffix) {
+TEST(Save, WritesFilesThatLoadReadsWithAnySuffix) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     for (const char* name : {"array.pkl", "array.bin", "array"}) {
@@ -378,7 +378,7 @@ TEST(Save, RejectsAnUndefinedTensor) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
-TEST(Load, ReadsPyTorchFilesAndReportsDamagedFiles) {
+TEST(Load, ReadsPyTorchFilesAndReportsDamagedAndMissingFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     EXPECT_EQ(accel::load(recorded("bin_whole/pytorch_model.bin")).size(), 9u);
     write_file_atomically(folder / "bad.json", "{");

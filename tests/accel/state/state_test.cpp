@@ -11,6 +11,7 @@
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "tests/accel/training.h"
+#include "tests/dist/ranks.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
@@ -67,7 +68,7 @@ TEST(SaveState, DoesNotChangeTraining) {
     expect_same(snapshot(saving), end);
 }
 
-TEST(LoadState, KeepsTheIdentityOfObjects) {
+TEST(LoadState, RestoresAnEarlierStateOfTheSameObjects) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     std::vector<Tensor> saved;
@@ -110,7 +111,7 @@ TEST(SaveState, ReturnsThePathAndCountsIterations) {
 }
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin.
-TEST(SaveState, UsesFileNamesOfAccelerate) {
+TEST(SaveState, UsesFileStemsOfAccelerate) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -190,10 +191,28 @@ TEST(LoadState, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
     EXPECT_NO_THROW(training.accelerator.load_state(folder / "s"));
 }
 
+TEST(SaveState, ThrowsOnAllProcessesIfDirectoriesDiffer) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+        Accelerator accelerator({.process_group = group});
+        const std::string own = folder / str("rank", group->rank());
+        expect_error<ValueError>(
+            {"save_state: all processes must pass the same directory", "process 0 passes '",
+             (folder / "rank0'").c_str(), "process 1 passes '", (folder / "rank1'").c_str()},
+            [&] { accelerator.save_state(own); });
+        const bool is_main = group->rank() == 0;
+        accelerator.save_state(folder / (is_main ? "both" : "./both/"));
+    });
+    EXPECT_EQ(folder.count(), 1u);
+    EXPECT_TRUE(accel::is_checkpoint(folder / "both"));
+}
+
 TEST(LoadState, ReportsAMissingFolder) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
-    expect_refused(training, folder / "none", folder / "none");
+    expect_refused(training, folder / "none", folder / "none: the folder does not exist");
+    std::filesystem::create_directory(folder / "empty");
+    expect_refused(training, folder / "empty", folder / "empty: not a checkpoint: manifest.json");
 }
 
 TEST(LoadState, ReportsMismatchesWithTheReason) {

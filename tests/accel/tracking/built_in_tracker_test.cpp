@@ -88,7 +88,7 @@ TEST_P(BuiltInTracker, WritesEachLogImmediately) {
 }
 
 // Covers 11.init_kwargs.
-TEST_P(BuiltInTracker, RejectsUnknownOptions) {
+TEST_P(BuiltInTracker, RejectsUnknownAndInvalidOptions) {
     expect_error<ValueError>({"tracker ", "'purge_steps'", "'purge_step'"}, [&] {
         run({{"purge_steps", 3}}, [](Accelerator&) {});
     });

@@ -84,7 +84,7 @@ TEST(Image, ArrangesSeveralImagesInAGridOfEightColumns) {
     EXPECT_THAT(pixels_of(image), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0));
 }
 
-TEST(Image, RejectsInvalidShapes) {
+TEST(Image, RejectsInvalidShapesAndFormats) {
     expect_error<ShapeError>({"image: ", "[3]"}, [] { accel::to_image(ones({3})); });
     expect_error<ShapeError>({"image: ", "'HWC'"}, [] { accel::to_image(ones({3, 3}), "HWC"); });
     expect_error<ShapeError>({"image: ", "channels"}, [] { accel::to_image(ones({5, 2, 2})); });

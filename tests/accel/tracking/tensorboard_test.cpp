@@ -189,7 +189,7 @@ TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
 }
 
 // Covers 11.tensorboard.
-TEST(TensorBoardTracker, IgnoresStepsThatAResumedRunLogsAgain) {
+TEST(TensorBoardTracker, WritesStartEventsAtTheStepAfterTheCheckpointOrAtPurgeStep) {
     const TemporaryFolder folder;
     // Returns the steps of the start events, and of the scalars with negative signs, in the newest
     // file.

@@ -56,7 +56,7 @@ struct Files {
     template <class F>
     std::string written(const char* name, const std::string& file, const Tree& options, F&& f) {
         Accelerator accelerator(with({name}, folder.path()));
-        accelerator.init_trackers("run", {{"lr", 1e-5}, {"w", full({}, 2)}}, {{name, options}});
+        accelerator.init_trackers("run", {{"lr", 1e-5}, {"w", full({}, 2.0)}}, {{name, options}});
         f(accelerator);
         accelerator.end_training();
         return read_file(folder / "run/" + file);

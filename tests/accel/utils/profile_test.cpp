@@ -12,6 +12,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 #include "core/ops.h"
+#include "core/profiler/profiler.h"
 #include "gmock/gmock.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
@@ -96,7 +97,7 @@ TEST(Profile, DelaysTheScheduleBySkipFirst) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, WritesTheActiveStepsOfEachCycle) {
+TEST(Profile, PassesTheActiveStepsOfEachCycleToOnTraceReady) {
     std::vector<std::string> traces;
     ProfileSession session({.schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2},
                             .on_trace_ready = [&](ProfileSession& s) {
@@ -113,7 +114,7 @@ TEST(Profile, WritesTheActiveStepsOfEachCycle) {
 }
 
 // Covers 19.on_trace_ready.
-TEST(Profile, WritesATraceIfStoppedDuringAnActiveStep) {
+TEST(Profile, CallsOnTraceReadyIfStoppedDuringAnActiveStep) {
     std::vector<std::string> traces;
     const auto keep = [&](ProfileSession& s) { traces.push_back(steps_in(s.trace())); };
     for (const int steps : {0, 1, 2}) {  // stops in the wait, warmup or active step
@@ -206,7 +207,7 @@ TEST(Profile, RethrowsAnExceptionOfTheLoop) {
 }
 
 // Covers 19.ProfileKwargs.activities, 19.schedule_option.
-TEST(Profile, RejectsUnsupportedOptions) {
+TEST(Profile, RejectsInvalidOptionsAndASecondSession) {
     expect_error<ValueError>({"profile: unknown activity 'xpu'", "expected cpu or cuda"}, [] {
         ProfileSession s({.activities = {"cpu", "xpu"}});
     });
@@ -223,7 +224,7 @@ TEST(Profile, RejectsUnsupportedOptions) {
 
 // Covers 19.record_shapes, 19.key_averages, 19.profile_memory, 19.with_stack, 19.with_flops,
 // 19.with_modules.
-TEST(Profile, RecordsShapesAndMemoryAndWarnsOnce) {
+TEST(Profile, RecordsShapesAndMemoryAndWarnsOnceAboutUnsupportedOptions) {
     std::vector<std::string> messages;
     set_log_sink([&](LogLevel, std::string_view text) { messages.emplace_back(text); });
     for (int i = 0; i < 2; ++i) {

@@ -61,7 +61,7 @@ TEST(ShuffledOrder, MatchesTheMainProcessInEveryPass) {
 }
 
 // Covers 1.rng_types, 4.rng_types.
-TEST(ShuffledOrder, DiffersBetweenProcessesWithoutSynchronization) {
+TEST(ShuffledOrder, KeepsSeedOfEachProcessWithoutSynchronization) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(10), {.shuffle = true, .seed = own_seed(group)});
         accel::prepare_data_loader(loader, group, {.rng_types = {}});
@@ -97,7 +97,7 @@ class OwnStream : public data::GeneratorDataset {
 };
 
 // Covers 32.generator.
-TEST(PreparedLoader, FindsTheGeneratorOfSamplerBatchSamplerOrStream) {
+TEST(PreparedLoader, SynchronizesTheGeneratorOfSamplerBatchSamplerOrStream) {
     on_ranks(2, [](const Group& group) {
         const auto of_sampler = std::make_shared<data::Generator>(own_seed(group));
         const auto sampler = std::make_shared<data::RandomSampler>(

@@ -24,7 +24,7 @@ std::string numerics_error(F f) {
 // gradient rule of mul computes 0 * infinity.
 Tensor nan_gradient(const Tensor& x) { return sum(sqrt(mul(x, 0.0))); }
 
-TEST(DetectAnomaly, NamesOpWhoseGradientIsNan) {
+TEST(DetectAnomaly, ReportsOpThatReturnsNanGradient) {
     const Tensor x = ones({2}, {.requires_grad = true});
     const autograd::DetectAnomaly guard;
     const std::string error = numerics_error([&] { nan_gradient(x).backward(); });
@@ -34,7 +34,7 @@ TEST(DetectAnomaly, NamesOpWhoseGradientIsNan) {
     EXPECT_NE(numerics_error([&] { autograd::grad({y}, {x}); }), "");
 }
 
-TEST(DetectAnomaly, NamesOpThatMadeNanFirst) {
+TEST(DetectAnomaly, ReportsForwardOpThatProducedNanFirst) {
     const Tensor x = tensor({1.0, -1.0}, {2}, {.requires_grad = true});
     const autograd::DetectAnomaly guard;
     const Tensor loss = sum(exp(log(x * 2)) + 1);

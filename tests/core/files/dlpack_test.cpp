@@ -117,7 +117,7 @@ TEST(DLPack, RoundTripsEveryDType) {
     }
 }
 
-TEST(DLPack, ExportsNewerDTypeCodes) {
+TEST(DLPack, ExportsDTypeCodesOfStandard) {
     const auto dtype_of = [](DType dtype) {
         ManagedTensorVersioned* managed =
             as_managed(to_dlpack(Tensor::empty({1}, {.dtype = dtype})));
@@ -133,7 +133,7 @@ TEST(DLPack, ExportsNewerDTypeCodes) {
     EXPECT_EQ(dtype_of(DType::f8_e8m0), (std::vector<int>{14, 8, 1}));
 }
 
-TEST(DLPack, ImportsWithoutCopyAndDeletesWithLastView) {
+TEST(DLPack, ImportsWithoutCopyAndCallsDeleterAfterLastView) {
     Foreign foreign;
     Tensor x = from_dlpack(foreign.handle());
     EXPECT_EQ(x.raw_data(), foreign.floats());
@@ -169,7 +169,7 @@ TEST(DLPack, ImportsNegativeAndZeroStrides) {
     EXPECT_EQ(from_dlpack(repeated.handle()).to_vector(), (std::vector<double>{0, 2, 4, 0, 2, 4}));
 }
 
-TEST(DLPack, ImportsScalarsAndEmptyTensors) {
+TEST(DLPack, SupportsScalarsAndEmptyTensors) {
     Foreign scalar;
     scalar.shape = {};
     scalar.managed.array.byte_offset = 12;

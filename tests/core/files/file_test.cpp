@@ -198,7 +198,7 @@ TEST(Files, DoNotLeakDescriptors) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST(CreateDirectories, CreatesMissingParents) {
+TEST(CreateDirectories, CreatesMissingParentsAndReportsFilesInPath) {
     const TemporaryFolder folder;
     create_directories(folder / "a/b/c");
     create_directories(folder / "a/b/c");
@@ -209,7 +209,7 @@ TEST(CreateDirectories, CreatesMissingParents) {
                             [&] { create_directories(folder / "a/b/c/file/d"); });
 }
 
-TEST(Printable, EscapesControlCharacters) {
+TEST(Printable, EscapesControlCharactersAndInvalidUtf8AndShortensLongText) {
     EXPECT_EQ(printable("weights.q é 漢"), "weights.q é 漢");
     EXPECT_EQ(printable("a\n\x1b[2J\x7f"), "a\\x0a\\x1b[2J\\x7f");
     EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");

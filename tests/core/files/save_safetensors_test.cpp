@@ -10,7 +10,7 @@
 namespace axle::tests {
 namespace {
 
-TEST(SaveSafetensors, RejectsTensorsThatReaderRejects) {
+TEST(SaveSafetensors, RejectsInvalidNamesMetadataAndTensors) {
     const TemporaryFolder folder;
     const std::string path = folder / "a";
     const Tensor x = ones({2});

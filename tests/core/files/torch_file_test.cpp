@@ -163,7 +163,7 @@ TEST(LoadTorchFile, DoesNotModifyFileThroughTensors) {
     EXPECT_EQ(load("views")["middle"].tensor().to_vector(), eighths(4, 4));
 }
 
-TEST(LoadTorchFile, ReadsPlainValues) {
+TEST(LoadTorchFile, ReadsPlainValuesOfEveryPickleProtocol) {
     const std::string expected = R"({
   "none": null,
   "flags": [
@@ -357,7 +357,7 @@ TEST(LoadTorchFile, LimitsRepeatedReferencesToOneList) {
     EXPECT_THAT(load_error(naming(10000)), HasSubstr("exceed the copy limit"));
 }
 
-TEST(LoadTorchFile, RejectsTensorsOutsideTheirStorage) {
+TEST(LoadTorchFile, RejectsInvalidShapesStridesAndStorages) {
     EXPECT_EQ(load_error(tensor_file("K" + bytes_of(0, 1) + "K\x04\x85K\x01\x85")), "no error");
     const std::string zero = "K" + bytes_of(0, 1);
     for (const auto& [arguments, reason] : std::vector<std::pair<std::string, const char*>>{

@@ -54,15 +54,15 @@ class HostMemoryAllocator : public testing::Test {
     Arena first_, second_;
 };
 
-TEST_F(HostMemoryAllocator, IsUsedForTensorsAndCached) {
+TEST_F(HostMemoryAllocator, AllocatesTensorsWhoseBlocksAreCached) {
     host_memory::set_allocator(first_.allocator());
     for (int i = 0; i < 3; ++i) {
-        const Tensor x = full({1000}, 2);
+        const Tensor x = full({1000}, 2.0);
         EXPECT_EQ(first_.blocks.count(x.data<float>()), 1u);
         EXPECT_EQ((x + x).sum().item(), 4000);
     }
     const int calls = first_.calls;
-    EXPECT_EQ(full({1000}, 2).sum().item(), 2000);
+    EXPECT_EQ(full({1000}, 2.0).sum().item(), 2000);
     EXPECT_EQ(first_.calls, calls);
     EXPECT_FALSE(first_.blocks.empty());
     host_memory::empty_cache();
@@ -70,11 +70,11 @@ TEST_F(HostMemoryAllocator, IsUsedForTensorsAndCached) {
 }
 
 TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
-    auto from_system = std::make_unique<Tensor>(full({500}, 1));
+    auto from_system = std::make_unique<Tensor>(full({500}, 1.0));
     host_memory::set_allocator(first_.allocator());
-    auto from_first = std::make_unique<Tensor>(full({500}, 2));
+    auto from_first = std::make_unique<Tensor>(full({500}, 2.0));
     host_memory::set_allocator(second_.allocator());
-    const Tensor from_second = full({500}, 3);
+    const Tensor from_second = full({500}, 3.0);
     EXPECT_EQ(first_.blocks.size(), 1u);  // its cached blocks were already returned
     EXPECT_EQ((*from_system + *from_first + from_second).sum().item(), 3000);
     from_first.reset();
@@ -89,30 +89,30 @@ TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
 
 TEST_F(HostMemoryAllocator, CanBeReplacedAndSetAgain) {
     host_memory::set_allocator(first_.allocator());
-    { const Tensor x = full({500}, 1); }
+    { const Tensor x = full({500}, 1.0); }
     host_memory::set_allocator(second_.allocator());
     EXPECT_TRUE(first_.blocks.empty());
     host_memory::set_allocator(first_.allocator());
-    { const Tensor x = full({500}, 1); }
+    { const Tensor x = full({500}, 1.0); }
     EXPECT_EQ(first_.blocks.size(), 1u);
 }
 
 TEST_F(HostMemoryAllocator, FlushesCacheBeforeOutOfMemory) {
     host_memory::set_allocator(first_.allocator());
-    { const Tensor x = full({100}, 1); }
+    { const Tensor x = full({100}, 1.0); }
     first_.exhausted = true;
-    { const Tensor from_cache = full({100}, 1); }
-    EXPECT_THROW(full({100000}, 1), OutOfMemory);
+    { const Tensor from_cache = full({100}, 1.0); }
+    EXPECT_THROW(full({100000}, 1.0), OutOfMemory);
     EXPECT_TRUE(first_.blocks.empty());
     first_.exhausted = false;
-    EXPECT_EQ(full({100000}, 1).sum().item(), 100000);
+    EXPECT_EQ(full({100000}, 1.0).sum().item(), 100000);
 }
 
 TEST_F(HostMemoryAllocator, RejectsMisalignedBlocks) {
     first_.shift = 16;
     host_memory::set_allocator(first_.allocator());
     try {
-        full({100}, 1);
+        full({100}, 1.0);
         ADD_FAILURE() << "nothing was thrown";
     } catch (const UsageError& error) {
         EXPECT_THAT(error.what(), HasSubstr("not aligned to 64"));
@@ -124,16 +124,16 @@ TEST_F(HostMemoryAllocator, RequiresAllocateAndDeallocate) {
     HostAllocator half = first_.allocator();
     half.deallocate = nullptr;
     EXPECT_THROW(host_memory::set_allocator(half), UsageError);
-    EXPECT_EQ(full({100}, 1).sum().item(), 100);
+    EXPECT_EQ(full({100}, 1.0).sum().item(), 100);
 }
 
 TEST_F(HostMemoryAllocator, StaysWithinLimit) {
     const std::int64_t now = host_memory::stats().reserved;
     host_memory::set_limit(now + (1 << 20));
-    { const Tensor cached = full({200000}, 1); }
-    const Tensor x = full({150000}, 1);  // flushes the cached block
+    { const Tensor cached = full({200000}, 1.0); }
+    const Tensor x = full({150000}, 1.0);  // flushes the cached block
     try {
-        full({200000}, 1);
+        full({200000}, 1.0);
         ADD_FAILURE() << "nothing was thrown";
     } catch (const OutOfMemory& error) {
         EXPECT_EQ(error.requested, 800000);
@@ -141,12 +141,12 @@ TEST_F(HostMemoryAllocator, StaysWithinLimit) {
     }
     EXPECT_LE(host_memory::stats().reserved, now + (1 << 20));
     host_memory::set_limit(0);
-    EXPECT_EQ(full({200000}, 1).sum().item(), 200000);
+    EXPECT_EQ(full({200000}, 1.0).sum().item(), 200000);
 }
 
-TEST_F(HostMemoryAllocator, ReturnsFreedBlocksAboveLimit) {
+TEST_F(HostMemoryAllocator, ReturnsFreedBlocksToSystemAboveLimit) {
     const std::int64_t before = host_memory::stats().reserved;
-    auto x = std::make_unique<Tensor>(full({200000}, 1));
+    auto x = std::make_unique<Tensor>(full({200000}, 1.0));
     host_memory::set_limit(1000);
     x.reset();
     EXPECT_LE(host_memory::stats().reserved, before);

@@ -1,4 +1,4 @@
-// Tests the dtypes that tensor() and arange() infer from their arguments.
+// Tests the dtypes that full(), tensor() and arange() infer, and numbers as arguments of ops.
 #include <gtest/gtest.h>
 
 #include "core/ops.h"
@@ -26,6 +26,30 @@ TEST(Arange, InfersDTypeIfOptionsHaveNone) {
 TEST(Arange, PrefersDTypeOfOptions) {
     EXPECT_EQ(arange(3, {.dtype = f64}).dtype(), f64);
     EXPECT_EQ(arange(0.0, 3.0, 1.0, {i64}).dtype(), i64);
+}
+
+TEST(Arange, RejectsStepThatLeadsAwayFromEnd) {
+    EXPECT_THROW(arange(0, -1, 3), ValueError);
+    EXPECT_THROW(arange(0.0, 1.0, -3.0), ValueError);
+    EXPECT_EQ(arange(2, 2, -1).numel(), 0);
+}
+
+TEST(Full, InfersDTypeFromValue) {
+    EXPECT_EQ(full({2}, 3).dtype(), i64);
+    EXPECT_EQ(full({2}, 3u).dtype(), i64);
+    EXPECT_EQ(full({2}, true).dtype(), boolean);
+    EXPECT_EQ(full({2}, 3.0).dtype(), f32);
+    EXPECT_EQ(full({2}, 3.0f).dtype(), f32);
+    EXPECT_EQ(full({2}, 3, {.device = Device::meta()}).dtype(), i64);
+    EXPECT_EQ(full({2}, 3, {f32}).dtype(), f32);
+    EXPECT_EQ(full({2}, 3, TensorOptions()).dtype(), f32);
+    EXPECT_EQ(full({2}, 2.5, {.dtype = i64}).to_vector(), (std::vector<double>{2, 2}));
+    EXPECT_THROW(full({2}, 3, {.requires_grad = true}), UsageError);
+}
+
+TEST(FullLike, KeepsDTypeOfTensor) {
+    EXPECT_EQ(full_like(zeros({2}), 3).dtype(), f32);
+    EXPECT_EQ(full_like(arange(2), 2.5).dtype(), i64);
 }
 
 TEST(TensorOfValues, InfersDTypeFromBraces) {
@@ -65,7 +89,7 @@ TEST(TensorOfValues, PrefersDTypeOfOptions) {
     EXPECT_EQ(arange(3, options).dtype(), f64);
 }
 
-TEST(TensorOfValues, HasShapeOfOneOrNoDimensionByDefault) {
+TEST(TensorOfValues, HasOneDimensionOrNoneByDefault) {
     EXPECT_EQ(tensor({1, 2, 3}).shape(), (Shape{3}));
     EXPECT_EQ(tensor({1.5, 2}).shape(), (Shape{2}));
     EXPECT_EQ(tensor(std::vector<double>{1, 2, 3}).shape(), (Shape{3}));
@@ -73,10 +97,30 @@ TEST(TensorOfValues, HasShapeOfOneOrNoDimensionByDefault) {
     EXPECT_EQ(tensor(3.5).dtype(), f32);
     EXPECT_EQ(tensor(3).dtype(), i64);
     EXPECT_EQ(tensor(true).dtype(), boolean);
-    EXPECT_EQ(tensor({5}, {}).shape(), Shape());
+    EXPECT_EQ(tensor({5}, {}).shape(), Shape{1});
+    EXPECT_EQ(tensor({5}, Shape()).shape(), Shape());
 }
 
-TEST(ScalarNumber, AcceptsAnyArithmeticType) {
+TEST(TensorOfValues, AcceptsOptionsWithoutShape) {
+    const auto is = [](const Tensor& x, DType dtype, std::vector<double> values) {
+        EXPECT_EQ(x.dtype(), dtype);
+        EXPECT_EQ(x.shape(), Shape(values.size()));
+        EXPECT_EQ(x.to_vector(), values);
+    };
+    is(tensor({1, 2, 3}, {.dtype = f64}), f64, {1, 2, 3});
+    is(tensor({1, 2}, {f32}), f32, {1, 2});
+    is(tensor({1}, {.dtype = f32}), f32, {1});
+    is(tensor({1.5, 2}, {.dtype = i64}), i64, {1, 2});
+    is(tensor({1, 2}, {.device = Device::cpu()}), i64, {1, 2});
+    is(tensor({1, 2}, TensorOptions()), f32, {1, 2});
+    is(tensor(std::vector<int>{1, 2}, {.dtype = bf16}), bf16, {1, 2});
+    EXPECT_TRUE(tensor({1.0, 2.0}, {.requires_grad = true}).requires_grad());
+    EXPECT_TRUE(tensor({1.5, 2}, {.requires_grad = true}).requires_grad());
+    EXPECT_EQ(tensor({1, 2}, {2, 1}).shape(), (Shape{2, 1}));
+    EXPECT_EQ(tensor({1, 2}, 2, {.dtype = f32}).shape(), Shape{2});
+}
+
+TEST(ScalarNumber, AcceptsArithmeticTypesThatFitInt64) {
     const Tensor x = tensor({2.0, 4.0});
     const std::vector<int> two(2);
     EXPECT_EQ((x / two.size()).to_vector(), (std::vector<double>{1, 2}));
@@ -86,7 +130,64 @@ TEST(ScalarNumber, AcceptsAnyArithmeticType) {
     EXPECT_THROW(x * UINT64_MAX, ValueError);
 }
 
-TEST(PowOfNumber, RaisesNumberToEveryElement) {
+// An odd integer above 2^53, which a double cannot represent.
+constexpr std::int64_t kExact = 9007199254740993;
+
+TEST(ScalarNumber, StoresIntegersExactly) {
+    EXPECT_EQ(Scalar(kExact).to_int64(), kExact);
+    EXPECT_EQ(Scalar(INT64_MIN).to_int64(), INT64_MIN);
+    EXPECT_FALSE(Scalar(kExact).fits_double());
+    EXPECT_TRUE(Scalar(1e300).fits_double());
+    EXPECT_EQ(full({}, kExact).item_int(), kExact);
+    EXPECT_EQ(tensor({true, kExact})[1].item_int(), kExact);
+    EXPECT_EQ(tensor(static_cast<unsigned long>(kExact)).item_int(), kExact);
+    const Tensor x = zeros({2}, {i64});
+    EXPECT_EQ(full_like(x, -kExact)[0].item_int(), -kExact);
+    EXPECT_EQ(masked_fill(x, tensor({false, true}), kExact)[1].item_int(), kExact);
+    EXPECT_EQ(where(tensor(true), kExact, 0).item_int(), kExact);
+    EXPECT_EQ(where(tensor(true), kExact, x)[0].item_int(), kExact);
+    EXPECT_EQ(pad(x, {1, 0}, PadMode::constant, kExact)[0].item_int(), kExact);
+    Tensor y = x.clone();
+    EXPECT_EQ(y.index_put_({0}, kExact)[0].item_int(), kExact);
+    EXPECT_EQ(y.fill_(kExact)[1].item_int(), kExact);
+}
+
+TEST(ScalarNumber, IsExactInIntegerArithmetic) {
+    const Tensor x = tensor({1, -1});
+    EXPECT_EQ(add(x, kExact)[0].item_int(), kExact + 1);
+    EXPECT_EQ(add(tensor({true}), kExact).item_int(), kExact + 1);
+    EXPECT_EQ((kExact + x)[1].item_int(), kExact - 1);
+    EXPECT_EQ(sub(x, kExact)[0].item_int(), 1 - kExact);
+    EXPECT_EQ(sub(kExact, x)[0].item_int(), kExact - 1);
+    EXPECT_EQ(mul(x, kExact)[1].item_int(), -kExact);
+    EXPECT_EQ(pow(x, kExact)[1].item_int(), -1);
+    EXPECT_EQ(pow(kExact, tensor({1})).item_int(), kExact);
+    Tensor y = zeros({1}, {i64});
+    EXPECT_EQ(y.add_(kExact).item_int(), kExact);
+    EXPECT_EQ(y.sub_(kExact).item_int(), 0);
+    EXPECT_EQ(y.add_(1).mul_(kExact).item_int(), kExact);
+    EXPECT_EQ(y.add_(tensor({1}), kExact).item_int(), 2 * kExact);
+    y -= kExact;
+    EXPECT_EQ(y.item_int(), kExact);
+    EXPECT_EQ(add(ones({1}), kExact).dtype(), f32);
+}
+
+TEST(ScalarNumber, IsExactInIntegerComparison) {
+    const Tensor x = tensor({kExact - 1, kExact, kExact + 1});
+    EXPECT_EQ((x == kExact).to_vector(), (std::vector<double>{0, 1, 0}));
+    EXPECT_EQ((x != kExact).to_vector(), (std::vector<double>{1, 0, 1}));
+    EXPECT_EQ((x < kExact).to_vector(), (std::vector<double>{1, 0, 0}));
+    EXPECT_EQ((kExact < x).to_vector(), (std::vector<double>{0, 0, 1}));
+}
+
+TEST(ScalarNumber, IsExactInArange) {
+    const Tensor x = arange(kExact, kExact + 5, 2);
+    EXPECT_EQ(x.shape(), Shape{3});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(x[i].item_int(), kExact + 2 * i);
+    EXPECT_EQ(arange(-kExact, -kExact - 2, -1)[1].item_int(), -kExact - 1);
+}
+
+TEST(PowOfNumber, RaisesNumberToPowerOfEachElement) {
     EXPECT_EQ(pow(2.0, tensor({-1.0, 3.0})).to_vector(), (std::vector<double>{0.5, 8}));
     EXPECT_EQ(pow(2, tensor({0, 3})).dtype(), i64);
     EXPECT_EQ(pow(2, tensor({0, 3})).to_vector(), (std::vector<double>{1, 8}));

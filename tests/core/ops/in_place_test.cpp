@@ -39,7 +39,7 @@ TEST(InPlaceArithmetic, RejectsFloatingResultsOfIntegers) {
     EXPECT_EQ(x.add_(2).mul_(3).to_vector(), (Values{6, 9, 12}));
 }
 
-TEST(InPlaceArithmetic, RejectsOperandsThatWouldChangeTheShape) {
+TEST(InPlaceArithmetic, RejectsInvalidOperandsAndBounds) {
     Tensor x = ones({2});
     EXPECT_THROW(x.sub_(ones({3, 2})), ShapeError);
     EXPECT_THROW(x.div_(ones({3})), ShapeError);
@@ -48,7 +48,7 @@ TEST(InPlaceArithmetic, RejectsOperandsThatWouldChangeTheShape) {
     EXPECT_THROW(x.clamp_(std::nullopt, std::nullopt), ValueError);
 }
 
-TEST(InPlaceArithmetic, ThrowsWhileGradientIsRecorded) {
+TEST(InPlaceArithmetic, ThrowsIfTensorRequiresGradientUnlessUnderNoGrad) {
     Tensor w = ones({2}, {.requires_grad = true});
     Tensor y = w * 2;
     for (Tensor* t : {&w, &y}) {
@@ -78,7 +78,7 @@ TEST(CompoundAssignment, ChangesInPlaceIfNothingIsRecorded) {
     EXPECT_EQ(w.to_vector(), (Values{0.5, 0.5}));
 }
 
-TEST(CompoundAssignment, KeepsHistoryAndOtherHandles) {
+TEST(CompoundAssignment, RecordsHistoryAndDoesNotChangeOtherHandles) {
     const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
     Tensor y = w * w;
     const Tensor before = y;
@@ -122,7 +122,7 @@ TEST(CompoundAssignment, KeepsShapeAndDTypeWithHistory) {
 }
 
 // The operand shares memory with the tensor that changes.
-TEST(InPlaceArithmetic, ReadsOverlappingOperandsBeforeItChangesThem) {
+TEST(InPlaceArithmetic, SupportsOperandsThatShareMemoryWithResult) {
     Tensor a = arange(1.0, 7.0).reshape({3, 2});
     a -= a[0];
     EXPECT_EQ(a.to_vector(), (Values{0, 0, 2, 2, 4, 4}));

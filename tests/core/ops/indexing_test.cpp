@@ -37,7 +37,7 @@ TEST(Index, SelectsByMaskInRowMajorOrder) {
               (Values{4, 7, 8, 11}));
 }
 
-TEST(Index, GivesGradientsToSelectedElements) {
+TEST(Index, AccumulatesGradientsOfSelectedElements) {
     const Tensor x = grid().set_requires_grad();
     sum(x.index({x > 8}) * tensor({1.0, 2.0, 3.0})).backward();
     EXPECT_EQ(x.grad().to_vector(), (Values{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}));
@@ -78,6 +78,19 @@ TEST(IndexPut, WritesLastValueOfRepeatedIndices) {
     EXPECT_EQ(x.to_vector(), (Values{0, 3, 2, 4}));
 }
 
+TEST(IndexPut, IgnoresLeadingDimensionsOfSizeOneOfValues) {
+    Tensor x = zeros({2, 5});
+    x.index_put_({0}, ones({1, 1, 5}));
+    EXPECT_EQ(x.to_vector(), (Values{1, 1, 1, 1, 1, 0, 0, 0, 0, 0}));
+    x.index_put_({0}, ones({1, 1, 5}), true);
+    x.index_put_({1, 2}, full({1, 1}, 3.0));
+    EXPECT_EQ(x.to_vector(), (Values{2, 2, 2, 2, 2, 0, 0, 3, 0, 0}));
+    x.index_put_({tensor({1})}, full({1, 1, 1, 5}, 4.0));
+    EXPECT_EQ(x[1].to_vector(), (Values{4, 4, 4, 4, 4}));
+    EXPECT_THROW(x.index_put_({0}, ones({2, 1, 5})), ShapeError);
+    EXPECT_THROW(x.index_put_({tensor({1})}, ones({2, 1, 5})), ShapeError);
+}
+
 TEST(IndexPut, AddsAllValuesWithAccumulate) {
     Tensor x = ones({3, 2});
     x.index_put_({tensor({0, 2, 0}), tensor({1, 0, 1})}, tensor({1.0, 2.0, 3.0}), true);
@@ -107,7 +120,7 @@ TEST(IndexPut, IncrementsVersion) {
     EXPECT_GT(x.version(), 0u);
 }
 
-TEST(IndexPut, RejectsValuesThatDoNotBroadcastAndRecordedTensors) {
+TEST(IndexPut, RejectsInvalidValuesIndicesAndTensorsThatRequireGradient) {
     Tensor x = zeros({3, 2});
     EXPECT_THROW(x.index_put_({tensor({0, 1})}, ones({3})), ShapeError);
     EXPECT_THROW(x.index_put_({0}, ones({3})), ShapeError);

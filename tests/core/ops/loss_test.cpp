@@ -26,7 +26,7 @@ TEST(BinaryCrossEntropyWithLogits, IsExactWhereSigmoidSaturates) {
     EXPECT_NEAR(gradient.back(), -std::exp(-30), 1e-6 * std::exp(-30));
 }
 
-TEST(BinaryCrossEntropyWithLogits, GivesGradientsToTargetsAndPositiveWeight) {
+TEST(BinaryCrossEntropyWithLogits, ComputesGradientsOfTargetsAndPositiveWeight) {
     const Tensor x = tensor({2.0, -1.0}, {2}, {.dtype = f64});
     const Tensor target = tensor({0.25, 1.0}, {2}, {.dtype = f64, .requires_grad = true});
     const Tensor weight = tensor(3.0, {.dtype = f64, .requires_grad = true});

@@ -52,7 +52,7 @@ TEST(TensorMethods, ConvertToDTypeAndDeviceOfOtherTensor) {
     EXPECT_EQ(x.ndim(), 1);
 }
 
-TEST(TensorMethods, ReturnSampleDeviation) {
+TEST(TensorMethods, ReturnVarianceAndStandardDeviation) {
     const Tensor x = tensor({1.0, 3.0, 2.0, 10.0}, {2, 2});
     EXPECT_EQ(x.var(1).to_vector(), (Values{2, 32}));
     EXPECT_EQ(x.std(1, 0).to_vector(), (Values{1, 4}));

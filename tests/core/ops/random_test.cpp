@@ -53,7 +53,7 @@ TEST(Randn, HasNormalMoments) {
     EXPECT_NEAR(static_cast<double>(inside) / kSamples, 0.6827, kErrors * standard_error(0.217));
 }
 
-TEST(Randint, IsUniformBelowUpperBound) {
+TEST(Randint, IsUniformBetweenBounds) {
     manual_seed(3);
     std::vector<double> counts(7);
     for (const double v : randint(-3, 4, {kSamples}).to_vector())

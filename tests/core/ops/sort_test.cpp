@@ -71,7 +71,7 @@ TEST(Sort, SortsExtremeIntegers) {
     }
 }
 
-TEST(Sort, KeepsSignsOfZerosAndNan) {
+TEST(Sort, KeepsOrderOfSignedZerosAndBitsOfNan) {
     const float nan = std::nanf("");
     std::vector<float> row = {0.0f, -nan, -0.0f, 1.0f, nan, -0.0f, 0.0f};
     row.resize(120, -1.0f);  // rows of this length are not sorted by insertion
@@ -90,7 +90,7 @@ TEST(Sort, KeepsSignsOfZerosAndNan) {
     }
 }
 
-TEST(Sort, SendsGradientsToOriginalPositions) {
+TEST(Sort, PropagatesGradientsToOriginalPositions) {
     const Tensor x = tensor({3.0, 1, 2}, {3}).set_requires_grad();
     sum(sort(x).first * tensor({10.0, 20, 30}, {3})).backward();
     expect_same_bits(x.grad(), tensor({30.0, 10, 20}, {3}));

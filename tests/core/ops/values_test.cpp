@@ -58,7 +58,7 @@ TEST_P(RecordedOp, MatchesPyTorch) {
     }
 }
 
-TEST(RecordedValues, ExistForEveryOpCase) {
+TEST(RecordedValues, HaveAsManyRowsAsOpCases) {
     std::map<std::string, int> rows;
     for (const OpCase& c : op_cases())
         if (!c.torch.empty()) rows[c.family] += static_cast<int>(c.rows.size());

@@ -200,7 +200,7 @@ TEST_F(Profiler, RecordsMoreScopesThanFitInOneChunk) {
         ASSERT_EQ(trace.events[static_cast<std::size_t>(i)].name, i % 2 == 0 ? "even" : "odd");
 }
 
-TEST_F(Profiler, SeparatesThreadsAndNamesThem) {
+TEST_F(Profiler, RecordsThreadsSeparatelyWithTheirNames) {
     profiler::start();
     { const RecordFunction scope("here"); }
     const RecordFunction around("around");
@@ -252,7 +252,7 @@ TEST_F(Profiler, CountsBytesAllocatedInScope) {
     EXPECT_EQ(event(trace, "outer").self_bytes, 4096);
 }
 
-TEST_F(Profiler, SamplesMemoryAtEachAllocation) {
+TEST_F(Profiler, SamplesMemoryAtStartAllocationAndRelease) {
     profiler::start({.profile_memory = true});
     { const Tensor a = empty({1024}); }
     const Trace trace = profiler::stop();

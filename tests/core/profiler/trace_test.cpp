@@ -39,7 +39,7 @@ TEST(KeyAverages, SumsCallsSelfTimeAndTotalTime) {
     EXPECT_DOUBLE_EQ(row(rows, "leaf").share, 0.3);
 }
 
-TEST(KeyAverages, CountsRecursiveScopesOnce) {
+TEST(KeyAverages, CountsTimeOfRecursiveScopesOnce) {
     Trace trace;
     trace.events = {span("f", 20, 30, 10), span("g", 10, 40, 20), span("f", 0, 100, 70),
                     span("f", 5, 25, 20, 1), span("f", 100, 110, 10)};
@@ -110,7 +110,7 @@ nlohmann::json exported(const Trace& trace, int process = 0) {
     return nlohmann::json::parse(read_file(folder / "trace.json"));
 }
 
-TEST(ExportChromeTrace, WritesNestedEvents) {
+TEST(ExportChromeTrace, WritesNestedEventsThreadsAndMemoryCounters) {
     profiler::start({.record_shapes = true, .profile_memory = true});
     {
         const RecordFunction outer("outer \"quoted\" \n\xff");

@@ -46,7 +46,7 @@ TEST(ConvertFileSizeToInt, ParsesBinaryUnitsAndBits) {
     EXPECT_EQ(convert_file_size_to_int("8gB"), 8000000000);
 }
 
-TEST(ParseSizeToInt, IgnoresCase) {
+TEST(ParseSizeToInt, IgnoresCaseAndSpaces) {
     EXPECT_EQ(parse_size_to_int(" 5 GB "), 5000000000);
     EXPECT_EQ(parse_size_to_int("8Gb"), 8000000000);
     EXPECT_EQ(parse_size_to_int("1.5tb"), 1500000000000);

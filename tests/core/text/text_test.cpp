@@ -16,7 +16,7 @@ TEST(Nearest, FindsClosestCandidate) {
     EXPECT_EQ(nearest("", names), "");
 }
 
-TEST(Nearest, ComparesVeryLongNamesFast) {
+TEST(Nearest, SupportsVeryLongNames) {
     const std::string huge(20'000'000, 'x');
     EXPECT_EQ(nearest("lr", {huge, "lrs"}), "lrs");
     EXPECT_EQ(nearest(huge, {"lr", "lrs"}), "");

@@ -219,7 +219,7 @@ TEST(Tree, SupportsStructuredBindingsOfTwoTensors) {
     auto& [x, y] = batch;
     EXPECT_EQ(&x, &batch["x"].tensor());
     EXPECT_EQ(&y, &batch["y"].tensor());
-    x = full({4}, 5);  // replaces the tensor in the batch
+    x = full({4}, 5.0);  // replaces the tensor in the batch
     EXPECT_EQ(batch["x"].numel(), 4);
 
     const Tree list = Tree::list({zeros({2}), ones({3})});

@@ -44,7 +44,7 @@ TEST(RecursivelyApply, KeepsContainersAndUnselectedLeaves) {
 }
 
 // Covers 13.recursively_apply.
-TEST(RecursivelyApply, RejectsOtherLeavesAndReportsTheirPaths) {
+TEST(RecursivelyApply, RejectsUnselectedLeavesOnRequestAndReportsTheirPaths) {
     const auto same = [](const Tree& t) { return t; };
     const auto is_tensor = [](const Tree& t) { return t.is_tensor(); };
     expect_error<ValueError>({"recursively_apply: ", R"(batch["meta"][0] is a string)"},
@@ -149,7 +149,7 @@ TEST(SendToDevice, SkipsGivenKeys) {
     EXPECT_EQ(sent["name"].string(), "a");
 }
 
-// Covers 13.find_device, 13.convert_to_fp32.
+// Covers 13.convert_to_fp32.
 TEST(ConvertToFp32, ConvertsOnlyHalfPrecision) {
     for (const DType dtype : {f64, f32, f16, bf16, i64, boolean}) {
         const Tensor x = ones({2}, {.dtype = dtype});
@@ -160,7 +160,7 @@ TEST(ConvertToFp32, ConvertsOnlyHalfPrecision) {
     }
 }
 
-// Covers 13.find_device, 13.get_data_structure, 13.get_shape, 13.initialize_tensors.
+// Covers 13.get_data_structure, 13.get_shape, 13.initialize_tensors.
 TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
     Tree batch = nested_batch();
     batch.set("flags", ones({0, 2}, {.dtype = boolean}));
@@ -172,7 +172,7 @@ TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
     EXPECT_EQ(empties["ids"].tensor().device(), Device::cpu());
 }
 
-// Covers 13.find_device, 13.listify.
+// Covers 13.listify.
 TEST(Listify, ReturnsNestedNumbersOfMatchingKind) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},
@@ -197,7 +197,7 @@ TEST(PadInputTensors, RepeatsLastRow) {
     EXPECT_EQ(find_batch_size(pad_input_tensors(counting({0, 2}), 0, 4)), 0);
 }
 
-TEST(PadInputTensors, RejectsTensorsWithOtherNumberOfRows) {
+TEST(PadInputTensors, RejectsInvalidArguments) {
     expect_error<ShapeError>(
         {R"(pad_input_tensors: batch["y"] must have 3 rows in dimension 0: [2])"}, [] {
             pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);

@@ -156,7 +156,7 @@ TEST(Idx, RejectsInvalidFilesWithOffsetAndReason) {
                    "byte 10: unexpected bytes after the last element");
 }
 
-TEST(Idx, DoesNotAllocateMemoryForInvalidHeaders) {
+TEST(Idx, RejectsSizesBeyondDataOrLimit) {
     // The header declares 60 GB of data.
     const std::string false_header = idx(0x08, {60'000, 1'000, 1'000}, "abc");
     EXPECT_NE(
@@ -172,7 +172,7 @@ TEST(Idx, DoesNotAllocateMemoryForInvalidHeaders) {
         [&] { parse_idx(std::as_bytes(std::span(valid_file)), "memory", {.max_inflated = 1023}); });
 }
 
-TEST(Idx, ThrowsFileErrorForMissingAndEmptyFiles) {
+TEST(Idx, ThrowsFileErrorForMissingFilesEmptyFilesAndFolders) {
     expect_error<FileError>({"/no/such/file: can't open"}, [] { read_idx("/no/such/file"); });
     const tests::TemporaryFolder folder;
     write_file(folder / "empty", "");

@@ -86,7 +86,7 @@ TEST(Npy, ReadsEveryDTypeOrderAndEndiannessOfNumPy) {
         }
 }
 
-TEST(Npy, ReadsEveryShapeAndVersion) {
+TEST(Npy, ReadsScalarsEmptyArraysAndEveryVersion) {
     EXPECT_EQ(load_npy(golden_image("scalar.npy")).shape(), Shape{});
     EXPECT_EQ(load_npy(golden_image("scalar.npy")).item(), -2);
     EXPECT_EQ(load_npy(golden_image("empty.npy")).shape(), (Shape{3, 0}));

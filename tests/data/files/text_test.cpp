@@ -42,7 +42,7 @@ TEST(ReadText, ReturnsContentsAndRejectsMissingAndEmptyFiles) {
     EXPECT_THROW(read_text(folder.path()), FileError);
 }
 
-TEST(ByteTokenizer, EncodesAnyBytes) {
+TEST(ByteTokenizer, EncodesAndDecodesAnyBytes) {
     const ByteTokenizer bytes;
     EXPECT_EQ(bytes.encode("a\xff"), (Ids{97, 255}));
     EXPECT_EQ(bytes.decode(Ids{97, 255, 0}), std::string("a\xff\0", 3));
@@ -115,7 +115,7 @@ TEST(TokenFile, RoundTripsTwoAndFourBytesPerToken) {
     EXPECT_EQ(Tokens::open(folder / "w.bin", {.bytes = 4})[0], 65536);
 }
 
-TEST(TokenFile, RejectsInvalidFiles) {
+TEST(TokenFile, RejectsInvalidFilesAndTokens) {
     const tests::TemporaryFolder folder;
     const auto open = [&](const std::string& name, const std::string& bytes,
                           TokenFileOptions options = {}) {

@@ -21,7 +21,7 @@ std::pair<DataLoader, DataLoader> make_loaders() {
     return {std::move(train), std::move(test)};
 }
 
-TEST(DataLoader, IsReturnedByFunctionsAndStoredInVectors) {
+TEST(DataLoader, CanBeReturnedByFunctionsAndStoredInVectors) {
     auto [train, test] = make_loaders();
     DataLoader reference(from_function(6, sample), {.batch_size = 2, .shuffle = true, .seed = 42});
     EXPECT_EQ(pass(train), pass(reference));

@@ -145,7 +145,8 @@ TEST(LoaderState, ResumesExactlyAfterChangeToFewerProcesses) {
         }
 }
 
-// Uneven ranks may have no batch in the last step, but their passes must not end before that step.
+// With even_batches = false, some ranks have no batch in the last step of a pass. Their passes must
+// not end before that step.
 TEST(LoaderState, ResumesExactlyIfSomeProcessesHaveFewerBatches) {
     for (const std::int64_t processes : {2, 4}) {
         const Job job(false, 0, false);

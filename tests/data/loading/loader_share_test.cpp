@@ -83,7 +83,7 @@ TEST(ShardedLoader, HasFewerBatchesThanOtherRanksWithoutEvenBatches) {
     DataLoader loader(from_function(5, sample), {.batch_size = 1});
     loader.shard(ShardOptions{.num_processes = 4, .process_index = 3, .even_batches = false});
     EXPECT_EQ(loader.len(), 1);
-    loader.skip_first_batches(1);  // process 0 has one batch more than process 1
+    loader.skip_first_batches(1);  // process 0 has one batch more than process 3
     EXPECT_EQ(pass(loader), Batches());
     EXPECT_EQ(loader.epoch(), 1);
     EXPECT_EQ(pass(loader), Batches({{3}}));
@@ -206,7 +206,7 @@ std::string log_of(DataLoader& loader, const char* fails_in, const std::function
     return recorder->log;
 }
 
-TEST(LoaderHooks, AreCalledInOrderForEveryEndOfPass) {
+TEST(LoaderHooks, AreCalledInOrderHoweverThePassEnds) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(2, sample), {.num_workers = workers});
         const auto whole = [&] { pass(loader); };

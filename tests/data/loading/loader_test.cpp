@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -57,7 +59,7 @@ TEST(DataLoader, GivesSameBatchesForAnyNumberOfWorkers) {
         DataLoader loader(
             from_function(50,
                           [](std::int64_t i) {
-                              if (i % 7 == 0)
+                              if (i % 7 == 0)  // slow samples end after later samples
                                   std::this_thread::sleep_for(std::chrono::microseconds(300));
                               return sample(i);
                           }),
@@ -264,7 +266,7 @@ TEST(DataLoader, RejectsDropLastWithoutAFullBatch) {
 }
 
 TEST(DataLoader, SupportsStructuredBindingsOfBatches) {
-    DataLoader loader(TensorDataset(Tree{{"x", ones({4, 2})}, {"y", full({4}, 3)}}),
+    DataLoader loader(TensorDataset(Tree{{"x", ones({4, 2})}, {"y", full({4}, 3.0)}}),
                       {.batch_size = 2});
     std::int64_t batches = 0;
     for (auto& [x, y] : loader) {
@@ -331,7 +333,7 @@ TEST(DataLoader, AcceptsCustomSamplers) {
     EXPECT_EQ(pass(grouped), (std::vector<Ids>{{1}, {1, 1}, {1, 1, 1}}));
 }
 
-TEST(DataLoader, RejectsContradictoryOptions) {
+TEST(DataLoader, RejectsInvalidAndContradictoryOptions) {
     const FunctionDataset dataset = from_function(4, sample);
     const auto sampler = std::make_shared<SequentialSampler>(4);
     EXPECT_THROW(DataLoader(dataset, {.batch_size = 0}), ValueError);
@@ -354,6 +356,29 @@ struct Recorder : LoaderHooks {
     }
     void end(DataLoader&) noexcept override { log += ")"; }
 };
+
+TEST(DataLoader, EndsThePassWithAnErrorIfItIsDestroyedInTheLoop) {
+    for (const int workers : {0, 2}) {
+        const auto recorder = std::make_shared<Recorder>();
+        std::optional<DataLoader> loader;
+        const auto first_batch = [&](bool leaves) {
+            loader.emplace(from_function(6, sample),
+                           LoaderOptions{.batch_size = 2, .num_workers = workers});
+            loader->set_hooks(recorder);
+            Ids ids;
+            for (auto& batch : *loader) {
+                loader.reset();
+                ids = ids_of(batch);
+                if (leaves) break;
+            }
+            return ids;
+        };
+        expect_error<UsageError>({"DataLoader: the loader was destroyed during a pass"},
+                                 [&] { first_batch(false); });
+        EXPECT_EQ(first_batch(true), (Ids{0, 1}));
+        EXPECT_EQ(recorder->log, "(.)(.)");
+    }
+}
 
 TEST(DataLoader, CallsHooksInEveryPass) {
     const auto recorder = std::make_shared<Recorder>();

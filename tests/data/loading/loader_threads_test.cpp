@@ -1,17 +1,19 @@
 // Tests worker threads, and several loaders together, mainly for the thread sanitizer.
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "core/ops.h"
 #include "data/loading/loader.h"
 #include "tests/data/samples.h"
+#include "tests/wait.h"
 
 namespace axle::data {
 namespace {
@@ -28,7 +30,7 @@ double sum_of_pass(DataLoader& loader) {
     return total;
 }
 
-TEST(DataLoader, DoesNotHangAfterErrors) {
+TEST(DataLoader, ThrowsDatasetErrorInEveryPass) {
     DataLoader loader(from_function(64,
                                     [](std::int64_t i) {
                                         if (i % 13 == 12) throw ValueError("bad");
@@ -117,15 +119,23 @@ TEST(DataLoader, LimitsPrefetchingAndStopsItAfterPass) {
                                         return sample(i);
                                     }),
                       {.num_workers = 2, .prefetch_factor = 3});
+    // Returns whether all other threads, and so the workers, wait.
+    const auto workers_wait = [] {
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+            const auto thread = static_cast<pid_t>(std::stol(entry.path().filename()));
+            if (thread != ::gettid() && !tests::is_blocked(thread)) return false;
+        }
+        return true;
+    };
     int seen = 0;
     for ([[maybe_unused]] auto& batch : loader) {
         ++seen;
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
+        EXPECT_TRUE(tests::comes_true(workers_wait));
         EXPECT_LE(made, seen + 6);
         if (seen == 20) break;
     }
     const int after = made;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(tests::comes_true(workers_wait));
     EXPECT_EQ(made, after);
 }
 

@@ -122,7 +122,7 @@ TEST_P(Collectives, AllReduceEveryDtypeShapeAndReduction) {
     });
 }
 
-TEST_P(Collectives, ReduceToOneRoot) {
+TEST_P(Collectives, ReduceToAnyRoot) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (int root = 0; root < size; ++root)
@@ -224,10 +224,11 @@ TEST_P(Collectives, ExchangeDifferentNumbersOfRows) {
         std::vector<Tensor> sends;
         sends.reserve(static_cast<std::size_t>(size));
         for (int to = 0; to < size; ++to)
-            sends.push_back(full({rows(group->rank(), to), 2}, 10 * group->rank() + to));
+            sends.push_back(full({rows(group->rank(), to), 2}, 10 * group->rank() + to, {f32}));
         const std::vector<Tensor> parts = group->all_to_all_uneven(sends);
         for (int from = 0; from < size; ++from) {
-            const Tensor expected = full({rows(from, group->rank()), 2}, 10 * from + group->rank());
+            const Tensor expected =
+                full({rows(from, group->rank()), 2}, 10 * from + group->rank(), {f32});
             const Tensor& part = parts[static_cast<std::size_t>(from)];
             EXPECT_EQ(part.shape(), expected.shape());
             EXPECT_EQ(part.to_vector(), expected.to_vector());
@@ -298,7 +299,7 @@ TEST_P(Collectives, RunConcurrently) {
     });
 }
 
-TEST_P(Collectives, GiveAllRanksTheSameBitsInAllReduce) {
+TEST_P(Collectives, AllReduceInPairsInDeterministicMode) {
     const int size = GetParam();
     use_deterministic_algorithms(true);
     tests::on_ranks(size, [&](const Group& group) {
@@ -321,7 +322,7 @@ TEST_P(Collectives, GiveAllRanksTheSameBitsInAllReduce) {
     use_deterministic_algorithms(false);
 }
 
-TEST_P(Collectives, SendObjectsToAllRanks) {
+TEST_P(Collectives, GatherBroadcastAndScatterObjects) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         const auto object = [](int rank) {
@@ -353,7 +354,7 @@ TEST_P(Collectives, RunInSubgroupsAtTheSameTime) {
         EXPECT_EQ(half->size(), static_cast<int>(expected.size()));
         EXPECT_EQ(half->rank(), group->rank() / 2);
         for (int i = 0; i < 20; ++i) {
-            const Tensor x = full({100000}, 1 + group->rank() % 2), y = ones({10});
+            const Tensor x = full({100000}, 1 + group->rank() % 2, {f32}), y = ones({10});
             Work whole = group->all_reduce_async(y);
             half->all_reduce(x);
             whole.wait();

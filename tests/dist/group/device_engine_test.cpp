@@ -1,6 +1,8 @@
 #include "dist/group/device_engine.h"
 
 #include <chrono>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,8 +23,9 @@ DeviceDescription offer(const char* machine, const char* gpu, int version = 2280
 }
 
 // Returns the result of each rank.
-std::vector<NcclNegotiation> compare(const std::vector<DeviceDescription>& offers,
-                                     bool makes_token = true) {
+std::vector<NcclNegotiation> compare(
+    const std::vector<DeviceDescription>& offers,
+    const std::function<std::string()>& make_token = [] { return std::string("to\0ken", 6); }) {
     tests::FakeStore store;
     std::vector<NcclNegotiation> answers(offers.size());
     std::vector<std::thread> threads;
@@ -32,10 +35,7 @@ std::vector<NcclNegotiation> compare(const std::vector<DeviceDescription>& offer
             tests::FakeControl control(store, rank, size);
             answers[static_cast<std::size_t>(rank)] = dist::compare_devices(
                 control, "group 7", rank, size, offers[static_cast<std::size_t>(rank)],
-                milliseconds(20000), [&]() -> std::string {
-                    if (!makes_token) throw DeviceError("no token today");
-                    return std::string("to\0ken", 6);
-                });
+                milliseconds(20000), make_token);
         });
     for (std::thread& thread : threads) thread.join();
     return answers;
@@ -70,8 +70,20 @@ TEST(NcclNegotiation, GivesAllRanksTheReasonIfNcclIsUnusable) {
                               "rank 1: no GPU: \"the driver\" found none");
     expect_error_on_all_ranks(compare({offer("a", "0:1:0"), offer("a", "0:2:0", 22703)}),
                               "NCCL versions differ: rank 0 has 2.28.9, rank 1 has 2.27.3");
-    expect_error_on_all_ranks(compare({offer("a", "0:1:0"), offer("a", "0:2:0")}, false),
-                              "no token today");
+}
+
+TEST(NcclNegotiation, GivesAllRanksTheErrorOfTheToken) {
+    const std::vector<DeviceDescription> offers = {offer("a", "0:1:0"), offer("a", "0:2:0")};
+    expect_error_on_all_ranks(
+        compare(offers, []() -> std::string { throw DeviceError("no token today"); }),
+        "no token today");
+    expect_error_on_all_ranks(
+        compare(offers, []() -> std::string { throw CommError("no network"); }), "no network");
+    expect_error_on_all_ranks(
+        compare(offers, []() -> std::string { throw std::runtime_error("no room"); }), "no room");
+    expect_error_on_all_ranks(
+        compare(offers, []() -> std::string { throw std::runtime_error(""); }),
+        "an error without a message");
 }
 
 TEST(NcclNegotiation, RejectsMalformedDescriptions) {

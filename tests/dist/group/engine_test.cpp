@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,11 +14,13 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "dist/group/reduce.h"
 #include "kernels/error.h"
 #include "kernels/thread.h"
 #include "tests/dist/rendezvous/fake_control.h"
+#include "tests/wait.h"
 
 namespace axle {
 namespace {
@@ -189,32 +192,53 @@ TEST(HostEngine, MatchesMessagesByTag) {
     }));
 }
 
+// Rank 1 keeps its engine and makes no call until rank 0 has ended.
 TEST(HostEngine, EndsAllWaitsOnAbort) {
+    std::promise<void> ended;
     const auto errors = run_ranks(2, [&](HostEngine& engine, int rank) {
         engine.barrier();
-        if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
-        const auto start = std::chrono::steady_clock::now();
-        std::thread other = kernels::start_thread("aborts", [&] {
-            std::this_thread::sleep_for(milliseconds(100));
+        if (rank == 1) {
+            EXPECT_EQ(ended.get_future().wait_for(milliseconds(20000)), std::future_status::ready);
+            return;
+        }
+        std::thread other = kernels::start_thread("aborts", [&, waiting = ::gettid()] {
+            EXPECT_TRUE(tests::comes_true([&] { return tests::is_blocked(waiting); }));
             engine.abort();
         });
         std::vector<float> x(1000000);
-        EXPECT_THROW(engine.all_reduce(x.data(), 1000000, f32, ReduceOp::sum), CommError);
-        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1000));
+        std::string error;
+        try {
+            engine.all_reduce(x.data(), 1000000, f32, ReduceOp::sum);
+        } catch (const CommError& e) {
+            error = e.what();
+        }
+        EXPECT_NE(error, "");
+        EXPECT_EQ(error.find("Timed out"), std::string::npos) << error;
         other.join();
         EXPECT_THROW(engine.barrier(), CommError);
         engine.abort();
+        ended.set_value();
     });
     expect_no_errors(errors);
 }
 
 TEST(HostEngine, ThrowsCommErrorIfARankIsMissingAfterTheTimeout) {
+    std::promise<void> ended;
     const auto errors = run_ranks(
         2,
         [&](HostEngine& engine, int rank) {
             engine.barrier();
-            if (rank == 1) return std::this_thread::sleep_for(milliseconds(1500));
-            engine.barrier();
+            if (rank == 1) {
+                EXPECT_EQ(ended.get_future().wait_for(milliseconds(20000)),
+                          std::future_status::ready);
+                return;
+            }
+            try {
+                engine.barrier();
+            } catch (...) {
+                ended.set_value();
+                throw;
+            }
         },
         milliseconds(300));
     EXPECT_NE(errors[0].find("Timed out"), std::string::npos) << errors[0];

@@ -36,9 +36,10 @@ struct Batch {
 TEST(Gather, ConcatenatesRowsOfEveryTensorInRankOrder) {
     on_ranks(3, [](const Group& group) {
         const int rank = group->rank();
-        const Tree all = dist::gather(*group, {{"x", full({1, 2}, rank)},
-                                               {"list", Tree::list({full({}, rank), Tree()})},
-                                               {"none", ones({0, 3})}});
+        const Tree all =
+            dist::gather(*group, {{"x", full({1, 2}, rank, {f32})},
+                                  {"list", Tree::list({full({}, rank, {f32}), Tree()})},
+                                  {"none", ones({0, 3})}});
         EXPECT_EQ(json_of(all), R"({"x": [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], )"
                                 R"("list": [[0.0, 1.0, 2.0], null], "none": []})");
         EXPECT_EQ(all["none"].tensor().shape(), Shape({0, 3}));
@@ -61,7 +62,7 @@ TEST(Gather, KeepsDtypesAndAcceptsAnyStrides) {
 
 TEST(Gather, IgnoresOrderOfKeys) {
     on_ranks(2, [](const Group& group) {
-        const Tensor a = full({1}, group->rank()), b = full({1}, 10 + group->rank());
+        const Tensor a = full({1}, group->rank(), {f32}), b = full({1}, 10 + group->rank(), {f32});
         const Tree all = dist::gather(
             *group, group->rank() == 0 ? Tree{{"a", a}, {"b", b}} : Tree{{"b", b}, {"a", a}});
         EXPECT_EQ(all["a"].tensor().to_vector(), std::vector<double>({0, 1}));
@@ -72,7 +73,7 @@ TEST(Gather, IgnoresOrderOfKeys) {
 
 TEST(Gather, ReturnsUserDefinedTypes) {
     on_ranks(2, [](const Group& group) {
-        const Tensor mine = full({1}, group->rank());
+        const Tensor mine = full({1}, group->rank(), {f32});
         const Batch all = dist::gather(*group, Batch{mine, {}, {{mine, mine * 2.0}}});
         EXPECT_EQ(all.ids.to_vector(), std::vector<double>({0, 1}));
         EXPECT_FALSE(all.labels);

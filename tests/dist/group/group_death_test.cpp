@@ -1,12 +1,10 @@
 // Tests process groups when processes die. The ranks are forked processes with the default SIGPIPE
 // handling.
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -21,12 +19,14 @@
 #include "tests/dist/ranks.h"
 #include "tests/fork.h"
 #include "tests/free_port.h"
+#include "tests/wait.h"
 
 namespace axle {
 namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
-using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
 
 struct Child {
     pid_t pid = -1;
@@ -54,11 +54,17 @@ class Children {
     pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
 
     // Waits until all ranks have joined.
-    void wait_for_the_groups() {
+    void wait_for_the_groups() { wait_for_progress(); }
+    // Waits until every rank has called show_progress() once more.
+    void wait_for_progress() {
         for (const int output : outputs_) {
-            char met = 0;
-            EXPECT_EQ(::read(output, &met, 1), 1);
+            char mark = 0;
+            EXPECT_EQ(::read(output, &mark, 1), 1);
         }
+    }
+    // Called by the body of a rank.
+    static void show_progress() {
+        if (::write(output_, "!", 1) != 1) ::_exit(6);
     }
 
     std::vector<Child> join() {
@@ -82,7 +88,8 @@ class Children {
         try {
             const Group group = dist::ProcessGroup::create(tests::environment_of(rank, size, port),
                                                            tests::short_options());
-            if (::write(output, "!", 1) != 1) ::_exit(6);
+            output_ = output;
+            show_progress();
             body(group);
         } catch (const CommError& e) {
             const std::string text = e.what();
@@ -93,31 +100,34 @@ class Children {
         ::_exit(code);
     }
 
+    static inline int output_ = -1;  // of this rank
     std::vector<Child> children_;
     std::vector<int> outputs_;
 };
 
-void expect_comm_error(const Child& child, const std::string& text) {
+// Expects that the child has received the report that another rank died.
+void expect_death_report(const Child& child, int dead) {
     EXPECT_TRUE(WIFEXITED(child.status) && WEXITSTATUS(child.status) == 3)
         << "status " << child.status;
-    EXPECT_THAT(child.text, testing::HasSubstr(text));
+    EXPECT_THAT(child.text, AllOf(HasSubstr(str("rank ", dead, " (pid ")), HasSubstr(") died")));
 }
 
+// The rank is killed in the first messages or later, and in short and long collectives.
 TEST(RankDeath, ThrowsCommErrorOnOtherRanksDuringACollective) {
     for (int time = 0; time < 30; ++time) {
-        Children children(2, [](const Group& group) {
-            const Tensor x = ones({4000000});
-            for (;;) group->all_reduce(x, dist::ReduceOp::max);
+        Children children(2, [time](const Group& group) {
+            const Tensor x = ones({std::int64_t{1} << (time % 23)});
+            for (int call = 0;; ++call) {
+                group->all_reduce(x, dist::ReduceOp::max);
+                if (call < 3) Children::show_progress();
+            }
         });
         children.wait_for_the_groups();
-        // Kills the rank during the first messages or later.
-        std::this_thread::sleep_for(milliseconds(time * 10));
-        const auto start = std::chrono::steady_clock::now();
+        for (int call = 0; call < time % 4; ++call) children.wait_for_progress();
         ::kill(children.pid(1), SIGKILL);
         const std::vector<Child> ended = children.join();
         EXPECT_TRUE(WIFSIGNALED(ended[1].status));
-        expect_comm_error(ended[0], "rank 1");
-        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(6000));
+        expect_death_report(ended[0], 1);
     }
 }
 
@@ -125,48 +135,52 @@ TEST(RankDeath, IsReportedToAllOtherRanks) {
     for (int time = 0; time < 5; ++time) {
         Children children(4, [](const Group& group) {
             const Tensor x = ones({1000000});
-            for (;;) {
+            for (int call = 0;; ++call) {
                 group->all_reduce(x, dist::ReduceOp::max);
                 group->all_gather(x);
+                if (call < 4) Children::show_progress();
             }
         });
         children.wait_for_the_groups();
-        std::this_thread::sleep_for(milliseconds(30 * time));
-        const auto start = std::chrono::steady_clock::now();
+        for (int call = 0; call < time; ++call) children.wait_for_progress();
         ::kill(children.pid(2), SIGKILL);
         const std::vector<Child> ended = children.join();
-        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(6000));
         for (const int rank : {0, 1, 3})
-            expect_comm_error(ended[static_cast<std::size_t>(rank)], "rank 2");
+            expect_death_report(ended[static_cast<std::size_t>(rank)], 2);
     }
 }
 
 TEST(RankDeath, IsReportedForRankZero) {
     Children children(3, [](const Group& group) {
         const Tensor x = ones({1000000});
+        group->all_reduce(x, dist::ReduceOp::max);
+        Children::show_progress();
         for (;;) group->all_reduce(x, dist::ReduceOp::max);
     });
     children.wait_for_the_groups();
-    std::this_thread::sleep_for(milliseconds(100));
+    children.wait_for_progress();
     ::kill(children.pid(0), SIGKILL);
     const std::vector<Child> ended = children.join();
-    expect_comm_error(ended[1], "rank 0");
-    expect_comm_error(ended[2], "rank 0");
+    expect_death_report(ended[1], 0);
+    expect_death_report(ended[2], 0);
 }
 
 TEST(RankDeath, EndsRecvFromTheDeadRank) {
     Children children(3, [](const Group& group) {
         group->barrier();
+        Children::show_progress();
         if (group->rank() == 0) group->recv(ones({3}), 1);
-        if (group->rank() == 1) std::this_thread::sleep_for(milliseconds(30000));
         if (group->rank() == 2) group->barrier();
+        for (;;) ::pause();
     });
     children.wait_for_the_groups();
-    std::this_thread::sleep_for(milliseconds(200));
+    children.wait_for_progress();
+    for (const int rank : {0, 2})
+        EXPECT_TRUE(tests::comes_true([&] { return tests::is_blocked(children.pid(rank)); }));
     ::kill(children.pid(1), SIGKILL);
     const std::vector<Child> ended = children.join();
-    expect_comm_error(ended[0], "rank 1");
-    expect_comm_error(ended[2], "rank 1");
+    expect_death_report(ended[0], 1);
+    expect_death_report(ended[2], 1);
 }
 
 TEST(ProcessGroup, AllowsRanksToLeaveAfterTheLastCollective) {

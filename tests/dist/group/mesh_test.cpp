@@ -29,7 +29,7 @@ TEST(DeviceMesh, OrdersRanksRowMajor) {
         EXPECT_EQ(mesh.get_group("dp")->global_ranks(), (std::vector<int>{rank % 2, rank % 2 + 2}));
         EXPECT_EQ(mesh.get_group("dp")->rank(), mesh.coordinate("dp"));
 
-        const Tensor x = full({1}, rank);
+        const Tensor x = full({1}, rank, {f32});
         mesh.get_group("tp")->all_reduce(x);
         EXPECT_EQ(x.item(), rank / 2 * 4 + 1);
     });
@@ -50,7 +50,7 @@ TEST(DeviceMesh, SupportsOneProcess) {
     EXPECT_EQ(mesh.coordinate("dp"), 0);
 }
 
-TEST(DeviceMesh, RejectsSizesThatDoNotFit) {
+TEST(DeviceMesh, RejectsInvalidSizesAndNames) {
     const Group group = dist::ProcessGroup::alone();
     EXPECT_THROW(DeviceMesh(group, {{"dp", 2}}), ValueError);
     EXPECT_THROW(DeviceMesh(group, {{"dp", 0}}), ValueError);

@@ -1,6 +1,5 @@
 // Tests every collective with every kind of mismatch between ranks. All ranks must throw CommError
-// soon, and no rank may hang.
-#include <chrono>
+// before the timeout, and no rank may hang.
 #include <memory>
 #include <ostream>
 #include <string>
@@ -105,7 +104,6 @@ TEST_P(CollectiveMismatch, ThrowsCommErrorOnAllRanks) {
     // then leaves.
     const bool refused = op == Op::scatter && (kind == Kind::numel || kind == Kind::dtype);
     const int different = refused ? 0 : size - 1;
-    const auto start = std::chrono::steady_clock::now();
     const std::vector<std::string> errors = tests::run_ranks(size, [&](Group group) {
         const bool differs = group->rank() == different;
         call(Op::all_reduce, group, {});
@@ -122,8 +120,12 @@ TEST_P(CollectiveMismatch, ThrowsCommErrorOnAllRanks) {
         if (kind == Kind::swapped && !differs) group->all_reduce(ones({5}));
         group->barrier();
     });
-    for (std::size_t rank = 0; rank < errors.size(); ++rank) EXPECT_NE(errors[rank], "") << rank;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+        EXPECT_NE(errors[rank], "") << rank;
+        // These are the texts of errors after the timeout.
+        for (const char* late : {"not called by", "no agreement within", "Timed out"})
+            EXPECT_THAT(errors[rank], testing::Not(testing::HasSubstr(late))) << rank;
+    }
     const std::size_t other = different == 0 ? 1 : 0;
     if (kind == Kind::left || refused)
         EXPECT_THAT(errors[other], testing::HasSubstr(str("rank ", different)));

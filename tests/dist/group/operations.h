@@ -28,7 +28,7 @@ void expect_everywhere(int size, std::initializer_list<const char*> parts, F&& f
         }
         for (const char* part : parts)
             EXPECT_THAT(text, testing::HasSubstr(part)) << "on rank " << group->rank();
-        EXPECT_EQ(group->all_gather(full({1}, group->rank())).size(0), size);
+        EXPECT_EQ(group->all_gather(full({1}, group->rank(), {f32})).size(0), size);
     });
 }
 

@@ -41,7 +41,7 @@ TEST(Operations, ThrowCommErrorIfRanksCallDifferentOperations) {
 }
 
 // Covers 3.reduce, 13.reduce, 31.reduce.
-TEST(Reduce, ReturnsNewTensors) {
+TEST(Reduce, ReducesEveryTensorWithoutChangingInputs) {
     on_ranks(3, [](const Group& group) {
         const double rank = group->rank();
         const Tensor x = tensor({rank, 1 - rank}, {2}), n = full({1}, rank, {i64});
@@ -72,7 +72,7 @@ TEST(Reduce, ScalesACopyOnOneProcess) {
 }
 
 // Covers 3.reduce, 13.reduce, 31.reduce.
-TEST(Reduce, RejectsUnsupportedDtypes) {
+TEST(Reduce, RejectsUnsupportedDtypesReductionsAndDifferentShapes) {
     for (const int size : {1, 2}) {
         const auto refuse = [&](std::initializer_list<const char*> parts, DType dtype,
                                 const char* reduction, double scale) {
@@ -97,14 +97,14 @@ TEST(Reduce, RejectsUnsupportedDtypes) {
 TEST(Broadcast, OverwritesTensorsWithValuesOfOneRank) {
     on_ranks(3, [](const Group& group) {
         for (const int from : {0, 2}) {
-            const Tensor x = full({2}, group->rank());
-            const Tensor grid = full({2, 3}, group->rank());
+            const Tensor x = full({2}, group->rank(), {f32});
+            const Tensor grid = full({2, 3}, group->rank(), {f32});
             const Tree all = dist::broadcast(*group, Tree::list({x, grid.t()}), from);
             EXPECT_TRUE(all[0].tensor().is_same(x));
             EXPECT_EQ(x.to_vector(), std::vector<double>(2, from));
             EXPECT_EQ(grid.to_vector(), std::vector<double>(6, from));
         }
-        const Tensor weight = full({1}, group->rank()).set_requires_grad();
+        const Tensor weight = full({1}, group->rank(), {f32}).set_requires_grad();
         dist::broadcast(*group, std::vector{weight}, 1);
         EXPECT_EQ(weight.item(), 1);
     });

@@ -84,7 +84,7 @@ std::vector<Tensor> trained(int size, int accumulation, double bucket, bool as_v
     return result;
 }
 
-TEST(DeterministicMode, GivesSameGradientsForAnySplitOfTheBatch) {
+TEST(DeterministicMode, GivesSameParametersForAnySplitOfTheBatch) {
     const Deterministic mode;
     const std::vector<Tensor> expected = trained(1, 4, 25, true);
     for (const auto& [size, accumulation] : {std::pair(2, 2), std::pair(4, 1), std::pair(1, 4)})
@@ -96,7 +96,7 @@ TEST(DeterministicMode, GivesSameGradientsForAnySplitOfTheBatch) {
 }
 
 // This test ensures that the previous test would detect a difference.
-TEST(DeterministicMode, IsNeededForTheSameGradientsOnAnyNumberOfRanks) {
+TEST(DeterministicMode, IsNeededForTheSameParametersOnSeveralRanks) {
     const std::vector<Tensor> alone = trained(1, 4, 25, true), shared = trained(4, 1, 25, true);
     bool differs = false;
     for (std::size_t i = 0; i < alone.size(); ++i) {

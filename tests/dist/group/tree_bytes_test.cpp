@@ -58,7 +58,7 @@ TEST(TreeBytes, AreRejectedIfTruncated) {
     EXPECT_THROW(from_bytes(bytes + '\0'), CommError);
 }
 
-TEST(TreeBytes, AreReadWithinBoundsIfCorrupted) {
+TEST(TreeBytes, ThrowOnlyCommErrorIfCorrupted) {
     const std::string bytes = to_bytes(everything());
     std::size_t changes = 0, rejected = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {

@@ -1,19 +1,23 @@
 // Tests processes that die or freeze without leaving the job.
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <future>
+#include <memory>
 #include <optional>
 
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "dist/rendezvous/handshake.h"
+#include "dist/rendezvous/wire.h"
 #include "dist/transport/launcher_channel.h"
 #include "dist/transport/socket.h"
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
 #include "tests/dist/launch/child.h"
+#include "tests/wait.h"
 
 namespace axle::tests {
 namespace {
@@ -22,6 +26,7 @@ using dist::Control;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 void agree(Control& control, std::uint64_t sequence,
@@ -61,14 +66,12 @@ std::string failure_text_on(const ControlJob& job, int rank, int other,
 TEST(RankDeath, IsReportedWithRankPidAndHost) {
     const ControlJob job(2);
     pid_t pid = 0;
-    const auto begin = dist::Clock::now();
     const std::string text = failure_text_on(job, 1, 0, [&](Child& child) {
         pid = child.pid();
         child.signal(SIGKILL);
     });
     EXPECT_EQ(text,
               str("rank 1 (pid ", pid, ", host ", dist::host_name(), ") died during barrier #1"));
-    EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
 TEST(RankDeath, IsReportedToOtherRanksWhenRankZeroDies) {
@@ -77,11 +80,50 @@ TEST(RankDeath, IsReportedToOtherRanksWhenRankZeroDies) {
                 AllOf(HasSubstr("rank 0 (pid "), HasSubstr("died during barrier #1")));
 }
 
+// Joins a job as `rank`. Returns the connection without waiting for the other ranks.
+dist::Socket join_without_waiting(const ControlJob& job, int rank) {
+    const auto deadline = dist::Clock::now() + seconds(20);
+    const auto address = dist::resolve("127.0.0.1", job.port).front();
+    std::optional<dist::Socket> socket;
+    const auto connected = [&] {
+        try {
+            socket = connect_to(address, deadline);
+        } catch (const dist::SocketError&) {
+        }
+        return socket.has_value();
+    };
+    // Rank 0 may start later.
+    if (!comes_true(connected)) throw CommError("rank 0 does not listen");
+    dist::FrameReader in;
+    // Returns the next message, which is valid until the next call.
+    const auto receive = [&] {
+        std::array<char, 4096> bytes{};
+        for (;;) {
+            if (const auto frame = in.next(dist::Sender::server)) return *frame;
+            if (!wait_readable(*socket, deadline)) throw CommError("no reply");
+            const auto count = receive_some(*socket, bytes);
+            if (count < 0) throw CommError("the connection was closed");
+            in.add({bytes.data(), static_cast<std::size_t>(count)});
+        }
+    };
+    dist::Nonces nonces{.client = dist::make_nonce(), .server = {}};
+    send_all(*socket, encode(dist::JoinStart{.nonce = nonces.client}), deadline);
+    nonces.server = dist::decode<dist::Challenge>(receive().body).nonce;
+    dist::JoinRequest join_request{.rank = rank,
+                                   .world_size = job.size,
+                                   .pid = ::getpid(),
+                                   .host = dist::host_name(),
+                                   .join_timeout_ms = job.options.join_timeout.count()};
+    sign(join_request, dist::key_of(job.environment(rank)), nonces);
+    send_all(*socket, encode(join_request), deadline);
+    dist::decode<dist::JoinReply>(receive().body);
+    return std::move(*socket);
+}
+
 TEST(RankDeath, EndsTheJoinOfOtherRanks) {
     const ControlJob job(3);
     Child child([&] {
-        std::thread([&] { job.join(1); }).detach();
-        ::usleep(500'000);
+        const dist::Socket socket = join_without_waiting(job, 1);
         ::_exit(3);
     });
     EXPECT_THAT(error_of([&] { job.join(0); }),
@@ -93,25 +135,22 @@ TEST(RankDeath, CallsFailureCallbacks) {
     Child child(victim(job, 1));
     const auto control = job.join(0);
     agree(*control, 1);
-    std::atomic<bool> woken = false;
-    control->on_failure([&] { woken = true; });
+    const std::future<void> failure = failure_of(*control);
     child.signal(SIGKILL);
-    const auto deadline = dist::Clock::now() + seconds(6);
-    while (!woken && dist::Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_TRUE(woken);
+    EXPECT_EQ(failure.wait_for(seconds(20)), std::future_status::ready);
     EXPECT_THAT(control->failure().value_or(""), HasSubstr("rank 1 (pid "));
     EXPECT_THAT(error_of([&] { control->throw_failure("connection reset"); }),
                 HasSubstr("rank 1 (pid "));
 }
 
-// The test calls throw_failure() before the failure arrives.
+// throw_failure() waits for the failure, which arrives later.
 TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
     const ControlJob job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
     agree(*control, 1);
-    std::thread killer([&] {
-        std::this_thread::sleep_for(milliseconds(200));
+    std::thread killer([&, waiting = ::gettid()] {
+        EXPECT_TRUE(comes_true([&] { return is_blocked(waiting); }));
         child.signal(SIGKILL);
     });
     EXPECT_THAT(error_of([&] { control->throw_failure("connection reset"); }),
@@ -119,51 +158,53 @@ TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
     killer.join();
 }
 
+constexpr const char* kFrozenInBarrier =
+    "is frozen: no heartbeat for [0-9.]+ s, last in barrier #1$";
+
 TEST(RankFreeze, IsReportedWithRankAndActivity) {
     ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
-    const auto begin = dist::Clock::now();
     EXPECT_THAT(failure_text_on(job, 1, 0, [](Child& child) { child.signal(SIGSTOP); }),
-                AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is frozen: no heartbeat for 1"),
-                      HasSubstr(" s, last in barrier #1")));
-    EXPECT_LT(dist::Clock::now() - begin, seconds(6));
+                AllOf(HasSubstr("rank 1 (pid "), ContainsRegex(kFrozenInBarrier)));
 }
 
 TEST(RankFreeze, IsReportedToOtherRanksWhenRankZeroFreezes) {
     ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
     EXPECT_THAT(failure_text_on(job, 0, 1, [](Child& child) { child.signal(SIGSTOP); }),
-                AllOf(HasSubstr("rank 0 (pid "), HasSubstr("is frozen: no heartbeat for 1"),
-                      HasSubstr(" s, last in barrier #1")));
+                AllOf(HasSubstr("rank 0 (pid "), ContainsRegex(kFrozenInBarrier)));
 }
 
+// Rank 1 makes no call for twice the heartbeat timeout, unless the job fails earlier.
 TEST(RankFreeze, IsNotReportedForALongComputation) {
     ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
-    const auto errors = run_job(job, [](Control& control) {
+    const auto errors = run_job(job, [&](Control& control) {
         agree(control, 1);
-        if (control.rank() == 1) std::this_thread::sleep_for(seconds(3));
+        if (control.rank() == 1) failure_of(control).wait_for(2 * job.options.heartbeat_timeout);
         agree(control, 2);
     });
     EXPECT_THAT(errors, testing::Each(""));
 }
 
-// Stops and resumes rank `sleeper`, which must not report the other ranks as frozen when it
-// resumes. The other ranks have a long timeout.
-void sleep_and_go_on(int sleeper) {
+// Stops rank `sleeper` for longer than its heartbeat timeout. The rank must not report the other
+// rank as frozen when it resumes. The other rank has a longer timeout, and sends a heartbeat every
+// second.
+void expect_no_failure_after_stop(int sleeper) {
     ControlJob job(2), impatient = job;
-    impatient.options.heartbeat_timeout = seconds(3);
+    impatient.options.heartbeat_timeout = seconds(2);
     Child child([&] {
         const auto control = impatient.join(sleeper);
         agree(*control, 1);
         agree(*control, 2);
-        ::usleep(500'000);
+        // A wrong report would follow within one interval of the heartbeats.
+        failure_of(*control).wait_for(impatient.options.heartbeat_timeout / 4);
         agree(*control, 3);
     });
     const auto control = job.join(1 - sleeper);
     agree(*control, 1);
     child.signal(SIGSTOP);
-    std::this_thread::sleep_for(milliseconds(4500));
+    failure_of(*control).wait_for(impatient.options.heartbeat_timeout + milliseconds(500));
     child.signal(SIGCONT);
     EXPECT_EQ(error_of([&] {
                   agree(*control, 2);
@@ -171,8 +212,8 @@ void sleep_and_go_on(int sleeper) {
               }),
               "");
 }
-TEST(RankFreeze, IsNotReportedByARankThatWasStopped) { sleep_and_go_on(1); }
-TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStopped) { sleep_and_go_on(0); }
+TEST(RankFreeze, IsNotReportedByARankThatWasStopped) { expect_no_failure_after_stop(1); }
+TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStopped) { expect_no_failure_after_stop(0); }
 
 // The launcher's end of the channel. The environment refers to it while the object exists.
 class Launcher {
@@ -218,9 +259,7 @@ TEST(RankDeath, IsReportedWithTheSignalFromTheLauncher) {
     const auto control = job.join(0);
     agree(*control, 1);
     child.signal(SIGKILL);
-    child.wait();
-    std::this_thread::sleep_for(
-        milliseconds(50));  // lets the connection close before the launcher reports
+    child.wait();  // afterwards the child's connection is closed
     launcher.send({1, child.pid(), SIGKILL, 0});
     EXPECT_THAT(error_of([&] { agree(*control, 2); }),
                 HasSubstr(" died: signal 9 (Killed) during barrier #1"));
@@ -240,7 +279,6 @@ TEST(RankDeath, IsReportedForRankZeroWithTheSignalFromTheLauncher) {
     agree(*control, 1);
     child.signal(SIGKILL);
     child.wait();
-    std::this_thread::sleep_for(milliseconds(50));
     launcher.send({0, child.pid(), SIGKILL, 0});
     EXPECT_THAT(
         error_of([&] { agree(*control, 2); }),
@@ -276,10 +314,8 @@ TEST(RankDeath, IsReportedByTheLauncherBeforeJoining) {
     const ControlJob job(2);
     const Launcher launcher;
     launcher.send({1, 4242, SIGSEGV, 0});
-    const auto begin = dist::Clock::now();
     EXPECT_THAT(error_of([&] { job.join(0); }),
                 HasSubstr("rank 1 died before it had joined: signal 11 (Segmentation fault)"));
-    EXPECT_LT(dist::Clock::now() - begin, seconds(6));
 }
 
 // The descriptor's number may refer to another file when a program reads the variable.

@@ -20,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"
+#include "tests/wait.h"
 
 namespace axle {
 namespace {
@@ -79,8 +80,8 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     for (int step = 0; step < 40; ++step) {
         if (at(Moment::forward) && step == 3) fail_now(planned.signal);
         if (at(Moment::collective) && step == 3)
-            blade = std::thread([&] {
-                std::this_thread::sleep_for(3ms);
+            blade = std::thread([&, reducing = ::gettid()] {
+                tests::comes_true([&] { return tests::is_blocked(reducing); });
                 fail_now(planned.signal);
             });
         group->all_reduce(x, dist::ReduceOp::mean);
@@ -94,12 +95,24 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     return "done";
 }
 
+// Matches the error that survivors throw. If the victim fails before it joins, they report that it
+// is missing, and otherwise that it died or is frozen. Errors after a collective's timeout have
+// other texts.
+testing::Matcher<std::string> names(int victim, pid_t pid, Moment moment, int signal) {
+    using testing::AllOf;
+    using testing::HasSubstr;
+    if (moment == Moment::init)
+        return AllOf(HasSubstr("join: "), HasSubstr(str("rank ", victim)),
+                     HasSubstr(" within 3 s"));
+    return AllOf(HasSubstr(str("rank ", victim, " (pid ", pid, ", ")),
+                 HasSubstr(signal == SIGKILL ? ") died" : ") is frozen: no heartbeat for "));
+}
+
 // The test runs the jobs for all victims at the same time, because the jobs mostly wait.
 class RankFailure : public testing::TestWithParam<std::tuple<Moment, int, int>> {};
 
 TEST_P(RankFailure, IsReportedByAllSurvivors) {
     const auto [moment, signal, size] = GetParam();
-    const double promised = signal == SIGKILL ? 2 : 4;  // seconds, for a timeout of 2 s
     std::vector<std::unique_ptr<TemporaryFolder>> folders;
     std::vector<std::unique_ptr<Job>> jobs;
     for (int victim = 0; victim < size; ++victim) {
@@ -110,8 +123,8 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
     }
     for (int victim = 0; victim < size; ++victim) {
         SCOPED_TRACE(str("victim ", victim));
-        const std::vector<RankOutcome> ended =
-            jobs[static_cast<std::size_t>(victim)]->wait(30s, {victim});
+        Job& job = *jobs[static_cast<std::size_t>(victim)];
+        const std::vector<RankOutcome> ended = job.wait(30s, {victim});
         for (int rank = 0; rank < size; ++rank) {
             if (rank == victim) continue;
             const RankOutcome& survivor = ended[static_cast<std::size_t>(rank)];
@@ -119,10 +132,7 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
             ASSERT_TRUE(survivor.reported) << "it hung, or was killed: status " << survivor.status;
             if (moment == Moment::teardown && survivor.text == "done") continue;
             EXPECT_THAT(survivor.text, testing::StartsWith("threw: "));
-            EXPECT_THAT(survivor.text, testing::HasSubstr(str("rank ", victim)));
-            // A missing process is detected after join_timeout.
-            const double limit = 3 * (moment == Moment::init ? 3.5 : promised);
-            EXPECT_LT(survivor.seconds, limit);
+            EXPECT_THAT(survivor.text, names(victim, job.pid(victim), moment, signal));
         }
     }
 }
@@ -169,7 +179,7 @@ TEST(RankFailures, LongSeriesAreAlwaysReported) {
             std::sort(seconds.begin(), seconds.end());
             EXPECT_EQ(silent, 0);
             EXPECT_EQ(unnamed, 0);
-            EXPECT_LT(seconds.back(), signal == SIGKILL ? 6 : 30);
+            ASSERT_FALSE(seconds.empty());
             figures.push_back({{"struck_by", signal == SIGKILL ? "SIGKILL" : "SIGSTOP"},
                                {"processes", size},
                                {"trials", trials},

@@ -154,7 +154,7 @@ TEST_F(Launch, ReportsTheRankKilledByASignal) {
 }
 
 // Covers 24.notebook_launcher.
-TEST_F(Launch, RestartsUpToMaxRestarts) {
+TEST_F(Launch, RestartsAllProcessesWithANewTokenOrPort) {
     launch({.num_processes = 2, .max_restarts = 1}, [&] {
         write(variable("MASTER_PORT") + variable("AXLE_JOB_TOKEN"));
         if (variable("AXLE_RESTART_COUNT") == "0") throw std::runtime_error("not yet");

@@ -1,13 +1,10 @@
-// Helpers for tests of launchers: runs a launcher in a child process and inspects processes.
+// Helpers for tests of launchers: they run a launcher in a child process and inspect processes.
 #pragma once
 
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -17,27 +14,9 @@
 #include "core/files/file.h"
 #include "tests/fork.h"
 #include "tests/temporary_folder.h"
+#include "tests/wait.h"
 
 namespace axle::tests {
-
-inline bool comes_true(const std::function<bool()>& condition,
-                       std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
-    const auto end = std::chrono::steady_clock::now() + deadline;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return true;
-}
-
-// Returns whether a process is running; returns false for a zombie.
-inline bool is_running(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    if (!std::getline(file, text, '\0')) return false;
-    const std::size_t name_end = text.rfind(") ");
-    return name_end != std::string::npos && text[name_end + 2] != 'Z';
-}
 
 inline std::vector<std::string> lines_in(const std::string& path) {
     std::vector<std::string> lines;

@@ -76,8 +76,11 @@ TEST(LocalSgd, AveragesModelsWithoutDataParallel) {
         model.a.detach().fill_(3 * group->rank());
         local.finish();
         EXPECT_EQ(model.a.item(), 3);
+        // Calls after finish() do nothing.
+        model.a.detach().fill_(group->rank());
         local.finish();
-        local.step();
+        for (int step = 0; step < 2; ++step) local.step();
+        EXPECT_EQ(model.a.item(), group->rank());
     });
 }
 

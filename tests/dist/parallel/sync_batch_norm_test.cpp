@@ -122,7 +122,7 @@ TEST(SyncBatchNorm, UsesRunningStatisticsInEvaluation) {
     });
 }
 
-TEST(SyncBatchNorm, ConvertsNestedLayersAndIsCloned) {
+TEST(SyncBatchNorm, ConvertsNestedLayersAndSharesItsPolicyWithClones) {
     const Group alone = dist::ProcessGroup::alone();
     nn::Sequential net{nn::Linear(2, 3), nn::BatchNorm1d(3),
                        nn::Sequential{nn::Linear(3, 3), nn::BatchNorm1d(3)}};

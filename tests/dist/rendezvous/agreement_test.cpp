@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
+#include "tests/wait.h"
 
 namespace axle::tests {
 namespace {
@@ -229,7 +230,7 @@ TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
         if (control.rank() != 2) {
             agree(control, all_reduce(2));
         } else {
-            while (!control.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            failure_of(control).wait_for(std::chrono::seconds(20));
             control.announce_call({.sequence = 2});
         }
     });
@@ -245,7 +246,7 @@ TEST(Agreement, ReportsTheActivityThatARankHasSet) {
     const auto errors = run_job(job, [](Control& control) {
         if (control.rank() == 0) return barrier(control, 1);
         control.note("a\tlong evaluation");
-        while (!control.failure()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        failure_of(control).wait_for(std::chrono::seconds(20));
         control.get("key", std::chrono::seconds(1));
     });
     EXPECT_THAT(errors, Each(HasSubstr("it is alive, last in a\\x09long evaluation")));
@@ -272,7 +273,7 @@ TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {
         EXPECT_THROW(control.add("key", 1), CommError);
         EXPECT_THROW(control.open_group(1, {0}), CommError);
         EXPECT_THROW(control.announce_call({.sequence = 3}), CommError);
-        while (woken < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(comes_true([&] { return woken == 3; }));
         bool at_once = false;
         control.on_failure([&] { at_once = true; });
         EXPECT_TRUE(at_once);

@@ -1,16 +1,19 @@
 // Tests a rank that has not left but makes no more calls.
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "core/ops.h"
 #include "dist/rendezvous/agreements.h"
+#include "dist/rendezvous/call_client.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"
+#include "tests/wait.h"
 
 namespace axle {
 namespace {
@@ -18,7 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
-using tests::on_ranks;
 using tests::run_ranks;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
@@ -28,18 +30,15 @@ TEST(MissingRank, EndsTheWaitOfOtherRanksWithItsReason) {
         group->barrier();
         if (group->rank() == 1) {
             group->set_missing_reason("images/33.png: truncated");
-            while (waiting > 0) std::this_thread::sleep_for(5ms);
+            EXPECT_TRUE(tests::comes_true([&] { return waiting == 0; }));
             return;
         }
-        const auto begin = std::chrono::steady_clock::now();
         try {
             group->all_reduce(ones({3}));
         } catch (...) {
             --waiting;
-            EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
             throw;
         }
-        --waiting;
     });
     EXPECT_EQ(ends[1], "");
     for (const int rank : {0, 2})
@@ -49,16 +48,52 @@ TEST(MissingRank, EndsTheWaitOfOtherRanksWithItsReason) {
                   HasSubstr("images/33.png: truncated")));
 }
 
+// The client of a rank whose messages nobody reads.
+struct LoneClient {
+    LoneClient() {
+        int ends[2];
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+        channel.emplace(
+            dist::Connected{
+                .socket = dist::Socket(ends[0]), .in = {}, .address = {}, .server = {}, .ends = {}},
+            dist::ControlOptions{.timeout = 20s});
+        peer = dist::Socket(ends[1]);
+        calls.emplace(*channel, 3);
+    }
+    // Returns the message that the rank sends if it still makes no call after `time`.
+    std::optional<dist::MissingRank> take_missing(std::chrono::milliseconds time) {
+        const dist::CallClient::Lock lock(channel->mutex());
+        return calls->take_missing(lock, dist::Clock::now() + time);
+    }
+
+    dist::Socket peer;
+    std::optional<dist::ControlChannel> channel;
+    std::optional<dist::CallClient> calls;
+};
+
+TEST(MissingRank, IsReportedOnceAfterTwoSecondsWithoutACall) {
+    LoneClient client;
+    EXPECT_FALSE(client.take_missing(1h));
+    client.calls->announce_call({.sequence = 1});
+    client.calls->set_missing_reason("a moment");
+    EXPECT_FALSE(client.take_missing(0s));
+    const auto missing = client.take_missing(2s);
+    ASSERT_TRUE(missing);
+    EXPECT_EQ(missing->why, "a moment");
+    EXPECT_EQ(missing->calls, 1);
+    EXPECT_FALSE(client.take_missing(1h));
+}
+
 TEST(MissingRank, IsCancelledByAnEmptyReasonOrTheNextCall) {
-    on_ranks(3, [&](const Group& group) {
-        if (group->rank() > 0) group->set_missing_reason("a moment");
-        if (group->rank() == 1) {
-            group->set_missing_reason({});
-            std::this_thread::sleep_for(3500ms);
-        }
-        group->barrier();
-        group->barrier();
-    });
+    LoneClient client;
+    client.calls->set_missing_reason("a moment");
+    client.calls->set_missing_reason({});
+    EXPECT_FALSE(client.take_missing(1h));
+    client.calls->set_missing_reason("a moment");
+    client.calls->announce_call({.sequence = 1});
+    EXPECT_FALSE(client.take_missing(1h));
+    client.calls->set_missing_reason("another moment");
+    EXPECT_TRUE(client.take_missing(1h));
 }
 
 TEST(Agreements, ClearAMissingRankOnItsNextCall) {

@@ -1,8 +1,11 @@
 #include <atomic>
 
+#include <unistd.h>
+
 #include "dist/rendezvous/wire.h"
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
+#include "tests/wait.h"
 
 namespace axle::tests {
 namespace {
@@ -24,12 +27,14 @@ TEST(Store, SharesAValueWithAllRanks) {
 
 TEST(Store, WaitsForAKey) {
     std::atomic<bool> set = false;
+    std::atomic<pid_t> waiting = 0;  // the thread of rank 0
     const auto errors = run_job(ControlJob(2), [&](Control& control) {
         if (control.rank() == 0) {
+            waiting = ::gettid();
             EXPECT_EQ(control.get("late", seconds(20)), "here");
             EXPECT_TRUE(set);
         } else {
-            std::this_thread::sleep_for(milliseconds(100));
+            EXPECT_TRUE(comes_true([&] { return waiting != 0 && is_blocked(waiting); }));
             set = true;
             control.set("late", "here");
         }

@@ -20,7 +20,7 @@ std::string frame_of(std::uint32_t length, Kind kind, const std::string& body = 
     return frame + static_cast<char>(kind) + body;
 }
 
-TEST(WireFormat, DecodesEncodedMessages) {
+TEST(WireFormat, DecodesAnEncodedCall) {
     const dist::AnnounceCall sent{{.group = 3,
                                    .sequence = 12,
                                    .op = dist::Collective::reduce,

@@ -56,7 +56,7 @@ TEST(LauncherChannel, SplitsAStreamIntoLines) {
     EXPECT_FALSE(reader.next());
 }
 
-TEST(LauncherChannel, DropsAnIncompleteLine) {
+TEST(LauncherChannel, DropsAnOverlongLine) {
     LineReader reader;
     for (int i = 0; i < 100; ++i) reader.add(std::string(4096, 'x'));
     EXPECT_FALSE(reader.next());

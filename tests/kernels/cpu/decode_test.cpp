@@ -78,7 +78,7 @@ class Widen : public testing::Test {};
 using Unsigned = testing::Types<std::uint16_t, std::uint32_t>;
 TYPED_TEST_SUITE(Widen, Unsigned);
 
-TYPED_TEST(Widen, ConvertsEveryValueWithinBounds) {
+TYPED_TEST(Widen, ConvertsEveryElementWithoutWritingPastTheEnd) {
     for (std::int64_t n = 0; n < 70; ++n) {
         std::vector<TypeParam> x(static_cast<std::size_t>(n));
         for (std::size_t i = 0; i < x.size(); ++i)

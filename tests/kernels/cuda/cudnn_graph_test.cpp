@@ -205,7 +205,7 @@ TEST_F(CudnnAttentionPlan, LongExistsForEveryKindOfCall) {
     }
 }
 
-TEST(CudnnKey, DiffersForDifferentGraphs) {
+TEST(CudnnKey, DependsOnStridesDTypeAndAlignmentOfViews) {
     alignas(16) float memory[16] = {};
     View x;
     x.data = memory, x.ndim = 2, x.shape[0] = 2, x.shape[1] = 4, x.stride[0] = 4, x.stride[1] = 1;

@@ -56,7 +56,7 @@ TEST_F(CudnnPoolGraph, PlansEveryKindOfWindow) {
             }
 }
 
-TEST_F(CudnnPoolGraph, PlansGradientsOfMeansDeterministically) {
+TEST_F(CudnnPoolGraph, PlansGradientsOfMeansWithAndWithoutDeterminism) {
     for (const Case& c : kCases)
         for (const bool deterministic : {false, true}) {
             Limits limits;

@@ -29,7 +29,7 @@ inline constexpr std::string_view kProperties = R"({
 class DescribedGpu : public testing::Test {
   protected:
     void SetUp() override try {
-        if (functions() == nullptr) GTEST_SKIP() << "there is no libcudnn.so.9 here";
+        if (functions() == nullptr) GTEST_SKIP() << "libcudnn.so.9 is missing";
         std::string properties(kProperties);
         properties.insert(1, str("\"cudnnVersion\": ", version(), ","));
         device_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -38,7 +38,7 @@ class DescribedGpu : public testing::Test {
         device_->finalize();
     } catch (const UnsupportedGraph&) {
         // cuDNN 9.11 introduced descriptions. Later versions can require other contents.
-        GTEST_SKIP() << "cuDNN " << version() << " doesn't take this description of a device";
+        GTEST_SKIP() << "cuDNN " << version() << " does not accept this description of a device";
     }
 
     // Returns the workspace in bytes, or nullopt if cuDNN has no plan.

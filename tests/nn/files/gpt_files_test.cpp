@@ -228,7 +228,7 @@ TEST(PretrainedGpt, ReportsWrongShapesAndNames) {
                             [&] { nn::Gpt::from_pretrained(folder.path()); });
 }
 
-TEST(PretrainedGpt, ReportsUnsupportedConfigurationFields) {
+TEST(PretrainedGpt, ReportsInvalidOrUnsupportedConfiguration) {
     const TemporaryFolder folder;
     const auto refused = [&](const std::string& text, const char* reason) {
         write_model(folder, text);
@@ -246,7 +246,7 @@ TEST(PretrainedGpt, ReportsUnsupportedConfigurationFields) {
             "tie_word_embeddings");
     refused(replaced(good, "\"scale_attn_weights\": true", "\"scale_attn_weights\": false"),
             "scale_attn_weights");
-    refused("this is no JSON", "");
+    refused("this is not JSON", "");
     refused("[1, 2]", "");
     refused("", "");
 }

@@ -34,7 +34,7 @@ struct TinyNet : nn::Model<TinyNet> {
 const Tree kConfig{{"model_type", "tiny"}, {"width", 8}};
 
 // Covers 10.save_pretrained, 10.torch.load, 32.push_to_hub, 10.from_pretrained.
-TEST(Pretrained, RoundTripsAUserDefinedModule) {
+TEST(Pretrained, RoundTripsAUserDefinedModuleAndRejectsOtherShapes) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const TinyNet net(8);
     for (const nn::ShardSize size : {nn::ShardSize("50GB"), nn::ShardSize(16)}) {
@@ -85,7 +85,7 @@ TEST(Pretrained, WritesOnTheMainProcessOnly) {
     EXPECT_EQ(nn::Gpt::from_pretrained(folder / "gpt").num_parameters(), gpt.num_parameters());
 }
 
-TEST(Pretrained, ReportsMissingFiles) {
+TEST(Pretrained, ReportsMissingFilesAndInvalidConfigurations) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     TinyNet net(8);
     expect_error<FileError>({(folder / "config.json").c_str()},

@@ -70,7 +70,7 @@ TEST(ShardPlan, PlansOneEmptyFileForNoWeights) {
     EXPECT_EQ(plan.total_size, 0);
 }
 
-TEST(ShardPlan, RejectsInvalidSizes) {
+TEST(ShardPlan, RejectsInvalidSizesAndPatterns) {
     expect_error<ValueError>({"max_shard_size", "-1"}, [] { return nn::ShardSize(-1); });
     expect_error<ValueError>({"parse_size_to_int", "'much'"}, [] { return nn::ShardSize("much"); });
     expect_error<ValueError>({"plan_shards", "'model.safetensors'"},

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionMask,
                                          "causal_and_padding"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST(MultiheadAttention, GivesZeroToQueriesWithoutKeys) {
+TEST(MultiheadAttention, GivesZeroWeightsToQueriesWithoutKeys) {
     nn::MultiheadAttention layer = recorded_layer();
     const Tensor x = recorded("query");
     const nn::MultiheadAttentionMasks masks{.key_padding_mask = ones({3, 4}, {boolean})};
@@ -78,7 +78,7 @@ TEST(MultiheadAttention, GivesZeroToQueriesWithoutKeys) {
     expect_close(layer(x, x, x, masks), y);
 }
 
-TEST(MultiheadAttention, ReturnsWeightsWithDropoutInTraining) {
+TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTraining) {
     manual_seed(3);
     nn::MultiheadAttention layer(8, 2, {.dropout = 0.5, .batch_first = true});
     const Tensor x = rand({2, 6, 8});

@@ -57,7 +57,7 @@ TEST(ModuleList, NamesModulesByIndex) {
     for (nn::Linear& layer : list.clone()) EXPECT_EQ(layer.weight.size(0), 2);
 }
 
-TEST(Sequential, GivesItsModulesByIndex) {
+TEST(Sequential, ReturnsModulesByIndex) {
     nn::Sequential net{nn::Linear(3, 4), relu, nn::LayerNorm(4)};
     EXPECT_TRUE(net.get<nn::Linear>(0).weight.is_same(net.parameters()[0]));
     EXPECT_EQ(&net[-1], &net.get<nn::LayerNorm>(2));
@@ -69,7 +69,7 @@ TEST(Sequential, GivesItsModulesByIndex) {
                              [&] { net.get<nn::Linear>(2); });
 }
 
-TEST(Sequential, NamesStagesOfPairs) {
+TEST(Sequential, NamesStagesGivenAsPairs) {
     nn::Sequential net{std::pair{"hidden", nn::Linear(3, 4)}, relu,
                        std::pair{std::string("out"), nn::Linear(4, 2)}};
     net.push_back("norm", nn::LayerNorm(2));
@@ -173,7 +173,7 @@ TEST(Containers, AreClonedMovedAndConverted) {
     expect_error<UsageError>({"module: "}, [&] { const Mixed refused(moved); });
 }
 
-TEST(ModuleList, ChecksTheIndexOfModulesOfOneType) {
+TEST(ModuleList, ChecksIndexIfAllModulesHaveOneType) {
     nn::ModuleList<nn::Linear> layers;
     layers.push_back(nn::Linear(1, 2));
     layers.push_back(nn::Linear(2, 3));

@@ -23,7 +23,7 @@ nn::Conv2d summing(Size2 kernel, nn::Conv2dLayerOptions options) {
     return layer;
 }
 
-TEST(Conv2dLayer, MatchesNamesShapesAndInitialValuesOfPyTorch) {
+TEST(Conv2dLayer, MatchesNamesShapesAndInitialBoundsOfPyTorch) {
     manual_seed(1);
     nn::Conv2d layer(32, 64, {3, 5}, {.groups = 2});
     std::vector<std::string> names;

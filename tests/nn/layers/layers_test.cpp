@@ -50,7 +50,7 @@ TEST(XavierUniform, HasTheDocumentedVariance) {
                    std::sqrt(6.0 / 2500));
 }
 
-TEST(InitFunctions, FillTheTensor) {
+TEST(InitFunctions, FillWithDocumentedDistributionsAndConstants) {
     const Tensor normal = filled({100000}, [](Tensor& t) { nn::init::normal_(t, 3, 0.5); });
     EXPECT_NEAR(normal.mean().item(), 3, 0.01);
     EXPECT_NEAR(std::sqrt(var(normal).item()), 0.5, 0.005);
@@ -80,7 +80,7 @@ TEST(InitFunctions, RequireTwoDimensionsToComputeFan) {
 
 // --- Linear
 
-TEST(Linear, MatchesInitialValuesOfPyTorch) {
+TEST(Linear, InitializesWithinBoundsOfPyTorch) {
     manual_seed(3);
     const nn::Linear layer(250, 400);
     EXPECT_EQ(layer.weight.shape(), Shape({400, 250}));
@@ -99,6 +99,9 @@ TEST(Linear, StoresTransposedWeightsWithShapeInByOut) {
 
 TEST(Linear, RejectsSizesThatAreNotPositive) {
     expect_error<ValueError>({"Linear: ", "in 0", "out 3"}, [] { nn::Linear(0, 3); });
+}
+
+TEST(Mlp, RequiresAtLeastTwoSizes) {
     expect_error<ValueError>({"Mlp: ", "1"}, [] { nn::Mlp({3}); });
 }
 
@@ -137,8 +140,8 @@ TEST(Mlp, RunsTheHooksOfAPreparedLayer) {
 
 struct LowRank : nn::LinearPolicy {
     LowRank(std::int64_t in, std::int64_t out)
-        : a(full({1, in}, 2, {.requires_grad = true})),
-          b(full({out, 1}, 3, {.requires_grad = true})) {}
+        : a(full({1, in}, 2.0, {.requires_grad = true})),
+          b(full({out, 1}, 3.0, {.requires_grad = true})) {}
     Tensor multiply(nn::Linear& layer, const Tensor& x, Activation activation) override {
         EXPECT_EQ(activation, Activation::relu);
         return relu(linear(x, layer.weight, layer.bias) + linear(linear(x, a), b));
@@ -182,7 +185,7 @@ TEST(LinearPolicy, IsClonedWithItsLayer) {
 
 // --- small layers, compared with PyTorch
 
-TEST(Embedding, ReturnsRowsAndGivesPaddingNoGradient) {
+TEST(Embedding, MatchesPyTorchAndGivesPaddingNoGradient) {
     nn::Embedding table(7, 6, 2);
     EXPECT_EQ(table.weight.select(0, 2).detach().abs().max().item(), 0);
     table.to(f64);
@@ -195,7 +198,7 @@ TEST(Embedding, ReturnsRowsAndGivesPaddingNoGradient) {
     EXPECT_NEAR(var(nn::Embedding(300, 100).weight.detach()).item(), 1, 0.03);
 }
 
-TEST(DropoutLayer, IsTheIdentityOutsideTraining) {
+TEST(DropoutLayer, DropsElementsInTrainingOnly) {
     nn::Dropout half(0.5);
     const Tensor x = ones({1000});
     EXPECT_NEAR(sum(eq(half(x), 0)).item(), 500, 100);

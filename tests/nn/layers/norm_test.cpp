@@ -142,7 +142,7 @@ TEST(BatchNormLayer, KeepsAnIntegerCountInHalfPrecision) {
     EXPECT_NE(layer.running_mean.to_vector(), std::vector<double>(3, 0));
 }
 
-TEST(BatchNormLayer, RejectsWrongNumberOfDimensions) {
+TEST(BatchNormLayer, RejectsOtherNumbersOfDimensionsAndZeroFeatures) {
     expect_error<ShapeError>({"BatchNorm2d: x must have 4 dimensions", "[5, 3]"}, [] {
         nn::BatchNorm2d(3)(ones({5, 3}));
     });
@@ -150,6 +150,9 @@ TEST(BatchNormLayer, RejectsWrongNumberOfDimensions) {
         nn::BatchNorm1d(3)(ones({5, 3, 1, 1}));
     });
     expect_error<ValueError>({"BatchNorm1d: ", "0"}, [] { nn::BatchNorm1d(0); });
+}
+
+TEST(GroupNormLayer, RejectsChannelsThatAreNotAMultipleOfGroups) {
     expect_error<ValueError>({"GroupNorm: channels must be a multiple of groups", "4", "6"},
                              [] { nn::GroupNorm(4, 6); });
 }

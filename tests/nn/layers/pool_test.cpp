@@ -10,7 +10,7 @@ namespace {
 
 using tests::expect_same_bits;
 
-TEST(PoolingLayers, MatchPyTorchInSequential) {
+TEST(PoolingLayers, MatchTheirFunctionsInSequential) {
     nn::Sequential net(nn::MaxPool2d(3, {.stride = 2, .padding = 1}), nn::ReLU(),
                        nn::AdaptiveAvgPool2d({2, 3}), nn::Flatten(), nn::Linear(5 * 2 * 3, 4));
     const Tensor x = randn({2, 5, 9, 11});
@@ -23,17 +23,21 @@ TEST(PoolingLayers, MatchPyTorchInSequential) {
                                              parameters[1].second.detach()));
 }
 
-TEST(PoolingLayers, ApplyTheirOptions) {
+TEST(PoolingLayers, ApplyTheirOptionsAndAreCloned) {
     const Tensor x = randn({2, 3, 7, 9});
     nn::AvgPool2d average({2, 3}, {.stride = 2, .padding = 1, .count_include_pad = false});
     expect_same_bits(
         average(x), avg_pool2d(x, {2, 3}, {.stride = 2, .padding = 1, .count_include_pad = false}));
     nn::AdaptiveMaxPool2d largest({2, 4});
     expect_same_bits(largest(x), adaptive_max_pool2d(x, {2, 4}));
+    expect_same_bits(nn::MaxPool2d(2).clone()(x), max_pool2d(x, 2));
+}
+
+TEST(Upsample, MatchesInterpolate) {
+    const Tensor x = randn({2, 3, 7, 9});
     nn::Upsample twice({.scale_factor = 2, .mode = Interpolation::bilinear});
     expect_same_bits(twice(x),
                      interpolate(x, {.scale_factor = 2, .mode = Interpolation::bilinear}));
-    expect_same_bits(nn::MaxPool2d(2).clone()(x), max_pool2d(x, 2));
 }
 
 TEST(ActivationLayers, MatchTheirFunctions) {
@@ -44,6 +48,10 @@ TEST(ActivationLayers, MatchTheirFunctions) {
     expect_same_bits(nn::SiLU()(x), silu(x));
     expect_same_bits(nn::Tanh()(x), tanh(x));
     expect_same_bits(nn::Sigmoid()(x), sigmoid(x));
+}
+
+TEST(Flatten, FlattensTheGivenRangeOfDimensions) {
+    const Tensor x = randn({3, 5, 2});
     expect_same_bits(nn::Flatten()(x), flatten(x, 1));
     expect_same_bits(nn::Flatten(0, 1)(x), flatten(x, 0, 1));
 }

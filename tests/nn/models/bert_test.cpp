@@ -155,7 +155,7 @@ TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(folder.path()));
 }
 
-TEST(BertFiles, RejectIncompleteHeads) {
+TEST(BertFiles, RejectIncompleteHeadsAndOtherNumbersOfLabels) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, kClassifier, config_of(kClassifier),
@@ -188,7 +188,7 @@ TEST(BertFiles, RoundTripTheConfiguration) {
     EXPECT_THAT(again.labels, ElementsAre("a", "b", "c"));
 }
 
-TEST(BertFiles, ReportUnsupportedConfigurationFields) {
+TEST(BertFiles, ReportInvalidOrUnsupportedConfigurationFields) {
     const TemporaryFolder folder;
     const std::string good = config_of(kClassifier);
     const auto refused = [&](const char* from, const char* to, const char* reason) {
@@ -199,7 +199,10 @@ TEST(BertFiles, ReportUnsupportedConfigurationFields) {
     };
     refused("\"bert\"", "\"roberta\"", "model_type: must be bert: 'roberta'");
     refused("\"gelu\"", "\"tanh\"", "hidden_act: must be one of");
-    refused("\"is_decoder\": false", "\"is_decoder\": true", "is_decoder: true is not supported");
+    refused("\"is_decoder\": false", "\"is_decoder\": true",
+            "is_decoder: must be false, the only supported value: true");
+    refused("\"is_decoder\": false", "\"is_decoder\": 1", "is_decoder: must be false");
+    refused("\"bert\"", "7", "model_type: must be bert: 7");
     refused("\"num_attention_heads\": 3", "\"num_attention_heads\": 5", "num_attention_heads 5");
     refused("\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 0", "layer_norm_eps");
     refused("\"1\": \"second\"", "\"5\": \"second\"", "id2label: has no name for class 1 of 3");

@@ -95,7 +95,7 @@ TEST(Gpt, AppliesEachKindOfDropout) {
     EXPECT_TRUE(is_random(plain));
 }
 
-TEST(Gpt, RejectsInvalidIds) {
+TEST(Gpt, RejectsInvalidIdsLabelsAndHeads) {
     nn::Gpt model(kSmall);
     expect_error<ShapeError>({"gpt: ", "8", "[1, 9]"}, [&] { model(zeros({1, 9}, {i64})); });
     expect_error<ShapeError>({"gpt: ", "[8]"}, [&] { model(zeros({8}, {i64})); });

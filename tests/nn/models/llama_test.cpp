@@ -171,7 +171,7 @@ TEST(Llama, MatchesRepeatedKeysAndValuesWithGroupedQueries) {
     for (const auto& [name, tensor] : grouped.state_dict()) {
         const bool is_grouped = name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight");
         const Tensor t = tensor.detach();  // shape [2 heads of 2, 8]
-        const Tensor a = t.narrow(0, 0, is_grouped ? 2 : 1), b = t.narrow(0, is_grouped ? 2 : 0, 1);
+        const Tensor a = t.narrow(0, 0, is_grouped ? 2 : 1);
         state.emplace_back(name,
                            is_grouped ? cat({a, a, t.narrow(0, 2, 2), t.narrow(0, 2, 2)}) : t);
     }
@@ -225,7 +225,7 @@ void refused(const TemporaryFolder& folder, std::initializer_list<const char*> p
     expect_error<FileError>(parts, [&] { nn::Llama::from_pretrained(folder.path()); });
 }
 
-TEST(LlamaConfig, ReportsUnsupportedFields) {
+TEST(LlamaConfig, ReportsInvalidOrUnsupportedFields) {
     const TemporaryFolder folder;
     const std::string path = (folder / "config.json") + ": LlamaConfig: ";
     const std::string good = config_of("llama_tiny");

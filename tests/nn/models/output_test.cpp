@@ -92,7 +92,7 @@ TEST(ModelOutputs, MatchLossAndLogitsOfBert) {
                            padding());
 }
 
-TEST(ModelOutputs, RunOneForwardPassThatIsConvertedToF32) {
+TEST(ModelOutputs, RunOneForwardPassAndAreConvertedToF32) {
     struct Counted : nn::Model<Counted> {
         Counted() : model(gpt()) {}
         nn::ModelOutput forward(const Tree& batch) {
@@ -121,7 +121,7 @@ TEST(ModelOutputs, RunOneForwardPassThatIsConvertedToF32) {
     EXPECT_EQ(outer.calls, 1);
 }
 
-TEST(ModelOutputs, RejectUnknownKeysAndOtherShapes) {
+TEST(ModelOutputs, RejectUnknownAndMissingKeysAndOtherShapes) {
     nn::Gpt model = gpt();
     expect_error<ValueError>({"gpt: outputs: unknown key", "label", "input_ids", "labels"}, [&] {
         model.outputs(Tree{{"input_ids", ids()}, {"label", ids()}});

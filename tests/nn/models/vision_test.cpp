@@ -125,8 +125,8 @@ TEST(ResNet, MatchesNamesAndShapesOfTorchvision) {
     expect_recorded_state(resnet50_of_ten(), "resnet50");
 }
 
-TEST(ResNet,
-     HasThePublishedNumberOfParameters) {  // the numbers are from torchvision's documentation
+// The numbers are from torchvision's documentation.
+TEST(ResNet, HasThePublishedNumberOfParameters) {
     EXPECT_EQ(nn::ResNet(nn::resnet18()).num_parameters(), 11689512);
     EXPECT_EQ(nn::ResNet(nn::resnet34()).num_parameters(), 21797672);
     EXPECT_EQ(nn::ResNet(nn::resnet50()).num_parameters(), 25557032);

@@ -153,7 +153,7 @@ TEST(Float8Linear, KeepsDelayedScalesInF32) {
     layer.to(bf16);
     layer.eval();
     EXPECT_EQ(layer(Operands(3).x.to(bf16)).size(-1), kOut);
-    EXPECT_EQ(layer.named_buffers()[0].second.dtype(), f32);
+    for (const auto& [name, buffer] : layer.named_buffers()) EXPECT_EQ(buffer.dtype(), f32) << name;
 }
 
 TEST(Float8Linear, DoesNotConvertHighPrecisionProducts) {

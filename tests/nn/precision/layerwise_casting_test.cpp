@@ -71,7 +71,7 @@ TEST(LayerwiseCasting, PreservesBuffersOfPolicies) {
     nn::Linear layer(16, 16);
     ASSERT_TRUE(nn::use_float8(layer, {.scaling = nn::Float8Scaling::delayed}));
     nn::attach_layerwise_casting_hooks(layer, bf16, f32);
-    layer(full({16, 16}, 100));
+    layer(full({16, 16}, 100.0));
     EXPECT_EQ(max(layer.named_buffers()[0].second.to(f32)).item(), 100);
 }
 

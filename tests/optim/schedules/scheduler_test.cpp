@@ -165,7 +165,7 @@ TEST(ComposedScheduler, CanBeNested) {
     EXPECT_TRUE(scheduler.can_look_ahead());
 }
 
-TEST(ChainedScheduler, EndsWithShortestPart) {
+TEST(ChainedScheduler, HasTotalStepsOfShortestPart) {
     SGD optimizer({parameter()});
     const auto cycle = [&](std::int64_t steps) {
         return std::make_shared<OneCycleLR>(optimizer, 1, steps);

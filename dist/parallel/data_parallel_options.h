@@ -1,0 +1,53 @@
+// The options of DataParallel (dist/parallel/data_parallel.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+
+namespace axle::dist {
+
+// A policy for the reduction of gradients, declared in dist/parallel/data_parallel.h.
+class CommHook;
+// Returns the default hook, which averages in the bucket's dtype.
+std::shared_ptr<CommHook> all_reduce_hook();
+// Return a hook that divides by the number of processes, rounds to f16 or bf16, sums, and converts
+// to the bucket's dtype.
+std::shared_ptr<CommHook> fp16_compress_hook();
+std::shared_ptr<CommHook> bf16_compress_hook();
+
+struct PowerSgdOptions {
+    std::int64_t matrix_approximation_rank = 1;
+    std::int64_t start_powerSGD_iter = 1000;  // the first step with PowerSGD; earlier steps average
+    // A matrix is compressed if the number of its elements divided by the number of elements that
+    // are sent exceeds this rate.
+    double min_compression_rate = 2;
+    bool use_error_feedback = true, warm_start = true;
+    std::uint64_t random_seed = 0;
+    DType wrapper = DType::f32;  // dtype of messages; f16 and bf16 are Accelerate's comm_wrapper
+};
+// Returns a hook that sends low-rank approximations of the gradients of matrices, as PyTorch's
+// powerSGD_hook (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
+// `batched`, a bucket is approximated as one square matrix. Throws ValueError if
+// matrix_approximation_rank is less than 1, and DTypeError for a wrapper other than f32, f16 and
+// bf16.
+std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
+
+// The options of torch.nn.parallel.DistributedDataParallel.
+struct DataParallelOptions {
+    // Whether the buffers of rank 0 are broadcast before each forward in training mode.
+    bool broadcast_buffers = true;
+    double bucket_cap_mb = 25;  // size of a bucket in MiB
+    // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
+    // zero gradient on this rank; if no rank computes a gradient, the parameter's gradient is not
+    // changed. If false, backward throws UsageError with the name of the parameter.
+    bool find_unused_parameters = false;
+    bool gradient_as_bucket_view = true;  // whether gradients share the memory of the buckets
+    bool static_graph = false;            // whether all backward passes reach the same parameters
+    std::shared_ptr<CommHook> hook = nullptr;  // nullptr: all_reduce_hook()
+
+    bool operator==(const DataParallelOptions&) const = default;
+};
+
+}  // namespace axle::dist

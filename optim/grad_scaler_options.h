@@ -1,0 +1,16 @@
+// The options of GradScaler (optim/grad_scaler.h).
+#pragma once
+
+namespace axle::optim {
+
+class GradScaler;
+
+struct GradScalerOptions {
+    double init_scale = 65536;
+    double growth_factor = 2;     // multiplies the scale after growth_interval steps without a skip
+    double backoff_factor = 0.5;  // multiplies the scale after a skipped step
+    int growth_interval = 2000;
+    bool enabled = true;  // if false, losses are not scaled and step() is optimizer.step()
+};
+
+}  // namespace axle::optim
