@@ -59,9 +59,10 @@ struct AcceleratorParts;
 // barriers and collectives such as gather() are inherited (accel/process/accelerator_processes.h).
 //
 // Ownership: prepared and registered objects are not owned and may outlive the Accelerator. A
-// prepared object that is destroyed, or prepared by another Accelerator, is prepared no longer; a
-// model may move. Registered objects must neither move nor be destroyed before the Accelerator.
-// Threads: calls must come from one thread at a time, in the same order on all processes.
+// prepared object is detached when it is destroyed or prepared by another Accelerator. A prepared
+// model may be moved. Registered objects must be neither moved nor destroyed before the
+// Accelerator. Threads: calls must come from one thread at a time, in the same order on all
+// processes.
 class Accelerator : public AcceleratorProcesses {
   public:
     // Throws ValueError for invalid options, such as an unknown precision or tracker, UsageError

@@ -21,9 +21,18 @@ set(sources ${headers})
 list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
 list(TRANSFORM sources REPLACE ".*/core/version\\.h$"
      ${PROJECT_BINARY_DIR}/include/core/version.h)
+# The copies, so that sources that include them are compiled again in the same build.
+set(copies ${public}/axle/axle.h)
+foreach(header source IN ZIP_LISTS headers sources)
+    file(STRINGS ${source} first_line LIMIT_COUNT 1)
+    if(NOT first_line MATCHES "^// Private to ")
+        list(APPEND copies ${public}/axle/${header})
+    endif()
+endforeach()
 set(script ${PROJECT_SOURCE_DIR}/cmake/write_public_headers.cmake)
 add_custom_command(
     OUTPUT ${public}/written
+    BYPRODUCTS ${copies}
     COMMAND ${CMAKE_COMMAND} -DFROM=${PROJECT_SOURCE_DIR} -DGENERATED=${PROJECT_BINARY_DIR}/include
             -DTO=${public} -P ${script}
     COMMAND ${CMAKE_COMMAND} -E touch ${public}/written

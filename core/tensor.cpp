@@ -4,6 +4,8 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
+#include "core/autograd/in_place.h"
+#include "core/autograd/leaf_registry.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -14,7 +16,9 @@
 namespace axle {
 
 Impl::Impl() = default;
-Impl::~Impl() = default;
+Impl::~Impl() {
+    if (autograd != nullptr && autograd->is_registered) axle::autograd::remove_leaf(*this);
+}
 
 kernels::Cpu& cpu_context() {
     thread_local kernels::Cpu context;
@@ -147,10 +151,19 @@ void Tensor::set_data(const Tensor& source) const {
 
 Tensor& Tensor::copy_(const Tensor& source) {
     const profiler::OpScope scope("copy_");
-    check_in_place("copy_", *this);
+    const bool recorded =
+        autograd::records_change("copy_", *this, source.defined() && source.requires_grad());
+    if (!recorded) check_in_place("copy_", *this);
     check_compute("copy_", *this);
     if (!source.defined()) throw UsageError("copy_: the source is undefined");
     if (source.dtype() != dtype()) check_compute("copy_", source);
+    if (recorded) {
+        autograd::replace(*this, [&](const Tensor&) {
+            return axle::clone(
+                axle::expand(axle::to(axle::to(source, device()), dtype()), shape()));
+        });
+        return *this;
+    }
     const Tensor from =
         axle::expand(axle::to(without_overlap(*this, source.detach()), device()), shape());
     launch(device(), [&](auto& on) { kernels::copy(on, from.view(), view()); });
@@ -160,8 +173,13 @@ Tensor& Tensor::copy_(const Tensor& source) {
 
 Tensor& Tensor::fill_(Scalar value) {
     const profiler::OpScope scope("fill_");
-    check_in_place("fill_", *this);
+    const bool recorded = autograd::records_change("fill_", *this, false);
+    if (!recorded) check_in_place("fill_", *this);
     check_compute("fill_", *this);
+    if (recorded) {
+        autograd::replace(*this, [&](const Tensor& before) { return full_like(before, value); });
+        return *this;
+    }
     launch(device(), [&](auto& on) {
         if (value.is_integral())
             kernels::fill(on, value.to_int64(), view());

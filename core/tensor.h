@@ -15,6 +15,7 @@
 
 #include "core/device.h"
 #include "core/memory/owning_ptr.h"
+#include "core/scalar.h"
 #include "core/shape.h"
 #include "core/storage.h"
 #include "kernels/error.h"
@@ -28,48 +29,6 @@ namespace autograd {
 struct Node;
 struct Meta;
 }  // namespace autograd
-
-// A number of any arithmetic type: integers and booleans are stored as an int64, and other numbers
-// as a double. Dtype promotion depends on the category of the type.
-class Scalar {
-  public:
-    // Throws ValueError for an unsigned integer above INT64_MAX.
-    template <class T>
-        requires std::is_arithmetic_v<T>
-    Scalar(T v)  // NOLINT(google-explicit-constructor)
-        : category_(std::is_same_v<T, bool> ? Category::flag
-                    : std::is_integral_v<T> ? Category::integer
-                                            : Category::floating) {
-        if constexpr (std::is_integral_v<T>) {
-            if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t))
-                if (v > static_cast<T>(INT64_MAX))
-                    throw ValueError(str("Scalar: the integer exceeds int64: ", v));
-            integer_ = static_cast<std::int64_t>(v);
-        } else {
-            number_ = static_cast<double>(v);
-        }
-    }
-
-    bool is_integral() const { return category_ != Category::floating; }  // also true for bool
-    bool is_bool() const { return category_ == Category::flag; }
-    // Returns the number. Integers beyond 2^53 are rounded.
-    double to_double() const { return is_integral() ? static_cast<double>(integer_) : number_; }
-    // Returns the integer or boolean; only allowed if is_integral() is true.
-    std::int64_t to_int64() const { return integer_; }
-    // Returns false for integers beyond 2^53, which to_double() rounds.
-    bool fits_double() const {
-        constexpr std::int64_t kLimit = std::int64_t{1} << 53;
-        return !is_integral() || (integer_ >= -kLimit && integer_ <= kLimit);
-    }
-
-  private:
-    enum class Category : std::uint8_t { flag, integer, floating };
-    union {
-        std::int64_t integer_;
-        double number_;
-    };
-    Category category_;
-};
 
 struct TensorOptions;
 
@@ -146,7 +105,14 @@ class Tensor {
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
     Tensor(const Tensor&) = default;
     Tensor(Tensor&&) noexcept = default;
-    ~Tensor() = default;
+    // Clears the memory of the handle, so that a search for tensors in the memory of an object, as
+    // in nn::Module::check_visit(), does not find a handle that was destroyed (such as the value of
+    // an optional after reset()). The asm statement contains no instruction. It reads impl_, so the
+    // compiler must keep the stores.
+    ~Tensor() {
+        impl_.reset();
+        asm volatile("" : : "m"(impl_));
+    }
     Tensor& operator=(const Tensor&) & = default;
     Tensor& operator=(Tensor&&) & noexcept = default;
     void operator=(const Tensor&) && = delete;  // use x[0].copy_(y) or x.index_put_({0}, y)
@@ -240,11 +206,15 @@ class Tensor {
     // Returns the version of the storage, which is incremented by every in-place change.
     std::uint32_t version() const { return impl_->storage->version(); }
 
-    // --- in place; these return *this and throw UsageError while a gradient is recorded for this
-    // tensor. The operand is broadcast to the shape of this tensor (ShapeError if it does not fit)
-    // and converted to the dtype of this tensor. A floating result cannot be stored in an integer
-    // tensor (DTypeError), except by copy_ and fill_, which truncate. The operand may share memory
-    // with this tensor. clamp_ throws ValueError if neither bound is given.
+    // --- in place; these return *this. While ops are recorded, a change of a tensor, or by an
+    // operand, that requires a gradient is recorded as in PyTorch (except by uniform_ and normal_,
+    // which throw UsageError). Throw UsageError if it cannot be recorded: for a leaf that requires
+    // a gradient, and for a tensor whose memory other tensors share, such as a view. Instead of
+    // x[0].copy_(y), write x.index_put_({0}, y). The operand is broadcast to the shape of this
+    // tensor (ShapeError if it does not fit) and converted to the dtype of this tensor. A floating
+    // result cannot be stored in an integer tensor (DTypeError), except by copy_ and fill_, which
+    // truncate. The operand may share memory with this tensor. clamp_ throws ValueError if neither
+    // bound is given.
     Tensor& copy_(const Tensor& source);
     Tensor& fill_(Scalar value);
     Tensor& zero_() { return fill_(0); }

@@ -148,7 +148,7 @@ void Module::separate_tensors(const Module& original) {
         Tensor& copy = copies[t.impl().get()];
         if (!copy.defined()) {
             copy = axle::clone(t.detach());
-            if (t.requires_grad()) copy.set_requires_grad();
+            if (t.impl()->autograd) copy.set_requires_grad(t.requires_grad());
             copies[copy.impl().get()] = copy;  // a tied tensor is visited once for each name
         }
         t = copy;
@@ -243,6 +243,9 @@ StateDict Module::named_buffers() const {
 }
 
 void Module::check_visit() const { nn::check_visit(*this); }
+void Module::remember_old_bytes(void* memory, std::size_t size) noexcept {
+    nn::remember_old_bytes(memory, size);
+}
 
 StateDict Module::state_dict() const {
     check_visit();

@@ -40,7 +40,8 @@ struct BufferOptions {
 };
 
 // Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear
-// without bias) are skipped.
+// without bias) are skipped. A tensor is trained only if it requires a gradient: create parameters
+// as torch.nn.Parameter does, `Tensor scale = ones({width}, {.requires_grad = true})`.
 class Visitor {
   public:
     virtual ~Visitor() = default;
@@ -52,15 +53,21 @@ class Visitor {
     void buffer(std::string_view name, Tensor& tensor, BufferOptions options = {}) {
         if (tensor.defined()) on_buffer(name, tensor, options);
     }
-    // Excludes a member module from training, saving and moving. Accelerator::prepare() and
-    // state_dict() throw UsageError for a member module that visit() neither names nor ignores.
+    // Exclude a member module, or a tensor that requires a gradient but is not a parameter of this
+    // module (for example a weight of a teacher), from training, saving and moving.
+    // Accelerator::prepare() and state_dict() throw UsageError for a member module or parameter
+    // that visit() neither names nor ignores.
     void ignore(Module& child) { on_ignored(child); }
+    void ignore(Tensor& tensor) {
+        if (tensor.defined()) on_ignored_tensor(tensor);
+    }
 
   protected:
     virtual void on_parameter(std::string_view name, Tensor& parameter) = 0;
     virtual void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) = 0;
     virtual void on_child(std::string_view name, Module& child) = 0;
     virtual void on_ignored(Module&) {}
+    virtual void on_ignored_tensor(Tensor&) {}
 };
 
 // Names and tensors, in the order of visit().
@@ -113,7 +120,8 @@ class Module {
     Module& operator=(const Module&) = delete;
 
     // Calls v(name, member) for each parameter and each child, v.buffer(name, member) for each
-    // buffer, and v.ignore(member) for each module to leave out. Must not modify the module.
+    // buffer, and v.ignore(member) for each module or tensor to leave out. Must not modify the
+    // module.
     virtual void visit(Visitor& v) = 0;
 
     // Return the parameters or buffers, which share memory with the module. Names are relative to
@@ -179,8 +187,11 @@ class Module {
     // search this object.
     virtual std::pair<const void*, std::size_t> object_memory() const { return {nullptr, 0}; }
     // Throws UsageError if this module, or a module below it, has a member module that visit()
-    // neither names nor ignores. The message contains the type and the byte position of the member.
-    // Tensors, elements of vectors and objects behind pointers are not checked.
+    // neither names nor ignores, or such a parameter: a member Tensor that is a leaf and requires a
+    // gradient. A parameter that another module in the tree names is accepted, and so are the
+    // parameters of ignored modules. The message contains the type and the byte position of the
+    // member. Not checked: tensors that do not require a gradient (buffers and frozen parameters),
+    // elements of vectors, and objects behind pointers.
     void check_visit() const;
 
   protected:
@@ -199,6 +210,10 @@ class Module {
         else
             return entry.out(f());
     }
+
+    // Called before the members of a module are constructed in the given memory. Remembers what
+    // looks like a Tensor there, so that check_visit() does not report it.
+    static void remember_old_bytes(void* memory, std::size_t size) noexcept;
 
     // Allows this thread to copy modules for the lifetime of the object.
     struct Cloning {
@@ -258,6 +273,11 @@ class Module {
 template <class Derived>
 class Model : public Module {
   public:
+    Model() { remember_old_bytes(); }
+    Model(const Model& other) : Module(other) { remember_old_bytes(); }
+    Model(Model&& other) noexcept : Module(std::move(other)) { remember_old_bytes(); }
+    Model& operator=(Model&&) noexcept = default;
+
     template <class... Args>
     auto operator()(Args&&... args) {
         return enter([&] { return self().forward(std::forward<Args>(args)...); });
@@ -267,9 +287,10 @@ class Model : public Module {
         return {static_cast<const Derived*>(this), sizeof(Derived)};
     }
 
-    // Returns a copy of the module with memory of its own. Tied parameters stay tied; gradients
-    // and hooks are not copied. Throws UsageError if the copy shares a module with the original,
-    // because a member is a pointer and the type has no copy constructor that clones it.
+    // Returns a copy of the module with memory of its own. Tied parameters stay tied if visit()
+    // names each handle; gradients and hooks are not copied. Throws UsageError if the copy shares a
+    // module with the original, because a member is a pointer and the type has no copy constructor
+    // that clones it.
     Derived clone() const {
         Derived copy = [this] {
             const Cloning scope;
@@ -281,6 +302,13 @@ class Model : public Module {
 
   private:
     Derived& self() { return static_cast<Derived&>(*this); }
+    // The vptr sanitizer rejects the cast while the object is under construction.
+    __attribute__((no_sanitize("vptr"))) void remember_old_bytes() noexcept {
+        auto* const begin = reinterpret_cast<std::byte*>(this);
+        auto* const object = reinterpret_cast<std::byte*>(static_cast<Derived*>(this));
+        Module::remember_old_bytes(begin,
+                                   static_cast<std::size_t>(object + sizeof(Derived) - begin));
+    }
 };
 
 }  // namespace axle::nn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/autograd/leaf_registry.h"
 #include "core/files/file.h"
 #include "core/text/type_name.h"
 #include "kernels/error.h"
@@ -24,6 +26,9 @@ using Bytes = std::pair<const std::byte*, const std::byte*>;  // a memory range:
 struct Index {
     std::mutex mutex;
     std::set<const Module*, std::less<>> modules;  // all modules of the process, by address
+    // The places in modules that looked like a Tensor before the members were constructed, and the
+    // Impl to which they referred. Nearly always empty.
+    std::map<const std::byte*, const Impl*, std::less<>> old_bytes;
 };
 
 // Returns the index, which is never destroyed because static modules can outlive it.
@@ -48,6 +53,13 @@ std::vector<const Module*> modules_in(const Bytes& memory) {
     return {modules.lower_bound(at(memory.first)), modules.lower_bound(at(memory.second))};
 }
 
+bool is_old(const autograd::FoundLeaf& found) {
+    const std::lock_guard lock(index().mutex);
+    const auto& old_bytes = index().old_bytes;
+    const auto entry = old_bytes.find(found.place);
+    return entry != old_bytes.end() && entry->second == found.leaf.impl().get();
+}
+
 // Collects the modules and tensors that visit() names or ignores, recursively.
 class Named : public Visitor {
   public:
@@ -55,6 +67,7 @@ class Named : public Visitor {
     void add(const Module& module) {
         order.push_back(&module);
         modules.insert(&module);
+        if (ignoring_) ignored.insert(&module);
         Scope scope{&module, {}};
         Scope* const outer = std::exchange(scope_, &scope);
         const_cast<Module&>(module).visit(*this);  // NOLINT: visit() does not modify the module
@@ -63,6 +76,7 @@ class Named : public Visitor {
 
     std::vector<const Module*> order;  // parents come before their children
     std::unordered_set<const Module*> modules;
+    std::unordered_set<const Module*> ignored;  // the modules that are ignored, and those below
     std::unordered_set<const Impl*> tensors;
 
   protected:
@@ -76,7 +90,12 @@ class Named : public Visitor {
         check_name(name);
         add(child);
     }
-    void on_ignored(Module& child) override { add(child); }
+    void on_ignored(Module& child) override {
+        const bool outer = std::exchange(ignoring_, true);
+        add(child);
+        ignoring_ = outer;
+    }
+    void on_ignored_tensor(Tensor& tensor) override { tensors.insert(tensor.impl().get()); }
 
   private:
     // The module whose visit() runs, and the names that it has used.
@@ -96,6 +115,7 @@ class Named : public Visitor {
     }
 
     Scope* scope_ = nullptr;
+    bool ignoring_ = false;
 };
 
 // Returns whether the tensors of a member are named although the member itself is not, because
@@ -116,6 +136,41 @@ bool is_visited_directly(const Module& member, const Named& named) {
             "call v.ignore() for it"));
 }
 
+void check_members(const Module& module, const Named& named) {
+    const Bytes memory = memory_of(module);
+    // The end of the last unnamed member. Modules before this address are parts of that member.
+    const std::byte* checked = memory.first;
+    for (const Module* member : modules_in(memory)) {
+        const auto* const address = static_cast<const std::byte*>(static_cast<const void*>(member));
+        if (named.modules.contains(member) || address < checked) continue;
+        if (!is_visited_directly(*member, named))
+            fail(module, type_name(typeid(*member)), address - memory.first);
+        checked = memory_of(*member).second;
+    }
+}
+
+// The parameters of member modules are not checked, because check_visit() checks these modules,
+// too.
+void check_parameters(const Module& module, const Named& named) {
+    const Bytes memory = memory_of(module);
+    std::vector<Bytes> members;
+    for (const Module* member : modules_in(memory))
+        if (member != &module && named.modules.contains(member))
+            members.push_back(memory_of(*member));
+    for (const auto& found : autograd::find_leaves(memory.first, memory.second)) {
+        const auto contains_it = [&](const Bytes& member) {
+            return member.first <= found.place && found.place < member.second;
+        };
+        if (named.tensors.contains(found.leaf.impl().get()) || is_old(found) ||
+            std::any_of(members.begin(), members.end(), contains_it))
+            continue;
+        fail(module,
+             str(type_name(typeid(Tensor)), ", a parameter (", found.leaf.dtype(), " ",
+                 found.leaf.shape(), "),"),
+             found.place - memory.first);
+    }
+}
+
 }  // namespace
 
 void add_module(const Module& module) {
@@ -128,23 +183,22 @@ void remove_module(const Module& module) noexcept {
     index().modules.erase(&module);
 }
 
+void remember_old_bytes(void* memory, std::size_t size) noexcept {
+    const auto* const begin = static_cast<const std::byte*>(memory);
+    const std::vector<autograd::FoundLeaf> found = autograd::find_leaves(begin, begin + size);
+    const std::lock_guard lock(index().mutex);
+    auto& old_bytes = index().old_bytes;
+    old_bytes.erase(old_bytes.lower_bound(begin), old_bytes.lower_bound(begin + size));
+    for (const auto& [place, leaf] : found) old_bytes.emplace(place, leaf.impl().get());
+}
+
 void check_visit(const Module& root) {
     Named named;
     named.add(root);
     // Children come first, so that a member of a member is reported for the inner module.
     for (auto it = named.order.rbegin(); it != named.order.rend(); ++it) {
-        const Module* const module = *it;
-        const Bytes memory = memory_of(*module);
-        // The end of the last unnamed member. Modules before this address are parts of that member.
-        const std::byte* checked = memory.first;
-        for (const Module* member : modules_in(memory)) {
-            const auto* const address =
-                static_cast<const std::byte*>(static_cast<const void*>(member));
-            if (named.modules.contains(member) || address < checked) continue;
-            if (!is_visited_directly(*member, named))
-                fail(*module, type_name(typeid(*member)), address - memory.first);
-            checked = memory_of(*member).second;
-        }
+        check_members(**it, named);
+        if (!named.ignored.contains(*it)) check_parameters(**it, named);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "accel/config/environment.h"
 #include "accel/prepare/training_hooks.h"
+#include "core/files/file.h"
 #include "core/log.h"
 #include "core/numerics.h"
 #include "core/random.h"
@@ -43,6 +44,18 @@ void check_on_one_device(const nn::Module& model) {
     throw ValueError(
         "prepare: a model that is spread over several devices can't be trained on several "
         "processes; move it to one device first");
+}
+
+// Warns of parameters that were neither made trainable nor frozen: a tensor such as zeros({2}) that
+// visit() names is not trained, unlike torch.nn.Parameter.
+void warn_of_untrained(const nn::Module& model) {
+    std::string names;
+    for (const auto& [name, tensor] : model.named_parameters())
+        if (!tensor.impl()->autograd) names += (names.empty() ? "" : ", ") + in_quotes(name);
+    if (!names.empty())
+        log(LogLevel::warning,
+            str("prepare: these parameters do not require a gradient and are not trained: ", names,
+                "; create them with {.requires_grad = true}, or name them with v.buffer()"));
 }
 
 }  // namespace
@@ -148,6 +161,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     if (processes_.use_distributed()) check_on_one_device(model);
     if (contains(models_, model)) return;
     model.check_visit();
+    if (!evaluation_mode) warn_of_untrained(model);
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
     if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
     auto hooks = std::make_shared<nn::ForwardHooks>();

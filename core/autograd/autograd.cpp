@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/autograd/autograd_meta.h"
+#include "core/autograd/leaf_registry.h"
 #include "core/check.h"
 #include "core/ops.h"
 
@@ -224,7 +225,10 @@ Tensor& Tensor::set_requires_grad(bool value) {
                              " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
         throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
-    if (value || impl_->autograd != nullptr) autograd::meta_of(*this).requires_grad = value;
+    autograd::Meta& meta = autograd::meta_of(*this);
+    if (value && !meta.is_registered) autograd::add_leaf(impl_);
+    if (!value && meta.is_registered) autograd::remove_leaf(*impl_);
+    meta.requires_grad = meta.is_registered = value;
     return *this;
 }
 

@@ -45,6 +45,9 @@ struct Node {
 
 struct Meta {
     bool requires_grad = false;
+    // Whether the tensor is in the registry of leaves (leaf_registry.h): true for a leaf that
+    // requires a gradient.
+    bool is_registered = false;
     // The node and output that computed the tensor; null for a leaf.
     std::shared_ptr<Node> node;
     int output = 0;

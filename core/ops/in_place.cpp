@@ -1,4 +1,6 @@
 // In-place arithmetic and compound assignment.
+#include "core/autograd/in_place.h"
+
 #include <utility>
 
 #include "core/ops/pointwise.h"
@@ -53,6 +55,29 @@ void update(const char* op, Tensor& x, Scalar value, F f, WithValue with_value) 
     update(op, x, !value.is_integral(), with_value);
 }
 
+// Changes x by change(), or, if the op is recorded, replaces it by compute(before).
+template <class Compute, class Change>
+Tensor& change_or_record(const char* op, Tensor& x, Compute compute, Change change) {
+    if (autograd::records_change(op, x, false))
+        autograd::replace(x, [&](const Tensor& before) { return to(compute(before), x.dtype()); });
+    else
+        change();
+    return x;
+}
+
+template <class Compute, class Change>
+Tensor& change_or_record(const char* op, Tensor& x, const Tensor& other, Compute compute,
+                         Change change) {
+    if (!autograd::records_change(op, x, other.defined() && other.requires_grad())) {
+        change();
+        return x;
+    }
+    check_device(op, {&x, &other});
+    check_result(op, x, other.shape(), is_floating(other.dtype()));
+    autograd::replace(x, [&](const Tensor& before) { return to(compute(before), x.dtype()); });
+    return x;
+}
+
 void check_division(const Tensor& x) {
     if (x.defined() && !is_floating(x.dtype()))
         throw DTypeError(str("div_: the result of a division is floating and cannot be stored in ",
@@ -67,61 +92,84 @@ void check_subtraction(const char* op, const Tensor& x) {
 }  // namespace
 
 Tensor& Tensor::add_(const Tensor& other, Scalar alpha) {
-    check_in_place("add_", *this);
-    check_device("add_", {this, &other});
-    const NoGrad no_grad;
-    update("add_", *this, alpha.to_double() == 1 ? other : axle::mul(other.detach(), alpha),
-           formula::Add{});
-    return *this;
+    const bool scales = alpha.to_double() != 1;
+    return change_or_record(
+        "add_", *this, other,
+        [&](const Tensor& x) { return axle::add(x, scales ? axle::mul(other, alpha) : other); },
+        [&] {
+            check_in_place("add_", *this);
+            check_device("add_", {this, &other});
+            const NoGrad no_grad;
+            update("add_", *this, scales ? axle::mul(other.detach(), alpha) : other,
+                   formula::Add{});
+        });
 }
 
 Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) {
-    check_in_place("sub_", *this);
-    check_device("sub_", {this, &other});
     check_subtraction("sub_", *this);
-    const NoGrad no_grad;
-    update("sub_", *this, alpha.to_double() == 1 ? other : axle::mul(other.detach(), alpha),
-           formula::Sub{});
-    return *this;
+    const bool scales = alpha.to_double() != 1;
+    return change_or_record(
+        "sub_", *this, other,
+        [&](const Tensor& x) { return axle::sub(x, scales ? axle::mul(other, alpha) : other); },
+        [&] {
+            check_in_place("sub_", *this);
+            check_device("sub_", {this, &other});
+            const NoGrad no_grad;
+            update("sub_", *this, scales ? axle::mul(other.detach(), alpha) : other,
+                   formula::Sub{});
+        });
 }
 
 Tensor& Tensor::mul_(const Tensor& other) {
-    update("mul_", *this, other, formula::Mul{});
-    return *this;
+    return change_or_record(
+        "mul_", *this, other, [&](const Tensor& x) { return axle::mul(x, other); },
+        [&] { update("mul_", *this, other, formula::Mul{}); });
 }
 
 Tensor& Tensor::div_(const Tensor& other) {
     check_division(*this);
-    update("div_", *this, other, formula::Div{});
-    return *this;
+    return change_or_record(
+        "div_", *this, other, [&](const Tensor& x) { return axle::div(x, other); },
+        [&] { update("div_", *this, other, formula::Div{}); });
 }
 
 Tensor& Tensor::add_(Scalar value) {
-    update("add_", *this, value, formula::Add{}, formula::AddScalar{value.to_double()});
-    return *this;
+    return change_or_record(
+        "add_", *this, [&](const Tensor& x) { return axle::add(x, value); },
+        [&] {
+            update("add_", *this, value, formula::Add{}, formula::AddScalar{value.to_double()});
+        });
 }
 
 Tensor& Tensor::sub_(Scalar value) {
     check_subtraction("sub_", *this);
-    update("sub_", *this, value, formula::Sub{}, formula::AddScalar{-value.to_double()});
-    return *this;
+    return change_or_record(
+        "sub_", *this, [&](const Tensor& x) { return axle::sub(x, value); },
+        [&] {
+            update("sub_", *this, value, formula::Sub{}, formula::AddScalar{-value.to_double()});
+        });
 }
 
 Tensor& Tensor::mul_(Scalar value) {
-    update("mul_", *this, value, formula::Mul{}, formula::MulScalar{value.to_double()});
-    return *this;
+    return change_or_record(
+        "mul_", *this, [&](const Tensor& x) { return axle::mul(x, value); },
+        [&] {
+            update("mul_", *this, value, formula::Mul{}, formula::MulScalar{value.to_double()});
+        });
 }
 
 Tensor& Tensor::div_(Scalar value) {
     check_division(*this);
-    update("div_", *this, false, formula::MulScalar{1 / value.to_double()});
-    return *this;
+    return change_or_record(
+        "div_", *this, [&](const Tensor& x) { return axle::div(x, value); },
+        [&] { update("div_", *this, false, formula::MulScalar{1 / value.to_double()}); });
 }
 
 Tensor& Tensor::clamp_(std::optional<double> low, std::optional<double> high) {
     const formula::Clamp f = clamp_formula("clamp_", low, high);
-    update("clamp_", *this, has_fraction(f), f);
-    return *this;
+    return change_or_record(
+        "clamp_", *this, [&](const Tensor& x) { return axle::clamp(x, low, high); },
+        [&] { update("clamp_", *this, has_fraction(f), f); });
 }
 
 // --- compound assignment

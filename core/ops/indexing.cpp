@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/in_place.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -212,9 +213,27 @@ Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor&
 // Returns the value without the leading dimensions of size one that exceed the dimensions of the
 // elements.
 Tensor without_leading_ones(const Tensor& value, int dims) {
-    Tensor v = value.detach();
+    Tensor v = value;
     while (v.dim() > dims && v.shape()[0] == 1) v = select(v, 0, 0);
     return v;
+}
+
+// Returns x with the value written, or added, to the elements that the indices select. This is the
+// recorded form of index_put_, which has a gradient.
+Tensor with_values(const Tensor& x, const std::vector<TensorIndex>& indices, const Tensor& value,
+                   bool accumulate) {
+    const Tensor numbers = axle::reshape(arange(x.numel(), {.device = x.device()}), x.shape());
+    const Tensor selected = index(numbers, indices);
+    const Tensor source =
+        axle::to(axle::to(without_leading_ones(value, selected.dim()), x.device()), x.dtype());
+    if (broadcast_shapes("index_put_", selected.shape(), source.shape()) != selected.shape())
+        throw ShapeError(str("index_put_: the value cannot be broadcast to the indexed elements: ",
+                             "value ", source.shape(), ", elements ", selected.shape()));
+    const Tensor values = axle::reshape(axle::expand(source, selected.shape()), -1);
+    const Tensor places = axle::reshape(selected, -1), flat = axle::reshape(x, -1);
+    return axle::reshape(
+        accumulate ? scatter_add(flat, 0, places, values) : replaced(flat, 0, places, values),
+        x.shape());
 }
 
 }  // namespace
@@ -235,9 +254,17 @@ Tensor index(const Tensor& x, const std::vector<TensorIndex>& indices) {
 Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
                            bool accumulate) {
     const profiler::OpScope scope("index_put_");
-    check_in_place("index_put_", *this);
+    const bool recorded =
+        autograd::records_change("index_put_", *this, value.defined() && value.requires_grad());
+    if (!recorded) check_in_place("index_put_", *this);
     check_compute("index_put_", *this);
     if (!value.defined()) throw UsageError("index_put_: the value is undefined");
+    if (recorded) {
+        autograd::replace(*this, [&](const Tensor& before) {
+            return with_values(before, indices, value, accumulate);
+        });
+        return *this;
+    }
     const NoGrad no_grad;
     const Plan plan = make_plan("index_put_", detach(), indices);
     Tensor part = plan.view;

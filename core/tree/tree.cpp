@@ -148,17 +148,19 @@ std::size_t Tree::size() const {
     throw_wrong_kind("a list or a map");
 }
 
-const Tree::List& Tree::elements() const {
+const Tree::List& Tree::elements() const& {
     if (const List* list = std::get_if<List>(&value_)) return *list;
     throw_wrong_kind("a list");
 }
-Tree::List& Tree::elements() { return const_cast<List&>(std::as_const(*this).elements()); }
+Tree::List Tree::elements() && { return std::move(elements()); }
+Tree::List& Tree::elements() & { return const_cast<List&>(std::as_const(*this).elements()); }
 
-const Tree::Map& Tree::entries() const {
+const Tree::Map& Tree::entries() const& {
     if (const Map* map = std::get_if<Map>(&value_)) return *map;
     throw_wrong_kind("a map");
 }
-Tree::Map& Tree::entries() { return const_cast<Map&>(std::as_const(*this).entries()); }
+Tree::Map Tree::entries() && { return std::move(entries()); }
+Tree::Map& Tree::entries() & { return const_cast<Map&>(std::as_const(*this).entries()); }
 
 const Tree* Tree::find(std::string_view key) const {
     for (const Entry& entry : entries())

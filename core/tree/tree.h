@@ -129,11 +129,13 @@ class Tree {
     // Returns the number of elements or entries. size(dim) is the size of a tensor.
     std::size_t size() const;
     bool empty() const { return size() == 0; }
-    const List& elements() const;
-    List& elements();
+    const List& elements() const&;
+    List& elements() &;
+    List elements() &&;  // by value, so that a loop over the elements of a result is safe
     // Returns the entries in insertion order: `for (const auto& [key, value] : tree.entries())`.
-    const Map& entries() const;
-    Map& entries();
+    const Map& entries() const&;
+    Map& entries() &;
+    Map entries() &&;
 
     // Returns the value of a key. If the key is missing, throws IndexError, which lists the
     // existing keys.

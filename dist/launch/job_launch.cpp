@@ -160,7 +160,8 @@ void JobLaunch::kill_overdue() {
 }
 
 // Ends the processes that still run in the process group of a child that has ended, with SIGTERM
-// and after the grace time with SIGKILL. Reaps the child when its group has no more processes.
+// and after the grace time with SIGKILL. Reaps the child when its group has no
+// more processes or was sent SIGKILL.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;

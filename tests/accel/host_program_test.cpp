@@ -247,7 +247,7 @@ class EmbeddedAxle : public testing::Test {
     void TearDown() override { kernels::set_num_threads(2); }
 };
 
-TEST_F(EmbeddedAxle, KeepsTheProcessStateOfTheHostProgram) {
+TEST_F(EmbeddedAxle, DoesNotChangeProcessWideStateOfTheHostProgram) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     train(folder / "first", [] {});  // the first run performs one-time setup
     const Host host;
@@ -271,7 +271,7 @@ TEST_F(EmbeddedAxle, KeepsTheProcessStateOfTheHostProgram) {
     EXPECT_GE(handled, 1);
 }
 
-TEST_F(EmbeddedAxle, KeepsTheStateOfThreadsOfTheHostProgram) {
+TEST_F(EmbeddedAxle, DoesNotChangeTheStateOfThreadsOfTheHostProgram) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::atomic<bool> ready = false, done = false;
     std::string before, after;
@@ -293,7 +293,7 @@ TEST_F(EmbeddedAxle, KeepsTheStateOfThreadsOfTheHostProgram) {
     EXPECT_EQ(before, after);
 }
 
-TEST_F(EmbeddedAxle, WritesTheSameFilesInALocaleWithDecimalCommas) {
+TEST_F(EmbeddedAxle, WritesFilesThatDoNotDependOnTheLocale) {
     const TemporaryFolder plain(FolderStorage::in_memory), foreign(FolderStorage::in_memory);
     train(plain.path(), [] {});
     {

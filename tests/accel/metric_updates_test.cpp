@@ -23,7 +23,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 accel::AcceleratorOptions on_cpu() { return {.cpu = true}; }
 
-TEST(Mean, AcceptsNumbersRowsAndWeightedMeans) {
+TEST(Mean, AcceptsNumbersAndTensorsWithOptionalWeights) {
     Accelerator accelerator(on_cpu());
     Mean mean(accelerator);
     mean.update(2);
@@ -93,7 +93,7 @@ TEST(Accuracy, PrefersTheLowerClassForEqualScores) {
     EXPECT_EQ(two.compute(), 2.0 / 3);
 }
 
-TEST(Accuracy, IgnoresAGivenClass) {
+TEST(Accuracy, IgnoresLabelsEqualToIgnoreIndex) {
     Accelerator accelerator(on_cpu());
     Accuracy accuracy(accelerator, {.ignore_index = 0});
     const auto ids = [](std::vector<std::int64_t> values) { return tensor(values, {2, 2}); };
@@ -253,7 +253,7 @@ TEST(Metric, RejectsClassesOutOfRange) {
     EXPECT_EQ(confusion.compute().sum().item(), 2);
 }
 
-TEST(Metric, RejectsStatesWithOtherOptionsOrShapes) {
+TEST(Metric, RejectsStatesWithDifferentOptionsOrShapes) {
     Accelerator accelerator(on_cpu());
     F1 three(accelerator, 3), four(accelerator, 4);
     expect_error<ValueError>({"F1: ", "num_classes=3", "num_classes=4"},

@@ -180,7 +180,7 @@ TEST_P(Metrics, MatchScikitLearn) {
 
 // --- independent of how the samples are divided
 
-TEST_P(Metrics, DoNotDependOnTheDistributionOfRows) {
+TEST_P(Metrics, DoNotDependOnHowRowsAreDividedBetweenProcesses) {
     std::mt19937 random(11);
     std::vector<double> values;
     std::vector<std::int64_t> classes;
@@ -224,7 +224,7 @@ TEST_P(Metrics, DoNotDependOnTheDistributionOfRows) {
 
 // even_batches fills batches with duplicates, which metrics must not count.
 // Covers 30.4.
-TEST_P(Metrics, IgnoreDuplicatesOfAPreparedLoader) {
+TEST_P(Metrics, IgnoreRowsThatAPreparedLoaderRepeats) {
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const std::int64_t rows : {1, 4, 10, 13}) {
             for (const bool split : {false, true}) {

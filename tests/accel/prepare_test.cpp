@@ -104,7 +104,7 @@ TEST(Prepare, AcceptsObjectsInAnyOrder) {
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.
-TEST(Prepare, MakesObjectsStepOncePerUpdate) {
+TEST(Prepare, MakesOptimizersAndSchedulersStepOncePerUpdate) {
     Objects o;
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(o.net, o.sgd, o.schedule);

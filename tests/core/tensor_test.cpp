@@ -31,7 +31,7 @@ template <class T>
 concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
 static_assert(Addable<Tensor&> && !Addable<Tensor>);
 
-TEST(Tensor, SupportsAssignmentInStandardTypes) {
+TEST(Tensor, CanBeSwappedAndStoredInStandardContainers) {
     Tensor a = ones({1}), b = zeros({2});
     const Tensor first = a, second = b;
     std::swap(a, b);

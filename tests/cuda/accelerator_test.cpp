@@ -112,7 +112,7 @@ TEST_F(AcceleratorOnGpu, UsesUpdatedBf16WeightsAfterReplays) {
 }
 
 // Covers 1.device_placement, 2.device, 4.non_blocking.
-TEST_F(AcceleratorOnGpu, CopiesPinnedAndPageableBatchesCorrectly) {
+TEST_F(AcceleratorOnGpu, CopiesExactValuesOfPinnedAndPageableBatches) {
     for (int which = 0; which < 8; ++which) {
         const int workers = which / 4 * 2;
         const bool pin = which / 2 % 2 == 1, non_blocking = which % 2 == 1;

@@ -82,7 +82,7 @@ TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
 }
 
 // If v is the identity matrix, the output is the matrix of attention weights.
-TEST_F(GpuAttention, DropsTheSameWeightsInBackward) {
+TEST_F(GpuAttention, DropsTheSameWeightsInForwardAndBackward) {
     constexpr double kDropped = 0.25;
     const std::int64_t batch = 2, heads = 2, queries = 160, keys = 64;
     const Shape shape = {batch, heads, queries, keys}, of_k = {batch, heads, keys, keys};

@@ -98,7 +98,7 @@ class CompiledTraining : public DeterministicGpuTest {
 
 // With accumulation there are two kinds of steps, with and without an update. Their graphs together
 // need only the memory of one step.
-TEST_F(CompiledTraining, UsesTheMemoryOfOneStepForAllKindsOfSteps) {
+TEST_F(CompiledTraining, SharesMemoryBetweenStepsWithAndWithoutAnUpdate) {
     options.gradient_accumulation_steps = 2;
     steps = 24;
     cuda::empty_cache();
@@ -201,7 +201,7 @@ TEST_F(CompiledTraining, SupportsFillingGradientsWithZeros) {
     EXPECT_GT(result.replays, 4);
 }
 
-TEST_F(CompiledTraining, SupportsGradientsOfThePreviousStep) {
+TEST_F(CompiledTraining, SupportsSteppingTheOptimizerBeforeBackward) {
     const Result result = expect_alike([](Training& t, Tree& batch) {
         t.adamw.step();
         t.adamw.zero_grad();

@@ -172,7 +172,7 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, ReportsLearningRateAndScaleAtAnyTime) {
+TEST_F(Fp16CompiledTraining, ReturnsCurrentLearningRateAndScaleAfterAnyStep) {
     after = [](Training& t, int i, Result& result) {
         if (i % 3 == 0) result.losses.push_back(t.schedule->get_last_lr()[1]);
         if (i % 4 == 1) result.losses.push_back(t.adamw.param_groups()[0].lr);
@@ -202,7 +202,7 @@ TEST_F(Fp16CompiledTraining, UsesLearningRatesSetThroughAReference) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16CompiledTraining, ResumesFromACheckpointAndMixesEagerSteps) {
+TEST_F(Fp16CompiledTraining, SupportsLoadStateAndEagerStepsBetweenReplays) {
     const TemporaryFolder folder;
     steps = 26;
     between = [&](Training& t, int i) {
@@ -230,7 +230,7 @@ TEST_F(Fp16CompiledTraining, LongRefillsTheTableOfLearningRates) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, RunsASchedulerToItsEnd) {
+TEST_F(Fp16CompiledTraining, SupportsASchedulerThatReachesItsEnd) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<optim::OneCycleLR>(optimizer, 0.1, 15);
     };

@@ -125,7 +125,7 @@ TEST_F(GpuGraph, RejectsSeedingStochasticRoundingDuringCapture) {
         capture);
 }
 
-TEST_F(GpuGraph, KeepsItsMemoryPrivate) {
+TEST_F(GpuGraph, DoesNotShareItsMemoryWithOtherTensors) {
     Tensor x = full({1 << 16}, 2.0, {.device = kGpu});
     Graph graph;
     Tensor y;

@@ -216,7 +216,7 @@ TEST_F(GpuStreams, AreOrderedByEvents) {
 
 class GpuDevices : public GpuTest {};
 
-TEST_F(GpuDevices, HaveNamesAndAreValidated) {
+TEST_F(GpuDevices, AreParsedAndValidated) {
     EXPECT_EQ(Device::parse("cuda"), kGpu);
     EXPECT_EQ(Device::parse("cuda:0"), kGpu);
     expect_error<DeviceError>({"device: the GPU does not exist", "'cuda:99'", "this machine has"},

@@ -58,7 +58,7 @@ TEST_P(NcclOnGpu, BroadcastsFromEveryRank) {
     });
 }
 
-TEST_P(NcclOnGpu, GathersEvenAndUnevenPartsAndScatters) {
+TEST_P(NcclOnGpu, RunsAllGatherGatherAndScatter) {
     run_without_errors([](NcclRank& r) {
         Counts counts(static_cast<std::size_t>(r.size), 60);
         for (const bool even : {true, false}) {
@@ -208,7 +208,7 @@ class NcclPeersOnGpu : public NcclOnGpu {};
 
 // The simulated NCCL reports a failure between two calls. The real NCCL does so only for some kinds
 // of connections between GPUs.
-TEST_P(NcclPeersOnGpu, ReportsFailuresBetweenCalls) {
+TEST_P(NcclPeersOnGpu, ReportsFailuresBetweenCollectives) {
     if (!kSimulated) GTEST_SKIP() << "only the simulated NCCL reports every failure between calls";
     const int size = GetParam();
     run_and_ignore([&](NcclRank& r) {

@@ -268,7 +268,7 @@ TEST_F(GpuCapture, RepeatsDropoutInCheckpointedBackward) {
 
 class GpuEvents : public GpuTest {};
 
-TEST_F(GpuEvents, AreCompletedIfNotRecorded) {
+TEST_F(GpuEvents, AreCompleteBeforeTheyAreRecorded) {
     const cuda::Event event;
     EXPECT_TRUE(event.query());
     event.synchronize();

@@ -49,7 +49,7 @@ TEST(Transforms, MatchTorchvision) {
                          golden(str("center_crop_", size.h, "_", size.w)));
 }
 
-TEST(CenterCrop, RoundsToEvenInEveryRoundingMode) {
+TEST(CenterCrop, RoundsOffsetsToEvenInEveryFloatingPointRoundingMode) {
     const Tensor row = arange(8).to(f32).view({1, 1, 1, 8});
     for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD}) {
         std::fesetround(mode);
@@ -149,7 +149,7 @@ TEST(Compose, MatchesSeparateTransformsBitForBit) {
         }
 }
 
-TEST(Compose, TransformsRowsLikeGatheredImages) {
+TEST(Compose, MatchesTransformOfGatheredImagesInApplyRows) {
     const Tensor images = pixels(5, 3, 6, 7);
     const std::vector<std::int64_t> rows = {4, 0, 4, 2};
     const Transform twice = [](const Tensor& x, std::span<SampleRandom>) { return x * 2; };

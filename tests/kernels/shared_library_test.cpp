@@ -21,7 +21,7 @@ TEST(SharedLibrary, OpensALibraryByNameInADynamicProgram) {
     EXPECT_EQ(opened.error, "");
 }
 
-TEST(SharedLibrary, ReturnsNoErrorWhenTheFileDoesNotExist) {
+TEST(SharedLibrary, ReturnsNullHandleAndNoErrorWhenTheFileDoesNotExist) {
     for (const char* file : {"libaxle_no_such_library.so", "/nowhere/libaxle_gloo.so"}) {
         const OpenedLibrary opened = open_library(file);
         EXPECT_EQ(opened.handle, nullptr) << file;

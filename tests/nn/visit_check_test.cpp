@@ -1,6 +1,12 @@
 // Tests that members which visit() does not name are found.
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <new>
 #include <optional>
+#include <source_location>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -43,7 +49,7 @@ TEST(StateDict, ReportsTheChildModuleWhoseVisitIsIncomplete) {
                              [&] { model.state_dict(); });
 }
 
-TEST(StateDict, RejectsAMissingMemberAfterTheModuleMoved) {
+TEST(StateDict, RejectsAMemberThatVisitDoesNotNameAfterAMove) {
     std::vector<ForgetsALayer> models(1);
     models.reserve(100);
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
@@ -80,6 +86,165 @@ TEST(StateDict, AcceptsTiedIgnoredAbsentAndComputedMembers) {
     model.absent.emplace(2, 2);
     expect_error<UsageError>({"axle::(anonymous namespace)::Complete::visit: "},
                              [&] { model.state_dict(); });
+}
+
+Tensor parameter() { return zeros({4, 3}, {.requires_grad = true}); }
+
+std::vector<std::string> names(const nn::Module& model) {
+    std::vector<std::string> result;
+    for (const auto& [name, tensor] : model.state_dict()) result.push_back(name);
+    return result;
+}
+
+// Expects that state_dict() throws for a parameter, which is `member` if it is given.
+template <class Model>
+void expect_rejected(const Model& model, const char* type, const Tensor* member = nullptr,
+                     std::source_location at = std::source_location::current()) {
+    std::string where = " at byte ";
+    if (member != nullptr)
+        where += str(reinterpret_cast<const char*>(member) - reinterpret_cast<const char*>(&model),
+                     " of");
+    expect_error<UsageError>(
+        {str("axle::(anonymous namespace)::", type, "::visit: ").c_str(),
+         "the member of type axle::Tensor, a parameter (float32 [4, 3]),", where.c_str(),
+         "add it to visit(), or call v.ignore() for it"},
+        [&] { model.state_dict(); }, at);
+}
+
+struct ForgetsAParameter : nn::Model<ForgetsAParameter> {
+    nn::Linear in{2, 3};
+    Tensor scale = parameter();
+    void visit(nn::Visitor& v) override { v("in", in); }
+};
+
+TEST(StateDict, RejectsAParameterThatVisitDoesNotName) {
+    ForgetsAParameter model;
+    expect_rejected(model, "ForgetsAParameter", &model.scale);
+    // A tensor that does not require a gradient can be a temporary value, so it is not reported.
+    model.scale.set_requires_grad(false);
+    EXPECT_EQ(names(model), (std::vector<std::string>{"in.weight", "in.bias"}));
+    model.scale.set_requires_grad();
+    expect_rejected(model, "ForgetsAParameter", &model.scale);
+    model.scale = model.scale * 2;
+    EXPECT_EQ(names(model), (std::vector<std::string>{"in.weight", "in.bias"}));
+}
+
+TEST(StateDict, RejectsAMissingParameterInMovedAndClonedModules) {
+    std::vector<ForgetsAParameter> models(1);
+    models.reserve(100);
+    expect_rejected(models[0], "ForgetsAParameter", &models[0].scale);
+    const ForgetsAParameter moved = std::move(models[0]);
+    expect_rejected(moved, "ForgetsAParameter", &moved.scale);
+    const ForgetsAParameter copy = moved.clone();
+    expect_rejected(copy, "ForgetsAParameter", &copy.scale);
+    ForgetsAParameter assigned;
+    assigned = moved.clone();
+    expect_rejected(assigned, "ForgetsAParameter", &assigned.scale);
+    assigned.scale.set_data(ones({4, 3}));
+    expect_rejected(assigned, "ForgetsAParameter", &assigned.scale);
+}
+
+struct NamesTheChild : nn::Model<NamesTheChild> {
+    Tensor first = parameter();
+    ForgetsAParameter inner;
+    void visit(nn::Visitor& v) override { v("first", first), v("inner", inner); }
+};
+
+TEST(StateDict, ReportsTheChildThatDoesNotNameItsParameter) {
+    expect_rejected(NamesTheChild(), "ForgetsAParameter");
+}
+
+struct VisitsTheChildDirectly : nn::Model<VisitsTheChildDirectly> {
+    ForgetsAParameter inner;
+    void visit(nn::Visitor& v) override { inner.visit(v); }
+};
+
+TEST(StateDict, ReportsAMissingParameterOfAChildThatVisitCallsDirectly) {
+    const VisitsTheChildDirectly model;
+    expect_rejected(model, "VisitsTheChildDirectly", &model.inner.scale);
+}
+
+struct NamesOneElement : nn::Model<NamesOneElement> {
+    std::array<Tensor, 2> scales = {parameter(), parameter()};
+    void visit(nn::Visitor& v) override { v("first", scales[0]); }
+};
+
+TEST(StateDict, RejectsAnElementOfAnArrayThatVisitDoesNotName) {
+    const NamesOneElement model;
+    expect_rejected(model, "NamesOneElement", &model.scales[1]);
+}
+
+// Has a parameter of each kind that check_visit() accepts.
+struct AcceptedParameters : nn::Model<AcceptedParameters> {
+    Tensor named = parameter(), tied = named;
+    Tensor statistics = parameter();
+    Tensor constant = ones({2});
+    Tensor of_teacher = parameter();
+    std::optional<Tensor> absent;
+    ForgetsAParameter teacher;
+    ForgetsAParameter child;
+    Tensor tied_to_child = child.in.weight;
+
+    void visit(nn::Visitor& v) override {
+        v("named", named), v("child", child), v("scale of child", child.scale);
+        v.buffer("statistics", statistics);
+        v.ignore(of_teacher), v.ignore(teacher);
+    }
+};
+
+TEST(StateDict, AcceptsNamedTiedAndIgnoredParameters) {
+    AcceptedParameters model;
+    const std::vector<std::string> expected = {"named", "child.in.weight", "child.in.bias",
+                                               "scale of child", "statistics"};
+    EXPECT_EQ(names(model), expected);
+    // In a clone, handles that visit() does not name refer to the parameters of the original.
+    AcceptedParameters copy = model.clone();
+    expect_rejected(copy, "AcceptedParameters", &copy.tied);
+    copy.tied = copy.named;
+    copy.tied_to_child = copy.child.in.weight;
+    EXPECT_EQ(names(copy), expected);
+    expect_rejected(model.child, "ForgetsAParameter", &model.child.scale);
+    model.constant = parameter();
+    expect_rejected(model, "AcceptedParameters", &model.constant);
+}
+
+struct HasAnOptional : nn::Model<HasAnOptional> {
+    Tensor weight = parameter();
+    std::optional<Tensor> extra;
+    void visit(nn::Visitor& v) override { v("weight", weight); }
+};
+
+TEST(StateDict, RejectsAnOptionalParameterOnlyWhileItHasAValue) {
+    HasAnOptional model;
+    const Tensor other = parameter();
+    for (int i = 0; i < 10000; ++i) {
+        // The value that is destroyed refers to a living tensor, or to one whose memory the next
+        // parameter can get.
+        model.extra.emplace(i % 2 == 0 ? other : parameter());
+        model.extra.reset();
+        const Tensor next = parameter();
+        ASSERT_NO_THROW(model.check_visit());
+    }
+    model.extra.emplace(other);
+    expect_rejected(model, "HasAnOptional", &*model.extra);
+}
+
+TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
+    const Tensor other = parameter();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&other);
+    for (const std::size_t shift : {std::size_t{0}, sizeof(void*)}) {
+        alignas(HasAnOptional) std::array<std::byte, sizeof(HasAnOptional)> memory;
+        // The accesses are volatile because the compiler may otherwise omit them: no constructor
+        // may read what was there before.
+        for (std::size_t i = 0; i < memory.size(); ++i)
+            const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
+        auto* const model = new (memory.data()) HasAnOptional;
+        EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
+        const Tensor extra = parameter();
+        model->extra.emplace(extra);
+        expect_rejected(*model, "HasAnOptional", &*model->extra);
+        std::destroy_at(model);
+    }
 }
 
 struct UsesANameTwice : nn::Model<UsesANameTwice> {

@@ -64,7 +64,7 @@ struct Model {
 
 const std::vector<std::int64_t> kSizes = {0, 5, 70000, 0, 1, 33, 4096, 0};
 
-TEST(OptimizerKernels, MatchF64WithAdamInF32) {
+TEST(OptimizerKernels, MatchF64ResultsForAdamInF32) {
     Model<float, float, float> single(kSizes);
     Model<double, double, double> exact(kSizes);
     kernels::Cpu on;
@@ -76,7 +76,7 @@ TEST(OptimizerKernels, MatchF64WithAdamInF32) {
         ASSERT_NEAR(single.p[i], exact.p[i], 2e-6) << i;
 }
 
-TEST(OptimizerKernels, MatchF64WithSgdInF32) {
+TEST(OptimizerKernels, MatchF64ResultsForSgdInF32) {
     const SgdGroup group = {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
     Model<float, float, float> single(kSizes);
     Model<double, double, double> exact(kSizes);
@@ -155,7 +155,7 @@ TEST(StochasticRounding, DependsOnlyOnSeedStepAndElement) {
     expect_stochastic<Half>(kSizes);
 }
 
-TEST(StochasticRounding, IsExactOnAverage) {
+TEST(StochasticRounding, IsUnbiased) {
     constexpr std::int64_t kCount = 200000;
     constexpr double kUpdate =
         0.3 * 0x1p-7;  // 0.3 times the bf16 spacing above 1, which rounding to nearest discards

@@ -170,7 +170,7 @@ TEST(Lomo, DoesNothingInStep) {
     EXPECT_TRUE(params[0].grad().defined());
 }
 
-TEST(Lomo, SetsGroupLearningRateInFusedBackward) {
+TEST(Lomo, StoresLearningRateOfFusedBackwardInItsGroup) {
     const Params params = parameters();
     Lomo lomo(params, {.lr = 0.5});
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.5);

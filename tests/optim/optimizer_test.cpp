@@ -120,7 +120,7 @@ TEST(Optimizer, DoesNothingWithoutGradients) {
     EXPECT_EQ(values(params), values(parameters()));
 }
 
-TEST(Optimizer, UsesChangedOptions) {
+TEST(Optimizer, UsesOptionsChangedInParamGroups) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     optimizer.param_groups()[0].lr = 0.5;
@@ -133,7 +133,7 @@ TEST(Optimizer, UsesChangedOptions) {
     EXPECT_DOUBLE_EQ(params[0].to_vector()[0], expected);
 }
 
-TEST(SGD, SupportsEnablingMomentumLater) {
+TEST(SGD, SupportsEnablingMomentumAfterFirstStep) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 0.1});
     set_gradients(params, 1);
@@ -302,7 +302,7 @@ TEST(Optimizer, SkipsStepAndZeroGradIfHooksRequestIt) {
     EXPECT_NE(values(params), values(parameters()));
 }
 
-TEST(Optimizer, AppliesScalarsOfHooks) {
+TEST(Optimizer, AppliesStepPlanScalarsOfHooks) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     const auto hooks = std::make_shared<FixedPlan>(
@@ -321,7 +321,7 @@ TEST(Optimizer, AppliesScalarsOfHooks) {
     EXPECT_NE(values(params), values(parameters()));
 }
 
-TEST(Optimizer, SkipsStepAndItsCountOnFoundInf) {
+TEST(Optimizer, SkipsStepWithoutCountingItOnFoundInf) {
     const Params params = parameters();
     AdamW optimizer(params);
     Tensor scalars = tensor({1, 1, 1}, {3}, {.dtype = f64});

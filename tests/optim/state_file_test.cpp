@@ -112,7 +112,7 @@ TEST_P(StateFilePerOptimizer, WritesSameTensorsAsPyTorch) {
     }
 }
 
-TEST_P(StateFilePerOptimizer, RestoresTheSavedState) {
+TEST_P(StateFilePerOptimizer, ResumesBitExactlyAfterLoadState) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
@@ -173,7 +173,7 @@ TEST(StateFile, RejectsInvalidFiles) {
                    "'state.2.step': the parameter does not exist: the optimizer has 2");
 }
 
-TEST(StateFile, RejectsStateOfOtherParameters) {
+TEST(StateFile, RejectsStateThatDoesNotMatchParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
                    {{"param_groups", kGroup}},
                    "exp_avg must be [2] for a parameter of shape [2], not [5]");

@@ -194,7 +194,7 @@ TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
 }
 
 // Covers 26.config-update.
-TEST_F(AxleConfig, UpdatesAnOldFile) {
+TEST_F(AxleConfig, UpdatesAFileOfAnOlderAccelerateVersion) {
     const std::string file = folder_ / "old.yaml";
     write_file_atomically(file, "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n");
     expect(0, {"config", "update", "--config_file", file}, {});
@@ -236,7 +236,7 @@ TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDtype) {
 
 // --- estimates
 
-TEST(EstimateMemory, CountsLikeAccelerate) {
+TEST(EstimateMemory, ReturnsTotalAndLargestLayerSizesOfAccelerate) {
     const ModelSize resnet = model_size(tensors_of("resnet50"));
     EXPECT_EQ(resnet.total, 102441032);
     EXPECT_EQ(resnet.largest, 9437184);

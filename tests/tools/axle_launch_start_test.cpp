@@ -90,7 +90,7 @@ TEST_F(AxleLaunchStart, PassesTheFp8RecipeThroughTheEnvironment) {
 
 // The names are from Accelerate's documentation, one or more of each group.
 // Covers 26.launch.
-TEST_F(AxleLaunchStart, AcceptsOrRejectsFlagsOfAccelerate) {
+TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) {
     const Ended ended = launch({"--quiet",
                                 "--cpu",
                                 "--debug",
@@ -149,7 +149,7 @@ TEST_F(AxleLaunchStart, AcceptsOrRejectsFlagsOfAccelerate) {
           "--use_megatron_lm", "--use_parallelism_config", "--aws_access_key_id=a",
           "--aws_secret_access_key=a"}) {
         const std::string name = std::string(refused).substr(0, std::string(refused).find('='));
-        expect_code(2, {refused}, name + ": ");
+        expect_code(2, {refused}, name + " is not supported: ");
         EXPECT_THAT(launch({refused}, "exit 0").text(), Not(HasSubstr("did you mean")));
     }
 }
@@ -163,7 +163,7 @@ TEST_F(AxleLaunchStart, ReportsFlagsOfDeepSpeedThatHaveNoEffect) {
 }
 
 // Covers 26.launch, 28.fp8_config.
-TEST_F(AxleLaunchStart, PassesProductsThatAreNotComputedInFp8) {
+TEST_F(AxleLaunchStart, PassesFp8PrecisionOverridesThroughTheEnvironment) {
     const auto overrides = [&](const Arguments& flags) {
         std::string all;
         for (const char* product : {"FPROP", "DGRAD", "WGRAD"})

@@ -91,7 +91,7 @@ TEST_F(AxleSelfTest, PassesOnManuallyStartedProcesses) {
 
 // A program that is not in the folder of the module needs the variable that `axle launch` sets.
 // Covers 26.test.
-TEST_F(AxleSelfTest, NeedsTheLaunchersVariableIfInstalledElsewhere) {
+TEST_F(AxleSelfTest, NeedsAxleLauncherLibrariesIfInstalledOutsideItsModuleFolder) {
     const Arguments worker = {"test", "--worker", "--installed_elsewhere"};
     set("AXLE_LAUNCHER_LIBRARIES", "/nowhere");
     set("AXLE_TIMEOUT_S", "20");
@@ -115,7 +115,7 @@ TEST_F(AxleSelfTest, NeedsTheLaunchersVariableIfInstalledElsewhere) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, LaunchesItsProcesses) {
+TEST_F(AxleSelfTest, LaunchesTheGivenNumberOfProcesses) {
     const Ended ended = run({"test", "--num_processes", "2", "--cpu"});
     EXPECT_EQ(ended.code, 0) << output(ended);
     EXPECT_THAT(output(ended), HasSubstr("Testing 2 process(es), gloo, on cpu"));

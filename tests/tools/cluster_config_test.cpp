@@ -142,7 +142,7 @@ TEST(ClusterConfig, UsesDefaultsOfAccelerateForMissingKeys) {
 }
 
 // Covers 28.compute_environment.
-TEST(ClusterConfig, ReadsOldFiles) {
+TEST(ClusterConfig, ReadsFilesOfOlderAccelerateVersions) {
     const ClusterConfig old = parse(
         "compute_environment: LOCAL_MACHINE\n"
         "deepspeed_config: {}\n"

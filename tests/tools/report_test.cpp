@@ -58,7 +58,7 @@ TEST(TrainingReport, DoesNotDependOnTheGlobalLocale) {
     EXPECT_EQ(html, expected);
 }
 
-TEST(TrainingReport, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
+TEST(TrainingReport, ChartsTrainingAndEvaluationValuesOfAMetricTogether) {
     const std::string html = to_html({.title = "run", .metrics = metrics(20)});
     EXPECT_EQ(count(html, "<figure"),
               2u);  // loss with val_loss, and lr; step and epoch have no chart
@@ -70,7 +70,7 @@ TEST(TrainingReport, ChartsEveryNumberWithTrainingAndEvaluationTogether) {
     EXPECT_EQ(values[0]["curves"][1][2], nlohmann::json({0.5, 0.25}));
 }
 
-TEST(TrainingReport, ShowsResultsTablesSamplesAndOperations) {
+TEST(TrainingReport, ShowsResultsConfigurationOperationsTextAndPictures) {
     profiler::Row row{.name = "matmul", .calls = 3, .self = 2'000'000, .total = 2'500'000};
     row.share = 0.75;
     const std::string html = to_html({.title = "run",
@@ -124,7 +124,7 @@ TEST(TrainingReport, ShowsAGapForNonFiniteLosses) {
     EXPECT_EQ(count(path[1], "L"), 1u);  // one line from point 1 to point 2
 }
 
-TEST(TrainingReport, IsCompleteWithoutMetrics) {
+TEST(TrainingReport, WritesACompletePageWithoutMetrics) {
     const std::string html = to_html({.title = "run"});
     EXPECT_TRUE(values_in(html).empty());
     EXPECT_THAT(html, HasSubstr("</html>"));
@@ -146,7 +146,7 @@ TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
     }
 }
 
-TEST(Chart, KeepsEndsAndSpikesWhenThinned) {
+TEST(Chart, KeepsEndpointsAndExtremesWhenThinned) {
     Curve curve;
     for (int i = 0; i < 10000; ++i) {
         curve.x.push_back(i);
@@ -162,7 +162,7 @@ TEST(Chart, KeepsEndsAndSpikesWhenThinned) {
     EXPECT_EQ(thinned(thin, 100).x, thin.x);
 }
 
-TEST(Chart, DrawsAMeanOverManyPoints) {
+TEST(Chart, DrawsAMovingAverageOfLongCurves) {
     Curve curve;
     for (int i = 0; i < 200; ++i) curve.x.push_back(i), curve.y.push_back(i % 2);
     EXPECT_EQ(count(to_svg({.title = "t", .curves = {curve}}), "<path"), 2u);

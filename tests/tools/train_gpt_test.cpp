@@ -117,7 +117,7 @@ TEST_F(TrainGpt, LongSeriesOfKillsResumesExactly) {
     }
 }
 
-TEST_F(TrainGpt, EvaluatesWithoutTheOptionsOfTraining) {
+TEST_F(TrainGpt, EvaluatesWithoutRepeatingTrainingOptions) {
     const Ended trained =
         run(tiny("a", {"--steps", "30", "--gradient-accumulation-steps", "2", "--seed", "3"}));
     ASSERT_EQ(trained.code, 0) << trained.text();
@@ -140,7 +140,7 @@ TEST_F(TrainGpt, ResumesAFinishedRun) {
     EXPECT_EQ(elsewhere.code, 0) << elsewhere.text();
 }
 
-TEST_F(TrainGpt, StartsFromAFolderThatItWrote) {
+TEST_F(TrainGpt, InitializesFromASavedModelFolder) {
     const Ended first = run(tiny("a", {"--steps", "60"}));
     ASSERT_EQ(first.code, 0) << first.text();
     const Ended evaluated = run(tiny("b", {"--init-from", folder_ / "a", "--eval-only"}));

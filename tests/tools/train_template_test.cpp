@@ -166,7 +166,7 @@ TEST_F(TrainTemplate, TrainsAPartlyFrozenModel) {
 }
 
 // Covers 25.output, 25.save_strategy.
-TEST_F(TrainTemplate, SavesByStepOrEpochAndTheModelAtTheEnd) {
+TEST_F(TrainTemplate, SavesCheckpointsPerStepOrEpochAndTheFinalModel) {
     train("steps", {"training.checkpoint_steps=4"});
     for (const char* folder : {"step_4", "step_8", "step_12", "model.safetensors"})
         EXPECT_TRUE(exists("steps", folder)) << folder;
@@ -248,7 +248,7 @@ TEST_F(TrainTemplate, CountsUpdatesInTheTotalBarAfterResuming) {
 
 // The loader is prepared, so the last batch of an epoch completes an update.
 // Covers 25.boilerplate, 25.num_training_steps.
-TEST_F(TrainTemplate, EndsAnEpochWithAnUpdate) {
+TEST_F(TrainTemplate, CompletesAnUpdateAtTheEndOfAnEpoch) {
     train("a", {"training.gradient_accumulation_steps=2", "scheduler.name=linear"});
     EXPECT_EQ(column<int>("a", "step"), (std::vector<int>{2, 4, 5, 7, 9, 10, 12, 14, 15}));
     const auto rates = column<double>("a", "learning_rate");
@@ -292,7 +292,7 @@ TEST_F(TrainTemplate, ClipsByValueAndByNormInF16) {
 }
 
 // Covers 32.more, 25.AdamW, 25.save_strategy.
-TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndContinuesTraining) {
+TEST_F(TrainTemplate, EvaluatesWithoutTrackersAndWithoutChangingTraining) {
     const Ended often = train("often", {"training.report_to=null", "training.eval_steps=4"});
     for (const char* step : {"step 4: eval_loss ", "step 8: eval_loss ", "step 12: eval_loss "})
         EXPECT_THAT(often.text(), HasSubstr(step));

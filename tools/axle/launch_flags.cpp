@@ -47,7 +47,8 @@ class Declaration {
     void refuse_and_note() {
         for (const RefusedFlag& flag : refused_flags())
             if (options_.find(dashed(flag.name))->was_given())
-                throw UsageError(str(dashed(flag.name), ": ", flag.instead));
+                throw UsageError(
+                    str("launch: ", dashed(flag.name), " is not supported: ", flag.instead));
         for (const ForeignFlag& flag : flags_without_effect())
             if (options_.find(dashed(flag.name))->was_given())
                 f_.without_effect.push_back(dashed(flag.name));

@@ -194,7 +194,7 @@ class Gate:
 
     def sanitize(self, tool):
         sanitizer = Sanitizer(tool, self.program("test_cuda"), os.environ)
-        count, output = sanitizer.run(["GpuDevices.HaveNamesAndAreValidated"], self.left())
+        count, output = sanitizer.run(["GpuDevices.AreParsedAndValidated"], self.left())
         if count is None:
             last = (output.strip().splitlines() or ["no output"])[-1]
             raise Broken(f"compute-sanitizer does not work here: {last}")

@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include <hwy/base.h>
-// GCC 12 reports undefined operands inside its own intrinsics.
+// GCC 12 warns about uninitialized variables in its own intrinsics.
 #pragma GCC diagnostic push
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

@@ -50,7 +50,7 @@ cudnnHandle_t handle_for(Cuda& on);
 // (current_op). Always returns false.
 bool fall_back_to_own_kernels();
 
-// Thrown if cuDNN has no kernel for a graph, or if the graph is malformed.
+// Thrown if cuDNN returns an error, usually because it has no kernel for a graph.
 struct UnsupportedGraph {
     cudnnStatus_t status;
 };

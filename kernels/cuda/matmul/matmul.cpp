@@ -27,8 +27,7 @@ namespace {
 // The maximum number of matrices per call; larger batches are split.
 constexpr std::int64_t kMaxBatches = 65535;
 
-// The layout of a matrix, which is stored by rows or by columns. If it is not transposed, it is
-// stored by rows.
+// The layout of a matrix: row-major, or column-major if it is transposed.
 struct Layout {
     bool transposed;
     std::int64_t ld;

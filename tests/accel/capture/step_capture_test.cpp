@@ -39,7 +39,7 @@ TEST(StepCapture, ListsEachParameterOnce) {
     EXPECT_EQ(run.capture.memory(run.capture.parameters()).size(), run.net.parameters().size());
 }
 
-TEST(StepCapture, RewindsCountsSchedulesAndRates) {
+TEST(StepCapture, RestoresCountsSchedulersAndLearningRatesOnRewind) {
     Prepared run(2);
     const StepCapture::Snapshot before = run.capture.snapshot();
     run.loop->accumulation.begin_micro_batch();
@@ -52,7 +52,7 @@ TEST(StepCapture, RewindsCountsSchedulesAndRates) {
     EXPECT_TRUE(run.loop->accumulation.sync_gradients());
 }
 
-TEST(StepCapture, ReplaysMicroBatchesAndSchedules) {
+TEST(StepCapture, AdvancesMicroBatchCountAndSchedulersInEveryReplay) {
     Prepared run;
     StepRecord record;
     run.capture.begin_recording(record);
@@ -82,7 +82,7 @@ TEST(StepCapture, ChangesStepKeyWithTrainingModeAndPreparedObjects) {
     EXPECT_NE(run.capture.step_key(false), key);
 }
 
-TEST(StepRecord, SeparatesSchedulesThatStepBeforeTheirOptimizer) {
+TEST(StepRecord, ListsSchedulersThatStepBeforeTheirOptimizerSeparately) {
     Prepared run;
     StepRecord record;
     record.add_step(run.halving);

@@ -149,7 +149,7 @@ TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType, 27.MIXED_PRECISION.
-TEST(MixedPrecisionOption, IgnoresCaseAndReadsOldAndNewVariables) {
+TEST(MixedPrecisionOption, IgnoresCaseAndReadsBothEnvironmentVariables) {
     EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
     const EnvironmentVariable older("MIXED_PRECISION", "bf16");
     EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -288,7 +288,7 @@ TEST(Dynamo, ReadsMissingOptionsFromTheEnvironment) {
 }
 
 // Covers 1.dynamo_backend, 27.ACCELERATE_DYNAMO_BACKEND, 1.dynamo_plugin.
-TEST(Dynamo, RejectsInvalidModesAndBackendsGivenTwice) {
+TEST(Dynamo, RejectsInvalidNamesAndABackendGivenTwice) {
     expect_error<ValueError>({"dynamo_plugin.mode: must be one of default, ", "'fast'"},
                              [] { make({.dynamo_plugin = {{.mode = "fast"}}}); });
     expect_error<UsageError>({"Accelerator: dynamo_backend and dynamo_plugin are both given"}, [] {

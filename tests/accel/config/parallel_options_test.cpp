@@ -130,7 +130,7 @@ TEST(ParallelismConfig, RejectsInvalidSizesAndBackends) {
 // Covers 1.parallelism_config, 2.parallelism_config, 2.tensor_parallel_rank,
 // 2.pipeline_parallel_rank, 2.should_save_model, 2.torch_device_mesh, 2.data_parallel_rank,
 // 2.data_parallel_shard_rank, 2.context_parallel_rank.
-TEST(ParallelismConfig, AllowsOnlyReplicas) {
+TEST(ParallelismConfig, SupportsOnlyTheReplicaDimension) {
     on_ranks(2, [](const Group& group) {
         for (const int replicas : {1, 2}) {  // if all sizes are 1, all ranks are replicas
             Accelerator accelerator(

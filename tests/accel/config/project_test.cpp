@@ -110,7 +110,7 @@ TEST(ProjectConfiguration, CountsIterationsWithoutAutomaticNaming) {
     EXPECT_EQ(accel::CheckpointReader(folder / "a").iteration(), 4);
 }
 
-TEST(ProjectConfiguration, ReportsAFolderWithoutStates) {
+TEST(ProjectConfiguration, ThrowsFileErrorIfTheFolderContainsNoState) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";

@@ -206,7 +206,7 @@ TEST(DispatchBatches, ThrowsErrorsOfTheSameTypeOnAllRanks) {
 }
 
 // With drop_last, the loader reads one step ahead of the step that it yields.
-TEST(DispatchBatches, YieldsTheStepBeforeABrokenSample) {
+TEST(DispatchBatches, YieldsCompleteStepsBeforeThrowingADatasetError) {
     on_ranks(2, [](const Group& group) {
         for (const bool drop_last : {false, true}) {
             data::DataLoader loader(data::from_function(12,

@@ -35,7 +35,7 @@ using tests::stream_of_numbers;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 // Covers 3.join_uneven_inputs.
-TEST(JoinUnevenInputs, ChangesEvenBatchesTemporarily) {
+TEST(JoinUnevenInputs, ChangesEvenBatchesUntilTheScopeEnds) {
     on_ranks(2, [](const Group& group) {
         for (const bool configured : {true, false}) {
             Accelerator accelerator(of_group(group, {.even_batches = configured}));
@@ -55,7 +55,7 @@ TEST(JoinUnevenInputs, ChangesEvenBatchesTemporarily) {
     });
 }
 
-TEST(JoinUnevenInputs, WarnsAboutUnaffectedLoaders) {
+TEST(JoinUnevenInputs, WarnsIfEvenBatchesDoesNotApplyToALoader) {
     tests::Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         std::string heard;

@@ -236,7 +236,7 @@ TEST(ShardedDataset, FillsStepsOfRanksWithoutRows) {
     });
 }
 
-TEST(ShardedDataset, AllowsUnevenStepsOnRequest) {
+TEST(ShardedDataset, AllowsDifferentNumbersOfStepsWithoutEvenBatches) {
     on_ranks(2, [](const Group& group) {
         for (const bool configured : {false, true}) {
             Program program({.sizes = {5, 2}, .batch_size = 2}, group, !configured);

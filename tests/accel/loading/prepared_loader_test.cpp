@@ -128,7 +128,7 @@ TEST(PrepareDataLoader, YieldsTheSameBatchesAsPrepareOfTheAccelerator) {
     });
 }
 
-TEST(PreparedLoader, IsRestoredByFreeMemory) {
+TEST(PreparedLoader, IsNeitherShardedNorDispatchedAfterFreeMemory) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
@@ -240,7 +240,7 @@ TEST(PreparedLoader, RejectsInvalidAndContradictoryOptions) {
 }
 
 // Covers 4.dispatch_batches, 31.dispatch_batches.
-TEST(PreparedLoader, DispatchesIterablesOnlyIfPutOnDevice) {
+TEST(PreparedLoader, DispatchesIterableDatasetsOnlyIfPutOnDeviceIsTrue) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(stream_of_numbers(4), {.batch_size = 2});
         accel::prepare_data_loader(loader, group);
@@ -311,7 +311,7 @@ TEST(DataRank, IgnoresTheOrderOfMeshDimensions) {
     });
 }
 
-TEST(PreparedLoader, RejectsAMeshOfOtherProcesses) {
+TEST(PreparedLoader, RejectsAMeshWithProcessesOutsideItsGroup) {
     on_ranks(2, [](const Group& group) {
         const auto mesh = std::make_shared<dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp", 2}});

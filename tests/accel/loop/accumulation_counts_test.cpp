@@ -83,7 +83,7 @@ TEST(Accumulation, ReturnsTheLoaderOfTheInnermostLoop) {
     EXPECT_FALSE(accumulation.state().in_dataloader());
 }
 
-TEST(Accumulation, GivesEachPositionInTheWindowItsOwnKey) {
+TEST(Accumulation, ReturnsADistinctPositionKeyForEachMicroBatchOfAWindow) {
     Accumulation accumulation({.num_steps = 2});
     const std::string first = accumulation.position_key(false);
     accumulation.begin_micro_batch();
@@ -92,7 +92,7 @@ TEST(Accumulation, GivesEachPositionInTheWindowItsOwnKey) {
     EXPECT_EQ(accumulation.position_key(false), first);
 }
 
-TEST(Accumulation, KeepsTheNumberOfMicroBatchesOnReset) {
+TEST(Accumulation, ResetsTheStepButNotTheMicroBatchCount) {
     Accumulation accumulation({.num_steps = 4});
     sync_flags(accumulation, 2);
     accumulation.reset();

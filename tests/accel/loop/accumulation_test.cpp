@@ -61,7 +61,7 @@ TEST(Accumulation, RejectsZeroSteps) {
 }
 
 // Covers 3.backward.
-TEST(Accumulation, DividesTheLossByTheSteps) {
+TEST(Accumulation, DividesTheLossByGradientAccumulationSteps) {
     Accelerator accelerator({.gradient_accumulation_steps = 4});
     Tensor w = ones({2}, {.dtype = f64, .requires_grad = true});
     accelerator.backward((w * 3.0).sum());
@@ -85,7 +85,7 @@ TEST(Accumulation, RetainsTheAutogradGraphOnRequest) {
 
 // The loop calls accumulate() twice per batch, and every call begins a micro-batch.
 // Covers 7.several, 7.several-accumulate.
-TEST(Accumulation, AllowsSeveralMicroBatchesPerBatch) {
+TEST(Accumulation, SupportsSeveralAccumulateCallsPerBatch) {
     using Flags = std::vector<bool>;
     for (const auto& [plugin, expected] :
          {std::pair(accel::GradientAccumulationPlugin{.num_steps = 2}, Flags{0, 1, 0, 1, 1, 1}),
@@ -201,7 +201,7 @@ TEST(PreparedOptimizer, SkipsStepAndZeroGradBetweenUpdates) {
 
 // Compares the option of the constructor with the option of prepare().
 // Covers 5.AcceleratedScheduler, 5.step, 30.2, 31.scheduler.
-TEST(PreparedScheduler, StepsOncePerUpdateOnRequest) {
+TEST(PreparedScheduler, StepsOncePerProcessOrOncePerUpdate) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const auto& [steps, split, expected] :
              {std::tuple(accel::SchedulerSteps::per_process, false, 2),

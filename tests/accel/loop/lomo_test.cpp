@@ -68,7 +68,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
 
 // backward() and lomo_backward() both divide the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
-TEST(LomoBackward, EqualsBackwardWithALearningRateArgument) {
+TEST(LomoBackward, MatchesBackwardCalledWithALearningRate) {
     const auto updated = [](const auto& backward) {
         Pair model = seeded();
         optim::Lomo lomo(model.parameters());

@@ -108,7 +108,7 @@ class WeightedLoss : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightedLoss, testing::Bool());
 
 // Covers 7.variable-length, 3.backward.
-TEST_P(WeightedLoss, DividesByAllTokensAndMatchesAccelerateWithoutWeights) {
+TEST_P(WeightedLoss, DividesByTokensOfAllProcessesOrMatchesAccelerateIfUnweighted) {
     const auto file = tests::vectors("variable_token_accumulation.json");
     tests::on_ranks_of_each(file, follow);
 }
@@ -124,7 +124,7 @@ Numbers tokens_of(int process, int micro_batch, int part) {
 
 // The first loss of a micro-batch depends on one model, the second loss on both models.
 // Covers 7.several, 7.variable-length, 30.5.
-TEST_P(WeightedLoss, IsExactForSeveralLossesAndModels) {
+TEST_P(WeightedLoss, DividesGradientsOfEachModelByTheWeightsOfItsLosses) {
     constexpr int kSteps = 3;
     for (const int size : {1, 2, 3})
         tests::on_ranks(size, [&](const Group& group) {
@@ -196,7 +196,7 @@ TEST_P(WeightedLoss, IncludesGradientsAccumulatedWithoutSync) {
 
 // A checkpoint in the middle of an update is loaded with more and with fewer processes.
 // Covers 7.variable-length.
-TEST(WeightedLossCheckpoint, CompletesAnUpdateWithAnotherNumberOfProcesses) {
+TEST(WeightedLossCheckpoint, CompletesAnUpdateWithADifferentNumberOfProcesses) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
             const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -269,7 +269,7 @@ TEST(WeightedLosses, UseLocalWeightsUnderLocalSgd) {
 
 // If one process overflows, no process steps, and the weights are reset.
 // Covers 8.GradScaler.
-TEST(WeightedLosses, AreResetWhenTheScalerSkips) {
+TEST(WeightedLosses, AreResetWhenTheScalerSkipsAStep) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 2, "fp16"));
         Model model;

@@ -105,7 +105,7 @@ TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScaleOnOverflow) {
 }
 
 // Covers 1.step_scheduler_with_optimizer, 5.step.
-TEST(Fp16, StepsAnIndependentSchedulerAfterSkippedSteps) {
+TEST(Fp16, AdvancesTheScheduleOnSkippedStepsIfNotStepWithOptimizer) {
     accel::AcceleratorOptions options = fp16();
     options.step_scheduler_with_optimizer = false;
     Objects o(options);
@@ -196,7 +196,7 @@ TEST(Fp16, UpdatesTheScaleOnceForAllOptimizers) {
 
 // Each model has its own backward, step and clipping, and also gets gradients from the other
 // model's backward. The loop does not call accumulate().
-TEST(Fp16, UnscalesWithTheScaleOfTheLossForAlternatingModels) {
+TEST(Fp16, UnscalesGradientsWithTheScaleOfTheirLossIfModelsAlternate) {
     Objects o;
     for (int i = 0; i < 8; ++i) {
         for (const bool first : {true, false}) {
@@ -214,7 +214,7 @@ TEST(Fp16, UnscalesWithTheScaleOfTheLossForAlternatingModels) {
     EXPECT_GT(o.scale(), 1024);
 }
 
-TEST(Fp16, LowersTheScaleIfOneOptimizerNeverSteps) {
+TEST(Fp16, LowersTheScaleOnOverflowEvenIfAnotherOptimizerNeverSteps) {
     Objects o;
     for (int i = 0; i < 4; ++i) {
         o.accelerator.backward(o.one(full({2}, i == 1 ? kInfinity : 1)) + o.two(full({2}, 1.0)));
@@ -224,7 +224,7 @@ TEST(Fp16, LowersTheScaleIfOneOptimizerNeverSteps) {
     EXPECT_LT(o.scale(), 1024);
 }
 
-TEST(Fp16, IgnoresStepsWithoutGradients) {
+TEST(Fp16, DoesNotChangeTheScaleOnStepsWithoutGradients) {
     Objects o;
     o.backward(o.one, kInfinity);
     o.sgd_one.step();
@@ -245,7 +245,7 @@ TEST(Fp16, CanDisableTheScaler) {
     EXPECT_EQ(o.one.value.grad()[0].item(), 1);
 }
 
-TEST(Fp16, IsRemovedFromOptimizersByFreeMemory) {
+TEST(Fp16, DoesNotUnscaleGradientsAfterFreeMemory) {
     Objects o;
     o.backward(o.one, 1);
     o.sgd_one.step();

@@ -53,7 +53,7 @@ bool is_equal_on_all_ranks(const Group& group, const Tensor& x) {
 }
 
 // Covers 7.sync_each_batch, 9.comm_hook, 30.3.
-TEST(SyncEachBatch, ReducesGradientsInEveryMicroBatchWithoutMoreUpdates) {
+TEST(SyncEachBatch, ReducesGradientsInEveryMicroBatchButUpdatesOncePerWindow) {
     for (const bool each : {false, true})
         on_ranks(2, [&](const Group& group) {
             const auto hook = std::make_shared<RecordingHook>();

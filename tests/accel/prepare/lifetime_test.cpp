@@ -10,6 +10,7 @@
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
+#include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
@@ -51,7 +52,7 @@ Fold train_fold(Accelerator& accelerator) {
     return fold;
 }
 
-TEST(CrossValidation, TrainsEveryFoldInTheSameWay) {
+TEST(CrossValidation, GivesEqualResultsForRepeatedFoldsOnOneAccelerator) {
     for (const char* precision : {"no", "bf16", "fp16"}) {
         SCOPED_TRACE(precision);
         Accelerator accelerator(
@@ -154,7 +155,7 @@ TEST(SaveState, IgnoresDestroyedLoaders) {
     EXPECT_EQ(accelerator.gradient_state().active_dataloader, nullptr);
 }
 
-TEST(PreparedModel, StaysPreparedWhenItMoves) {
+TEST(PreparedModel, StaysPreparedWhenMoved) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
     auto first = std::make_unique<SmallNet>();
@@ -177,7 +178,7 @@ std::pair<data::DataLoader, data::DataLoader> prepared_loaders(Accelerator& acce
     return {std::move(train), std::move(test)};
 }
 
-TEST(PreparedLoader, StaysPreparedWhenItMoves) {
+TEST(PreparedLoader, StaysPreparedWhenMoved) {
     tests::on_ranks(2, [](const auto& group) {
         Accelerator accelerator(
             {.gradient_accumulation_steps = 4, .cpu = true, .process_group = group});
@@ -201,7 +202,7 @@ TEST(PreparedLoader, StaysPreparedWhenItMoves) {
     });
 }
 
-TEST(PreparedLoader, SavesAndLoadsItsPositionWhenItMoves) {
+TEST(PreparedLoader, SavesAndLoadsItsPositionAfterItWasMoved) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     auto [train, test] = prepared_loaders(accelerator);
@@ -253,6 +254,22 @@ TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameALayer) {
     EXPECT_EQ(net.hooks(), nullptr);
 }
 
+struct ForgetsAParameter : nn::Model<ForgetsAParameter> {
+    nn::Linear in{4, 8};
+    Tensor scale = ones({8}, {.requires_grad = true});
+    Tensor forward(const Tensor& x) { return in(x)*scale; }
+    void visit(nn::Visitor& v) override { v("in", in); }
+};
+
+TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameAParameter) {
+    Accelerator accelerator({.cpu = true});
+    ForgetsAParameter net;
+    expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsAParameter::visit: ",
+                              "a parameter (float32 [8])", "add it to visit()"},
+                             [&] { accelerator.prepare(net); });
+    EXPECT_EQ(net.hooks(), nullptr);
+}
+
 TEST(Prepare, PreparesObjectsBehindPointersAndOptionals) {
     Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
     auto net = std::make_unique<SmallNet>();
@@ -269,7 +286,7 @@ TEST(Prepare, PreparesObjectsBehindPointersAndOptionals) {
     expect_error<UsageError>({"prepare: ", "empty"}, [&] { accelerator.prepare(none); });
 }
 
-TEST(PreparedObjects, OutliveTheAccelerator) {
+TEST(PreparedObjects, CanBeUsedInFp16AfterTheAcceleratorIsDestroyed) {
     Objects o;
     {
         Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});
@@ -317,6 +334,27 @@ TEST(PreparedLoader, RejectsASecondLoopWithinItsLoop) {
     EXPECT_EQ(batches, 4);
     for ([[maybe_unused]] auto& batch : loader) ++batches;
     EXPECT_EQ(batches, 8);
+}
+
+struct Gate : nn::Model<Gate> {
+    nn::Linear frozen{2, 2};
+    Tensor scale = ones({2});
+    Gate() { frozen.requires_grad_(false); }
+    Tensor forward(const Tensor& x) { return frozen(x) * scale; }
+    void visit(nn::Visitor& v) override { v("frozen", frozen), v("scale", scale); }
+};
+
+// A tensor is no torch.nn.Parameter, which requires a gradient.
+TEST(Prepare, WarnsOfParametersThatNeitherRequireAGradientNorAreFrozen) {
+    tests::LogCapture capture;
+    Accelerator accelerator({.cpu = true});
+    Gate gate;
+    Gate copy = gate.clone();
+    accelerator.prepare(gate, copy);
+    ASSERT_EQ(capture.lines().size(), 2u);
+    EXPECT_EQ(capture.lines()[0],
+              "prepare: these parameters do not require a gradient and are not trained: 'scale'; "
+              "create them with {.requires_grad = true}, or name them with v.buffer()");
 }
 
 }  // namespace

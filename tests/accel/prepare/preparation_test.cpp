@@ -93,7 +93,7 @@ TEST(Preparation, RemovesHooksOnClear) {
     EXPECT_EQ(o.sgd.param_groups()[0].lr, 0.5);
 }
 
-TEST(Preparation, KeepsHooksUsableAfterDestruction) {
+TEST(Preparation, KeepsAttachedHooksUsableAfterItIsDestroyed) {
     Objects o;
     {
         Parts parts;

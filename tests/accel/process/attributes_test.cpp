@@ -49,7 +49,7 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process, 2.multi_device, 2.should_save_model, 2.num_processes.
-TEST(Accelerator, DescribesASingleProcess) {
+TEST(Accelerator, ReturnsRankAndWorldSizeOnOneProcess) {
     const Accelerator alone({.cpu = true});
     EXPECT_EQ(alone.process_index(), 0);
     EXPECT_EQ(alone.local_process_index(), 0);
@@ -64,7 +64,7 @@ TEST(Accelerator, DescribesASingleProcess) {
 
 // Covers 2.process_index, 2.local_process_index, 2.use_distributed, 2.is_main_process,
 // 2.is_local_main_process, 2.is_last_process, 2.num_processes.
-TEST(Accelerator, DescribesSeveralProcesses) {
+TEST(Accelerator, ReturnsRankAndWorldSizeOnSeveralProcesses) {
     on_ranks(3, [](const Group& group) {
         const Accelerator one({.cpu = true, .process_group = group});
         EXPECT_EQ(one.process_index(), group->rank());
@@ -112,7 +112,7 @@ TEST(Accelerator, ReturnsTheGivenOptions) {
 
 // Covers 2.step, 2.sync_gradients, 2.gradient_accumulation_steps, 2.gradient_state,
 // 6.GradientState.
-TEST(GradientState, ReflectsTheRunningLoop) {
+TEST(GradientState, DescribesTheInnermostRunningLoop) {
     data::DataLoader outer(samples(5), {.batch_size = 2}), inner(samples(3), {.batch_size = 3});
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     accelerator.prepare(outer, inner);

@@ -254,7 +254,7 @@ std::vector<int> own_cpus() {
 }
 
 // Covers 6.set, 27.ACCELERATE_CPU_AFFINITY.
-TEST(CpuAffinity, BindsEachProcessOnceIfTheVariableIsSet) {
+TEST(CpuAffinity, BindsEachProcessOnceIfAccelerateCpuAffinityIsSet) {
     for (const bool binds : {false, true}) {
         Job job(2, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, false);
@@ -274,7 +274,7 @@ TEST(CpuAffinity, BindsEachProcessOnceIfTheVariableIsSet) {
 }
 
 // Covers 3.save, 3.wait_for_everyone, 12.deferred, 13.wait_for_everyone, 13.save.
-TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
+TEST(WaitForEveryone, ReturnsAfterTheMainProcessHasSavedItsFile) {
     const tests::BlockedRanks blocked;
     const tests::TemporaryFolder folder;
     const std::string path = folder.path() + "/values.json";
@@ -293,7 +293,7 @@ TEST(WaitForEveryone, WaitsForFilesOfTheMainProcess) {
 }
 
 // Covers 3.end_training, 6.destroy_process_group, 12.end_training.
-TEST(EndTraining, LeavesTheGroupUnlessForkLaunched) {
+TEST(EndTraining, LeavesTheProcessGroupUnlessForkLaunchedIsSet) {
     for (const bool launched : {false, true}) {
         Job job(2, [&](const dist::Environment& environment) -> std::string {
             start_as(environment, false);

@@ -38,7 +38,7 @@ using tests::Job;
 using tests::RankOutcome;
 
 // Covers 2.flag_tensor, 3.on_main_process, 3.set_trigger, 12.on_*, 30.19, 3.check_trigger.
-TEST(ProcessControl, SplitsInputsAndSharesTriggers) {
+TEST(ProcessControl, SplitsInputsAndSharesTriggersBetweenProcesses) {
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});

@@ -89,7 +89,7 @@ TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
 }
 
 // Covers 31.save_state.
-TEST(Checkpoint, DoesNotReplaceForeignFiles) {
+TEST(Checkpoint, DoesNotReplaceFilesOrFoldersThatAreNotCheckpoints) {
     const TemporaryFolder folder;
     put(folder / "file", "text");
     put(folder / "thesis/chapter", "text");
@@ -105,7 +105,7 @@ TEST(Checkpoint, DoesNotReplaceForeignFiles) {
     EXPECT_EQ(read_file(folder / "thesis/chapter"), "text");
 }
 
-TEST(Checkpoint, ReplacesOldDamagedAndEmptyFolders) {
+TEST(Checkpoint, ReplacesEmptyFoldersAndDamagedCheckpoints) {
     const TemporaryFolder folder;
     fs::create_directory(folder / "c");
     write(folder / "c", 1);
@@ -133,7 +133,7 @@ TEST(LatestCheckpoint, HasTheHighestIteration) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "best");
 }
 
-TEST(LatestCheckpoint, IgnoresForeignLinkedAndUnfinishedFolders) {
+TEST(LatestCheckpoint, IgnoresSymlinksUnfinishedCheckpointsAndUnrelatedFolders) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     write(folder / "c", 1);
@@ -157,7 +157,7 @@ TEST(LatestCheckpoint, ThrowsForADamagedManifest) {
 }
 
 // Covers 10.total_limit, 30.11.
-TEST(CheckpointRotation, KeepsTheNewestCheckpointsAndForeignFiles) {
+TEST(CheckpointRotation, KeepsTheNewestCheckpointsAndUnrelatedFiles) {
     const TemporaryFolder folder;
     const TemporaryFolder elsewhere;
     for (int i = 0; i < 5; ++i) write(folder / str("c", 9 - i), i);

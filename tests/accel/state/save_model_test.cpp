@@ -132,7 +132,7 @@ TEST(IsSavingProcess, IsTrueOnTheMainProcessOrTheLocalMainProcess) {
 }
 
 // Covers 3.save_model.
-TEST(SaveModel, RejectsUnsafeSerializationPathsOfFilesAndMetaWeights) {
+TEST(SaveModel, RejectsUnsafeSerializationMetaWeightsAndAFileAsFolder) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     accel::Accelerator accelerator({.cpu = true});
@@ -149,7 +149,7 @@ TEST(SaveModel, RejectsUnsafeSerializationPathsOfFilesAndMetaWeights) {
 }
 
 // Covers 3.load_checkpoint_in_model, 10.torch.load.
-TEST(LoadCheckpointInModel, ReadsFilesIndicesAndFoldersOfEveryKind) {
+TEST(LoadCheckpointInModel, ReadsSafetensorsAndPyTorchFilesIndicesAndFolders) {
     for (const char* path :
          {"safetensors_whole", "safetensors_whole/model.safetensors", "safetensors_shards",
           "safetensors_shards/model.safetensors.index.json", "bin_whole",
@@ -262,7 +262,7 @@ TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDtype) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToADtype) {
+TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToTheGivenDtype) {
     ModelForTest model;
     accel::load_checkpoint_in_model(model, recorded("bin_whole"), {.dtype = f64});
     expect_recorded(model);
@@ -271,7 +271,7 @@ TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToADtype) {
     EXPECT_EQ(model.batchnorm.num_batches_tracked.dtype(), i64);
 }
 
-TEST(LoadCheckpointInModel, KeepsThePrecisionOfTheFile) {
+TEST(LoadCheckpointInModel, DoesNotRoundToTheDtypeOfTheModelIfADtypeIsGiven) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const Tensor values = tensor({1.0 / 3, 0.1, 1e-9, 3e30}, {4}, {.dtype = f64});
     save_safetensors(folder / "model.safetensors", nn::StateDict{{"linear1.bias", values}},

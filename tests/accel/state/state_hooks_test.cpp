@@ -119,7 +119,7 @@ TEST(StateHooks, AreRemovedByTheirHandle) {
     load.remove();
 }
 
-TEST(StateHooks, KeepTheOldStateWhenTheyThrow) {
+TEST(StateHooks, KeepThePreviousCheckpointWhenTheyThrow) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_ranks(2, [&](const Group& group) {
         Accelerator accelerator({.process_group = group});

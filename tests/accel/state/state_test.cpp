@@ -215,7 +215,7 @@ TEST(LoadState, ReportsAMissingFolder) {
     expect_refused(training, folder / "empty", folder / "empty: not a checkpoint: manifest.json");
 }
 
-TEST(LoadState, ReportsMismatchesWithTheReason) {
+TEST(LoadState, ThrowsIfTheCheckpointDoesNotMatchTheObjects) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");
@@ -236,7 +236,7 @@ TEST(LoadState, ReportsMismatchesWithTheReason) {
     }
 }
 
-TEST(LoadState, ThrowsWithinALoop) {
+TEST(LoadState, ThrowsIfCalledWithinALoop) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");

@@ -77,7 +77,7 @@ class FileTracker : public testing::TestWithParam<const char*> {
 };
 
 // Covers 3.init_trackers, 11.csv.
-TEST_P(FileTracker, ContinuesItsFileAfterLoadStateInAnyOrder) {
+TEST_P(FileTracker, ContinuesItsFileIfLoadStateIsCalledBeforeOrAfterInitTrackers) {
     for (const bool loads_first : {false, true}) {
         fs::remove_all(folder_ / "run");
         run_and_crash();
@@ -120,7 +120,7 @@ TEST_P(FileTracker, ContinuesItsFileOnTwoProcesses) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:7", "5:7", "6:7"));
 }
 
-TEST_P(FileTracker, ContinuesSeveralTimes) {
+TEST_P(FileTracker, ContinuesItsFileInEveryResumedRun) {
     run_and_crash();
     for (const std::int64_t x : {1, 2, 3}) {
         Accelerator accelerator(options());
@@ -250,7 +250,7 @@ struct ResumeRecorder : Recorder {
     }
 };
 
-TEST(Trackers, GetTheFirstStepThatAResumedRunLogsAgain) {
+TEST(Trackers, ReceiveTheFirstStepThatAResumedRunLogsAgain) {
     const TemporaryFolder folder;
     const auto run = [&](bool loads, const std::function<void(Accelerator&)>& f) {
         const auto mine = std::make_shared<ResumeRecorder>("mine");
@@ -280,7 +280,7 @@ TEST(Trackers, GetTheFirstStepThatAResumedRunLogsAgain) {
                 ElementsAre("start", "resume at 40", "log {\"x\": 0} at 40"));
 }
 
-TEST(Trackers, StopATrackerThatCannotResume) {
+TEST(Trackers, StopCallingATrackerWhoseResumeThrows) {
     const TemporaryFolder folder;
     Messages messages;
     Accelerator().save_state(folder / "s");

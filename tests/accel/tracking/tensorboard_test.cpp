@@ -52,7 +52,7 @@ TEST(Crc32c, MatchesPublishedValues) {
     EXPECT_EQ(crc32c(std::string(ascending.rbegin(), ascending.rend())), 0x113fdb5cu);
 }
 
-TEST(Crc32c, GivesTheSameValueForWordsAndBytes) {
+TEST(Crc32c, MatchesBitwiseComputationForAllLengths) {
     std::string text;
     for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
     for (std::size_t length = 0; length <= text.size(); ++length) {
@@ -160,7 +160,7 @@ TEST(SummaryWriter, UsesFileNamesOfTensorBoard) {
     EXPECT_THAT(name, HasSubstr("." + std::to_string(::getpid()) + "."));
 }
 
-TEST(SummaryWriter, GivesLaterFilesLaterNames) {
+TEST(SummaryWriter, CreatesFilesWhoseNamesSortByCreationTime) {
     const TemporaryFolder folder;
     std::vector<std::string> paths;
     paths.reserve(12);
@@ -168,7 +168,7 @@ TEST(SummaryWriter, GivesLaterFilesLaterNames) {
     EXPECT_TRUE(std::is_sorted(paths.begin(), paths.end()));
 }
 
-TEST(SummaryWriter, WritesTheVersionFirst) {
+TEST(SummaryWriter, WritesTheFileVersionAsTheFirstEvent) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder.path());
     const auto events = events_in(writer.path());
@@ -305,7 +305,7 @@ TEST(Histogram, UsesTheBucketsOfTensorBoard) {
     EXPECT_THAT(around_zero.counts, ElementsAre(0, 1, 2, 1));
 }
 
-TEST(Histogram, CountsValuesBeyondTheBuckets) {
+TEST(Histogram, CountsHugeValuesInTheOutermostBuckets) {
     const double most = std::numeric_limits<double>::max();
     const Histogram h = make_histogram(std::vector<double>{-most, -1e30, 1e30, most});
     EXPECT_EQ(std::accumulate(h.counts.begin(), h.counts.end(), 0.0), 4);

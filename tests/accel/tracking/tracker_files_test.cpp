@@ -106,7 +106,7 @@ TEST(CsvTracker, AddsColumnsForNewMetrics) {
 }
 
 // Covers 11.csv.
-TEST(CsvTracker, RemovesLaterStepsWhenResuming) {
+TEST(CsvTracker, RemovesRowsFromPurgeStepOnward) {
     Files files;
     files.csv({}, [](Accelerator& a) {
         for (int step = 1; step <= 5; ++step) a.log({{"x", step}, {"a\"b", "line\nbreak"}}, step);
@@ -149,7 +149,7 @@ TEST(JsonlTracker, SummarizesTensorsAndKeepsNestedMaps) {
 }
 
 // Covers 11.csv.
-TEST(JsonlTracker, RemovesLaterStepsWhenResuming) {
+TEST(JsonlTracker, RemovesLinesFromPurgeStepOnward) {
     Files files;
     files.jsonl({}, [](Accelerator& a) {
         for (int step = 1; step <= 5; ++step) a.log({{"x", step}}, step);

@@ -61,7 +61,7 @@ TEST(LogWith, NeedsAFolderForTrackersThatWriteFiles) {
 }
 
 // Covers 11.filter_trackers, 11.log_with, 31.log_with.
-TEST(LogWith, ExpandsAllAndIgnoresDuplicates) {
+TEST(LogWith, ExpandsTheNameAllAndIgnoresDuplicates) {
     const TemporaryFolder folder;
     const auto mine = std::make_shared<Recorder>("mine");
     Accelerator accelerator(with({mine, "all", "csv", "csv"}, folder.path()));

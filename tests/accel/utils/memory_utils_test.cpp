@@ -117,7 +117,7 @@ TEST(FindExecutableBatchSize, RetriesAfterAllocationFailures) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, AgreesOnAllProcesses) {
+TEST(FindExecutableBatchSize, TriesTheSameBatchSizesOnAllProcesses) {
     on_ranks(3, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         std::vector<int> tried;
         auto find = find_executable_batch_size(

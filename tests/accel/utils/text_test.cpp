@@ -87,7 +87,7 @@ TEST(ProgressBar, ComputesTheRateFromItsStart) {
     EXPECT_THAT(lines_of(out.str()).at(0), ContainsRegex("<\\?, 0\\.00 step/s"));
 }
 
-TEST(ProgressBar, WritesFewLinesAndAlwaysTheLastLine) {
+TEST(ProgressBar, LimitsTheRateOfLinesButAlwaysWritesTheLastLine) {
     std::ostringstream out;
     {
         ProgressBar bar(1000, {.line_seconds = 3600, .out = &out});
@@ -185,7 +185,7 @@ TEST(ReadConfig, KeepsEmptyListItems) {
               Entries({{"a", ""}, {"b", ",x"}, {"c", "x,"}}));
 }
 
-TEST(ReadConfig, RejectsOtherContentsAndReportsTheFile) {
+TEST(ReadConfig, RejectsInvalidContentsAndReportsTheFile) {
     const TemporaryFolder folder;
     const std::string path = folder / "c.yaml";
     const auto refused = [&](const std::string& text, const char* part) {
@@ -219,7 +219,7 @@ TEST(JsonLines, WritesOneObjectPerLineImmediately) {
     EXPECT_EQ(lines_of(written(folder)).size(), 2u);
 }
 
-TEST(JsonLines, RemovesLaterStepsWhenResuming) {
+TEST(JsonLines, RemovesLinesAfterTheGivenStep) {
     const TemporaryFolder folder;
     std::string all;
     {

@@ -34,7 +34,7 @@ TEST(DetectAnomaly, ReportsOpThatReturnsNanGradient) {
     EXPECT_NE(numerics_error([&] { autograd::grad({y}, {x}); }), "");
 }
 
-TEST(DetectAnomaly, ReportsForwardOpThatProducedNanFirst) {
+TEST(DetectAnomaly, ReportsFirstForwardOpThatProducedNan) {
     const Tensor x = tensor({1.0, -1.0}, {2}, {.requires_grad = true});
     const autograd::DetectAnomaly guard;
     const Tensor loss = sum(exp(log(x * 2)) + 1);

@@ -117,7 +117,7 @@ TEST(DLPack, RoundTripsEveryDType) {
     }
 }
 
-TEST(DLPack, ExportsDTypeCodesOfStandard) {
+TEST(DLPack, ExportsStandardDTypeCodes) {
     const auto dtype_of = [](DType dtype) {
         ManagedTensorVersioned* managed =
             as_managed(to_dlpack(Tensor::empty({1}, {.dtype = dtype})));
@@ -229,7 +229,7 @@ TEST(DLPack, RejectsExportOfUnsupportedTensors) {
     });
 }
 
-TEST(DLPack, RejectsOtherDevicesAndReportsTheirNames) {
+TEST(DLPack, RejectsNonCpuDevicesAndReportsTheirNames) {
     Foreign foreign;
     foreign.managed.array.device = {2, 1};
     expect_refused<DeviceError>(foreign, {"from_dlpack: the memory is not on the CPU: CUDA",

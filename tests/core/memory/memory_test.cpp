@@ -87,7 +87,7 @@ TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
     EXPECT_EQ(from_second.sum().item(), 1500);
 }
 
-TEST_F(HostMemoryAllocator, CanBeReplacedAndSetAgain) {
+TEST_F(HostMemoryAllocator, CanBeReplacedAndRestored) {
     host_memory::set_allocator(first_.allocator());
     { const Tensor x = full({500}, 1.0); }
     host_memory::set_allocator(second_.allocator());

@@ -130,7 +130,7 @@ TEST(BatchNorm, GivesSameResultForAnyNumberOfThreads) {
     kernels::set_num_threads(before);
 }
 
-TEST(BatchNorm, MatchesF64InF32AndBf16) {
+TEST(BatchNorm, MatchesF64ResultsInF32AndBf16) {
     for (const bool training : {true, false})
         for (const Shape& shape : shapes()) {
             SCOPED_TRACE(str(shape, training ? " training" : " evaluation"));

@@ -89,7 +89,7 @@ TEST(TensorOfValues, PrefersDTypeOfOptions) {
     EXPECT_EQ(arange(3, options).dtype(), f64);
 }
 
-TEST(TensorOfValues, HasOneDimensionOrNoneByDefault) {
+TEST(TensorOfValues, HasOneDimensionForListAndNoneForNumber) {
     EXPECT_EQ(tensor({1, 2, 3}).shape(), (Shape{3}));
     EXPECT_EQ(tensor({1.5, 2}).shape(), (Shape{2}));
     EXPECT_EQ(tensor(std::vector<double>{1, 2, 3}).shape(), (Shape{3}));

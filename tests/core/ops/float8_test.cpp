@@ -38,7 +38,7 @@ TEST(Float8, RoundsLikePyTorchAfterClamping) {
     }
 }
 
-TEST(Float8, DecodesAllPatternsLikePyTorch) {
+TEST(Float8, DecodesAllBitPatternsLikePyTorch) {
     const auto casts = tests::golden("float8.json")["casts"];
     for (const auto& [name, dtype] :
          {std::pair("e4m3", DType::f8_e4m3), std::pair("e5m2", DType::f8_e5m2)}) {
@@ -100,7 +100,7 @@ TEST(Float8, RecordsLargestAbsoluteValue) {
     EXPECT_EQ(more.item(), 1e6);
 }
 
-TEST(Float8, ScalesLargestValueToRange) {
+TEST(Float8, ScalesLargestAbsoluteValueToLargestFiniteValue) {
     const Tensor x = tensor({0.5, -2, 1}, {3});
     const Float8Tensor y = to_float8(x, DType::f8_e4m3);
     EXPECT_EQ(y.scale.to_vector()[0], 224);

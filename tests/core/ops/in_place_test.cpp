@@ -48,18 +48,71 @@ TEST(InPlaceArithmetic, RejectsInvalidOperandsAndBounds) {
     EXPECT_THROW(x.clamp_(std::nullopt, std::nullopt), ValueError);
 }
 
-TEST(InPlaceArithmetic, ThrowsIfTensorRequiresGradientUnlessUnderNoGrad) {
+TEST(InPlaceArithmetic, ThrowsForLeafThatRequiresGradientUnlessUnderNoGrad) {
     Tensor w = ones({2}, {.requires_grad = true});
-    Tensor y = w * 2;
-    for (Tensor* t : {&w, &y}) {
-        EXPECT_THROW(t->add_(1), UsageError);
-        EXPECT_THROW(t->sub_(ones({2})), UsageError);
-        EXPECT_THROW(t->div_(2), UsageError);
-        EXPECT_THROW(t->clamp_(0, 1), UsageError);
-        EXPECT_THROW(t->index_put_({0}, 1), UsageError);
-    }
+    EXPECT_THROW(w.add_(1), UsageError);
+    EXPECT_THROW(w.sub_(ones({2})), UsageError);
+    EXPECT_THROW(w.div_(2), UsageError);
+    EXPECT_THROW(w.clamp_(0, 1), UsageError);
+    EXPECT_THROW(w.copy_(ones({2})), UsageError);
+    EXPECT_THROW(w.zero_(), UsageError);
+    EXPECT_THROW(w.index_put_({0}, 1), UsageError);
+    EXPECT_EQ(w.to_vector(), (Values{1, 1}));
     const NoGrad no_grad;
     EXPECT_EQ(w.div_(2).to_vector(), (Values{0.5, 0.5}));
+    EXPECT_TRUE(w.is_leaf());
+}
+
+TEST(InPlaceArithmetic, IsRecordedForTensorsThatAreNoLeaves) {
+    const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
+    Tensor y = w * w;
+    const Tensor same = y;
+    y.add_(w, 2).mul_(w).sub_(w).div_(2).add_(1).mul_(3);  // 3 ((w^3 + 2 w^2 - w) / 2 + 1)
+    EXPECT_EQ(same.to_vector(), (Values{24, 66}));
+    EXPECT_FALSE(y.is_leaf());
+    sum(same).backward();
+    EXPECT_EQ(w.grad().to_vector(), (Values{28.5, 57}));  // 3 (3 w^2 + 4 w - 1) / 2
+}
+
+TEST(InPlaceArithmetic, IsRecordedIfOnlyTheOperandRequiresGradient) {
+    const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
+    Tensor x = ones({2}), y = ones({2}), z = ones({2, 2});
+    x.mul_(w).mul_(w);
+    y.copy_(w * 5);
+    z.index_put_({0}, w * 7).index_put_({Slice(), 1}, w[0], true);
+    EXPECT_EQ(x.to_vector(), (Values{4, 9}));
+    EXPECT_EQ(y.to_vector(), (Values{10, 15}));
+    EXPECT_EQ(z.to_vector(), (Values{14, 23, 1, 3}));
+    (sum(x) + sum(y) + sum(z)).backward();
+    EXPECT_EQ(w.grad().to_vector(), (Values{4 + 5 + 7 + 2, 6 + 5 + 7}));
+}
+
+TEST(InPlaceArithmetic, RemovesGradientsOfOverwrittenElements) {
+    const Tensor w = tensor({1.0, 2.0, 3.0}, {3}, {.requires_grad = true});
+    Tensor y = w * 2, z = w * 2, c = w * 2;
+    y.index_put_({Slice(0, 2)}, 10);
+    z.fill_(4);
+    c.clamp_(3, 5);
+    EXPECT_EQ(y.to_vector(), (Values{10, 10, 6}));
+    EXPECT_EQ(z.to_vector(), (Values{4, 4, 4}));
+    EXPECT_EQ(c.to_vector(), (Values{3, 4, 5}));
+    EXPECT_FALSE(z.requires_grad());
+    (sum(y) + sum(c)).backward();
+    EXPECT_EQ(w.grad().to_vector(), (Values{0, 2, 2}));
+}
+
+// A view of the tensor, or the backward pass, would see the new values with the old history.
+TEST(InPlaceArithmetic, ThrowsIfRecordedForTensorWithSharedMemory) {
+    const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
+    Tensor x = zeros({2, 2}), y = w * w;
+    EXPECT_THROW(x[0].copy_(w), UsageError);
+    const Tensor view = y[0];
+    EXPECT_THROW(y.add_(1), UsageError);
+    Tensor z = exp(w);  // saves its result
+    EXPECT_THROW(z.mul_(2), UsageError);
+    EXPECT_EQ(x.to_vector(), (Values{0, 0, 0, 0}));
+    const NoGrad no_grad;
+    EXPECT_EQ(x[0].copy_(w).to_vector(), (Values{2, 3}));
 }
 
 TEST(CompoundAssignment, ChangesInPlaceIfNothingIsRecorded) {

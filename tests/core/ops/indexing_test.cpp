@@ -64,7 +64,7 @@ TEST(IndexPut, WritesToIntegersAndSlices) {
     EXPECT_EQ(x.to_vector(), (Values{14, 8, 7, 6, 9, 5, 6, -1, 13, 9, 10, -1}));
 }
 
-TEST(IndexPut, WritesToMask) {
+TEST(IndexPut, WritesWhereMaskIsTrue) {
     Tensor x = grid();
     x.index_put_({x > 8}, 0);
     EXPECT_EQ(x.to_vector(), (Values{0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0}));
@@ -99,7 +99,7 @@ TEST(IndexPut, AddsAllValuesWithAccumulate) {
     EXPECT_EQ(x.to_vector(), (Values{1, 5, 12, 12, 3, 1}));
 }
 
-TEST(IndexPut, WritesToIndicesThatAreNotAdjacent) {
+TEST(IndexPut, SupportsIndexTensorsThatAreNotAdjacent) {
     Tensor x = zeros({2, 3, 2});
     x.index_put_({tensor({0, 1}), Slice(1), tensor({1, 0})}, tensor({1.0, 2.0, 3.0, 4.0}, {2, 2}));
     EXPECT_EQ(x.to_vector(), (Values{0, 0, 0, 1, 0, 2, 0, 0, 3, 0, 4, 0}));

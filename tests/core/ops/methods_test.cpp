@@ -10,7 +10,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-TEST(TensorMethods, ReturnExtremesAndTheirIndices) {
+TEST(TensorMethods, ReturnMinimaAndMaximaWithTheirIndices) {
     const Tensor x = tensor({1.0, 5.0, 5.0, 4.0, 0.0, 2.0}, {2, 3}).set_requires_grad();
     const auto [values, indices] = x.max(1);
     EXPECT_EQ(values.to_vector(), (Values{5, 4}));
@@ -25,7 +25,7 @@ TEST(TensorMethods, ReturnExtremesAndTheirIndices) {
     EXPECT_EQ(tensor(3.0).max(0).first.item(), 3);
 }
 
-TEST(TensorMethods, FindExtremesOfAllElements) {
+TEST(TensorMethods, ReturnFlatIndicesFromArgmaxAndArgmin) {
     const Tensor x = tensor({1, 5, 0, 5}, {2, 2});
     EXPECT_EQ(x.argmax().item<int>(), 1);
     EXPECT_EQ(x.argmin().item<int>(), 2);

@@ -19,7 +19,7 @@ Tensor ramp(const Shape& shape, DType dtype = f32) {
     return reshape(arange(numel(shape), {dtype}), shape);
 }
 
-TEST(MaxPool, ReturnsFirstOfEqualValues) {
+TEST(MaxPool, ReturnsIndexOfFirstMaximumOnTies) {
     const Tensor x = tensor({3.0, 7, 7,  //
                              7, 7, 1,    //
                              0, 0, 0},
@@ -99,7 +99,7 @@ TEST(MaxPool, SumsGradientsOfOverlappingWindows) {
     EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{0, 0, 0, 0, 15, 0, 0, 0, 0}));
 }
 
-TEST(AvgPool, DividesByNumberOfCountedElementsOrOverride) {
+TEST(AvgPool, DividesByNumberOfCountedElementsOrByDivisorOverride) {
     const Tensor x = ones({1, 3, 3});
     const auto corner = [&](const AvgPoolOptions& options) {
         return avg_pool2d(x, 2, options).to_vector()[0];

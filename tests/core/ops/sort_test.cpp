@@ -97,7 +97,7 @@ TEST(Sort, PropagatesGradientsToOriginalPositions) {
     EXPECT_FALSE(argsort(x).requires_grad());
 }
 
-TEST(Cumsum, AccumulatesF32InDouble) {
+TEST(Cumsum, AccumulatesF32InF64) {
     const std::int64_t n = 100000;
     const Tensor y = cumsum(full({n}, 0.1), 0);
     const double expected_value = static_cast<double>(0.1f) * static_cast<double>(n);

@@ -72,7 +72,7 @@ TEST(RecordedValues, HaveAsManyRowsAsOpCases) {
 
 class FloatingPointOp : public OpTest {};
 
-TEST_P(FloatingPointOp, MatchesF64InEveryDType) {
+TEST_P(FloatingPointOp, MatchesF64ResultsInEveryDType) {
     const OpCase& c = op_case();
     std::vector<Row> rows = c.rows;
     if (!c.large.empty()) rows.push_back(c.large);

@@ -253,5 +253,12 @@ TEST(Tree, ListsEntriesIfStructuredBindingFails) {
                              [&] { Tree(zeros({2})).tensors<2>(); });
 }
 
+TEST(Tree, ReturnsElementsAndEntriesOfTemporariesByValue) {
+    double sum = 0;
+    for (const Tree& element : Tree(Tree::list({1, 2, 3})).elements()) sum += element.number();
+    for (const auto& [key, value] : Tree{{"a", 10}, {"b", 20}}.entries()) sum += value.number();
+    EXPECT_EQ(sum, 36);
+}
+
 }  // namespace
 }  // namespace axle

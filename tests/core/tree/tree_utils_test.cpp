@@ -173,7 +173,7 @@ TEST(GetDataStructure, DescribesTensorsForInitializeTensors) {
 }
 
 // Covers 13.listify.
-TEST(Listify, ReturnsNestedNumbersOfMatchingKind) {
+TEST(Listify, ConvertsTensorsToNestedListsOfBoolsIntegersOrFloats) {
     EXPECT_EQ(text_of(listify(Tree{{"i", arange(4).reshape({2, 2})},
                                    {"b", tensor({1, 0}, {2}, {.dtype = boolean})},
                                    {"u", tensor({255}, {1}, {.dtype = u8})},

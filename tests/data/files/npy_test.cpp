@@ -139,7 +139,7 @@ TEST(Npy, RejectsMostFlippedBytesOfHeader) {
     }
 }
 
-TEST(Npy, AcceptsOtherWhitespaceQuotesAndKeyOrder) {
+TEST(Npy, AcceptsAnyWhitespaceQuotesAndKeyOrder) {
     const auto shape_of = [](const std::string& header, const std::string& data) {
         const std::string file = npy(header, data);
         return parse_npy(std::as_bytes(std::span(file)), "memory").shape();

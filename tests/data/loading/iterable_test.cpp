@@ -112,7 +112,7 @@ TEST(IterableDatasetShard, SkipsToSamePositionAsReading) {
                 }
 }
 
-TEST(IterableDatasetShard, ReadsOnlyFirstRoundAndOwnSamplesIfStreamCanSkip) {
+TEST(IterableDatasetShard, ReadsOnlyFirstStepAndOwnSamplesIfStreamCanSkip) {
     const Numbers whole(1000, {.skips = true});
     const IterableDatasetShard shard(whole, 2, false, {.num_processes = 4, .process_index = 2});
     const auto stream = shard.stream(0);

@@ -63,7 +63,7 @@ TEST(IterableLoader, DetectsLastBatchEvenIfFull) {
 }
 
 // Covers 4.IterableDatasetShard.__len__.
-TEST(IterableLoader, ReportsSizes) {
+TEST(IterableLoader, ReturnsLengthBatchSizesAndRemainder) {
     const Numbers numbers(22);
     DataLoader loader(numbers, {.batch_size = 4});
     EXPECT_EQ(loader.len(), 6);

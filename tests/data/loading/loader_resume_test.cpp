@@ -254,7 +254,7 @@ class Ragged {
     FunctionDataset dataset_ = from_function(10, sample);
 };
 
-TEST(LoaderState, ResumesWithOtherNumberOfProcessesWhenBatchSizesVary) {
+TEST(LoaderState, ResumesWithDifferentNumberOfProcessesWhenBatchSizesVary) {
     const Ragged ragged;
     const Batches all = ragged_batches(10);
     const auto four = ragged.loader(4, 0);
@@ -310,7 +310,7 @@ TEST(LoaderState, RequiresPositionDivisibleByProcessesWhenBatchSizesVary) {
                 testing::HasSubstr("with 2 processes exceeds a pass of 10 batches"));
 }
 
-TEST(LoaderState, IsRejectedWithReasonByOtherLoaders) {
+TEST(LoaderState, IsRejectedIfTotalBatchSizeOrDatasetSizeDiffers) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
         auto loader =

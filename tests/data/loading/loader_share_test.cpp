@@ -100,7 +100,7 @@ TEST(ShardedLoader, RejectsChangesDuringPass) {
 
 // --- views that skip
 
-TEST(SkipFirstBatches, SkipsInPassesOfViewButNotOfLoader) {
+TEST(SkipFirstBatches, SkipsInEveryPassOfViewButNotOfLoader) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(22, sample), {.batch_size = 4, .num_workers = workers});
         const SkipDataLoader view = skip_first_batches(loader, 4);
@@ -118,7 +118,7 @@ TEST(SkipFirstBatches, SkipsInPassesOfViewButNotOfLoader) {
 }
 
 // Covers 4.skip_first_batches.
-TEST(SkipFirstBatches, KeepsPropertiesOfLoader) {
+TEST(SkipFirstBatches, KeepsRemainderPositionAndValidSamplesOfLoader) {
     DataLoader loader(from_function(22, sample), {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1});
     std::vector<std::int64_t> valid;
@@ -269,7 +269,7 @@ class FirstOfTwo : public Dispatch {
     };
 };
 
-TEST(DispatchedLoader, ReadsBatchesFromDispatch) {
+TEST(DispatchedLoader, YieldsBatchesThatItsDispatchReturns) {
     const Numbers numbers(11);
     const FunctionDataset indexed = from_function(11, sample);
     for (const bool iterable : {false, true})
@@ -301,7 +301,7 @@ TEST(DispatchedLoader, ReadsBatchesFromDispatch) {
         }
 }
 
-TEST(DispatchedLoader, ResumesAtStep) {
+TEST(DispatchedLoader, ResumesAfterTheSavedStep) {
     DataLoader loader(from_function(16, sample), {.batch_size = 2});
     loader.dispatch(std::make_shared<FirstOfTwo>(), {.num_processes = 2});
     std::vector<Tree> states;

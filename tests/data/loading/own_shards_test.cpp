@@ -105,7 +105,7 @@ TEST(DatasetShards, AreNotPaddedWithoutEvenBatches) {
     }
 }
 
-TEST(DatasetShards, AreNotUsedIfTooFewOrBatchesAreSplit) {
+TEST(DatasetShards, AreNotUsedIfFewerThanProcessesOrIfBatchesAreSplit) {
     DataLoader few(shards_of({5, 3}), {.batch_size = 2});
     few.shard(ShardOptions{.num_processes = 3, .process_index = 1});
     EXPECT_FALSE(few.reads_own_shards());

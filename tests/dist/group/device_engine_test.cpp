@@ -72,7 +72,7 @@ TEST(NcclNegotiation, GivesAllRanksTheReasonIfNcclIsUnusable) {
                               "NCCL versions differ: rank 0 has 2.28.9, rank 1 has 2.27.3");
 }
 
-TEST(NcclNegotiation, GivesAllRanksTheErrorOfTheToken) {
+TEST(NcclNegotiation, GivesAllRanksTheErrorOfCreatingTheToken) {
     const std::vector<DeviceDescription> offers = {offer("a", "0:1:0"), offer("a", "0:2:0")};
     expect_error_on_all_ranks(
         compare(offers, []() -> std::string { throw DeviceError("no token today"); }),

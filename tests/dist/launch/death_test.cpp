@@ -144,7 +144,7 @@ TEST(RankDeath, CallsFailureCallbacks) {
 }
 
 // throw_failure() waits for the failure, which arrives later.
-TEST(RankDeath, ReplacesAnEarlierErrorOfASurvivor) {
+TEST(RankDeath, IsReportedInsteadOfAnEarlierErrorOfAnotherRank) {
     const ControlJob job(2);
     Child child(victim(job, 1));
     const auto control = job.join(0);
@@ -212,8 +212,12 @@ void expect_no_failure_after_stop(int sleeper) {
               }),
               "");
 }
-TEST(RankFreeze, IsNotReportedByARankThatWasStopped) { expect_no_failure_after_stop(1); }
-TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStopped) { expect_no_failure_after_stop(0); }
+TEST(RankFreeze, IsNotReportedByARankThatWasStoppedAndContinued) {
+    expect_no_failure_after_stop(1);
+}
+TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStoppedAndContinued) {
+    expect_no_failure_after_stop(0);
+}
 
 // The launcher's end of the channel. The environment refers to it while the object exists.
 class Launcher {

@@ -97,7 +97,7 @@ TEST_F(Supervise, EndsProcessesLeftByAChild) {
     EXPECT_FALSE(is_running(wait_for_pid(file("pid"))));
 }
 
-TEST_F(Supervise, ForwardsSignalsAndReportsTheResult) {
+TEST_F(Supervise, ForwardsSignalsAndReturnsTheExitCode) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
         const std::string name = std::to_string(signal);
         const auto script = [&](const std::string& ready) {

@@ -141,7 +141,7 @@ TEST(PowerSgd, CompensatesErrorsWithFeedback) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, StartsWithPlainMeansAndGivesAllRanksTheSameResult) {
+TEST(PowerSgd, CompressesFromStartIterationOnwardWithEqualResultsOnAllRanks) {
     manual_seed(3);
     const Tensor matrices = randn({2, 9, 8}, {f64}), vectors = randn({2, 8}, {f64});
     on_ranks(2, [&](const Group& group) {

@@ -28,7 +28,7 @@ class DataParallelRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(DataParallel, DataParallelRanks, testing::Values(1, 2, 3, 4));
 
 // Covers 9.gradient.
-TEST_P(DataParallelRanks, GetTheGradientsOfTheWholeBatch) {
+TEST_P(DataParallelRanks, MatchGradientsOfTheWholeBatch) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({12, 5}, {f64}), y = randn({12, 2}, {f64});
     mse_loss(whole(x), y).backward();
@@ -64,7 +64,7 @@ nn::Gpt small_gpt() {
 }
 
 // The model's output layer is tied to the embedding, and its blocks are checkpointed.
-TEST_P(DataParallelRanks, GetTheGradientsOfATiedFrozenCheckpointedModel) {
+TEST_P(DataParallelRanks, MatchGradientsOfTheWholeBatchForATiedFrozenCheckpointedModel) {
     nn::Gpt whole = small_gpt();
     const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
     whole.loss(ids, labels).backward();
@@ -95,7 +95,7 @@ struct PartlyUsed : nn::Model<PartlyUsed> {
     nn::Linear spare{3, 2};
 };
 
-TEST_P(DataParallelRanks, GetTheGradientsOfAPartlyUsedModel) {
+TEST_P(DataParallelRanks, MatchGradientsOfTheWholeBatchForAPartlyUsedModel) {
     nn::Gpt whole = small_gpt();
     const Tensor ids = randint(0, 13, {12, 8}), labels = randint(0, 13, {12, 8});
     whole.loss(ids, labels).backward();
@@ -139,7 +139,7 @@ TEST(DataParallel, RejectsAModelWithoutTrainableParameters) {
                              [&] { DataParallel(model, dist::ProcessGroup::alone()); });
 }
 
-TEST(DataParallel, ReportsTheFirstParameterThatDiffers) {
+TEST(DataParallel, ReportsTheFirstParameterThatDiffersBetweenRanks) {
     std::vector<nn::Mlp> models = tests::clones_of(small_mlp(), 2);
     models.push_back(small_mlp({5, 7, 4, 2}));
     const auto errors =

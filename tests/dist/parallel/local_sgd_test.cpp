@@ -98,7 +98,7 @@ TEST(LocalSgd, DoesNothingIfDisabled) {
     });
 }
 
-TEST(LocalSgd, RejectsZeroSteps) {
+TEST(LocalSgd, RejectsZeroLocalSgdSteps) {
     Line model;
     tests::expect_error<ValueError>({"LocalSgd: local_sgd_steps", "0"}, [&] {
         const LocalSgd local(dist::ProcessGroup::alone(), model, 0);

@@ -53,7 +53,7 @@ TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Agreement, ReturnsManyCountsPerCall) {
+TEST(Agreement, AcceptsCountsUpToTheLimitPerCall) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         CollectiveCall call{.sequence = 1, .op = Collective::all_to_all_uneven};
         call.counts.assign(dist::kMaxCounts, control.rank());

@@ -147,7 +147,7 @@ TEST(Join, RejectsADuplicateRank) {
     pair.check(1);
 }
 
-TEST(Join, RejectsAnotherWorldSize) {
+TEST(Join, RejectsADifferentWorldSize) {
     Pair pair;
     dist::Environment e = pair.environment(1);
     e.world_size = 3;

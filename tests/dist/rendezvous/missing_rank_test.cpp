@@ -96,7 +96,7 @@ TEST(MissingRank, IsCancelledByAnEmptyReasonOrTheNextCall) {
     EXPECT_TRUE(client.take_missing(1h));
 }
 
-TEST(Agreements, ClearAMissingRankOnItsNextCall) {
+TEST(Agreements, UnmarkAMissingRankOnItsNextCall) {
     dist::Agreements agreements(2);
     const auto barrier = [](std::uint64_t sequence) {
         return dist::CollectiveCall{.sequence = sequence, .op = dist::Collective::barrier};

@@ -66,7 +66,7 @@ TEST(Store, AddsAtomically) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, RejectsSumsOfTextAndOverflows) {
+TEST(Store, RejectsAddToTextAndInt64Overflow) {
     const auto errors = run_job(ControlJob(1), [](Control& control) {
         control.set("text", "seven");
         EXPECT_THAT([&] { control.add("text", 1); },

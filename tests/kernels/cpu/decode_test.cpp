@@ -17,7 +17,7 @@ std::vector<std::uint8_t> bytes(std::int64_t n) {
     return x;
 }
 
-TEST(ByteScale, MatchesSeparateFloatOperations) {
+TEST(ByteScale, MatchesF32DivisionSubtractionAndDivisionBitForBit) {
     for (const float mean : {0.0f, 0.5f, 0.4914f, -3.0f, 1e-30f, 1e30f})
         for (const float std : {1.0f, 0.247f, 3e-39f, 1e-20f, 7.7f, 3e38f}) {
             const ByteScale scale(mean, std);
@@ -36,7 +36,7 @@ TEST(ByteScale, MatchesSeparateFloatOperations) {
         }
 }
 
-TEST(ScaleBytes, ScalesAnyWindowPlainOrMirrored) {
+TEST(ScaleBytes, ScalesAnyWindowWithAndWithoutMirroring) {
     const std::int64_t planes = 4, height = 5;
     const ByteScale scales[] = {{0, 1}, {0.3f, 0.2f}};
     for (const std::int64_t width : {1, 3, 16, 21, 40}) {

@@ -90,7 +90,7 @@ void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype
 
 class BFloat16Matmul : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
 
-TEST_P(BFloat16Matmul, MatchesDoublePrecisionAtTileAndPairEdges) {
+TEST_P(BFloat16Matmul, MatchesF64ResultsForSizesAroundMultiplesOfTiles) {
     const auto [left, right] = GetParam();
     const std::int64_t sizes[][3] = {{2, 2, 1},     {2, 3, 2},     {3, 2, 3},    {13, 15, 31},
                                      {14, 16, 32},  {15, 17, 33},  {29, 33, 65}, {28, 65, 7},

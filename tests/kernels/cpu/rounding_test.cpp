@@ -81,7 +81,7 @@ TEST(StochasticRoundingOfHalf, RoundsFractionsOfTheSmallestSubnormal) {
               0);
 }
 
-TYPED_TEST(StochasticRounding, OverflowsOnlyAtOrAboveTheNextPowerOfTwo) {
+TYPED_TEST(StochasticRounding, RoundsToInfinityOnlyFromThePowerOfTwoAboveTheLargestValue) {
     const auto largest = of_bits<TypeParam>(kLargest<TypeParam>);
     const auto infinite = of_bits<TypeParam>(kLargest<TypeParam> + 1);
     const float power = 2.0f * std::exp2f(std::floor(std::log2f(largest)));

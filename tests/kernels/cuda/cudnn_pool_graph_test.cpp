@@ -56,7 +56,7 @@ TEST_F(CudnnPoolGraph, PlansEveryKindOfWindow) {
             }
 }
 
-TEST_F(CudnnPoolGraph, PlansGradientsOfMeansWithAndWithoutDeterminism) {
+TEST_F(CudnnPoolGraph, PlansAveragePoolingGradientsWithAndWithoutDeterminism) {
     for (const Case& c : kCases)
         for (const bool deterministic : {false, true}) {
             Limits limits;

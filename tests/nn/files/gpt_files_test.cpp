@@ -213,7 +213,7 @@ TEST(PretrainedGpt, ReportsTruncatedFiles) {
     }
 }
 
-TEST(PretrainedGpt, ReportsWrongShapesAndNames) {
+TEST(PretrainedGpt, ReportsWrongShapesAndMissingNames) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, config_text(), [](std::map<std::string, Tensor>& tensors) {

@@ -34,7 +34,7 @@ struct TinyNet : nn::Model<TinyNet> {
 const Tree kConfig{{"model_type", "tiny"}, {"width", 8}};
 
 // Covers 10.save_pretrained, 10.torch.load, 32.push_to_hub, 10.from_pretrained.
-TEST(Pretrained, RoundTripsAUserDefinedModuleAndRejectsOtherShapes) {
+TEST(Pretrained, RoundTripsAUserDefinedModuleAndRejectsDifferentShapes) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const TinyNet net(8);
     for (const nn::ShardSize size : {nn::ShardSize("50GB"), nn::ShardSize(16)}) {

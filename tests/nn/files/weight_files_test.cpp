@@ -110,7 +110,7 @@ TEST(SaveWeights, ReplacesOnlyItsOwnFilesAndShards) {
     EXPECT_EQ(read_file(folder / "notes.txt"), "mine");
 }
 
-TEST(SaveWeights, RejectsMetaTensorsAndFilesAsFolders) {
+TEST(SaveWeights, RejectsMetaTensorsAndAFileAsFolder) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     write_file_atomically(folder / "file", "mine");
     expect_error<FileError>({(folder / "file").c_str(), "is a file"},

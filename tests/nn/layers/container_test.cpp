@@ -188,7 +188,7 @@ struct Pointing : nn::Model<Pointing> {
     void visit(nn::Visitor& v) override { v("layer", *layer); }
 };
 
-TEST(ModuleClone, RejectsModulesThatTheCopyWouldShare) {
+TEST(ModuleClone, RejectsChildModulesThatTheCloneWouldShare) {
     Pointing model;
     const Tensor weight = model.layer->weight;
     expect_error<UsageError>({"clone: ", "'layer'", "axle::nn::Linear"}, [&] { model.clone(); });

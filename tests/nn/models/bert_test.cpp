@@ -155,7 +155,7 @@ TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(folder.path()));
 }
 
-TEST(BertFiles, RejectIncompleteHeadsAndOtherNumbersOfLabels) {
+TEST(BertFiles, RejectIncompleteHeadsAndWrongNumbersOfLabels) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, kClassifier, config_of(kClassifier),

@@ -61,7 +61,7 @@ TEST(Gpt, ComputesTheLossFromItsLogits) {
                  cross_entropy(model(ids).reshape({21, 13}), labels.reshape({21})));
 }
 
-TEST(Gpt, DoesNotDependOnLaterTokens) {
+TEST(Gpt, DoesNotAttendToLaterPositions) {
     nn::Gpt model = small_gpt();
     const Tensor ids = randint(0, 13, {2, 8});
     expect_close(model(ids).narrow(1, 0, 5).detach(), model(ids.narrow(1, 0, 5)).detach());
@@ -210,7 +210,7 @@ TEST(GptGenerate, IsReproducibleWithTheSameSeed) {
     EXPECT_NE(sample(1), sample(2));
 }
 
-TEST(GptGenerate, DisablesDropoutAndRestoresModes) {
+TEST(GptGenerate, DisablesDropoutAndRestoresTrainingModes) {
     nn::GptConfig config = kSmall;
     config.dropout = 0.5;
     nn::Gpt model = small_gpt(config);

@@ -309,7 +309,7 @@ TEST(LlamaWeights, SaveTheirDtypeInTheConfiguration) {
     EXPECT_EQ(from_json(read_file(folder / "config.json"))["torch_dtype"].string(), "bfloat16");
 }
 
-TEST(LlamaWeights, LoadFromOlderFilesWithFrequencies) {
+TEST(LlamaWeights, LoadFromOlderFilesWithRotaryFrequencies) {
     const TemporaryFolder folder;
     write_model(folder, "llama_tiny", config_of("llama_tiny"), [](Tensors& tensors) {
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = ones({3});
@@ -345,7 +345,7 @@ TEST(LlamaShards, LoadLikeASingleFile) {
                              nn::Llama::from_pretrained(golden_path("llama_tiny")));
 }
 
-TEST(LlamaShards, ReportInconsistencies) {
+TEST(LlamaShards, RejectInvalidOrInconsistentIndices) {
     const TemporaryFolder folder;
     const std::string good = write_shards(folder);
     const std::string path = folder / "model.safetensors.index.json";

@@ -92,7 +92,7 @@ TEST(ModelOutputs, MatchLossAndLogitsOfBert) {
                            padding());
 }
 
-TEST(ModelOutputs, RunOneForwardPassAndAreConvertedToF32) {
+TEST(ModelOutputs, AreComputedInOneForwardPassAndConvertedToF32) {
     struct Counted : nn::Model<Counted> {
         Counted() : model(gpt()) {}
         nn::ModelOutput forward(const Tree& batch) {
@@ -121,7 +121,7 @@ TEST(ModelOutputs, RunOneForwardPassAndAreConvertedToF32) {
     EXPECT_EQ(outer.calls, 1);
 }
 
-TEST(ModelOutputs, RejectUnknownAndMissingKeysAndOtherShapes) {
+TEST(ModelOutputs, RejectUnknownOrMissingKeysAndInvalidLabelShapes) {
     nn::Gpt model = gpt();
     expect_error<ValueError>({"gpt: outputs: unknown key", "label", "input_ids", "labels"}, [&] {
         model.outputs(Tree{{"input_ids", ids()}, {"label", ids()}});

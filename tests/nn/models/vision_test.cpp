@@ -110,7 +110,7 @@ TEST(LeNet, TrainsLikePyTorch) {
     expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f32, 1e-4);
 }
 
-TEST(LeNet, RejectsOtherImageSizes) {
+TEST(LeNet, RejectsImagesOfUnsupportedShape) {
     nn::LeNet model;
     try {
         model(zeros({2, 3, 28, 28}));

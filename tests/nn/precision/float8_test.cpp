@@ -156,7 +156,7 @@ TEST(Float8Linear, KeepsDelayedScalesInF32) {
     for (const auto& [name, buffer] : layer.named_buffers()) EXPECT_EQ(buffer.dtype(), f32) << name;
 }
 
-TEST(Float8Linear, DoesNotConvertHighPrecisionProducts) {
+TEST(Float8Linear, DoesNotConvertOperandsOfHighPrecisionProducts) {
     const Operands o(0);
     Linear plain(kIn, kOut, {.bias = false});
     {
@@ -179,7 +179,7 @@ TEST(Float8Linear, DoesNotConvertHighPrecisionProducts) {
     }
 }
 
-TEST(Float8Linear, UsesFullPrecisionWeightGradientWithoutRowPadding) {
+TEST(Float8Linear, ComputesWeightGradientInFullPrecisionIfRowsAreNotPadded) {
     const Operands o(0);
     Linear exact = layer_of({.high_precision = {false, false, true}});
     Linear layer = layer_of({.pad_rows = false});

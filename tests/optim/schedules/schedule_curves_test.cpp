@@ -260,7 +260,7 @@ TEST(ScheduleCurves, CoverAllTransformersNames) {
     EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 }
 
-TEST(ScheduleCurves, ContinueFromOwnState) {
+TEST(ScheduleCurves, ContinueFromSavedState) {
     for_each_case([](const Tree& c) {
         Training first(c), second(c);
         const std::int64_t at = c["state_at"].integer();

@@ -61,7 +61,7 @@ TEST(Scheduler, StartsASecondScheduleAtTheSameRateAsPyTorch) {
     EXPECT_EQ(optimizer.param_groups()[0].lr, 2);
 }
 
-TEST(Scheduler, SchedulesGroupsAddedLater) {
+TEST(Scheduler, SchedulesGroupsAddedAfterItsConstruction) {
     SGD optimizer({parameter()}, {.lr = 2});
     ExponentialLR scheduler(optimizer, 0.5);
     optimizer.add_param_group({{parameter()}, {.lr = 8}});
@@ -99,7 +99,7 @@ TEST(ExponentialLR, ContinuesFromRateSetByUser) {
     EXPECT_EQ(scheduler.get_last_lr()[0], 1.5);
 }
 
-TEST(ConstantLR, ReturnsToInitialRateFromZero) {
+TEST(ConstantLR, ReturnsToInitialRateAfterFactorZero) {
     SGD optimizer({parameter()}, {.lr = 2});
     ConstantLR scheduler(optimizer, 0, 2);
     scheduler.step();

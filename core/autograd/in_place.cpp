@@ -1,0 +1,49 @@
+#include "core/autograd/in_place.h"
+
+#include "core/autograd/autograd_meta.h"
+#include "kernels/error.h"
+
+namespace axle::autograd {
+
+bool records_change(const char* op, const Tensor& x, bool operand_requires_grad) {
+    if (!x.defined() || !grad_enabled() || !(x.requires_grad() || operand_requires_grad))
+        return false;
+    if (x.requires_grad() && x.is_leaf())
+        throw UsageError(
+            str(op, ": a leaf that requires a gradient can't be changed in place: ", x.shape(),
+                "; use the op that returns a new tensor, or a NoGrad scope"));
+    if (x.impl()->storage.use_count() > 1)
+        throw UsageError(
+            str(op,
+                ": the change can't be recorded, because other tensors share the memory of this "
+                "tensor ",
+                x.shape(),
+                " (it is a view, has views, or is saved for the backward pass); use the op that "
+                "returns a new tensor, index_put_() on the whole tensor, or a NoGrad scope"));
+    return true;
+}
+
+void replace(const Tensor& x, const std::function<Tensor(const Tensor& before)>& compute) {
+    Impl& impl = *x.impl();
+    const Tensor before = x.detach();
+    if (x.requires_grad()) {
+        Meta& meta = meta_of(before);
+        meta.requires_grad = true;
+        meta.node = impl.autograd->node;
+        meta.output = impl.autograd->output;
+    }
+    const Tensor result = compute(before);
+    impl.storage = result.impl()->storage;
+    impl.strides = result.impl()->strides;
+    impl.offset = result.impl()->offset;
+    impl.derived = {};
+    impl.storage->bump_version();
+    impl.autograd.reset();
+    if (!result.requires_grad()) return;
+    Meta& meta = meta_of(x);
+    meta.requires_grad = true;
+    meta.node = result.impl()->autograd->node;
+    meta.output = result.impl()->autograd->output;
+}
+
+}  // namespace axle::autograd

@@ -1,0 +1,31 @@
+// Private to the library: the registry of all leaves of the process that require a gradient. nn
+// uses it to find the parameters that are members of a module.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace axle::autograd {
+
+// Add a leaf that requires a gradient, and remove it. Tensor::set_requires_grad() and ~Impl call
+// them, so other tensors cost nothing. Thread-safe.
+void add_leaf(const std::shared_ptr<Impl>& leaf);
+void remove_leaf(const Impl& leaf) noexcept;
+
+// A registered leaf, and the address of bytes that equal those of a Tensor which refers to it.
+struct FoundLeaf {
+    const std::byte* place;
+    Tensor leaf;
+};
+
+// Searches [begin, end) for Tensors that refer to registered leaves, and returns them in the order
+// of their addresses. `begin` must have the alignment of a Tensor. Bytes that no constructor has
+// written are read, too, and can contain a copy of a handle that existed there before. Bytes of a
+// destroyed Tensor are not found, because ~Tensor clears them. Thread-safe, but other threads must
+// not write to the range.
+std::vector<FoundLeaf> find_leaves(const std::byte* begin, const std::byte* end);
+
+}  // namespace axle::autograd
