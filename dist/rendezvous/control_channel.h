@@ -53,8 +53,8 @@ class ControlChannel {
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
     // Waits for a failure, but only for a short time.
     void wait_for_failure(Lock& lock);
-    // Sends a message without locking the mutex. Throws the failure of the job if the connection is
-    // lost.
+    // Sends a message. The caller must not have locked the mutex. Throws the failure of the job if
+    // the connection is lost.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));

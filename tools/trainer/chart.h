@@ -9,7 +9,7 @@ namespace axle::trainer {
 struct Curve {
     std::string name;          // such as "training"
     std::vector<double> x, y;  // of equal length; x ascends; y has gaps where it is not finite
-    bool strong = false;       // drawn with a strong line, as curves of evaluations
+    bool strong = false;       // drawn with a thicker line, for evaluations
 };
 
 struct Chart {

@@ -226,7 +226,8 @@ TEST(PreparedScheduler, StepsOncePerProcessOrOncePerUpdate) {
     });
 }
 
-// loss.backward() skips the division by the steps and the scaling in fp16.
+// loss.backward() neither divides the loss by gradient_accumulation_steps nor multiplies it by the
+// loss scale of fp16.
 // Covers 3.no_sync, 3.backward.
 TEST(TensorBackward, AveragesGradientsOfPreparedModels) {
     const nn::Linear start(2, 1);

@@ -180,7 +180,8 @@ TEST_F(CudnnGraph, RejectsInconsistentSizes) {
     EXPECT_THROW(product(), UnsupportedGraph);
 }
 
-// Creating a plan takes half a second, so this fixture tests one call of each kind, in one size.
+// Creating a plan takes half a second, so this fixture tests kShapes and one call for each kind of
+// mask with and without causality, but not all_calls().
 class CudnnAttentionPlan : public DescribedGpu {
   protected:
     void SetUp() override {
