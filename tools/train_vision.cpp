@@ -131,7 +131,7 @@ std::int64_t largest_label(const data::Dataset& images) {
 }
 
 // Loads the images. Pixels are normalized to mean 0 and standard deviation 1 over the training set.
-// Training images are randomly shifted by up to an eighth of their size; color images are also
+// Training images are randomly shifted by up to a twelfth of their size; color images are also
 // randomly mirrored.
 Images load_images(const Settings& s) {
     const auto train = std::make_shared<data::TensorDataset>(read_images(s.data, true));

@@ -30,9 +30,10 @@ bool can_be_uneven(const data::DataLoader& loader) {
 // Sets even_batches of all loaders that do not have a running loop.
 void set_even_batches(const Loaders& loaders, const Loaders& running, bool even_batches) {
     for (data::DataLoader* loader : loaders) {
-        if (!can_be_uneven(*loader)) continue;
+        const std::optional<data::ShardOptions>& options = loader->shard_options();
+        if (!options || !can_be_uneven(*loader)) continue;
         if (std::find(running.begin(), running.end(), loader) != running.end()) continue;
-        data::ShardOptions share = *loader->shard_options();
+        data::ShardOptions share = *options;
         share.even_batches = even_batches;
         loader->shard(share);
     }

@@ -26,6 +26,7 @@ class OwningPtr {
     OwningPtr(const OwningPtr&) = delete;
     OwningPtr& operator=(const OwningPtr&) = delete;
     ~OwningPtr() {
+        // NOLINTNEXTLINE(bugprone-sizeof-expression)
         static_assert(sizeof(T) > 0, "T must be complete where the pointer is destroyed");
         delete object_;
     }

@@ -119,14 +119,14 @@ class DataLoader {
                         const LoaderOptions& options = {});
     template <class D>
         requires(std::derived_from<D, Dataset> && !std::is_const_v<D>)
-    explicit DataLoader(D&& dataset,
-                        const LoaderOptions& options = {})  // NOLINT: D is never a reference
+    // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): D is never a reference
+    explicit DataLoader(D&& dataset, const LoaderOptions& options = {})
         : DataLoader(std::shared_ptr<const Dataset>(std::make_shared<D>(std::forward<D>(dataset))),
                      options) {}
     template <class D>
         requires(std::derived_from<D, IterableDataset> && !std::is_const_v<D>)
-    explicit DataLoader(D&& dataset,
-                        const LoaderOptions& options = {})  // NOLINT: D is never a reference
+    // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): D is never a reference
+    explicit DataLoader(D&& dataset, const LoaderOptions& options = {})
         : DataLoader(
               std::shared_ptr<const IterableDataset>(std::make_shared<D>(std::forward<D>(dataset))),
               options) {}
