@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/device.h"
+#include "core/shape.h"
 
 namespace axle::dist {
 
