@@ -162,7 +162,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     if (processes_.use_distributed()) check_on_one_device(model);
     if (contains(models_, model)) return;
     model.check_visit();
-    if (!evaluation_mode) warn_of_untrained(model);
+    if (!evaluation_mode && processes_.is_main_process()) warn_of_untrained(model);
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
     if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
     auto hooks = std::make_shared<nn::ForwardHooks>();
