@@ -76,9 +76,9 @@ class Accelerator : public AcceleratorProcesses {
 
     // Prepares models, optimizers, loaders and schedulers, given in any order, and returns
     // references to the arguments: nothing is wrapped. Moves models to the device, shards loaders,
-    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for the object that
-    // it refers to; throws UsageError if it is empty. Arguments of other types, and objects that
-    // are prepared already, are not changed. Throws UsageError as nn::Module::check_visit() does.
+    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for its object, and
+    // throws UsageError if it is empty; a range, or a map, stands for its elements or values. Other
+    // arguments and prepared objects are not changed. Throws as nn::Module::check_visit() does.
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);

@@ -58,12 +58,13 @@ S& Accelerator::prepare_scheduler(S& scheduler) {
 template <class T>
     requires(!Preparable<T>)
 void Accelerator::prepare_one(T& object, Placement placement) {
-    if constexpr (requires {
-                      static_cast<bool>(object);
-                      requires Preparable<std::remove_cvref_t<decltype(*object)>>;
-                  }) {
+    if constexpr (PreparablePointer<T>) {
         if (!object) throw UsageError("prepare: a pointer or an optional is empty");
         prepare_one(*object, placement);
+    } else if constexpr (PreparableRange<T>) {
+        for (auto&& element : object) prepare_one(element, placement);
+    } else if constexpr (PreparableMap<T>) {
+        for (auto&& entry : object) prepare_one(entry.second, placement);
     }
 }
 

@@ -109,6 +109,7 @@ void Preparation::forget(const nn::Module& model) {
 }
 void Preparation::forget(const optim::Optimizer& optimizer) {
     std::erase(optimizers_, &optimizer);
+    unchecked_.erase(&optimizer);
     lose(&optimizer);
     ++revision_;
 }
@@ -245,8 +246,27 @@ void Preparation::prepare(optim::Optimizer& optimizer) {
     if (!add(optimizers_, "optimizer", optimizer)) return;
     optimizer.set_hooks(hooks_);
     share_rounding_seeds(optimizer);
+    if (processes_.use_distributed()) unchecked_.insert(&optimizer);
     if (loop_->scaling) loop_->scaling->add(optimizer);
     ++revision_;
+}
+
+void Preparation::check_first_step(optim::Optimizer& optimizer) {
+    if (unchecked_.erase(&optimizer) == 0 || !processes_.is_main_process()) return;
+    std::unordered_set<const Impl*> prepared;
+    for (const nn::Module* model : models_)
+        for (const Tensor& parameter : model->parameters()) prepared.insert(parameter.impl().get());
+    const auto parameters = optimizer.parameters();
+    const auto count =
+        std::count_if(parameters.begin(), parameters.end(), [&](const Tensor& parameter) {
+            return parameter.requires_grad() && !prepared.contains(parameter.impl().get());
+        });
+    if (count != 0)
+        log(LogLevel::warning,
+            str("prepare: ", count, count == 1 ? " parameter" : " parameters", " of the optimizer ",
+                count == 1 ? "belongs" : "belong",
+                " to no prepared model, so their gradients are not averaged; pass the model to "
+                "prepare() too"));
 }
 
 // Sets the same rounding seed on all processes. Otherwise they would round with different random
@@ -314,6 +334,7 @@ void Preparation::clear() {
     models_.clear();
     replicas_.clear();
     optimizers_.clear();
+    unchecked_.clear();
     schedulers_.clear();
     loaders_.clear();
     seeds_.clear();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,11 @@ class Preparation {
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
+    // Before the first step of a prepared optimizer, logs a warning on the main process if the
+    // gradients of some parameters are not averaged over processes, because the parameters belong
+    // to no prepared model. Called by the hooks. prepare() cannot check this, because models may be
+    // prepared after their optimizers.
+    void check_first_step(optim::Optimizer& optimizer);
     // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);
     void replace(const data::DataLoader& from, data::DataLoader& to);
@@ -116,6 +122,8 @@ class Preparation {
     std::vector<std::pair<std::shared_ptr<data::Generator>, std::uint64_t>> seeds_;
     std::unordered_map<const void*, std::string> names_;  // such as "model 0 (Net)"
     std::vector<std::string> lost_;                       // the names that check_complete() reports
+    // The optimizers before their first step, if there are several processes.
+    std::unordered_set<const optim::Optimizer*> unchecked_;
     const data::DataLoader* prepared_again_ = nullptr;
     int revision_ = 0;
 };

@@ -6,6 +6,7 @@ namespace axle::accel {
 
 optim::StepPlan TrainingHooks::before_step(optim::Optimizer& optimizer) {
     if (!loop_->accumulation.sync_gradients()) return {.allowed = false};
+    if (owner_ != nullptr) owner_->check_first_step(optimizer);
     loop_->recorder.before_step(optimizer);
     loop_->accumulation.division().before_step(optimizer);
     if (loop_->scaling) return {.scalars = loop_->scaling->before_step(optimizer)};

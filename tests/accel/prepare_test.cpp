@@ -1,6 +1,9 @@
 // Tests prepare(): the attached hooks, skipped steps, and rejected options.
+#include <array>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -101,6 +104,41 @@ TEST(Prepare, AcceptsObjectsInAnyOrder) {
         EXPECT_EQ(o.schedule.last_epoch(), 0);
         EXPECT_TRUE(o.has_gradients());
     }
+}
+
+TEST(Prepare, PreparesElementsOfRangesAndValuesOfMaps) {
+    std::vector<SmallNet> nets(2);
+    std::map<std::string, SmallNet> named;
+    named.try_emplace("actor");
+    named.try_emplace("critic");
+    SmallNet single;
+    const std::array<SmallNet*, 1> pointers = {&single};
+    SmallNet pair[2];
+    std::map<std::string, std::unique_ptr<SmallNet>> owned;
+    owned["teacher"] = std::make_unique<SmallNet>();
+    std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
+    for (SmallNet& net : nets)
+        optimizers.push_back(
+            std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1}));
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    auto [all, by_name, list, array, owners, steppers] =
+        accelerator.prepare(nets, named, pointers, pair, owned, optimizers);
+    EXPECT_EQ(&all, &nets);
+    EXPECT_EQ(&steppers, &optimizers);
+    for (const SmallNet* net : {&nets[0], &nets[1], &named["actor"], &named["critic"], &single,
+                                &pair[0], &pair[1], owned["teacher"].get()})
+        EXPECT_NE(net->hooks(), nullptr);
+    for (const bool update : {false, true}) {
+        const auto scope = accelerator.accumulate(nets[0], nets[1]);
+        for (std::size_t i = 0; i < nets.size(); ++i) {
+            accelerator.backward(nets[i](ones({2, 4})).sum());
+            const Tensor before = nets[i].out.bias.detach().clone();
+            optimizers[i]->step();
+            EXPECT_EQ(nets[i].out.bias.item() != before.item(), update);
+        }
+    }
+    owned["student"] = nullptr;
+    expect_error<UsageError>({"prepare: ", "empty"}, [&] { accelerator.prepare(owned); });
 }
 
 // Covers 5.AcceleratedOptimizer, 5.step, 5.zero_grad.

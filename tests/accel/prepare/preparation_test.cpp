@@ -3,9 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "gmock/gmock.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
+#include "tests/dist/ranks.h"
+#include "tests/log_capture.h"
 
 namespace axle::accel {
 namespace {
@@ -112,6 +117,52 @@ TEST(Preparation, HasNoReplicasForOneProcess) {
     EXPECT_EQ(parts.preparation.no_sync_guards({}), nullptr);
     const SmallNet other;
     EXPECT_THROW(parts.preparation.replicas_of(other), UsageError);
+}
+
+// Trains for two updates on two processes. Calls prepare(accelerator, model, optimizer) first.
+// Returns the messages of the log about parameters without a prepared model.
+template <class F>
+std::vector<std::string> warnings_of_training(F&& prepare) {
+    tests::LogCapture logged;
+    tests::on_ranks(2, [&](const auto& group) {
+        SmallNet net;
+        net.in.bias.set_requires_grad(false);
+        optim::SGD sgd(net.parameters(), {.lr = 0.1});
+        Accelerator accelerator({.cpu = true, .process_group = group});
+        prepare(accelerator, net, sgd);
+        for (int update = 0; update < 2; ++update) {
+            accelerator.backward(net(ones({2, 4})).sum());
+            sgd.step();
+            sgd.zero_grad();
+        }
+    });
+    std::vector<std::string> found = logged.lines();
+    std::erase_if(found, [](const std::string& line) {
+        return line.find("no prepared model") == std::string::npos;
+    });
+    return found;
+}
+
+TEST(PreparedOptimizer, WarnsOnceOfParametersThatBelongToNoPreparedModel) {
+    EXPECT_THAT(warnings_of_training([](Accelerator& accelerator, SmallNet&, optim::SGD& sgd) {
+                    SmallNet other;
+                    accelerator.prepare(sgd, other);
+                }),
+                testing::ElementsAre(testing::HasSubstr(
+                    "prepare: 3 parameters of the optimizer belong to no prepared model, so their "
+                    "gradients are not averaged; pass the model to prepare() too")));
+}
+
+TEST(PreparedOptimizer, DoesNotWarnIfItsModelIsPreparedLater) {
+    EXPECT_THAT(warnings_of_training([](Accelerator& accelerator, SmallNet& net, optim::SGD& sgd) {
+                    accelerator.prepare(sgd, net);
+                }),
+                testing::IsEmpty());
+    EXPECT_THAT(warnings_of_training([](Accelerator& accelerator, SmallNet& net, optim::SGD& sgd) {
+                    accelerator.prepare(sgd);
+                    accelerator.prepare(net);
+                }),
+                testing::IsEmpty());
 }
 
 }  // namespace
