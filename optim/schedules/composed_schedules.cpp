@@ -26,6 +26,7 @@ ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Par
             throw ValueError(str(name, ": all schedules must have the same optimizer: schedule ", i,
                                  " has another one"));
     }
+    for (const auto& part : parts_) part->is_part_ = true;
 }
 
 bool ComposedScheduler::can_look_ahead() const {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <typeinfo>
 #include <utility>
+
+#include "core/text/type_name.h"
 
 namespace axle::optim {
 namespace {
@@ -69,6 +72,22 @@ std::vector<double> PerGroup::expand(const char* op, const char* what, std::size
         throw ValueError(str(op, ": needs one ", what, " per group: ", values_.size(), " values, ",
                              groups, " groups"));
     return values_;
+}
+
+Scheduler::Scheduler(Scheduler&& other) {  // NOLINT(*-noexcept-move-constructor)
+    if (other.hooks_)
+        throw UsageError(str(type_name(typeid(other)),
+                             ": a prepared schedule cannot be moved: an Accelerator refers to it; "
+                             "move it before prepare()"));
+    if (other.is_part_)
+        throw UsageError(str(type_name(typeid(other)),
+                             ": a part of a composed schedule cannot be moved: the composed "
+                             "schedule refers to it; move the composed schedule instead"));
+    optimizer_ = std::move(other.optimizer_);
+    last_epoch_ = other.last_epoch_;
+    step_count_ = other.step_count_;
+    base_lrs_ = std::move(other.base_lrs_);
+    last_lr_ = std::move(other.last_lr_);
 }
 
 void Scheduler::step() {

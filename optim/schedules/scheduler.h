@@ -87,6 +87,10 @@ struct ScheduleField {
 // decides what an epoch is; usually it is an optimizer step. As in PyTorch, a rate is computed from
 // the epoch and either the initial rate of the group (before its first scheduler) or its current
 // rate. The optimizer must outlive the schedule. Not thread-safe.
+//
+// A schedule can be moved before it is prepared, for example to store it in a vector. The object
+// that was moved from must only be destroyed. The move throws UsageError if hooks are set, because
+// they refer to the object, and for a part of a composed schedule, which shares its parts.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}
@@ -135,6 +139,8 @@ class Scheduler {
     void set_hooks(std::shared_ptr<SchedulerHooks> hooks);
 
   protected:
+    Scheduler(Scheduler&& other);  // NOLINT: throws
+
     // Takes the first step. Constructors of derived classes must call this at their end.
     virtual void start();
     // Sets the rates of an epoch by calling apply() for each group.
@@ -177,6 +183,7 @@ class Scheduler {
     std::shared_ptr<Optimizer* const> optimizer_;  // its address, which changes when it is moved
     std::shared_ptr<SchedulerHooks> hooks_;
     bool starting_ = false;
+    bool is_part_ = false;  // whether a composed schedule refers to this object
     std::int64_t last_epoch_ = -1;
     std::int64_t step_count_ = 0;
     std::vector<double> base_lrs_, last_lr_;
