@@ -98,7 +98,8 @@ struct Impl {
 // concurrent writes are not.
 //
 // Assignment makes a variable refer to another array and copies no elements. So it needs a
-// variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y).
+// variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y). Compound
+// assignment changes elements: `x[0] += y` changes x.
 class Tensor {
   public:
     Tensor() = default;
@@ -251,6 +252,18 @@ class Tensor {
     Tensor& operator-=(Scalar value) &;
     Tensor& operator*=(Scalar value) &;
     Tensor& operator/=(Scalar value) &;
+    // Compound assignment to a temporary, as in `x[0] += y` or `x.slice(0, 1, 3) *= 2`, is add_ and
+    // so on: it changes the elements of x through the view, returns the view, and throws the errors
+    // of add_. Instead of `x[0] += y` while ops are recorded, write x.index_put_({0}, y, true). Has
+    // no effect on x if the temporary is a copy, such as x.index({mask}).
+    Tensor operator+=(const Tensor& other) && { return add_(other); }
+    Tensor operator-=(const Tensor& other) && { return sub_(other); }
+    Tensor operator*=(const Tensor& other) && { return mul_(other); }
+    Tensor operator/=(const Tensor& other) && { return div_(other); }
+    Tensor operator+=(Scalar value) && { return add_(value); }
+    Tensor operator-=(Scalar value) && { return sub_(value); }
+    Tensor operator*=(Scalar value) && { return mul_(value); }
+    Tensor operator/=(Scalar value) && { return div_(value); }
 
     // Fill the tensor in place with random values from the default generator: uniform in [low,
     // high), or normally distributed. Throw ValueError for a range that is reversed or not finite,

@@ -103,11 +103,11 @@ void Tree::throw_beyond_int64(std::uint64_t value) {
     throw ValueError(str("Tree: an integer exceeds 64 bits: ", value));
 }
 
-void Tree::throw_wrong_kind(const char* expected) const {
+void Tree::throw_wrong_kind(const char* expected, const char* fix) const {
     std::string found = name_of(kind());
     if (is_map()) found += str(" with keys ", keys_of(entries()));
     if (is_string()) found += str(" (", in_quotes(string()), ")");
-    throw ValueError(str("Tree: expected ", expected, ", got ", found));
+    throw ValueError(str("Tree: expected ", expected, ", got ", found, fix));
 }
 
 const Tensor& Tree::tensor() const {
@@ -177,6 +177,7 @@ Tree& Tree::operator[](std::string_view key) {
 }
 
 const Tree& Tree::at(std::int64_t index) const {
+    if (is_tensor()) throw_wrong_kind("a list", "; to index the tensor, write tree.tensor()[0]");
     const List& list = elements();
     if (index < 0 || index >= static_cast<std::int64_t>(list.size()))
         throw IndexError(

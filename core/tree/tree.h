@@ -164,7 +164,7 @@ class Tree {
     void set_flag(bool value);
     void set_number(double value);
     void set_integer(std::int64_t value);
-    [[noreturn]] void throw_wrong_kind(const char* expected) const;
+    [[noreturn]] void throw_wrong_kind(const char* expected, const char* fix = "") const;
     const Tree& at(std::int64_t index) const;
     // Returns tensor i of a list or map that must consist of `count` tensors.
     const Tensor& nth_tensor(std::size_t i, std::size_t count) const;
@@ -207,7 +207,8 @@ std::string to_json(const Tree& tree, int indent = 2);
 // integers over 64 bits also throw ValueError.
 Tree from_json(std::string_view text);
 
-// Prints a summary, with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}.
+// Prints a summary, with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}. To print the
+// values of a tensor, write `out << tree["labels"].tensor()`.
 std::ostream& operator<<(std::ostream& out, const Tree& tree);
 
 }  // namespace axle

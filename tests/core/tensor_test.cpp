@@ -26,10 +26,10 @@ static_assert(!std::is_assignable_v<Tensor, double>);
 static_assert(std::is_assignable_v<Tensor&, Tensor>);
 static_assert(std::is_assignable_v<Tensor&, const Tensor&>);
 static_assert(std::is_nothrow_move_assignable_v<Tensor> && std::is_swappable_v<Tensor>);
-// Compound assignment rebinds a handle, which a temporary would lose.
+// Compound assignment may rebind a handle, which must not be const; `x[0] += y` changes elements.
 template <class T>
 concept Addable = requires(T&& x, Tensor y) { std::forward<T>(x) += y; };
-static_assert(Addable<Tensor&> && !Addable<Tensor>);
+static_assert(Addable<Tensor&> && Addable<Tensor> && !Addable<const Tensor&>);
 
 TEST(Tensor, CanBeSwappedAndStoredInStandardContainers) {
     Tensor a = ones({1}), b = zeros({2});

@@ -131,6 +131,35 @@ TEST(CompoundAssignment, ChangesInPlaceIfNothingIsRecorded) {
     EXPECT_EQ(w.to_vector(), (Values{0.5, 0.5}));
 }
 
+TEST(CompoundAssignment, ChangesElementsThroughTemporaryViews) {
+    const Tensor x = tensor({1.0, 2.0, 3.0, 4.0}, {2, 2}), y = tensor({10.0, 20.0}, {2});
+    x[0] += y;
+    x[1] -= y;
+    EXPECT_EQ(x.to_vector(), (Values{11, 22, -7, -16}));
+    x[0] *= y;
+    x[1] /= tensor({7.0, 4.0}, {2});
+    EXPECT_EQ(x.to_vector(), (Values{110, 440, -1, -4}));
+    x.slice(1, 0, 1) += 2;
+    x.slice(1, 1, 2) -= 4;
+    x[0] /= 4;
+    x[1] *= 3;
+    EXPECT_EQ(x.to_vector(), (Values{28, 109, 3, -24}));
+    EXPECT_EQ((x[0] += 1).to_vector(), (Values{29, 110}));
+    const Tensor w = ones({2, 2}, {.requires_grad = true});
+    const NoGrad no_grad;
+    w[1] -= 0.5;
+    EXPECT_EQ(w.to_vector(), (Values{1, 1, 0.5, 0.5}));
+}
+
+TEST(CompoundAssignment, ThrowsIfRecordedForTemporaryView) {
+    const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true}), x = zeros({2, 2});
+    EXPECT_THROW(x[0] += w, UsageError);
+    EXPECT_THROW(w[0] += 1, UsageError);
+    EXPECT_THROW(x[0] *= w, UsageError);
+    EXPECT_EQ(x.to_vector(), (Values{0, 0, 0, 0}));
+    EXPECT_EQ(w.to_vector(), (Values{2, 3}));
+}
+
 TEST(CompoundAssignment, RecordsHistoryAndDoesNotChangeOtherHandles) {
     const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
     Tensor y = w * w;

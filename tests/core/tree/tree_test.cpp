@@ -253,6 +253,15 @@ TEST(Tree, ListsEntriesIfStructuredBindingFails) {
                              [&] { Tree(zeros({2})).tensors<2>(); });
 }
 
+TEST(Tree, SaysHowToIndexATensor) {
+    Tree batch{{"ids", arange(3)}, {"n", 3}};
+    expect_error<ValueError>(
+        {"Tree: expected a list, got a tensor", "; to index the tensor, write tree.tensor()[0]"},
+        [&] { batch["ids"][0]; });
+    expect_error<ValueError>({"Tree: expected a list, got an integer"}, [&] { batch["n"][0]; });
+    EXPECT_EQ(batch["ids"].tensor()[1].item(), 1);
+}
+
 TEST(Tree, ReturnsElementsAndEntriesOfTemporariesByValue) {
     double sum = 0;
     for (const Tree& element : Tree(Tree::list({1, 2, 3})).elements()) sum += element.number();
