@@ -247,11 +247,19 @@ void Module::remember_old_bytes(void* memory, std::size_t size) noexcept {
     nn::remember_old_bytes(memory, size);
 }
 
-StateDict Module::state_dict() const {
+StateDict Module::state_dict(StateDictOptions options) const {
     check_visit();
     StateDict result;
+    std::unordered_map<const Impl*, Tensor> detached;  // one tensor for all names of a tied tensor
     walk(*this, [&](const std::string& name, Tensor& t, Role role) {
-        if (role != Role::unsaved_buffer) result.emplace_back(name, t);
+        if (role == Role::unsaved_buffer) return;
+        if (options.keep_vars) {
+            result.emplace_back(name, t);
+            return;
+        }
+        Tensor& shared = detached[t.impl().get()];
+        if (!shared.defined()) shared = t.detach();
+        result.emplace_back(name, shared);
     });
     return result;
 }
@@ -271,7 +279,7 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
     LoadReport report;
     std::vector<std::pair<Tensor, const Tensor*>> matched;
     std::unordered_set<const Impl*> loaded;
-    StateDict own = state_dict();
+    const StateDict own = state_dict({.keep_vars = true});
     for (const auto& [name, tensor] : own) {
         const auto found = given.find(name);
         if (found == given.end()) continue;

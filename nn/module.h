@@ -73,6 +73,11 @@ class Visitor {
 // Names and tensors, in the order of visit().
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
+struct StateDictOptions {
+    // If true, state_dict() returns the module's tensors themselves, with their gradients.
+    bool keep_vars = false;
+};
+
 struct LoadOptions {
     bool strict = true;  // throws ValueError if names are missing or unexpected
 };
@@ -131,8 +136,10 @@ class Module {
     StateDict named_parameters() const;
     StateDict named_buffers() const;
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
-    // The tensors share memory with the module. Throws UsageError as check_visit() does.
-    StateDict state_dict() const;
+    // The tensors share memory with the module, until it is moved or converted, but are detached:
+    // they do not require a gradient and can be changed in place. Names of a tied tensor have the
+    // same detached tensor. Throws UsageError as check_visit() does.
+    StateDict state_dict(StateDictOptions options = {}) const;
     // Returns state_dict() for writing to a file: a tied tensor is returned once, under its first
     // name.
     StateDict saved_state() const;

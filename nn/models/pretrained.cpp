@@ -253,7 +253,7 @@ std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
 }
 
 void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
-    const StateDict own = model.state_dict();
+    const StateDict own = model.state_dict({.keep_vars = true});
     const auto named = weights_for(own, names);
     std::vector<PretrainedNames::Head> absent = names.heads;
     std::erase_if(absent, [&](const PretrainedNames::Head& head) {

@@ -49,7 +49,7 @@ TEST(ModuleList, NamesModulesByIndex) {
         weights.push_back(list[static_cast<std::size_t>(i - 1)].weight);
     }
     EXPECT_EQ(list.size(), 9U);
-    const nn::StateDict state = list.state_dict();
+    const nn::StateDict state = list.state_dict({.keep_vars = true});
     for (std::size_t i = 0; i < 9; ++i) {
         EXPECT_EQ(state[i].first, std::to_string(i) + ".weight");
         EXPECT_TRUE(state[i].second.is_same(weights[i]));
