@@ -35,10 +35,16 @@ install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
 if(gloo)
     install(TARGETS axle_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
-              ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/SECURITY.md
-        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+# Rewrites the links of the pages before they are installed, because they lead to the sources.
+set(installed_docs ${PROJECT_BINARY_DIR}/installed_docs)
+file(RELATIVE_PATH headers_from_docs
+     ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR}/axle)
+install(CODE "execute_process(
+    COMMAND \"${CMAKE_COMMAND}\" \"-DFROM=${PROJECT_SOURCE_DIR}\"
+            \"-DHEADERS=${PROJECT_BINARY_DIR}/public/axle\" \"-DINCLUDE=${headers_from_docs}\"
+            \"-DTO=${installed_docs}\" -P \"${PROJECT_SOURCE_DIR}/cmake/write_installed_docs.cmake\"
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT dev)
+install(DIRECTORY ${installed_docs}/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 # Installs the API reference, if tools/docs has generated it.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/build/reference/html
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/reference COMPONENT dev OPTIONAL)
