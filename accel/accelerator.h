@@ -65,9 +65,10 @@ struct AcceleratorParts;
 // processes.
 class Accelerator : public AcceleratorProcesses {
   public:
-    // Throws ValueError for invalid options, such as an unknown precision or tracker, UsageError
-    // for options that contradict each other, and NotImplementedError for engines that are not
-    // implemented.
+    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if
+    // another precision or device is requested than an existing Accelerator of this thread has;
+    // UsageError for options that contradict each other; and NotImplementedError for engines that
+    // are not implemented.
     explicit Accelerator(AcceleratorOptions options = {});
     // Finishes the trackers.
     ~Accelerator();

@@ -189,6 +189,9 @@ function(cuda_tests)
     # These tests run with a cuBLASLt that has no algorithm with GELU (32) or its derivative (64).
     add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
                     FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
+    # These tests run with three GPUs.
+    add_test_suites(test_cuda_simulated PREFIX simulated_gpus TIMEOUT 900 FILTER DeviceOptionOnGpu.*
+                    ENVIRONMENT AXLE_SIMULATOR_DEVICES=3)
     # These tests run on a driver without virtual memory management.
     add_test_suites(test_cuda_simulated PREFIX simulated_segments TIMEOUT 900
                     FILTER GpuMemory.*:GpuAllocator.*:GpuCapture.*

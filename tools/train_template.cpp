@@ -213,6 +213,7 @@ void train(const Config& config, const Tree& resolved) {
         .mixed_precision = training.mixed_precision,
         .gradient_accumulation_steps = static_cast<int>(training.gradient_accumulation_steps),
         .cpu = training.cpu,
+        .dataloader_config = accel::DataLoaderConfiguration{.non_blocking = config.data.pin_memory},
         .log_with = {trackers.begin(), trackers.end()},
         .project_dir = run_folder,
         .scheduler_steps = accel::SchedulerSteps::per_update,

@@ -36,7 +36,8 @@ struct DataLoaderConfiguration {
     // default generator) instead of the loader's own seed.
     bool use_seedable_sampler = false;
     std::optional<std::uint64_t> data_seed = {};
-    // Whether copies to a GPU are asynchronous. Copies of pinned batches are always asynchronous.
+    // Whether copies of pinned batches to a GPU are asynchronous: the loop continues while they
+    // run. Batches that are not pinned are read before the loop continues.
     bool non_blocking = false;
     // Has no effect: every loader saves its position.
     bool use_stateful_dataloader = false;

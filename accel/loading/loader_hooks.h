@@ -34,7 +34,7 @@ class PreparedLoaderHooks : public data::LoaderHooks {
         batch = map_tensors(batch, [&](const Tensor& t) {
             // A batch from another process is not pinned yet.
             const Tensor from = loader.pin_memory() && t.device().is_cpu() ? t.pin_memory() : t;
-            return Tree(from.to(options_.device, options_.config.non_blocking || from.is_pinned()));
+            return Tree(from.to(options_.device, options_.config.non_blocking));
         });
     }
     // Sets the reason that the other processes report if this process exits or skips collectives

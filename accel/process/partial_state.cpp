@@ -57,22 +57,10 @@ Device chosen_device(bool cpu, int local_rank) {
     return without_gpu || !cuda::is_available() ? Device::cpu() : own_gpu(local_rank);
 }
 
-// The precision of this thread's existing AcceleratorStates.
-thread_local std::weak_ptr<const std::string> precision_in_use;
-
-std::shared_ptr<const std::string> shared_precision(std::string precision, bool is_explicit) {
-    if (auto in_use = precision_in_use.lock()) {
-        if (is_explicit && *in_use != precision)
-            throw ValueError(
-                str("Accelerator: mixed_precision is '", *in_use,
-                    "' in an existing Accelerator, and must be the same in the new one: "
-                    "'",
-                    precision, "'"));
-        return in_use;
-    }
-    auto made = std::make_shared<const std::string>(std::move(precision));
-    precision_in_use = made;
-    return made;
+// Returns whether the option or a variable names the device.
+bool names_device(bool cpu) {
+    return cpu || text_variable("ACCELERATE_TORCH_DEVICE") ||
+           flag_variable("ACCELERATE_USE_CPU").value_or(false);
 }
 
 std::int64_t length_of(const Tree& inputs) {
@@ -126,10 +114,34 @@ PartialState::PartialState(PartialStateOptions options) : group_(std::move(optio
     debug_ = flag_variable("ACCELERATE_DEBUG_MODE").value_or(false);
 }
 
-AcceleratorState::AcceleratorState(PartialStateOptions options, std::string mixed_precision,
+AcceleratorState::AcceleratorState(const PartialStateOptions& options, std::string mixed_precision,
                                    bool is_explicit)
-    : PartialState(std::move(options)),
-      mixed_precision_(shared_precision(std::move(mixed_precision), is_explicit)) {}
+    : PartialState(options),
+      common_(
+          common(std::move(mixed_precision), is_explicit, device(), names_device(options.cpu))) {
+    set_device(common_->device);
+}
+
+std::shared_ptr<const AcceleratorState::Common> AcceleratorState::common(
+    std::string mixed_precision, bool is_precision_explicit, Device device,
+    bool is_device_explicit) {
+    thread_local std::weak_ptr<const Common> in_use;
+    const std::shared_ptr<const Common> existing = in_use.lock();
+    if (!existing) {
+        auto made = std::make_shared<const Common>(Common{std::move(mixed_precision), device});
+        in_use = made;
+        return made;
+    }
+    if (is_precision_explicit && existing->mixed_precision != mixed_precision)
+        throw ValueError(str("Accelerator: mixed_precision is '", existing->mixed_precision,
+                             "' in an existing Accelerator, and must be the same in the new one: '",
+                             mixed_precision, "'"));
+    if (is_device_explicit && existing->device != device)
+        throw ValueError(str("Accelerator: the device is ", existing->device,
+                             " in an existing Accelerator, and must be the same in the new one: ",
+                             device, "; destroy the existing one first"));
+    return existing;
+}
 
 std::ostream& operator<<(std::ostream& out, const PartialState& state) {
     out << "Distributed environment: " << name_of(state.distributed_type());

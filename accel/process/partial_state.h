@@ -152,6 +152,9 @@ class PartialState {
     // wait for this process fail.
     void destroy_process_group();
 
+  protected:
+    void set_device(Device device) { device_ = device; }
+
   private:
     template <class F>
     static auto run_if(bool condition, F&& f) {
@@ -174,15 +177,27 @@ class PartialState {
 // The state of an Accelerator: a PartialState with a precision.
 class AcceleratorState : public PartialState {
   public:
-    // All existing states of a thread have the same precision. If an existing state has another
-    // precision than `mixed_precision`, throws ValueError if `is_explicit`, or else uses the
-    // existing precision.
-    AcceleratorState(PartialStateOptions options, std::string mixed_precision, bool is_explicit);
+    // All existing states of a thread have the same precision and the same device. If an existing
+    // state has another precision than `mixed_precision`, throws ValueError if `is_explicit`, or
+    // else uses the existing precision. If it has another device, throws ValueError if the options
+    // or the environment name the device, or else uses the existing device.
+    AcceleratorState(const PartialStateOptions& options, std::string mixed_precision,
+                     bool is_explicit);
 
-    const std::string& mixed_precision() const { return *mixed_precision_; }
+    const std::string& mixed_precision() const { return common_->mixed_precision; }
 
   private:
-    std::shared_ptr<const std::string> mixed_precision_;
+    // The properties that all existing states of a thread share.
+    struct Common {
+        std::string mixed_precision;
+        Device device;
+    };
+    // Returns the properties of the existing states, or those of the first state.
+    static std::shared_ptr<const Common> common(std::string mixed_precision,
+                                                bool is_precision_explicit, Device device,
+                                                bool is_device_explicit);
+
+    std::shared_ptr<const Common> common_;
 };
 
 // Print the distributed environment, the processes, the device and the mixed precision, one per

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -48,7 +49,6 @@ void check_unused(const char* option, bool is_used) {
 }
 
 void check_options(const LoadCheckpointOptions& options) {
-    check_unused("device_map", !options.device_map.empty());
     check_unused("offload_folder", !options.offload_folder.empty());
     check_unused("offload_state_dict", options.offload_state_dict);
     check_unused("offload_buffers", options.offload_buffers);
@@ -56,6 +56,16 @@ void check_options(const LoadCheckpointOptions& options) {
     check_unused("offload_8bit_bnb", options.offload_8bit_bnb);
     check_unused("full_state_dict = false", !options.full_state_dict);
     check_unused("broadcast_from_rank0", options.broadcast_from_rank0);
+}
+
+// Returns the device of the whole model in device_map, or nullopt if device_map is empty.
+std::optional<Device> device_of(const LoadCheckpointOptions& options) {
+    if (options.device_map.empty()) return std::nullopt;
+    const auto& [module, device] = *options.device_map.begin();
+    check_unused("device_map with names of modules",
+                 options.device_map.size() > 1 || !module.empty());
+    check_unused("device_map with offloaded weights", device == "disk" || device == "meta");
+    return Device::parse(device);
 }
 
 // Returns the first names, separated by commas.
@@ -97,6 +107,7 @@ void check_some_match(const nn::WeightFiles& files, const nn::StateDict& model) 
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options) {
     check_options(options);
+    const std::optional<Device> device = device_of(options);
     const profiler::Scope scope("load_checkpoint_in_model", profiler::Category::io);
     const nn::WeightFiles files(weights_of(checkpoint));
     const nn::StateDict own = model.state_dict();
@@ -120,6 +131,7 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
         model.to(*options.dtype);
         load_state();  // loads the values again, which a conversion may have rounded before
     }
+    if (device) model.to(*device);
     warn_about(checkpoint, "weights of the checkpoint are ignored, because the model lacks them",
                report.unexpected, state.size());
     warn_about(checkpoint,

@@ -25,7 +25,9 @@ struct SaveModelOptions {
 // The options of load_checkpoint_in_model(), in the order of Accelerate's arguments. Options that
 // are not implemented throw UsageError if they are set.
 struct LoadCheckpointOptions {
-    // Not implemented: weights on several devices, or offloaded to disk.
+    // The device of the whole model, as {{"", "cuda:0"}}: the weights are loaded, and then the
+    // model is moved. The default is the device of the model. Names of modules and "disk" throw
+    // UsageError, because weights on several devices are not implemented.
     std::map<std::string, std::string> device_map = {};
     std::string offload_folder = {};
     // The dtype to which floating-point weights are converted; the default is the dtype of the
@@ -47,7 +49,8 @@ struct LoadCheckpointOptions {
 // indices. Returns the names that only the checkpoint or only the model has, and logs their numbers
 // and the first of them as warnings. Throws FileError before any weight changes if shapes differ,
 // if a file is damaged, if no weight of the model has a name in the checkpoint, or, with `strict`,
-// if names differ. A model on the meta device is placed on the CPU.
+// if names differ. A model on the meta device is placed on the CPU. For an invalid or missing
+// device in `device_map`, throws ValueError or DeviceError before any weight changes.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 

@@ -1,5 +1,6 @@
 #include "accel/utils/profile.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <utility>
@@ -21,6 +22,11 @@ void check_activities(const std::vector<std::string>& activities) {
         if (name != "cpu" && name != "cuda")
             throw ValueError(
                 str("profile: unknown activity ", in_quotes(name), "; expected cpu or cuda"));
+}
+
+bool records_host(const ProfileKwargs& options) {
+    return options.activities.empty() ||
+           std::count(options.activities.begin(), options.activities.end(), "cpu") > 0;
 }
 
 void say_what_is_not_recorded(const ProfileKwargs& options) {
@@ -110,7 +116,10 @@ void ProfileSession::move_to(ProfilerAction next) {
     else if (before == ProfilerAction::warmup && records(next))
         drop_recording();
     if (next == ProfilerAction::none || recording_) return;
-    profiler::start({options_.record_shapes, options_.profile_memory});
+    const bool host = records_host(options_);
+    profiler::start({.record_shapes = options_.record_shapes,
+                     .profile_memory = options_.profile_memory && host,
+                     .record_scopes = host});
     recording_ = true;
     if (records(next)) recorded_->trace = {};
 }

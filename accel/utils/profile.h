@@ -48,8 +48,8 @@ ProfilerAction action_at(const ProfileSchedule& schedule, std::int64_t step);
 
 // The options of a profiler session, in the order of Accelerate's ProfileKwargs.
 struct ProfileKwargs {
-    // The recorded activities: "cpu" and "cuda" (which has no effect without a GPU). If empty, CPU
-    // and GPU are recorded.
+    // The recorded activities: "cpu" (scopes and memory of the host) and "cuda" (has no effect yet,
+    // because kernels of a GPU are not recorded). If empty, all activities are recorded.
     std::vector<std::string> activities = {};
     // The schedule. Without a schedule, all steps until stop() are recorded.
     std::optional<ProfileSchedule> schedule_option = {};

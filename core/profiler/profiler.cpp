@@ -113,6 +113,7 @@ Registry& registry() {
 // The options of the active recording. They are written before `recording` is set.
 std::atomic<bool> records_shapes = false;
 std::atomic<bool> profiles_memory = false;
+std::atomic<bool> records_scopes = true;
 
 // These variables have no destructors, so that destructors of other thread-local objects can still
 // open scopes. Such scopes are not recorded.
@@ -202,6 +203,7 @@ void start(Options options) {
     if (log != nullptr && r.recordings == 0 && log->name == nullptr) log->name = "main";
     records_shapes = options.record_shapes;
     profiles_memory = options.profile_memory;
+    records_scopes = options.record_scopes;
     r.start = now();
     // The number 0 means that no recording is active, so it is skipped.
     if (++r.recordings == 0) ++r.recordings;
@@ -250,7 +252,7 @@ const char* intern_name(std::string_view name) {
 void Scope::open(const char* name, Category category) noexcept {
     ThreadLog* const log = this_log();
     const std::uint32_t running = recording.load(std::memory_order_acquire);
-    if (log == nullptr || running == 0) return;
+    if (log == nullptr || running == 0 || !records_scopes.load(std::memory_order_relaxed)) return;
     recording_ = running;
     category_ = category;
     name_ = name;
@@ -288,6 +290,7 @@ void Scope::close() noexcept {
 }
 
 void Communication::begin(std::string_view name) noexcept {
+    if (!records_scopes.load(std::memory_order_relaxed)) return;
     try {
         name_ = intern_name(name);
     } catch (...) {  // no memory, so the event is discarded

@@ -36,6 +36,7 @@ namespace profiler {
 struct Options {
     bool record_shapes = false;   // records the shapes of each op's operands
     bool profile_memory = false;  // records a memory sample at every allocation and release
+    bool record_scopes = true;    // if false, no events are recorded
 };
 
 // Starts the recording of the process. Throws UsageError if a recording is active.

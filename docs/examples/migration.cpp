@@ -17,6 +17,7 @@ Tensor plain(const Data& data) {
     axle::nn::Linear model(4, 1);
     model.to(device);
     axle::optim::AdamW optimizer(model.parameters(), {.lr = 1e-2});
+    axle::optim::StepLR scheduler(optimizer, 8, 0.5);
     axle::data::DataLoader loader(axle::data::TensorDataset({{"x", data.x}, {"y", data.y}}),
                                   {.batch_size = 8, .shuffle = true});
 
@@ -28,6 +29,7 @@ Tensor plain(const Data& data) {
             const Tensor loss = mse_loss(model(inputs), targets);
             loss.backward();
             optimizer.step();
+            scheduler.step();
         }
     // [/plain]
     return model.weight.detach();
@@ -39,9 +41,11 @@ Tensor accelerated(const Data& data) {
     axle::Accelerator accelerator;
     axle::nn::Linear linear(4, 1);
     axle::optim::AdamW adamw(linear.parameters(), {.lr = 1e-2});
+    axle::optim::StepLR step_lr(adamw, 8, 0.5);
     axle::data::DataLoader batches(axle::data::TensorDataset({{"x", data.x}, {"y", data.y}}),
                                    {.batch_size = 8, .shuffle = true});
-    auto [model, optimizer, loader] = accelerator.prepare(linear, adamw, batches);
+    auto [model, optimizer, scheduler, loader] =
+        accelerator.prepare(linear, adamw, step_lr, batches);
 
     for (int epoch = 0; epoch < 3; ++epoch)
         for (auto& batch : loader) {
@@ -49,6 +53,7 @@ Tensor accelerated(const Data& data) {
             const Tensor loss = mse_loss(model(batch["x"]), batch["y"]);
             accelerator.backward(loss);
             optimizer.step();
+            scheduler.step();
         }
     // [/accelerated]
     return linear.weight.detach().to(axle::Device::cpu());

@@ -55,6 +55,14 @@ TEST(Prepare, ReturnsASingleObjectWithoutTuple) {
 }
 
 // Covers 3.prepare.
+TEST(Prepare, ThrowsWhenTheReturnedModelIsCopied) {
+    SmallNet net;
+    Accelerator accelerator;
+    expect_error<UsageError>({"module: ", "auto& model = accelerator.prepare(net)"},
+                             [&] { auto copy = accelerator.prepare(net); });
+}
+
+// Covers 3.prepare.
 TEST(Prepare, ReturnsUnknownObjectsUnchanged) {
     Objects o;
     Accelerator accelerator;

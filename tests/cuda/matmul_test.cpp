@@ -1,19 +1,28 @@
 // Tests matrix products whose vectors cuBLASLt cannot access 16 bytes at a time.
 #include <cstdlib>
+#include <map>
+#include <string>
 
+#include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "gmock/gmock.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
 #include "tests/log_capture.h"
+#if AXLE_SIMULATED_GPU
+#include "tests/simulator/simulator.h"
+#endif
 
 namespace axle::tests {
 namespace {
 
 Tensor on_cpu(const Tensor& x) { return to(x.detach(), Device::cpu()); }
 
-class GpuMatmul : public GpuTest {};
+class GpuMatmul : public GpuTest {
+  protected:
+    void TearDown() override { set_float32_matmul_precision(MatmulPrecision::highest); }
+};
 
 TEST_F(GpuMatmul, AddsABiasThatIsNotAligned) {
     manual_seed(1);
@@ -31,6 +40,38 @@ TEST_F(GpuMatmul, AddsABiasThatIsNotAligned) {
 }
 
 #if AXLE_SIMULATED_GPU
+// Covers 8.TF32.
+TEST_F(GpuMatmul, ComputesInTf32OnlyForF32AndIfThePrecisionIsHigh) {
+    const auto calls = [](const char* compute) {
+        return kernels::simulator::calls_of(str("cublasLtMatmul CUBLAS_COMPUTE_", compute));
+    };
+    struct Case {
+        MatmulPrecision precision;
+        DType dtype;
+        const char* expected;
+    };
+    for (const Case& c :
+         {Case{MatmulPrecision::highest, f32, "32F"},
+          Case{MatmulPrecision::high, f32, "32F_FAST_TF32"},
+          Case{MatmulPrecision::high, bf16, "32F"}, Case{MatmulPrecision::high, f64, "64F"},
+          Case{MatmulPrecision::highest, f32, "32F"}}) {
+        SCOPED_TRACE(str(c.dtype, ", expected ", c.expected));
+        const Tensor x = to(ones({24, 40}, {.dtype = c.dtype}), kGpu);
+        std::map<std::string, std::int64_t> before;
+        for (const char* compute : {"32F", "32F_FAST_TF32", "64F"})
+            before[compute] = calls(compute);
+        set_float32_matmul_precision(c.precision);
+        EXPECT_EQ(matmul(x, x.t()).select(0, 0).select(0, 0).item(), 40);
+        for (const auto& [compute, count] : before) {
+            if (compute == c.expected) {
+                EXPECT_GT(calls(compute.c_str()), count) << compute;
+            } else {
+                EXPECT_EQ(calls(compute.c_str()), count) << compute;
+            }
+        }
+    }
+}
+
 TEST_F(GpuMatmul, WarnsIfCublasLtHasNoAlgorithm) {
     const Tensor x = randn({5, 7}, {.device = kGpu});
     setenv("AXLE_CUBLASLT_REFUSE", "1", 1);  // the stand-in refuses products without an epilogue

@@ -293,7 +293,7 @@ TEST(ModuleClone, KeepsTiedParametersTied) {
 
 TEST(Module, ThrowsWhenCopiedAndSuggestsClone) {
     const Tied model;
-    expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied copy(model); });
+    expect_error<UsageError>({"module: ", "auto&", "clone()"}, [&] { const Tied copy(model); });
     const Tied copy = model.clone();
     expect_error<UsageError>({"module: ", "clone()"}, [&] { const Tied other(copy); });
 }

@@ -14,6 +14,7 @@
 #include <cublasLt.h>
 
 #include "tests/simulator/cublaslt_matmul.h"
+#include "tests/simulator/runtime_state.h"
 
 namespace {
 
@@ -33,6 +34,20 @@ Shapes shapes_of(const cublasLtMatmulDescOpaque_t* operation, const cublasLtMatr
                  const cublasLtMatrixLayoutOpaque_t* d) {
     return {state<Operation>(operation, kOperation), state<Layout>(a, kLayout),
             state<Layout>(b, kLayout), state<Layout>(c, kLayout), state<Layout>(d, kLayout)};
+}
+
+// Returns the name under which the calls of cublasLtMatmul with a compute type are counted.
+const char* counted_as(std::int32_t compute) {
+    switch (compute) {
+        case CUBLAS_COMPUTE_32F:
+            return "cublasLtMatmul CUBLAS_COMPUTE_32F";
+        case CUBLAS_COMPUTE_32F_FAST_TF32:
+            return "cublasLtMatmul CUBLAS_COMPUTE_32F_FAST_TF32";
+        case CUBLAS_COMPUTE_64F:
+            return "cublasLtMatmul CUBLAS_COMPUTE_64F";
+        default:
+            return "cublasLtMatmul";
+    }
 }
 
 constexpr std::uint64_t kAlgos = 3;
@@ -233,6 +248,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     // For an in-place product, both layouts must be the same.
     if (c == d && (s.c->ld != s.d->ld || s.c->stride != s.d->stride))
         return CUBLAS_STATUS_INVALID_VALUE;
+
+    axle::kernels::simulator::count_call(counted_as(s.operation->compute));
 
     const bool wide = s.operation->scale == CUDA_R_64F;
     const auto scalar = [&](const void* p) {

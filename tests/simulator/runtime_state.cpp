@@ -1,6 +1,8 @@
 // The state of the simulated CUDA runtime, and its errors.
 #include "tests/simulator/runtime_state.h"
 
+#include <cstdlib>
+
 #include <sys/mman.h>
 
 #include "tests/sanitized.h"
@@ -16,6 +18,8 @@ thread_local cudaError_t last_error = cudaSuccess;
 Device& device() {
     static auto* const instance = [] {
         auto* d = new Device;
+        if (const char* const count = std::getenv("AXLE_SIMULATOR_DEVICES"))
+            d->count = std::atoi(count);
         if (!axle::tests::kSanitized) {
             d->arena = static_cast<char*>(mmap(nullptr, kArena, PROT_NONE,
                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));

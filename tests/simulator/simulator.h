@@ -1,6 +1,6 @@
 // A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. Linked in
-// place of the runtime, it gives a process one device. It runs the kernels in kernels/cuda/,
-// compiled by the host compiler (device.h).
+// place of the runtime, it gives a process one device (AXLE_SIMULATOR_DEVICES: several). It runs
+// the kernels in kernels/cuda/, compiled by the host compiler (device.h).
 //
 // The work of a stream runs only when a thread waits for it, so work that is not ordered by a
 // stream or an event runs out of order. The host can access device memory only while work runs. New
@@ -25,12 +25,14 @@ std::set<std::string> started();
 // with a GPU each.
 void set_bus(int bus);
 
-// Returns how often a function of the runtime or the driver was called. Only some functions count
-// their calls: cudaGetDeviceProperties, cuMemCreate and cuMemMap.
+// Returns how often a function of the runtime, the driver or the stand-in cuBLASLt was called. Only
+// some functions count their calls: cudaGetDeviceProperties, cuMemCreate, cuMemMap, and
+// cublasLtMatmul by compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
 
 // Sets the number of devices of the simulated runtime, to test streams and events of several
-// devices. All devices have the same memory. Axle keeps the number that it found at its first use.
+// devices. All devices have the same memory. Axle keeps the number that it found at its first use,
+// which is AXLE_SIMULATOR_DEVICES (default: 1).
 void set_device_count(int count);
 
 // Sets the size of device memory; larger allocations fail as on a real device.

@@ -1,7 +1,11 @@
 // Tests loops over prepared loaders: the active loader, the samples of each rank, and rejected
 // options.
 #include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -162,6 +166,47 @@ TEST(PreparedLoader, RestoresItsSeedOnFreeMemory) {
         loader.set_epoch(0);
         same.set_epoch(0);
         EXPECT_EQ(pass_of(loader), pass_of(same));
+    });
+}
+
+// Covers 4.dataloader.
+TEST(PreparedLoader, KeepsWorkersPrefetchingAndCollateFn) {
+    on_ranks(2, [](const Group& group) {
+        const std::int64_t first = 2 * group->rank();
+        Batches expected;
+        for (std::int64_t i = first; i < 12; i += 4) expected.push_back({10 * i, 10 * (i + 1)});
+        for (const bool dispatches : {false, true})
+            for (const int workers : {0, 1, 4})
+                for (const int prefetch : {1, 3}) {
+                    SCOPED_TRACE(str(dispatches, ", ", workers, " workers, ", prefetch));
+                    std::mutex mutex;
+                    std::set<std::thread::id> threads;  // which read samples
+                    data::DataLoader loader(
+                        data::from_function(12,
+                                            [&](std::int64_t i) {
+                                                const std::lock_guard lock(mutex);
+                                                threads.insert(std::this_thread::get_id());
+                                                return Tree(i);
+                                            }),
+                        {.batch_size = 2,
+                         .num_workers = workers,
+                         .collate_fn =
+                             [](std::span<const Tree> samples) {
+                                 std::vector<std::int64_t> rows;
+                                 for (const Tree& sample : samples)
+                                     rows.push_back(10 * sample.integer());
+                                 const auto size = static_cast<std::int64_t>(rows.size());
+                                 return Tree(tensor(rows, {size}));
+                             },
+                         .prefetch_factor = prefetch});
+                    Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
+                    accelerator.prepare(loader);
+                    EXPECT_EQ(pass_of(loader), expected);
+                    EXPECT_EQ(pass_of(loader), expected);
+                    const bool reads = !dispatches || group->rank() == 0;
+                    EXPECT_EQ(threads.contains(std::this_thread::get_id()), reads && workers == 0);
+                    EXPECT_EQ(threads.empty(), !reads);
+                }
     });
 }
 

@@ -262,9 +262,16 @@ TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDtype) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, ConvertsFloatingWeightsToTheGivenDtype) {
+TEST(LoadCheckpointInModel, ConvertsToTheGivenDtypeAndMovesToTheGivenDevice) {
     ModelForTest model;
-    accel::load_checkpoint_in_model(model, recorded("bin_whole"), {.dtype = f64});
+    accel::LoadCheckpointOptions options{.device_map = {{"", "cpu:0"}}, .dtype = f64};
+    const auto load = [&] {
+        accel::load_checkpoint_in_model(model, recorded("bin_whole"), options);
+    };
+    expect_error<ValueError>({"device: expected cpu", "'cpu:0'"}, load);
+    EXPECT_EQ(model.linear1.weight.dtype(), f32);
+    options.device_map[""] = "cpu";  // tests/cuda/device_option_test.cpp has GPUs
+    load();
     expect_recorded(model);
     EXPECT_EQ(model.linear1.weight.dtype(), f64);
     EXPECT_EQ(model.batchnorm.running_mean.dtype(), f64);
@@ -302,7 +309,9 @@ TEST(LoadCheckpointInModel, RejectsUnsupportedOptions) {
             accel::load_checkpoint_in_model(model, recorded("bin_whole"), options);
         });
     };
-    refused("device_map", {.device_map = {{"", "cpu"}}});
+    refused("device_map with names of modules", {.device_map = {{"linear1", "cpu"}}});
+    refused("device_map with names of modules", {.device_map = {{"", "cpu"}, {"linear1", "cpu"}}});
+    refused("device_map with offloaded weights", {.device_map = {{"", "disk"}}});
     refused("offload_folder", {.offload_folder = "offload"});
     refused("offload_state_dict", {.offload_state_dict = true});
     refused("offload_buffers", {.offload_buffers = true});

@@ -222,6 +222,32 @@ TEST(Profile, RejectsInvalidOptionsAndASecondSession) {
                              [] { ProfileSession second; });
 }
 
+// Covers 19.ProfileKwargs.activities.
+TEST(Profile, RecordsTheHostOnlyIfTheActivitiesIncludeTheCpu) {
+    const auto trace_of = [](std::vector<std::string> activities) {
+        int traces = 0;
+        ProfileSession session({.activities = std::move(activities),
+                                .on_trace_ready = [&](ProfileSession&) { ++traces; },
+                                .profile_memory = true});
+        {
+            const profiler::Communication communication("all_reduce");
+            const Tensor product = matmul(ones({2, 3}), ones({3, 4}));
+        }
+        session.stop();
+        EXPECT_EQ(traces, 1);
+        return session.trace();
+    };
+    using Names = std::vector<std::string>;
+    for (const Names& with_cpu : {Names(), Names{"cpu"}, Names{"cuda", "cpu"}}) {
+        const profiler::Trace trace = trace_of(with_cpu);
+        EXPECT_GE(trace.events.size(), 2u);
+        EXPECT_FALSE(trace.samples.empty());
+    }
+    const profiler::Trace without_cpu = trace_of(Names{"cuda"});
+    EXPECT_TRUE(without_cpu.events.empty());
+    EXPECT_TRUE(without_cpu.samples.empty());
+}
+
 // Covers 19.record_shapes, 19.key_averages, 19.profile_memory, 19.with_stack, 19.with_flops,
 // 19.with_modules.
 TEST(Profile, RecordsShapesAndMemoryAndWarnsOnceAboutUnsupportedOptions) {
