@@ -203,6 +203,7 @@ TEST(PreparedLoader, KeepsWorkersPrefetchingAndCollateFn) {
                     accelerator.prepare(loader);
                     EXPECT_EQ(pass_of(loader), expected);
                     EXPECT_EQ(pass_of(loader), expected);
+                    const std::lock_guard lock(mutex);
                     const bool reads = !dispatches || group->rank() == 0;
                     EXPECT_EQ(threads.contains(std::this_thread::get_id()), reads && workers == 0);
                     EXPECT_EQ(threads.empty(), !reads);
