@@ -79,7 +79,9 @@ class Reader {
         }
         Tree map = Tree::map();
         for (const auto& entry : node) {
-            if (!entry.first.IsScalar()) fail("a key must be plain text");
+            if (!entry.first.IsScalar())
+                fail(str("line ", entry.first.Mark().line + 1,
+                         ": a key must be plain text, not a list or a map"));
             const std::string& key = utf8(entry.first.Scalar());
             if (map.contains(key)) fail(in_quotes(key) + " is repeated");
             map.set(key, read(entry.second, depth + 1));

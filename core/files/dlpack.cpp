@@ -93,7 +93,8 @@ template <class Managed>
 Managed* export_tensor(const char* op, const Tensor& tensor) {
     if (!tensor.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (!tensor.device().is_cpu())
-        throw DeviceError(str(op, ": the tensor is not on the CPU: ", tensor.device()));
+        throw DeviceError(str(op, ": the tensor is not on the CPU: ", tensor.device(),
+                              "; pass tensor.to(Device::cpu())"));
     if (tensor.requires_grad())
         throw UsageError(str(op,
                              ": the tensor requires a gradient, which DLPack does not support; "

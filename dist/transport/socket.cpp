@@ -145,7 +145,8 @@ std::vector<Address> address_of_chosen_interface() {
     if (!name) name = process_variable(variable = "GLOO_SOCKET_IFNAME");
     if (!name) return {};
     ifaddrs* all = nullptr;
-    if (::getifaddrs(&all) != 0) throw SocketError("can't list the network interfaces", errno);
+    if (::getifaddrs(&all) != 0)
+        throw SocketError(str("can't list the network interfaces to find ", variable), errno);
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
     std::vector<Address> found;
     std::string there;

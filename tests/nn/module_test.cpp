@@ -103,7 +103,7 @@ TEST(LoadStateDict, RestoresValuesInPlace) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, ConvertsToTheDtypeOfTheModel) {
+TEST(LoadStateDict, ConvertsToTheDTypeOfTheModel) {
     Tied from, to;
     from.to(f64);
     to.load_state_dict(from.state_dict());
@@ -145,7 +145,7 @@ TEST(LoadStateDict, ThrowsAndChangesNothingForAWrongShape) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, ThrowsAndChangesNothingForAStorageOnlyDtype) {
+TEST(LoadStateDict, ThrowsAndChangesNothingForAStorageOnlyDType) {
     for (const DType dtype : {DType::i8, DType::f8_e4m3}) {
         Tied from, to, on_meta;
         on_meta.to(Device::meta());
@@ -172,7 +172,7 @@ TEST(LoadStateDict, AcceptsOneNameOfATiedParameter) {
     }
 }
 
-TEST(LoadStateDict, AllocatesAModelOnTheMetaDevice) {
+TEST(LoadStateDict, MovesAModelFromTheMetaDeviceToTheCpu) {
     Tied from, to;
     to.to(Device::meta());
     const Tensor bias = to.head.bias;
@@ -230,7 +230,7 @@ TEST(ModuleTo, KeepsShapesAndTiesOnTheMetaDevice) {
     EXPECT_EQ(model.num_parameters(), 32);
 }
 
-TEST(ModuleTo, RejectsIntegerDtypes) {
+TEST(ModuleTo, RejectsIntegerDTypes) {
     Tied model;
     expect_error<DTypeError>({"Module::to: ", "int64"}, [&] { model.to(i64); });
 }

@@ -1,11 +1,13 @@
-// A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. Linked in
-// place of the runtime, it gives a process one device (AXLE_SIMULATOR_DEVICES: several). It runs
-// the kernels in kernels/cuda/, compiled by the host compiler (device.h).
+// A simulated GPU: the part of the CUDA runtime that Axle calls, implemented on the host. A program
+// that links it in place of the runtime has one device, or as many as the environment variable
+// AXLE_SIMULATOR_DEVICES sets. The simulator runs the kernels in kernels/cuda/, compiled by the
+// host compiler (device.h).
 //
 // The work of a stream runs only when a thread waits for it, so work that is not ordered by a
-// stream or an event runs out of order. The host can access device memory only while work runs. New
-// device memory is filled with NaN, and AddressSanitizer checks every allocation. Graphs are lists
-// of captured work. Calls that CUDA forbids during a capture break it.
+// stream or an event runs out of order. The host can access device memory only while work runs;
+// with AddressSanitizer it always can, and every access is checked instead. New device memory is
+// filled with NaN. Graphs are lists of captured work. A call that CUDA forbids during a capture
+// invalidates the capture.
 #pragma once
 
 #include <cstdint>

@@ -223,7 +223,7 @@ TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
 }
 
 // Covers 26.estimate-memory.
-TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDtype) {
+TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDType) {
     const Ended ended = expect(0, {"estimate-memory", "resnet50"}, {});
     ASSERT_EQ(ended.out.size(), 10u) << output(ended);
     EXPECT_EQ(ended.out[1], "│        Memory Usage for loading `resnet50`         │");

@@ -104,7 +104,7 @@ TEST(ClusterConfig, ReadsTheFileOfAccelerateConfigDefault) {
 }
 
 // Covers 28.num_processes.
-TEST(ClusterConfig, ReadsValuesOfFilesOfAccelerate) {
+TEST(ClusterConfig, ReadsConfigFilesOfAccelerate) {
     const ClusterConfig node = read_recorded("multi_node.yaml");
     EXPECT_EQ(node.distributed_type, "MULTI_GPU");
     EXPECT_EQ(node.num_processes, 16);

@@ -152,7 +152,8 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// One convolution and its three tensors.
+// The operands of one convolution. `result` selects which of x, w and y is computed from the other
+// two.
 struct Conv {
     ConvResult result;
     ConstView x, w, y;

@@ -35,7 +35,7 @@ struct Options {
     }
 };
 
-// Random options that are equal on all processes.
+// Generates random options of loaders, the same sequence on all processes.
 class Draws {
   public:
     explicit Draws(int processes)

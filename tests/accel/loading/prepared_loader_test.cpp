@@ -212,7 +212,7 @@ TEST(PreparedLoader, KeepsWorkersPrefetchingAndCollateFn) {
 }
 
 // Covers 4.even_batches.
-TEST(PreparedLoader, YieldsUnevenBatchesWithoutEvenBatches) {
+TEST(PreparedLoader, YieldsUnevenBatchesIfEvenBatchesIsFalse) {
     on_ranks(2, [](const Group& group) {
         Accelerator accelerator(of_group(group, {.even_batches = false}));
         data::DataLoader loader(numbers(5), {.batch_size = 2});

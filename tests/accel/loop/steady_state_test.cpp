@@ -1,4 +1,5 @@
-// Tests that training in its steady state allocates no memory, descriptors or threads.
+// Tests that training in its steady state takes no further memory, descriptors or threads from the
+// system.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -110,9 +111,9 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyState, AllocatesNothingInTraining) { expect_nothing_taken(100, 200); }
+TEST(SteadyState, TakesNothingFromTheSystemInTraining) { expect_nothing_taken(100, 200); }
 
-TEST(SteadyState, LongTrainingAllocatesNothing) { expect_nothing_taken(1000, 10000); }
+TEST(SteadyState, LongTrainingTakesNothingFromTheSystem) { expect_nothing_taken(1000, 10000); }
 
 }  // namespace
 }  // namespace axle::tests

@@ -241,7 +241,7 @@ TEST(LoadCheckpointInModel, ChangesNothingIfAShapeDiffers) {
     expect_same_bits(net.in.weight, before);
 }
 
-TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDtype) {
+TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDType) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net, on_meta;
@@ -262,7 +262,7 @@ TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDtype) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, ConvertsToTheGivenDtypeAndMovesToTheGivenDevice) {
+TEST(LoadCheckpointInModel, ConvertsToTheGivenDTypeAndMovesToTheGivenDevice) {
     ModelForTest model;
     accel::LoadCheckpointOptions options{.device_map = {{"", "cpu:0"}}, .dtype = f64};
     const auto load = [&] {
@@ -278,7 +278,7 @@ TEST(LoadCheckpointInModel, ConvertsToTheGivenDtypeAndMovesToTheGivenDevice) {
     EXPECT_EQ(model.batchnorm.num_batches_tracked.dtype(), i64);
 }
 
-TEST(LoadCheckpointInModel, DoesNotRoundToTheDtypeOfTheModelIfADtypeIsGiven) {
+TEST(LoadCheckpointInModel, DoesNotRoundToTheDTypeOfTheModelIfADTypeIsGiven) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const Tensor values = tensor({1.0 / 3, 0.1, 1e-9, 3e30}, {4}, {.dtype = f64});
     save_safetensors(folder / "model.safetensors", nn::StateDict{{"linear1.bias", values}},

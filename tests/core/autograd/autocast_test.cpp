@@ -104,7 +104,7 @@ TEST_P(AutocastOps, KeepF64Operands) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, ReturnGradientsInDTypeOfWeight) {
+TEST_P(AutocastOps, ReturnGradientsInDTypeOfOperand) {
     for (const Autocast autocast :
          {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {

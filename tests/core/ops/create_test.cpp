@@ -180,7 +180,7 @@ TEST(ScalarNumber, IsExactInIntegerComparison) {
     EXPECT_EQ((kExact < x).to_vector(), (std::vector<double>{0, 0, 1}));
 }
 
-TEST(ScalarNumber, IsExactInArange) {
+TEST(Arange, KeepsIntegersAbove2To53Exact) {
     const Tensor x = arange(kExact, kExact + 5, 2);
     EXPECT_EQ(x.shape(), Shape{3});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(x[i].item_int(), kExact + 2 * i);

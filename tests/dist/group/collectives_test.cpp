@@ -108,7 +108,7 @@ void expect_same(const Tree& a, const Tree& b) {
 class Collectives : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4));
 
-TEST_P(Collectives, AllReduceEveryDtypeShapeAndReduction) {
+TEST_P(Collectives, AllReduceEveryDTypeShapeAndReduction) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : kComputed)
@@ -253,7 +253,7 @@ TEST_P(Collectives, RestoreGatheredTensorsWithScatter) {
     });
 }
 
-TEST_P(Collectives, TransferStorageOnlyDtypes) {
+TEST_P(Collectives, TransferStorageOnlyDTypes) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::u16, DType::c64}) {

@@ -46,7 +46,7 @@ TEST(Gather, ConcatenatesRowsOfEveryTensorInRankOrder) {
     });
 }
 
-TEST(Gather, KeepsDtypesAndAcceptsAnyStrides) {
+TEST(Gather, KeepsDTypesAndAcceptsAnyStrides) {
     on_ranks(2, [](const Group& group) {
         const double rank = group->rank();
         for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean}) {
@@ -108,7 +108,7 @@ TEST(Gather, RejectsDifferentShapesAndListsThem) {
     });
 }
 
-TEST(Gather, RejectsDifferentDtypesAndMetaTensors) {
+TEST(Gather, RejectsDifferentDTypesAndMetaTensors) {
     expect_everywhere<DTypeError>(
         2, {R"(gather: batch["x"] has different dtypes: rank 0 float32, rank 1 int64)"},
         [](ProcessGroup& group) {

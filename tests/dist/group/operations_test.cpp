@@ -72,7 +72,7 @@ TEST(Reduce, ScalesACopyOnOneProcess) {
 }
 
 // Covers 3.reduce, 13.reduce, 31.reduce.
-TEST(Reduce, RejectsUnsupportedDtypesReductionsAndDifferentShapes) {
+TEST(Reduce, RejectsUnsupportedDTypesReductionsAndDifferentShapes) {
     for (const int size : {1, 2}) {
         const auto refuse = [&](std::initializer_list<const char*> parts, DType dtype,
                                 const char* reduction, double scale) {
@@ -166,7 +166,7 @@ TEST(PadAcrossProcesses, ReturnsTensorsWithoutGradients) {
 }
 
 // Covers 3.pad_across_processes, 31.pad_across_processes.
-TEST(PadAcrossProcesses, KeepsTheDtypeOnEveryRank) {
+TEST(PadAcrossProcesses, KeepsTheDTypeOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean}) {
             const Tensor x = ones({group->rank() + 1}, {dtype});

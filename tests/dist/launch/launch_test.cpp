@@ -133,7 +133,7 @@ TEST_F(Launch, ReportsExceptionsWithoutText) {
                 HasSubstr("not derived from std::exception"));
 }
 
-TEST_F(Launch, ReportsLongErrorTexts) {
+TEST_F(Launch, ShortensLongErrorTexts) {
     const std::string text = error_of([] {
         launch({.num_processes = 2}, [] {
             close(STDERR_FILENO);

@@ -34,7 +34,7 @@ TEST(Buckets, EndWithTheParameterThatReachesTheSizeLimit) {
                 ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5)));
 }
 
-TEST(Buckets, ContainGradientsOfOneDtype) {
+TEST(Buckets, ContainGradientsOfOneDType) {
     auto parameters = of_sizes({1, 1, 1});
     parameters.push_back(zeros({1}, {f64}));
     parameters.push_back(zeros({1}, {bf16}));  // its gradient is accumulated in f32

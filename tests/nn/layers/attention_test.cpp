@@ -89,7 +89,7 @@ TEST(MultiheadAttention, ReturnsWeightsAfterDropoutInTraining) {
     expect_close(sum(kept, {-1}), ones({2, 2, 6}), 1e-6);
 }
 
-TEST(MultiheadAttention, RejectsMasksOfInvalidShapeOrDtype) {
+TEST(MultiheadAttention, RejectsMasksOfInvalidShapeOrDType) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = true});
     const Tensor q = zeros({3, 4, 8}), k = zeros({3, 5, 8});
     expect_error<ShapeError>({"MultiheadAttention: attn_mask", "[4, 5]", "[6, 4, 5]", "[5, 4]"},

@@ -301,7 +301,7 @@ TEST(LlamaWeights, LoadFromHalfPrecisionButNotIntegers) {
     refused(folder, {path.c_str(), "lm_head.weight is int64, but must be float32"});
 }
 
-TEST(LlamaWeights, SaveTheirDtypeInTheConfiguration) {
+TEST(LlamaWeights, SaveTheirDTypeInTheConfiguration) {
     const TemporaryFolder folder;
     nn::Llama model(small());
     model.to(bf16);

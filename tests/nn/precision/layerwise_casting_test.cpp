@@ -39,7 +39,7 @@ struct Probe : nn::Model<Probe> {
 Tensor some_ids() { return tensor(std::vector<std::int64_t>{0, 3, 4}, {3}); }
 
 // Covers 8.layerwise.
-TEST(LayerwiseCasting, StoresAndComputesInDifferentDtypes) {
+TEST(LayerwiseCasting, StoresAndComputesInDifferentDTypes) {
     Probe model;
     for (const Tensor& p : model.parameters()) {
         const NoGrad no_grad;
