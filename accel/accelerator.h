@@ -1,5 +1,4 @@
-// Accelerator: runs a training loop on one or several devices, with the API of Hugging Face
-// Accelerate.
+// Accelerator: runs a training loop on one or several devices, with the API of Accelerate.
 //
 //     axle::Accelerator accelerator({.mixed_precision = "bf16", .gradient_accumulation_steps = 4});
 //     auto [model, optimizer, loader, scheduler] =
@@ -14,8 +13,8 @@
 //         optimizer.zero_grad();
 //     }
 //
-// With several processes (dist/group/process_group.h) the same loop trains one model on the whole
-// dataset: loaders are sharded, and gradients are averaged.
+// With several processes the same loop trains one model on the whole dataset: loaders are sharded,
+// and gradients are averaged (dist/group/process_group.h).
 #pragma once
 
 #include <concepts>

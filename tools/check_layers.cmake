@@ -5,7 +5,8 @@
 # The command above reads the allowed dependencies from the layer() lines of ROOT/CMakeLists.txt and
 # checks all includes of Axle's files. It prints one line for each include that violates the layers,
 # is not relative to the root, or names a header of another folder that begins with "// Private to
-# <folder>". Tests may include all headers.
+# <folder>". Tests may include all headers. It also prints a line for each folder with more than 30
+# sources, and for each source with more than 400 lines.
 cmake_minimum_required(VERSION 3.25)
 
 if(NOT DEFINED ROOT)
@@ -102,6 +103,14 @@ foreach(folder IN LISTS folders)
          ${ROOT}/${folder}/*.cpp ${ROOT}/${folder}/*.cu ${ROOT}/${folder}/*.cuh)
     foreach(file IN LISTS files)
         file(READ ${ROOT}/${file} text)
+        string(REGEX MATCHALL "\n" newlines "${text}")
+        list(LENGTH newlines count)
+        if(count GREATER 400)
+            list(APPEND complaints "${file}: has ${count} lines: at most 400")
+        endif()
+        cmake_path(GET file PARENT_PATH parent)
+        list(APPEND parents ${parent})
+        math(EXPR files_in_${parent} "0${files_in_${parent}} + 1")
         string(REGEX MATCHALL "(^|\n)[ \t]*#[ \t]*include[ \t]*[\"<][^\">\n]+[\">]" includes
                "${text}")
         foreach(include IN LISTS includes)
@@ -136,8 +145,15 @@ foreach(folder IN LISTS folders)
     endforeach()
 endforeach()
 
+list(REMOVE_DUPLICATES parents)
+foreach(parent IN LISTS parents)
+    if(files_in_${parent} GREATER 30)
+        list(APPEND complaints "${parent}: has ${files_in_${parent}} sources: at most 30")
+    endif()
+endforeach()
+
 if(complaints)
     list(JOIN complaints "\n" complaints)
     message("${complaints}")
-    message(FATAL_ERROR "includes break the layers")
+    message(FATAL_ERROR "the sources break the rules of the layers")
 endif()

@@ -72,3 +72,21 @@ expect_refused(core/ops/softmax.cpp "\"../../accel/accelerator.h\"" "from the ro
 expect_refused(core/ops/softmax.cpp "\"neighbour.h\"" "from the root")
 
 file(REMOVE_RECURSE ${SCRATCH})
+
+# A folder with 31 sources, and a source with 401 lines, are refused.
+file(REMOVE_RECURSE ${tree})
+file(COPY ${source}/CMakeLists.txt DESTINATION ${tree})
+foreach(i RANGE 1 31)
+    file(WRITE ${tree}/core/ops/op${i}.cpp "\n")
+endforeach()
+string(REPEAT "\n" 401 long)
+file(WRITE ${tree}/core/long.cpp "${long}")
+execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${tree}
+                        -P ${CMAKE_CURRENT_LIST_DIR}/check_layers.cmake
+                RESULT_VARIABLE code ERROR_VARIABLE text OUTPUT_VARIABLE text)
+foreach(complaint "core/ops: has 31 sources: at most 30" "core/long.cpp: has 401 lines: at most 400")
+    string(FIND "${text}" "${complaint}" place)
+    if(code EQUAL 0 OR place EQUAL -1)
+        message(SEND_ERROR "the check should print '${complaint}', but returned ${code}:\n${text}")
+    endif()
+endforeach()

@@ -156,7 +156,8 @@ class Tracking::Guard : public Tracker {
     static constexpr std::string_view kContinues =
         "; training continues, and further errors of this tracker are not reported";
 
-    // Calls f and reports its exceptions. Throws only if the error policy is to raise.
+    // Calls `call` and returns whether it succeeded. Reports only the tracker's first error; with
+    // ErrorPolicy::raise, throws every error.
     template <class F>
     bool attempt(const char* method, F&& call) {
         try {

@@ -47,7 +47,7 @@ void ControlChannel::leave(const std::string& reason) {
         while (wait_readable(connected_.socket, deadline) &&
                receive_some(connected_.socket, scratch_) >= 0) {
         }
-    } catch (const CommError&) {  // the server has ended
+    } catch (const CommError&) {  // the server has ended or does not read
     }
 }
 

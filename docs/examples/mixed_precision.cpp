@@ -1,4 +1,4 @@
-// Trains in bf16 with a part in f32, and in fp16 with a loss scaler.
+// Runs a model in bf16 with a part in f32, and trains a model in fp16 with a loss scaler.
 #include <axle/axle.h>
 
 using axle::Tensor;

@@ -169,8 +169,16 @@ Tree Scheduler::save() const {
 }
 
 void Scheduler::load(const Tree& tree) {
+    const auto check_length = [](const char* name, std::size_t saved, std::size_t own) {
+        if (saved != own)
+            throw ValueError(str("load_state_dict: ", name, " has ", saved,
+                                 " values, but the optimizer of the schedule has ", own,
+                                 " groups"));
+    };
     std::vector<double> last = numbers(tree["_last_lr"]), base;
     if (!base_lrs_.empty()) base = numbers(tree["base_lrs"]);
+    check_length("_last_lr", last.size(), last_lr_.size());
+    check_length("base_lrs", base.size(), base_lrs_.size());
     const std::int64_t epoch = tree["last_epoch"].integer();
     // PyTorch does not save the step count of some schedules. These schedules never restart, so the
     // count is computed from the epoch.

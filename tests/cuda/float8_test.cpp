@@ -76,7 +76,7 @@ TEST_F(GpuFloat8, MultipliesLikeTheCpu) {
             }
 }
 
-TEST_F(GpuFloat8, TrainsLayersLikeTheCpu) {
+TEST_F(GpuFloat8, MatchesOutputsGradientsAndScalesOfTheCpu) {
     for (const nn::Float8Scaling scaling :
          {nn::Float8Scaling::current, nn::Float8Scaling::delayed}) {
         manual_seed(4);

@@ -1,4 +1,4 @@
-// Helpers for tests of binary file readers that corrupt files.
+// Helpers that corrupt files, for tests of binary file readers.
 #pragma once
 
 #include <cstddef>

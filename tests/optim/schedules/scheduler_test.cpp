@@ -250,6 +250,10 @@ TEST(Scheduler, RejectsInvalidState) {
     expect_error<ValueError>({"load_state_dict: step_size: must be at least 1: 0"},
                              [&] { steps.load_state_dict(state); });
     EXPECT_EQ(steps.state_dict()["gamma"].number(), 0.1);
+    state = steps.state_dict();
+    state.set("base_lrs", Tree::list({Tree(1.0), Tree(1.0)}));
+    expect_error<ValueError>({"load_state_dict: base_lrs has 2 values", "1 groups"},
+                             [&] { steps.load_state_dict(state); });
     CyclicLR cycles(optimizer, 0.1, 1);
     state = cycles.state_dict();
     state.set("mode", "square");
