@@ -142,7 +142,7 @@ class Accelerator : public AcceleratorProcesses {
     SyncScope trigger_sync_in_backward(nn::Module& model);
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
     // the scope, even_batches, if it is given, replaces the setting of the loader configuration. If
-    // even_batches is false, loaders with indices or shards give each process only its own samples.
+    // it is false, loaders of map-style and sharded datasets add no repeated samples.
     // Does nothing for one process. Throws UsageError for a model that is not prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});

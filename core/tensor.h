@@ -207,10 +207,10 @@ class Tensor {
     // Returns the version of the storage, which is incremented by every in-place change.
     std::uint32_t version() const { return impl_->storage->version(); }
 
-    // --- in place; these return *this. While ops are recorded, a change of a tensor, or by an
-    // operand, that requires a gradient is recorded as in PyTorch (except by uniform_ and normal_,
-    // which throw UsageError). Throw UsageError if it cannot be recorded: for a leaf that requires
-    // a gradient, and for a tensor whose memory other tensors share, such as a view. Instead of
+    // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
+    // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
+    // be recorded, and throw UsageError. So does every in-place op on a leaf that requires a
+    // gradient, and on a tensor whose memory other tensors share, such as a view. Instead of
     // x[0].copy_(y), write x.index_put_({0}, y). The operand is broadcast to the shape of this
     // tensor (ShapeError if it does not fit) and converted to the dtype of this tensor. A floating
     // result cannot be stored in an integer tensor (DTypeError), except by copy_ and fill_, which

@@ -230,7 +230,7 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
                          [](const auto* loader) { return can_be_uneven(*loader); }))
             log(LogLevel::warning,
                 "join_uneven_inputs: even_batches applies only to loaders that each process reads "
-                "itself, of datasets with indices or shards; other loaders stay as they are");
+                "itself, of map-style or sharded datasets; other loaders stay as they are");
         accel::set_even_batches(loaders_, loop_->accumulation.active_loaders(), *even_batches);
     }
     return {std::move(join), [this, even_batches] {

@@ -3,7 +3,8 @@
 //
 //     struct Console : axle::accel::Tracker {
 //         std::string name() const override { return "console"; }
-//         void log(const Tree& values, std::optional<std::int64_t> step, const Tree&) override {
+//         void log(const axle::Tree& values, std::optional<std::int64_t> step,
+//                  const axle::Tree&) override {
 //             std::cout << step.value_or(0) << ' ' << values << '\n';
 //         }
 //     };

@@ -72,7 +72,7 @@ TEST(JoinUnevenInputs, WarnsIfEvenBatchesDoesNotApplyToALoader) {
     });
     const std::string warning =
         "join_uneven_inputs: even_batches applies only to loaders that each process reads itself, "
-        "of datasets with indices or shards; other loaders stay as they are 2|";
+        "of map-style or sharded datasets; other loaders stay as they are 2|";
     for (const tests::RankOutcome& rank : job.wait(30s)) EXPECT_EQ(rank.text, warning + warning);
 }
 

@@ -71,7 +71,7 @@ void follow(const json& c, const Group& group) {
         close(c["lr"][i + 1]);
         const json& counts = c["last_epoch_and_step_count"][i];
         EXPECT_EQ(schedule->last_epoch(), counts[0]);
-        // The recorded version did not count the steps of warm restarts.
+        // The recorded PyTorch does not increment the step count of CosineAnnealingWarmRestarts.
         EXPECT_EQ(schedule->step_count(), c["schedule"] == "coswr"
                                               ? counts[0].get<std::int64_t>() + 1
                                               : counts[1].get<std::int64_t>());

@@ -63,7 +63,7 @@ TEST(InPlaceArithmetic, ThrowsForLeafThatRequiresGradientUnlessUnderNoGrad) {
     EXPECT_TRUE(w.is_leaf());
 }
 
-TEST(InPlaceArithmetic, IsRecordedForTensorsThatAreNoLeaves) {
+TEST(InPlaceArithmetic, IsRecordedForNonLeafTensors) {
     const Tensor w = tensor({2.0, 3.0}, {2}, {.requires_grad = true});
     Tensor y = w * w;
     const Tensor same = y;

@@ -75,7 +75,7 @@ std::string npy(const std::string& header, const std::string& data = "") {
            data;
 }
 
-TEST(Npy, ReadsEveryDTypeOrderAndEndiannessOfNumPy) {
+TEST(Npy, ReadsSupportedDTypesInEveryOrderAndEndianness) {
     for (const auto& [name, dtype] : kCodes)
         for (const char* form : {".npy", "_big_fortran.npy"}) {
             const Tensor array = load_npy(golden_image(std::string(name) + form));
