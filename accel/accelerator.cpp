@@ -208,8 +208,10 @@ std::string Accelerator::save_state(const std::string& output_dir, SaveStateOpti
             "written; "
             "PyTorch reads safetensors files too");
     parts_->files.set_logged_steps(parts_->tracking->logged_steps());
-    return parts_->files.save(output_dir);
+    return parts_->files.save(output_dir, options);
 }
+
+void Accelerator::wait_for_saves() { parts_->files.wait(); }
 
 std::string Accelerator::load_state(const std::string& input_dir, const LoadStateOptions& options) {
     const std::string& location = options.map_location;
@@ -220,7 +222,7 @@ std::string Accelerator::load_state(const std::string& input_dir, const LoadStat
         throw UsageError(
             "load_state: can't be called within the loop over a prepared loader; leave the loop "
             "first");
-    const std::string directory = parts_->files.load(input_dir, options.strict);
+    const std::string directory = parts_->files.load(input_dir, options);
     parts_->tracking->resume(parts_->files.logged_steps());
     return directory;
 }

@@ -222,9 +222,8 @@ class Accelerator : public AcceleratorProcesses {
     // Returns the loss scaler, or nullptr unless it is enabled and mixed_precision is "fp16". The
     // scale is updated once per iteration, from the gradients of all prepared optimizers.
     optim::GradScaler* scaler();
-    // Return the settings of mixed_precision "fp8" (accel/config/fp8_recipes.h): whether this
-    // device uses fp8, the recipe, whether a recipe was requested, and whether delayed scaling is
-    // used on several processes.
+    // Return whether mixed_precision is "fp8" (accel/config/fp8_recipes.h), the recipe, whether one
+    // was requested, and whether delayed scaling is used on several processes.
     bool fp8_enabled() const { return mixed_precision_ == "fp8"; }
     Fp8Backend fp8_backend() const;
     bool has_fp8_handler() const;
@@ -242,12 +241,11 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // Returns a scope without an effect. Throws NotImplementedError if sequences are split over
-    // processes.
+    // Return a scope without an effect, and `loader`. Throw NotImplementedError if sequences are
+    // split over processes.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
-    // Returns `loader`. Throws NotImplementedError if sequences are split over processes.
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints
@@ -269,9 +267,10 @@ class Accelerator : public AcceleratorProcesses {
     // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
     // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an
     // existing checkpoint is replaced. Throws UsageError if a prepared model, optimizer or
-    // scheduler was destroyed or prepared by another Accelerator, unless others were prepared after
-    // that.
+    // scheduler was destroyed or prepared by another Accelerator, and none was prepared after that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
+    // Waits for the asynchronous save and throws its error. All processes must call this function.
+    void wait_for_saves();
     // Loads a checkpoint of save_state(), or one that Accelerate has saved (without random states
     // and loader positions). Without input_dir, loads the newest checkpoint in the folder of
     // automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the path.
@@ -282,12 +281,12 @@ class Accelerator : public AcceleratorProcesses {
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
-    // Returns the number of the next checkpoint: the number of the last saved or loaded one plus 1.
+    // The number of the next checkpoint: that of the last saved or loaded one plus 1, unless it was
+    // set since. Setting a negative number throws ValueError.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
-    // Sets the number of the next checkpoint. Throws ValueError if it is negative.
     void set_save_iteration(std::int64_t iteration);
-    // Returns the model's parameters and buffers under all their names. The tensors share the
-    // model's storage. All processes must call this function.
+    // Returns the parameters and buffers, which share the model's memory, under all their names.
+    // All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
     // process writes and does not wait for the other processes: call wait_for_everyone() before

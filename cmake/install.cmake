@@ -30,11 +30,6 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconf
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
-# Users of the library and of the programs need the module. Two packages cannot contain one file, so
-# the package of the programs recommends that of the library.
-if(gloo)
-    install(TARGETS axle_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
-endif()
 # Rewrites the links of the pages before they are installed, because they lead to the sources.
 set(installed_docs ${PROJECT_BINARY_DIR}/installed_docs)
 file(RELATIVE_PATH headers_from_docs
@@ -76,10 +71,6 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_DEBIAN_DEV_PACKAGE_NAME libaxle-dev)
     set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
     set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libsodium-dev, libyaml-cpp-dev, zlib1g-dev")
-    if(gloo)
-        set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS libgloo0)
-        set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS libaxle-dev)
-    endif()
     set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME axle-tools)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)

@@ -13,6 +13,12 @@ endif()
 
 # add_part(name cases): adds a test that runs the given cases, which are separated by colons.
 macro(add_part name cases)
+    # A property of one of two tests with the same name would be that of both.
+    list(FIND names_of_suites "${name}" known)
+    if(NOT known EQUAL -1)
+        message(FATAL_ERROR "two tests have the name ${name}")
+    endif()
+    list(APPEND names_of_suites "${name}")
     add_test("${name}" ${program} "--gtest_filter=${cases}" --gtest_brief=0)
     string(REPLACE "@" "${name}" call "set_tests_properties(\"@\" PROPERTIES ${properties})")
     cmake_language(EVAL CODE "${call}")

@@ -21,6 +21,7 @@
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
+#include "tools/trainer/fingerprint.h"
 #include "tools/trainer/run.h"
 
 namespace fs = std::filesystem;
@@ -102,58 +103,45 @@ struct Corpus {
     double unigram_entropy = 0;
 };
 
-// Returns f(text of a file). Messages of errors that f throws begin with the path.
-template <class F>
-auto made_from(const std::string& path, F&& f) {
+std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
+    constexpr std::int64_t kMaxBytes = std::int64_t{16} << 20;  // all characters of Unicode fit
+    const std::string text = read_file(path, kMaxBytes);
     try {
-        return f();
+        return std::make_unique<data::CharTokenizer>(data::CharTokenizer::from_json(text));
     } catch (const ValueError& error) {
         throw FileError(printable(path) + ": " + error.what());
     }
 }
 
-std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
-    const std::string text = read_file(path);
-    return made_from(path, [&] {
-        return std::make_unique<data::CharTokenizer>(data::CharTokenizer::from_json(text));
-    });
-}
-
 // Returns the tokenizer of a model. The vocabulary of a character model is a file in the model's
 // folder; a new model gets the vocabulary of its text.
-std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, const std::string& text,
-                                               bool is_new) {
+std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
     const std::string path = (fs::path(s.out) / "tokenizer.json").string();
     if (!is_new && fs::exists(path)) return read_tokenizer(path);
     const std::string start = (fs::path(s.init_from) / "tokenizer.json").string();
-    auto tokenizer = !s.init_from.empty() && fs::exists(start)
-                         ? read_tokenizer(start)
-                         : std::make_unique<data::CharTokenizer>(made_from(
-                               s.data, [&] { return data::CharTokenizer::from_text(text); }));
+    auto tokenizer =
+        !s.init_from.empty() && fs::exists(start)
+            ? read_tokenizer(start)
+            : std::make_unique<data::CharTokenizer>(data::CharTokenizer::from_file(s.data));
     write_file_atomically(path, tokenizer->to_json() + "\n");
     return tokenizer;
 }
 
+// The tokens stay in their file, which can be larger than the memory.
 Corpus load_corpus(const Settings& s, bool is_new) {
     std::unique_ptr<data::Tokenizer> tokenizer;
-    std::vector<std::int64_t> ids;
-    if (s.data.ends_with(".bin")) {
-        const auto all = data::Tokens::open(s.data, {.vocab_size = s.model.vocab_size});
-        ids.resize(static_cast<std::size_t>(all.size()));
-        all.copy(0, ids);
-    } else {
-        const std::string text = data::read_text(s.data);
-        tokenizer = tokenizer_for(s, text, is_new);
-        ids = made_from(s.data, [&] { return tokenizer->encode(text); });
-    }
-    const std::size_t cut = ids.size() * 9 / 10;
-    if (ids.size() - cut <= static_cast<std::size_t>(s.model.block_size))
-        throw FileError(str(printable(s.data), ": too short: the last tenth of its ", ids.size(),
+    if (!s.data.ends_with(".bin")) tokenizer = tokenizer_for(s, is_new);
+    const data::Tokens all = tokenizer
+                                 ? tokenizer->encode_file(s.data)
+                                 : data::Tokens::open(s.data, {.vocab_size = s.model.vocab_size});
+    const std::int64_t cut = all.size() * 9 / 10;
+    if (all.size() - cut <= s.model.block_size)
+        throw FileError(str(printable(s.data), ": too short: the last tenth of its ", all.size(),
                             " tokens must be longer than a block of ", s.model.block_size));
     const std::int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : s.model.vocab_size;
-    return {std::move(tokenizer), vocab_size, data::Tokens(std::span(ids).first(cut)),
-            data::Tokens(std::span(ids).subspan(cut)), data::unigram_entropy(data::Tokens(ids))};
+    return {std::move(tokenizer), vocab_size, all.slice(0, cut), all.slice(cut, all.size()),
+            data::unigram_entropy(all)};
 }
 
 // --- training
@@ -206,9 +194,11 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     gpt.train();  // from_pretrained() returns a model in evaluation mode
     const trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
-    const std::int64_t samples = plan.steps * s.samples_per_update();
+    // The i-th block of the dataset depends only on i and the seed. So the number of steps may
+    // change when a run is resumed.
+    constexpr std::int64_t kSamples = std::int64_t{1} << 40;
     data::DataLoader train_loader(
-        data::RandomBlockDataset(corpus.train, gpt.config.block_size, samples, s.seed),
+        data::RandomBlockDataset(corpus.train, gpt.config.block_size, kSamples, s.seed),
         {.batch_size = s.batch_size});
 
     optim::AdamW adamw =
@@ -270,6 +260,10 @@ int run(Settings s) {
                 "--init-from, ",
                 model->config.vocab_size, " tokens: ", corpus.vocab_size));
     }
+    s.identity = {{"model", str(s.model.vocab_size, " tokens, ", model->config.n_layer, " layers, ",
+                                model->config.n_head, " heads, ", model->config.n_embd,
+                                " wide, blocks of ", model->config.block_size)},
+                  {"data", trainer::fingerprint(s.data)}};
     std::cout << "model: " << model->num_parameters()
               << " parameters; text: " << corpus.train.size() + corpus.validation.size()
               << " tokens of " << corpus.vocab_size << ", unigram entropy "
@@ -297,6 +291,10 @@ int main(int argc, char** argv) {
     try {
         const auto settings = parse({argv + 1, argv + argc});
         return settings ? run(*settings) : 0;
+    } catch (const trainer::Stopped& stopped) {
+        std::cerr << "train_gpt: stopped by a signal; resume with --resume " << stopped.checkpoint
+                  << '\n';
+        return trainer::kStopped;
     } catch (const std::exception& error) {
         std::cerr << "train_gpt: " << error.what() << '\n';
         return 1;

@@ -23,6 +23,7 @@
 #include "accel/config/yaml.h"
 #include "accel/metrics.h"
 #include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
 #include "accel/utils/logger.h"
 #include "accel/utils/progress.h"
 #include "accel/utils/random.h"
@@ -184,15 +185,15 @@ void start_trackers(Accelerator& accelerator, const Config& config, const Tree& 
 }
 
 void resume(Accelerator& accelerator, const Config& config) {
-    const auto latest = accel::latest_checkpoint(config.run_folder());
     if (!config.training.resume_from_checkpoint) {
         // The numbers of checkpoints continue after the numbers of an earlier run in the folder.
-        if (latest)
-            accelerator.set_save_iteration(accel::CheckpointReader(*latest).iteration() + 1);
+        const auto earlier = accel::list_checkpoints(config.run_folder()).entries;
+        if (!earlier.empty()) accelerator.set_save_iteration(earlier.back().iteration + 1);
         return;
     }
     std::string folder = *config.training.resume_from_checkpoint;
     if (folder == "latest") {
+        const auto latest = accel::latest_checkpoint(config.run_folder());
         if (!latest) throw FileError(config.run_folder() + ": no checkpoint found");
         folder = *latest;
     }

@@ -310,6 +310,7 @@ int run(Settings s) {
         const auto tensors = load_safetensors(s.init_from).tensors;
         model.load_state_dict({tensors.begin(), tensors.end()});
     }
+    s.identity = {{"model", s.model}, {"data", str(images.train->size(), " images")}};
     std::cout << "model: " << s.model << ", " << model.num_parameters()
               << " parameters; images: " << images.train->size() << " to train, "
               << images.test->size() << " to test, " << images.shape << ", " << images.classes
@@ -336,6 +337,10 @@ int main(int argc, char** argv) {
     try {
         const auto settings = parse({argv + 1, argv + argc});
         return settings ? run(*settings) : 0;
+    } catch (const trainer::Stopped& stopped) {
+        std::cerr << "train_vision: stopped by a signal; resume with --resume "
+                  << stopped.checkpoint << '\n';
+        return trainer::kStopped;
     } catch (const std::exception& error) {
         std::cerr << "train_vision: " << error.what() << '\n';
         return 1;

@@ -4,6 +4,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "accel/config/yaml.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
@@ -38,9 +39,13 @@ std::string scalar(const std::string& name, const std::string& what, const YAML:
 
 }  // namespace
 
-Options read_config(const std::string& path) { return parse_config(read_file(path), path); }
+Options read_config(const std::string& path) {
+    return parse_config(read_file(path, kMaxYaml), path);
+}
 
 Options parse_config(std::string_view text, const std::string& name) {
+    if (std::ssize(text) > kMaxYaml)
+        fail(name, str("has ", text.size(), " bytes, at most ", kMaxYaml));
     YAML::Node root;
     try {
         root = YAML::Load(std::string(text));

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace axle::accel {
 
@@ -14,13 +16,19 @@ struct ProjectConfiguration {
     // If true, save_state() writes project_dir/checkpoints/checkpoint_<iteration>, and load_state()
     // without a folder loads the newest of these checkpoints.
     bool automatic_checkpoint_naming = false;
-    // The number of checkpoints that are kept. Older checkpoints are removed after a new one is
-    // complete.
+    // The number of checkpoints of this run that are kept. Older ones are removed after a new one
+    // is complete. A run is continued by load_state(); checkpoints of other runs stay.
     std::optional<int> total_limit = {};
-    std::int64_t iteration = 0;  // the number of the next checkpoint
+    // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition.
+    std::optional<int> best_limit = {};
+    bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
+    std::int64_t iteration = 0;      // the number of the next checkpoint
     // If true, the main process of each machine writes to its own project_dir. If false, only rank
     // 0 writes.
     bool save_on_each_node = false;
+    // What defines the run, as names and values, for example {"seed", "1"} and {"model", "gpt2"}.
+    // It is saved in each checkpoint, and LoadStateOptions::check_identity compares it.
+    std::vector<std::pair<std::string, std::string>> identity = {};
 
     // Sets both folders, as in Accelerate.
     void set_directories(const std::string& directory) { project_dir = logging_dir = directory; }

@@ -50,7 +50,7 @@ void override_with(Tree& config, const std::string& text) {
 }  // namespace
 
 Tree read_structured_config(const std::string& path, const std::vector<std::string>& overrides) {
-    Tree config = path.empty() ? Tree::map() : parse_yaml(read_file(path), path);
+    Tree config = path.empty() ? Tree::map() : parse_yaml(read_file(path, kMaxYaml), path);
     if (config.is_null()) config = Tree::map();
     if (!config.is_map())
         throw ValueError(str(printable(path), ": must be a map of groups of options: ", config));

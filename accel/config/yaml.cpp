@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <regex>
+#include <unordered_set>
 
 #include <yaml-cpp/yaml.h>
 
@@ -78,13 +79,14 @@ class Reader {
             return list;
         }
         Tree map = Tree::map();
+        std::unordered_set<std::string> keys;
         for (const auto& entry : node) {
             if (!entry.first.IsScalar())
                 fail(str("line ", entry.first.Mark().line + 1,
                          ": a key must be plain text, not a list or a map"));
             const std::string& key = utf8(entry.first.Scalar());
-            if (map.contains(key)) fail(in_quotes(key) + " is repeated");
-            map.set(key, read(entry.second, depth + 1));
+            if (!keys.insert(key).second) fail(in_quotes(key) + " is repeated");
+            map.entries().push_back({key, read(entry.second, depth + 1)});
         }
         return map;
     }
@@ -308,6 +310,8 @@ void write(std::string& out, const Tree& value, int indent, bool in_list) {
 
 Tree parse_yaml(std::string_view text, const std::string& name) {
     Reader reader(name);
+    if (std::ssize(text) > kMaxYaml)
+        reader.fail(str("has ", text.size(), " bytes, at most ", kMaxYaml));
     YAML::Node root;
     try {
         root = YAML::Load(std::string(text));

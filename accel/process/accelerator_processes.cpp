@@ -12,4 +12,12 @@ bool AcceleratorProcesses::check_trigger() {
     return triggered;
 }
 
+CheckpointRequest AcceleratorProcesses::checkpoint_request() const {
+    const CheckpointRequest own = take_checkpoint_request();
+    if (num_processes() == 1) return own;
+    const Tensor strongest = full({1}, static_cast<int>(own), {i32});
+    state_.process_group()->all_reduce(strongest, dist::ReduceOp::max);
+    return static_cast<CheckpointRequest>(strongest.item_int());
+}
+
 }  // namespace axle::accel

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "accel/process/checkpoint_request.h"
 #include "accel/process/partial_state.h"
 #include "core/tree/structure.h"
 #include "core/tree/tree.h"
@@ -103,6 +104,9 @@ class AcceleratorProcesses {
     // Returns whether any process has set its flag, and clears the flags. All processes must call
     // this function.
     bool check_trigger();
+    // Returns the strongest request_checkpoint() of any process since the last call, and forgets
+    // the requests. All processes must call this function, for example after each update.
+    CheckpointRequest checkpoint_request() const;
 
   protected:
     explicit AcceleratorProcesses(AcceleratorState state) : state_(std::move(state)) {}

@@ -1,20 +1,17 @@
 #include "accel/state/checkpoint.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
+#include <array>
 #include <filesystem>
+#include <map>
+#include <set>
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include "core/files/file.h"
+#include "core/files/folder.h"
 #include "core/files/safetensors.h"
 #include "core/log.h"
+#include "core/text/text.h"
 
 namespace axle::accel {
 namespace {
@@ -23,30 +20,39 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFamily = "axle checkpoint";
-constexpr const char* kFormat = "axle checkpoint 1";
-constexpr const char* kTemporary = ".checkpoint-";
-constexpr const char* kChanged = "was changed since it was saved: the checksum differs";
+// Format 1 has no run, identity and name.
+constexpr const char* kFormat = "axle checkpoint 2";
+constexpr const char* kFormat1 = "axle checkpoint 1";
+// The largest manifest that is read, in bytes. Each file takes about 100 bytes of the manifest.
+constexpr std::int64_t kLongestManifest = std::int64_t{16} << 20;
+// Prefixes of the directories of a checkpoint that is being written, and of one that is being
+// removed. 16 hexadecimal digits follow.
+constexpr std::array<std::string_view, 2> kTemporary = {".axle-save-", ".axle-trash-"};
+constexpr std::size_t kDigits = 16;
+constexpr const char* kChanged = "has changed since it was saved: the checksum differs";
 
 [[noreturn]] void fail(const fs::path& path, const std::string& reason) {
     throw FileError(str(printable(path.string()), ": ", reason));
 }
 
-std::exception_ptr not_removed(const fs::path& path, const std::error_code& error) {
-    return std::make_exception_ptr(
-        FileError(str(printable(path.string()), ": can't be removed: ", error.message())));
+std::string child(const std::string& folder, std::string_view name) {
+    return (fs::path(folder) / name).string();
 }
 
-// Syncs a file or a folder to disk.
-void sync_path(const fs::path& path) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const bool done = descriptor >= 0 && fsync(descriptor) == 0;
-    const int error = errno;
-    if (descriptor >= 0) close(descriptor);
-    if (!done) fail(path, str("can't be synced to disk: ", std::strerror(error)));
+// Returns a path in a folder with a prefix and random digits.
+std::string random_path(const std::string& folder, std::string_view prefix) {
+    return child(folder, std::string(prefix) + random_hex(kDigits));
 }
 
-std::int64_t crc_of(const std::string& path) {
-    const InputFile file(path);
+bool is_temporary(const std::string& name) {
+    return std::any_of(kTemporary.begin(), kTemporary.end(), [&](std::string_view prefix) {
+        return name.starts_with(prefix) && name.size() == prefix.size() + kDigits &&
+               name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string::npos;
+    });
+}
+
+// Returns the size and the checksum of a file.
+Tree description_of(const InputFile& file) {
     std::vector<std::byte> chunk(static_cast<std::size_t>(1) << 20);
     uLong crc = crc32(0, nullptr, 0);
     for (std::int64_t at = 0; at < file.size();) {
@@ -56,7 +62,7 @@ std::int64_t crc_of(const std::string& path) {
         crc = crc32(crc, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(n));
         at += n;
     }
-    return static_cast<std::int64_t>(crc);
+    return Tree{{"size", file.size()}, {"crc32", static_cast<std::int64_t>(crc)}};
 }
 
 std::int64_t crc_of_text(const std::string& text) {
@@ -64,21 +70,20 @@ std::int64_t crc_of_text(const std::string& text) {
         crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
 }
 
-Tree read_manifest(const fs::path& path) {
-    const fs::path file = path / kManifest;
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) fail(path, "the folder does not exist");
-    if (!fs::exists(file, ignored)) fail(path, "not a checkpoint: manifest.json is missing");
+Tree read_manifest(const std::string& path) {
+    const std::string file = child(path, kManifest);
+    if (!kind_of(path)) fail(path, "the folder does not exist");
+    if (!kind_of(file)) fail(path, "not a checkpoint: manifest.json is missing");
     try {
-        Tree manifest = from_json(read_file(file.string()));
-        if (manifest["format"].string() != kFormat)
-            fail(file, str("unknown format '", printable(manifest["format"].string()), "'"));
+        Tree manifest = from_json(InputFile(path, kManifest).read(kLongestManifest));
+        const std::string& format = manifest["format"].string();
+        if (format != kFormat && format != kFormat1)
+            fail(file, str("unknown format '", printable(format), "'"));
         const std::int64_t crc = manifest["crc32"].integer();
         std::erase_if(manifest.entries(), [](const auto& entry) { return entry.key == "crc32"; });
         if (crc_of_text(to_json(manifest)) != crc) fail(file, kChanged);
         for (const auto& [name, entry] : manifest["files"].entries())
             static_cast<void>(entry["size"].integer() + entry["crc32"].integer());
-        static_cast<void>(manifest["iteration"].integer());
         return manifest;
     } catch (const FileError&) {
         throw;
@@ -87,30 +92,43 @@ Tree read_manifest(const fs::path& path) {
     }
 }
 
-// Removes a path. Reports a failure without throwing, because the new checkpoint is complete
-// already.
-void try_to_remove(const fs::path& path) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) report_error_noexcept(not_removed(path, error));
+CheckpointLabel label_of(const std::string& path, const Tree& manifest) {
+    try {
+        CheckpointLabel label{.iteration = manifest["iteration"].integer()};
+        if (manifest["format"].string() == kFormat1) return label;
+        label.run = manifest["run"].string();
+        label.identity = manifest["identity"];
+        label.name = manifest["name"].string();
+        if (const Tree* const metric = manifest.find("metric")) label.metric = metric->number();
+        return label;
+    } catch (const Error& error) {
+        fail(child(path, kManifest), error.what());
+    }
 }
 
-// Moves `from` to `to`. If `to` exists, exchanges the two atomically, so that `to` is a complete
-// checkpoint at all times. If the file system can't exchange folders, `to` is missing for a moment.
-void put_in_place(const fs::path& from, const fs::path& to) {
-    if (rename(from.c_str(), to.c_str()) == 0) return;
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        fail(to,
-             str("can't rename the temporary folder to this checkpoint: ", std::strerror(errno)));
-    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-        try_to_remove(from);
-        return;
+// Removes a path. Reports a failure without throwing, because the new checkpoint is complete
+// already.
+void try_to_remove(const std::string& path) {
+    try {
+        remove_all(path);
+    } catch (const FileError&) {
+        report_error_noexcept(std::current_exception());
     }
-    const fs::path aside = from.string() + ".old";
-    if (rename(to.c_str(), aside.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0)
-        fail(to,
-             str("can't rename the temporary folder to this checkpoint: ", std::strerror(errno)));
-    try_to_remove(aside);
+}
+
+// Removes the temporary directories in a folder whose process has ended, which is known by their
+// lock.
+void remove_temporaries_of_the_dead(const std::string& folder) {
+    for (const std::string& name : list_folder(folder)) {
+        const std::string path = child(folder, name);
+        if (!is_temporary(name) || kind_of(path) != FileKind::folder) continue;
+        try {
+            const auto lock = PathLock::try_folder(path);
+            if (lock && lock->excludes_others()) remove_all(path);
+        } catch (const FileError&) {  // for example a folder of another user
+            report_error_noexcept(std::current_exception());
+        }
+    }
 }
 
 // The key of a reference to a tensor. JSON can't contain tensors, so each is replaced by {"tensor":
@@ -155,43 +173,6 @@ Tree restore(const Tree& tree, const std::map<std::string, Tensor>& tensors) {
     return result;
 }
 
-// Returns the checkpoints in a folder (not in its subfolders), sorted by iteration. Throws
-// FileError for a damaged manifest unless skip_damaged is true.
-std::vector<std::pair<std::int64_t, fs::path>> checkpoints_in(const std::string& folder,
-                                                              bool skip_damaged) {
-    std::vector<std::pair<std::int64_t, fs::path>> found;
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-        if (entry.is_symlink() || !is_checkpoint(entry.path().string())) continue;
-        if (entry.path().filename().string().starts_with(kTemporary)) continue;
-        try {
-            found.emplace_back(read_manifest(entry.path())["iteration"].integer(), entry.path());
-        } catch (const FileError&) {
-            if (!skip_damaged) throw;
-        }
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-}
-
-// The paths in a directory, sorted so that a folder precedes its contents.
-struct Contents {
-    std::vector<std::string> folders, files;
-};
-Contents contents_of(const fs::path& directory) {
-    Contents found;
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
-        std::string name = entry.path().lexically_relative(directory).generic_string();
-        if (entry.is_symlink() || !(entry.is_directory() || entry.is_regular_file()))
-            fail(entry.path(),
-                 "can't be saved in a checkpoint: it is neither a regular file nor a folder");
-        (entry.is_directory() ? found.folders : found.files).push_back(std::move(name));
-    }
-    std::sort(found.folders.begin(), found.folders.end());
-    std::sort(found.files.begin(), found.files.end());
-    return found;
-}
-
 // Returns whether a path is relative and does not leave its folder through "..".
 bool stays_below(const std::string& name) {
     const fs::path path(name);
@@ -204,90 +185,133 @@ bool stays_below(const std::string& name) {
 // Returns whether a path is a checkpoint. Checks the contents, because other programs write files
 // named manifest.json too.
 bool is_checkpoint(const std::string& path) {
-    std::error_code ignored;
-    const fs::path file = fs::path(path) / kManifest;
-    if (!fs::is_regular_file(file, ignored)) return false;
     try {
-        return read_file(file.string()).find(kFamily) != std::string::npos;
+        const InputFile file(path, kManifest);
+        return file.read(kLongestManifest).find(kFamily) != std::string::npos;
     } catch (const FileError&) {
         return false;
     }
 }
 
-std::optional<std::int64_t> checkpoint_number(const std::string& path) {
-    const std::string name = fs::path(path).filename().string();
-    const std::size_t begin = name.find_first_of("0123456789");
-    std::int64_t number = 0;
-    if (begin == std::string::npos) return std::nullopt;
-    const auto [end, error] =
-        std::from_chars(name.data() + begin, name.data() + name.size(), number);
-    if (error != std::errc()) return std::nullopt;
-    return number;
+CheckpointLabel checkpoint_label(const std::string& path) {
+    return label_of(path, read_manifest(path));
 }
 
-CheckpointWriter::CheckpointWriter(const std::string& path)
-    : path_(fs::absolute(path).lexically_normal().string()) {
+void remove_checkpoint(const std::string& path) {
+    const Tree manifest = read_manifest(path);
+    std::set<std::string> folders, files = {kManifest};
+    for (const auto& [name, entry] : manifest["files"].entries()) {
+        if (!stays_below(name)) fail(path, "the manifest names a file outside: " + in_quotes(name));
+        files.insert(name);
+        for (fs::path folder = fs::path(name).parent_path(); !folder.empty();
+             folder = folder.parent_path())
+            folders.insert(folder.string());
+    }
+    const auto lock = PathLock::try_folder(path);
+    if (!lock) return;
+    const FolderContents found = contents_of(path);
+    const bool has_others =
+        !found.others.empty() ||
+        std::any_of(found.files.begin(), found.files.end(),
+                    [&](const std::string& name) { return !files.contains(name); }) ||
+        std::any_of(found.folders.begin(), found.folders.end(),
+                    [&](const std::string& name) { return !folders.contains(name); });
+    if (!has_others) {
+        // The checkpoint is renamed before it is removed, and the new name is synced, so that a
+        // power failure does not leave a partial checkpoint with this name.
+        const std::string trash = random_path(folder_of(path), kTemporary[1]);
+        rename_path(path, trash);
+        sync_folder(folder_of(path));
+        return remove_all(trash);
+    }
+    // Without its manifest, which is removed first, the folder is no checkpoint.
+    remove_file(child(path, kManifest));
+    sync_folder(path);
+    for (const std::string& name : files) remove_file(child(path, name));
+    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
+        remove_if_empty(child(path, *folder));
+}
+
+CheckpointWriter::CheckpointWriter(const std::string& path, Durability durability)
+    : path_(fs::absolute(path).lexically_normal().string()), durability_(durability) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-    const fs::path place(path_);
-    std::error_code ignored;
-    if (fs::exists(fs::symlink_status(place, ignored)) && !is_checkpoint(path_) &&
-        !(fs::is_directory(place, ignored) && fs::is_empty(place, ignored)))
-        fail(place, "can't be replaced by a checkpoint: it exists and is not a checkpoint");
-    create_directories(place.parent_path().string());
-    for (int attempt = 0;; ++attempt) {
-        const std::string name = str(kTemporary, getpid(), "-", attempt);
-        temporary_ = (place.parent_path() / name).string();
-        if (mkdir(temporary_.c_str(), 0777) == 0) return;
-        if (errno != EEXIST) fail(temporary_, str("can't be created: ", std::strerror(errno)));
+    const std::optional<FileKind> there = kind_of(path_);
+    if (there &&
+        !(there == FileKind::folder && (is_checkpoint(path_) || list_folder(path_).empty())))
+        fail(path_, "can't be replaced by a checkpoint: it exists and is not a checkpoint");
+    const std::string parent = folder_of(path_);
+    create_directories(parent, durability_);
+    remove_temporaries_of_the_dead(parent);
+    // Another process may take a new directory for that of a dead writer before it is locked.
+    static constexpr int kAttempts = 100;
+    for (int attempt = 0; !lock_; ++attempt) {
+        if (attempt == kAttempts) fail(parent, "can't lock a temporary folder");
+        temporary_ = random_path(parent, kTemporary[0]);
+        create_directories(temporary_);
+        if (auto lock = PathLock::try_folder(temporary_))
+            lock_ = make_owning<PathLock>(std::move(*lock));
     }
 }
 
 CheckpointWriter::~CheckpointWriter() {
-    std::error_code ignored;
-    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+    if (!temporary_.empty()) try_to_remove(temporary_);
+}
+
+void CheckpointWriter::check_space(std::int64_t bytes) const {
+    const std::int64_t free = free_space(folder_of(path_));
+    if (free < bytes)
+        fail(path_, str("the checkpoint needs ", bytes, " bytes, but the disk has only ", free,
+                        " bytes free"));
 }
 
 void CheckpointWriter::write(const std::string& stem, const Tree& tree) const {
     NamedTensors tensors;
     const Tree structure = extract(tree, "", tensors);
-    const std::string base = (fs::path(temporary_) / stem).string();
-    write_file_atomically(base + ".json", to_json(structure) + "\n");
-    if (!tensors.empty()) save_safetensors(base + ".safetensors", tensors);
+    const std::string base = child(temporary_, stem);
+    write_file_atomically(base + ".json", to_json(structure) + "\n", Durability::none);
+    if (!tensors.empty()) save_safetensors(base + ".safetensors", tensors, {}, Durability::none);
 }
 
-void CheckpointWriter::commit(std::int64_t iteration) {
+void CheckpointWriter::commit(CheckpointLabel label) {
+    const FolderContents contents = contents_of(temporary_);
+    if (!contents.others.empty())
+        fail(child(temporary_, contents.others.front()),
+             "can't be saved in a checkpoint: it is neither a regular file nor a folder");
     Tree files = Tree::map();
-    const Contents contents = contents_of(temporary_);
     for (const std::string& name : contents.files) {
-        const std::string file = (fs::path(temporary_) / name).string();
         if (name == kManifest)
-            fail(file, "the name is reserved by the checkpoint format; use another name");
-        files.set(name, Tree{{"size", InputFile(file).size()}, {"crc32", crc_of(file)}});
-        // write() has synced its files already, but hooks may have written further files.
-        sync_path(file);
+            fail(child(temporary_, name),
+                 "the name is reserved by the checkpoint format; use another name");
+        const InputFile file(temporary_, name);
+        files.set(name, description_of(file));
+        if (durability_ == Durability::full) file.sync();
     }
-    for (const std::string& name : contents.folders) sync_path(fs::path(temporary_) / name);
-    Tree manifest{{"format", kFormat}, {"iteration", iteration}, {"files", files}};
+    if (durability_ == Durability::full)
+        for (const std::string& name : contents.folders) sync_folder(child(temporary_, name));
+    label.name = fs::path(path_).filename().string();
+    Tree manifest{{"format", kFormat}, {"iteration", label.iteration}, {"name", label.name},
+                  {"run", label.run},  {"identity", label.identity},   {"files", files}};
+    if (label.metric) manifest.set("metric", *label.metric);
     manifest.set("crc32", crc_of_text(to_json(manifest)));
-    write_file_atomically((fs::path(temporary_) / kManifest).string(), to_json(manifest) + "\n");
-    sync_path(temporary_);
-    put_in_place(temporary_, path_);
+    // With Durability::full, this syncs the manifest and then the directory.
+    write_file_atomically(child(temporary_, kManifest), to_json(manifest) + "\n", durability_);
+    const std::string old = put_in_place(temporary_, path_, durability_);
     temporary_.clear();
-    sync_path(fs::path(path_).parent_path());
+    if (!old.empty()) try_to_remove(old);
 }
 
 CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
     const Tree manifest = read_manifest(path_);
-    iteration_ = manifest["iteration"].integer();
+    label_ = label_of(path_, manifest);
     for (const auto& [name, entry] : manifest["files"].entries()) {
         if (!stays_below(name))
             fail(path_, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
-        const fs::path file = fs::path(path_) / name;
-        const std::int64_t size = InputFile(file.string()).size();
-        if (size != entry["size"].integer())
-            fail(file,
-                 str("is ", size, " bytes long, but was saved with ", entry["size"].integer()));
-        if (crc_of(file.string()) != entry["crc32"].integer()) fail(file, kChanged);
+        const InputFile file(path_, name);
+        if (file.size() != entry["size"].integer())
+            fail(file.path(), str("is ", file.size(), " bytes long, but was saved with ",
+                                  entry["size"].integer()));
+        if (description_of(file)["crc32"].integer() != entry["crc32"].integer())
+            fail(file.path(), kChanged);
         files_.push_back(name);
     }
 }
@@ -314,36 +338,6 @@ Tree CheckpointReader::read(const std::string& stem) const {
     } catch (const Error& error) {
         fail(json, error.what());
     }
-}
-
-std::optional<std::string> latest_checkpoint(const std::string& folder) {
-    const auto found = checkpoints_in(folder, false);
-    if (found.empty()) return std::nullopt;
-    return found.back().second.string();
-}
-
-void rotate_checkpoints(const std::string& folder, std::size_t keep, const std::string& newest) {
-    auto found = checkpoints_in(folder, true);
-    std::stable_partition(found.begin(), found.end(), [&](const auto& checkpoint) {
-        return checkpoint.second.filename() != fs::path(newest).filename();
-    });
-    for (std::size_t i = 0; i + std::max<std::size_t>(keep, 1) < found.size(); ++i) {
-        // The checkpoint is renamed before it is removed, so that a crash does not leave a partial
-        // checkpoint with this name.
-        const fs::path path = found[i].second;
-        const fs::path aside =
-            path.parent_path() / (kTemporary + path.filename().string() + ".old");
-        std::error_code error;
-        fs::rename(path, aside, error);
-        if (error) report_error(not_removed(path, error));
-    }
-    std::error_code ignored;
-    std::vector<fs::path> left;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-        if (entry.is_directory(ignored) && !entry.is_symlink(ignored) &&
-            entry.path().filename().string().starts_with(kTemporary))
-            left.push_back(entry.path());
-    for (const fs::path& path : left) try_to_remove(path);
 }
 
 }  // namespace axle::accel

@@ -3,53 +3,75 @@
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
 // which lists each file with its size and CRC-32 and has a CRC-32 of its own, syncs all files to
 // disk and renames the directory. If anything fails before the rename, the earlier checkpoint is
-// not changed.
+// not changed. The order of operations and the manifest are described in docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "core/files/durability.h"
+#include "core/memory/owning_ptr.h"
 #include "core/tree/tree.h"
 
+namespace axle {
+class PathLock;
+}
+
 namespace axle::accel {
+
+// What a manifest says of a checkpoint, except its files.
+struct CheckpointLabel {
+    std::int64_t iteration = 0;         // orders the checkpoints of a folder
+    std::string run = {};               // the id of the run; "" if unknown
+    std::optional<double> metric = {};  // SaveStateOptions::metric
+    Tree identity = Tree::map();        // the identity of the run (ProjectConfiguration::identity)
+    // The directory's name when it was written; "" if a version without this field wrote it. A copy
+    // with another name is not counted among the checkpoints of a folder.
+    std::string name = {};
+};
 
 // A writer of one checkpoint.
 class CheckpointWriter {
   public:
-    // Throws FileError if `path` exists and is neither a checkpoint nor an empty folder.
-    explicit CheckpointWriter(const std::string& path);
+    // Creates the missing parents of `path`, and removes temporary directories next to it whose
+    // writers have died. Throws FileError if `path` exists and is neither a checkpoint nor an empty
+    // folder.
+    explicit CheckpointWriter(const std::string& path, Durability durability = Durability::full);
     // Removes the files unless commit() has succeeded.
     ~CheckpointWriter();
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    // Returns the directory to write files and folders to.
+    // Returns the directory to write files and folders to. Files need no sync: commit() syncs them.
     const std::string& directory() const { return temporary_; }
+    // Throws FileError if the disk has less than `bytes` bytes free.
+    void check_space(std::int64_t bytes) const;
     // Writes stem.json, and stem.safetensors if the tree has tensors. Throws FileError if writing
     // fails.
     void write(const std::string& stem, const Tree& tree) const;
     // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
-    // `iteration` is the number by which the checkpoints of a folder are ordered. Throws FileError
-    // if the checkpoint can't be written.
-    void commit(std::int64_t iteration);
+    // The label's name is set to that of the path. Throws FileError if the checkpoint can't be
+    // written.
+    void commit(CheckpointLabel label);
 
   private:
     std::string path_, temporary_;
+    Durability durability_;
+    OwningPtr<PathLock> lock_;  // tells other processes that the writer lives
 };
 
 // A reader of a checkpoint that CheckpointWriter has written.
 class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
-    // missing, truncated or changed.
+    // missing, truncated, changed or a symbolic link.
     explicit CheckpointReader(std::string path);
 
     const std::string& path() const { return path_; }
-    std::int64_t iteration() const { return iteration_; }
+    const CheckpointLabel& label() const { return label_; }
     // Returns whether the manifest lists a file, given by its path in the directory, such as
     // "unet/config.json".
     bool contains(std::string_view file) const;
@@ -61,27 +83,18 @@ class CheckpointReader {
 
   private:
     std::string path_;
-    std::int64_t iteration_ = 0;
+    CheckpointLabel label_;
     std::vector<std::string> files_;
 };
 
 // Returns whether a directory has Axle's manifest, valid or damaged.
 bool is_checkpoint(const std::string& path);
-
-// Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12". Returns nullopt if
-// the name has no number.
-std::optional<std::int64_t> checkpoint_number(const std::string& path);
-
-// Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
-// nullopt if there is none. The names of checkpoints have no effect. Ignores symbolic links,
-// temporary directories of writers, and folders without Axle's manifest. Throws FileError for a
-// damaged manifest, because that checkpoint could be the latest.
-std::optional<std::string> latest_checkpoint(const std::string& folder);
-
-// Removes the oldest checkpoints in a folder until `keep` checkpoints remain, and temporary
-// directories of writers that have crashed. Does not remove the checkpoint `newest`, or checkpoints
-// with a damaged manifest. Failures to remove are reported by the error policy (core/log.h).
-void rotate_checkpoints(const std::string& folder, std::size_t keep,
-                        const std::string& newest = {});
+// Returns the label of a checkpoint, without verifying its files. Throws FileError if the manifest
+// is missing or damaged.
+CheckpointLabel checkpoint_label(const std::string& path);
+// Removes the files of a checkpoint that its manifest lists, and its folder. Files that the
+// manifest does not list stay. Does nothing if a process is writing the checkpoint. Throws
+// FileError if a file can't be removed.
+void remove_checkpoint(const std::string& path);
 
 }  // namespace axle::accel

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "accel/state/checkpoint_folder.h"
 #include "accel/state/state_files.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
@@ -104,40 +105,101 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     return states;
 }
 
-// Returns the names of the checkpoints in a folder of automatic_checkpoint_naming.
+// Returns the number of a directory that Accelerate has named: 12 for "checkpoint_12".
+std::optional<std::int64_t> accelerate_number(const std::string& name) {
+    const auto number = checkpoint_number(name);
+    return number && name == str("checkpoint_", *number) ? number : std::nullopt;
+}
+
+// Returns the checkpoints in a folder of automatic_checkpoint_naming: a map from the names to the
+// iterations, and a map from the names of damaged checkpoints to {"number", "reason"}.
 Tree states_in(const std::string& folder) {
-    Tree names = Tree::list();
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-        const std::string name = entry.path().filename().string();
-        if (name.starts_with('.') || entry.is_symlink() || !checkpoint_number(name)) continue;
-        if (StateFolder::is_state(entry.path().string())) names.push_back(name);
+    Tree whole = Tree::map(), damaged = Tree::map();
+    const CheckpointList list = list_checkpoints(folder);
+    for (const auto& entry : list.entries)
+        whole.set(fs::path(entry.path).filename().string(), entry.iteration);
+    for (const auto& entry : list.damaged)
+        damaged.set(fs::path(entry.path).filename().string(),
+                    Tree{{"number", entry.number.value_or(INT64_MAX)}, {"reason", entry.reason}});
+    if (kind_of(folder))
+        for (const std::string& name : list_folder(folder))
+            if (const auto number = accelerate_number(name);
+                number && !whole.contains(name) && !damaged.contains(name) &&
+                StateFolder::is_of_accelerate((fs::path(folder) / name).string()))
+                whole.set(name, *number);
+    return Tree{{"whole", std::move(whole)}, {"damaged", std::move(damaged)}};
+}
+
+// Throws FileError for a damaged checkpoint that may be newer than `newest`, or logs a warning if
+// such checkpoints are skipped.
+void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
+                        const std::string& newest_path, bool skips) {
+    std::map<std::string, std::string> newer;
+    for (const Tree& states : processes)
+        for (const auto& [name, entry] : states["damaged"].entries())
+            if (entry["number"].integer() > newest) newer[name] = entry["reason"].string();
+    for (const auto& [name, reason] : newer) {
+        if (!skips)
+            throw FileError(str("load_state: the newest checkpoint may be damaged: ", reason,
+                                newest_path.empty() ? "" : "; the newest undamaged one is ",
+                                printable(newest_path)));
+        axle::log(LogLevel::warning, "load_state: a damaged checkpoint is skipped: ", reason);
     }
-    return names;
 }
 
 }  // namespace
 
-// Returns the checkpoint with the highest number among the checkpoints that all processes can read.
-std::string StateFiles::newest_directory() const {
+// Returns the checkpoints that all processes can read, newest first.
+std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const {
     if (!project_.automatic_checkpoint_naming)
         throw ValueError(
             "load_state: a directory is needed, because automatic_checkpoint_naming is off");
     const fs::path folder = fs::path(project_.project_dir) / "checkpoints";
-    std::map<std::string, int> seen;
-    for (const Tree& names : dist::gather_or_throw(*processes_.process_group(), "load_state",
-                                                   [&] { return states_in(folder.string()); }))
-        for (const Tree& name : names.elements()) ++seen[name.string()];
-    std::erase_if(seen,
-                  [&](const auto& state) { return state.second < processes_.num_processes(); });
-    if (seen.empty())
+    const std::vector<Tree> processes = dist::gather_or_throw(
+        *processes_.process_group(), "load_state", [&] { return states_in(folder.string()); });
+    std::vector<std::pair<std::int64_t, std::string>> found;
+    for (const auto& [name, iteration] : processes.front()["whole"].entries())
+        if (std::all_of(processes.begin(), processes.end(),
+                        [&](const Tree& states) { return states["whole"].contains(name); }))
+            found.emplace_back(iteration.integer(), (folder / name).string());
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    check_newer_damage(processes, found.empty() ? INT64_MIN : found.front().first,
+                       found.empty() ? "" : found.front().second, skip_damaged);
+    if (found.empty())
         throw FileError(str(printable(folder.string()),
                             ": contains no checkpoint that every process can read"));
-    const auto newest =
-        std::max_element(seen.begin(), seen.end(), [](const auto& a, const auto& b) {
-            return checkpoint_number(a.first) < checkpoint_number(b.first);
-        });
-    return (folder / newest->first).string();
+    std::vector<std::string> paths;
+    for (auto& [iteration, path] : found) paths.push_back(std::move(path));
+    return paths;
+}
+
+// Compares the identity of the run with that of the checkpoint.
+void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
+    const CheckpointLabel* const label = state.folder->label();
+    if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;
+    const auto may_differ = [&](const std::string& field) {
+        const auto& changed = options.changed_identity;
+        return std::find(changed.begin(), changed.end(), field) != changed.end();
+    };
+    std::map<std::string, std::pair<std::string, std::string>> fields;  // saved and given values
+    for (const auto& [field, value] : label->identity.entries())
+        fields[field].first = in_quotes(value.string());
+    for (const auto& [field, value] : project_.identity) fields[field].second = in_quotes(value);
+    std::string differences;
+    for (const auto& [field, values] : fields) {
+        if (values.first == values.second || may_differ(field)) continue;
+        const auto shown = [](const std::string& value) {
+            return value.empty() ? std::string("missing") : value;
+        };
+        differences += str(differences.empty() ? "" : "; ", printable(field), ": saved ",
+                           shown(values.first), ", now ", shown(values.second));
+    }
+    if (!differences.empty())
+        throw ValueError(str("load_state: ", printable(state.folder->path()),
+                             " was saved by a run with another identity: ", differences,
+                             "; to resume all the same, name the fields in changed_identity (the "
+                             "trainers: --allow-changed)"));
 }
 
 // Reads the part of the state that belongs to this process only.
@@ -245,15 +307,31 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
     });
     logged_steps_ = state.logged_steps;
     if (const auto iteration = folder.iteration()) project_.iteration = *iteration + 1;
+    if (const CheckpointLabel* const label = folder.label();
+        label != nullptr && !label->run.empty())
+        run_ = label->run;
 }
 
-std::string StateFiles::load(const std::string& input_dir, bool strict) {
+std::string StateFiles::load(const std::string& input_dir, const LoadStateOptions& options) {
     const profiler::Scope scope("load_state", profiler::Category::io);
     prepared_.check_complete("load_state");
-    const std::string directory = input_dir.empty() ? newest_directory() : input_dir;
-    const LoadedState state = read(directory);
-    together("load_state", [&] { apply(state, strict); });
-    return directory;
+    wait();
+    std::vector<std::string> directories = {input_dir};
+    if (input_dir.empty()) directories = newest_directories(options.skip_damaged);
+    for (std::size_t i = 0;; ++i) try {
+            const LoadedState state = read(directories[i]);
+            together("load_state", [&] { check_identity(state, options); });
+            together("load_state", [&] { apply(state, options.strict); });
+            return directories[i];
+        } catch (const FileError& error) {
+            if (i + 1 == directories.size()) throw;
+            if (!options.skip_damaged)
+                throw FileError(str(error.what(), "; the next older checkpoint is ",
+                                    printable(directories[i + 1])));
+            if (processes_.is_main_process())
+                axle::log(LogLevel::warning,
+                          "load_state: a damaged checkpoint is skipped: ", error.what());
+        }
 }
 
 }  // namespace axle::accel

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "accel/state/checkpoint_folder.h"
 #include "accel/state/save_model.h"
 #include "accel/state/state_files.h"
 #include "core/files/file.h"
@@ -61,6 +62,20 @@ void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_
     }
 }
 
+// Removes old checkpoints of a run from the folder of the checkpoint that was just saved.
+void rotate(const ProjectConfiguration& project, const std::string& run, const std::string& saved) {
+    if (!project.automatic_checkpoint_naming || !project.total_limit) return;
+    const std::string folder = folder_of(saved);
+    std::vector<std::string> kept = {saved};
+    if (project.best_limit)
+        for (std::string& best :
+             best_checkpoints(folder, static_cast<std::size_t>(std::max(0, *project.best_limit)),
+                              project.greater_is_better, run))
+            kept.push_back(std::move(best));
+    rotate_checkpoints(folder, static_cast<std::size_t>(std::max(1, *project.total_limit)) - 1, run,
+                       kept);
+}
+
 }  // namespace
 
 std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module) {
@@ -83,8 +98,8 @@ void StateFiles::set_iteration(std::int64_t iteration) {
 
 // Returns the part of the state that belongs to this process only.
 Tree StateFiles::own_state() const {
-    // Seeds are stored as text, because a seed has 64 bits, and an integer in JSON has a sign and
-    // only 63 bits.
+    // Seeds are stored as text, because they have 64 unsigned bits, and a Tree stores integers as
+    // int64.
     const GeneratorState random = generator_state();
     const Accumulation& accumulation = loop_.accumulation;
     const bool drops = accumulation.drops_window();
@@ -112,33 +127,37 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-void StateFiles::write(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
-                       const std::vector<Tree>& own, const std::vector<Tree>& custom) const {
-    const auto save_tensors = [&](const std::string& stem, const NamedTensors& tensors) {
-        save_safetensors(writer.directory() + "/" + stem + ".safetensors", tensors,
-                         {{"format", "pt"}});
+// Returns the contents of a checkpoint. The processes have gathered `own` and `custom`.
+StateContents StateFiles::contents(std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
+                                   std::vector<Tree> custom, std::optional<double> metric) const {
+    StateContents all;
+    const auto add = [&](std::string stem, Tree tree) {
+        all.trees.emplace_back(std::move(stem), std::move(tree));
     };
-    for (std::size_t i = 0; i < weights.size(); ++i) save_tensors(numbered("model", i), weights[i]);
+    for (std::size_t i = 0; i < weights.size(); ++i)
+        all.tensors.emplace_back(numbered("model", i), std::move(weights[i]));
     for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
-        writer.write(numbered("optimizer", i), prepared_.optimizers()[i]->state_dict());
+        add(numbered("optimizer", i), prepared_.optimizers()[i]->state_dict());
     for (std::size_t i = 0; i < prepared_.schedulers().size(); ++i)
-        writer.write(numbered("scheduler", i), prepared_.schedulers()[i]->state_dict());
+        add(numbered("scheduler", i), prepared_.schedulers()[i]->state_dict());
     for (std::size_t i = 0; i < prepared_.loaders().size(); ++i)
-        writer.write(numbered("dl_state_dict", i), prepared_.loaders()[i]->state_dict());
-    if (loop_.scaling) writer.write("scaler", loop_.scaling->scaler().state_dict());
+        add(numbered("dl_state_dict", i), prepared_.loaders()[i]->state_dict());
+    if (loop_.scaling) add("scaler", loop_.scaling->scaler().state_dict());
     for (std::size_t i = 0; i < custom.size(); ++i)
-        writer.write(str("custom_checkpoint_", i), custom[i]);
+        add(str("custom_checkpoint_", i), std::move(custom[i]));
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
-        writer.write(str("random_states_", rank), own[rank]["random_states"]);
+        add(str("random_states_", rank), own[rank]["random_states"]);
         const Tree& gradients = own[rank]["gradients"];
         for (std::size_t i = 0; i < gradients.size(); ++i) {
-            NamedTensors tensors;
+            NamedTensors named;
             for (const auto& [name, gradient] : gradients[i].entries())
-                tensors.emplace_back(name, gradient.tensor());
-            save_tensors(gradients_stem(i, rank), tensors);
+                named.emplace_back(name, gradient.tensor());
+            all.tensors.emplace_back(gradients_stem(i, rank), std::move(named));
         }
     }
-    writer.commit(project_.iteration);
+    all.label = {.iteration = project_.iteration, .run = run_, .metric = metric};
+    for (const auto& [field, value] : project_.identity) all.label.identity.set(field, value);
+    return all;
 }
 
 // Returns the directory of the next checkpoint. All processes use the path and the iteration of the
@@ -155,17 +174,18 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     const std::vector<Tree> all = dist::gather_or_throw(group, "save_state", [&] {
         return Tree{{"path", automatic ? named() : output_dir},
                     {"iteration", project_.iteration},
+                    {"run", run_},
                     {"local_rank", processes_.local_process_index()}};
     });
     if (!automatic) check_same_directory(all, each_node);
     const Tree& main = all.front();
     project_.iteration = main["iteration"].integer();
+    run_ = main["run"].string();
     if (main["path"].string().empty())
         throw ValueError(
             "save_state: a directory is needed, because automatic_checkpoint_naming is off");
-    std::error_code ignored;
     const std::vector<Tree> there =
-        group.all_gather_object(automatic && fs::exists(fs::symlink_status(named(), ignored)));
+        group.all_gather_object(automatic && kind_of(named()).has_value());
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
     // A directory that exists on some machines only was left by an interrupted save and is
     // replaced.
@@ -185,9 +205,38 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
         together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-std::string StateFiles::save(const std::string& output_dir) {
+// Copies the contents, and writes them on a background thread.
+void StateFiles::save_in_background(std::unique_ptr<CheckpointWriter> writer,
+                                    const std::string& path, std::vector<nn::StateDict> weights,
+                                    const std::vector<Tree>& own, std::vector<Tree> custom,
+                                    std::optional<double> metric) {
+    struct Save {
+        std::unique_ptr<CheckpointWriter> writer;
+        StateContents contents;
+        ProjectConfiguration project;
+        std::string run, path;
+    };
+    const auto save = std::make_shared<Save>(
+        Save{std::move(writer), contents(std::move(weights), own, std::move(custom), metric),
+             project_, run_, path});
+    save->contents.copy_to(staging_);
+    background_.start([save] {
+        save->contents.write(*save->writer);
+        rotate(save->project, save->run, save->path);
+    });
+}
+
+void StateFiles::wait() {
+    together("save_state", [&] { background_.wait(); });
+}
+
+std::string StateFiles::save(const std::string& output_dir, const SaveStateOptions& options) {
     const profiler::Scope scope("save_state", profiler::Category::io);
     prepared_.check_complete("save_state");
+    if (options.asynchronous && project_.save_on_each_node)
+        throw NotImplementedError(
+            "save_state: asynchronous saving is not implemented with save_on_each_node");
+    wait();
     dist::ProcessGroup& group = *processes_.process_group();
     const std::string path = next_directory(output_dir);
     const bool each_node = project_.save_on_each_node;
@@ -201,7 +250,10 @@ std::string StateFiles::save(const std::string& output_dir) {
 
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
-        if (writes) writer = std::make_unique<CheckpointWriter>(path);
+        if (!writes) return;
+        if (project_.automatic_checkpoint_naming && !owner_)
+            owner_ = FolderOwner::claim(folder_of(path));
+        writer = std::make_unique<CheckpointWriter>(path, options.durability);
     });
     const std::vector<Tree> places = group.all_gather_object(Tree{
         {"directory", writer ? Tree(writer->directory()) : Tree()},
@@ -217,18 +269,25 @@ std::string StateFiles::save(const std::string& output_dir) {
     std::vector<nn::StateDict> weights;
     for (const nn::Module* model : prepared_.models()) weights.push_back(model->saved_state());
     run_save_hooks(weights, places[static_cast<std::size_t>(writing)]["directory"].string());
+    if (options.asynchronous) {
+        together("save_state", [&] {
+            if (writer)
+                save_in_background(std::move(writer), path, std::move(weights), own, custom,
+                                   options.metric);
+        });
+        ++project_.iteration;
+        return path;
+    }
     together("save_state", [&] {
-        if (writer) write(*writer, weights, own, custom);
+        if (writer)
+            contents(std::move(weights), own, std::move(custom), options.metric).write(*writer);
     });
     ++project_.iteration;
     // Old checkpoints are removed after the new one is complete on all machines, because load()
     // requires a checkpoint that is complete on all machines.
-    if (project_.automatic_checkpoint_naming && project_.total_limit)
-        together("save_state", [&] {
-            if (writer)
-                rotate_checkpoints(fs::path(path).parent_path().string(),
-                                   static_cast<std::size_t>(*project_.total_limit), path);
-        });
+    together("save_state", [&] {
+        if (writer) rotate(project_, run_, path);
+    });
     return path;
 }
 

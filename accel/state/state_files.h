@@ -12,10 +12,14 @@
 #include "accel/loop/loop_state.h"
 #include "accel/prepare/preparation.h"
 #include "accel/process/partial_state.h"
+#include "accel/state/background_save.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpointable.h"
+#include "accel/state/folder_owner.h"
+#include "accel/state/state_contents.h"
 #include "accel/state/state_folder.h"
 #include "accel/state/state_hooks.h"
+#include "accel/state/state_options.h"
 #include "core/hook_list.h"
 #include "core/random.h"
 #include "dist/group/shared_error.h"
@@ -50,8 +54,10 @@ class StateFiles {
     const std::map<std::string, std::int64_t>& logged_steps() const { return logged_steps_; }
 
     // Implement Accelerator::save_state() and load_state().
-    std::string save(const std::string& output_dir);
-    std::string load(const std::string& input_dir, bool strict);
+    std::string save(const std::string& output_dir, const SaveStateOptions& options);
+    std::string load(const std::string& input_dir, const LoadStateOptions& options);
+    // Implements Accelerator::wait_for_saves().
+    void wait();
 
   private:
     struct Registered {
@@ -75,11 +81,15 @@ class StateFiles {
     };
 
     std::string next_directory(const std::string& output_dir);
-    std::string newest_directory() const;
+    std::vector<std::string> newest_directories(bool skip_damaged) const;
+    void check_identity(const LoadedState& state, const LoadStateOptions& options) const;
     Tree own_state() const;
     void run_save_hooks(std::vector<nn::StateDict>& weights, const std::string& directory) const;
-    void write(CheckpointWriter& writer, const std::vector<nn::StateDict>& weights,
-               const std::vector<Tree>& own, const std::vector<Tree>& custom) const;
+    StateContents contents(std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
+                           std::vector<Tree> custom, std::optional<double> metric) const;
+    void save_in_background(std::unique_ptr<CheckpointWriter> writer, const std::string& path,
+                            std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
+                            std::vector<Tree> custom, std::optional<double> metric);
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
     void apply(const LoadedState& state, bool strict);
@@ -91,10 +101,14 @@ class StateFiles {
     const PartialState& processes_;
     Preparation& prepared_;
     LoopState& loop_;
+    std::string run_ = new_run_id();            // all processes use that of the main process
+    std::shared_ptr<const FolderOwner> owner_;  // of the folder of automatic names, once it is used
     std::vector<Registered> custom_;
     std::map<std::string, std::int64_t> logged_steps_;
     HookList<SaveStatePreHook> save_hooks_;
     HookList<LoadStatePreHook> load_hooks_;
+    Staging staging_;  // used by the background save
+    BackgroundSave background_;
 };
 
 template <class F>

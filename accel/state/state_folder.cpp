@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "accel/state/checkpoint_folder.h"
 #include "core/files/file.h"
 #include "core/files/torch_file.h"
 #include "nn/files/weight_files.h"
@@ -17,16 +18,6 @@ namespace fs = std::filesystem;
 bool is_file(const fs::path& path) {
     std::error_code ignored;
     return fs::is_regular_file(path, ignored);
-}
-
-// Returns whether a folder has one of the files that Accelerate's save_state writes and Axle does
-// not.
-bool is_of_accelerate(const fs::path& folder) {
-    static constexpr std::array kNames = {"random_states_0.pkl", "optimizer.bin",
-                                          "pytorch_model.bin"};
-    return !is_checkpoint(folder.string()) &&
-           std::any_of(kNames.begin(), kNames.end(),
-                       [&](const char* name) { return is_file(folder / name); });
 }
 
 // Returns Accelerate's name for a file with this stem.
@@ -52,12 +43,16 @@ StateFolder::StateFolder(std::string path) : path_(std::move(path)) {
     if (!is_of_accelerate(path_)) axle_.emplace(path_);
 }
 
-bool StateFolder::is_state(const std::string& path) {
-    return is_checkpoint(path) || is_of_accelerate(path);
+bool StateFolder::is_of_accelerate(const std::string& path) {
+    static constexpr std::array kNames = {"random_states_0.pkl", "optimizer.bin",
+                                          "pytorch_model.bin"};
+    return !is_checkpoint(path) && std::any_of(kNames.begin(), kNames.end(), [&](const char* name) {
+        return is_file(fs::path(path) / name);
+    });
 }
 
 std::optional<std::int64_t> StateFolder::iteration() const {
-    return axle_ ? axle_->iteration() : checkpoint_number(path_);
+    return axle_ ? axle_->label().iteration : checkpoint_number(path_);
 }
 
 bool StateFolder::contains(const std::string& stem) const {

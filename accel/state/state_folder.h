@@ -25,8 +25,9 @@ class StateFolder {
     // Opens a directory. Throws FileError if it is not a checkpoint of Axle or Accelerate, or if it
     // is a damaged checkpoint of Axle.
     explicit StateFolder(std::string path);
-    // Returns whether a directory has the files of a state of Axle or of Accelerate.
-    static bool is_state(const std::string& path);
+    // Returns whether a directory has one of the files that Accelerate's save_state writes and Axle
+    // does not, and is not a checkpoint of Axle.
+    static bool is_of_accelerate(const std::string& path);
 
     const std::string& path() const { return path_; }
     // Returns whether Axle has written the directory.
@@ -34,6 +35,8 @@ class StateFolder {
     // Returns the number of the state: the saved number for Axle, or the number in the directory's
     // name for Accelerate.
     std::optional<std::int64_t> iteration() const;
+    // Returns the label of Axle's checkpoint, or null for a directory of Accelerate.
+    const CheckpointLabel* label() const { return axle_ ? &axle_->label() : nullptr; }
     bool contains(const std::string& stem) const;
     // Returns the path of the file with this stem, which does not need to exist.
     std::string file(const std::string& stem) const;

@@ -1,12 +1,27 @@
 // Options of Accelerator::save_state() and load_state().
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "core/files/durability.h"
 
 namespace axle::accel {
 
 struct SaveStateOptions {
     bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
+    // A metric of the saved model, for example the loss of an evaluation, for
+    // ProjectConfiguration::best_limit. The value of the main process counts.
+    std::optional<double> metric = {};
+    // Whether the checkpoint survives a power failure, or only the end of the process. `none` saves
+    // the time of syncing each file to disk.
+    Durability durability = Durability::full;
+    // If true, save_state() copies the state to host memory and returns. A background thread of the
+    // writing process completes the checkpoint; meanwhile everything may be changed. The next
+    // save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
+    // implemented with save_on_each_node (NotImplementedError).
+    bool asynchronous = false;
 };
 
 struct LoadStateOptions {
@@ -15,6 +30,14 @@ struct LoadStateOptions {
     // into which they are loaded.
     std::string map_location = {};
     bool strict = true;  // whether missing and unexpected weights are errors
+    // Without a folder: if the newest checkpoint is damaged, load the newest undamaged one and log
+    // a warning for each that is skipped. Otherwise a damaged newest checkpoint throws FileError.
+    bool skip_damaged = false;
+    // Throw ValueError if a field of ProjectConfiguration::identity differs from the saved one, or
+    // is missing on one side, unless `changed_identity` has the name of the field. Checkpoints that
+    // were saved without an identity are not checked.
+    bool check_identity = false;
+    std::vector<std::string> changed_identity = {};
 };
 
 }  // namespace axle::accel

@@ -52,6 +52,10 @@ void AppendFile::append(std::string_view piece) {
     size_ += static_cast<std::int64_t>(piece.size());
 }
 
+std::string_view text_of(const MappedFile& file) {
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
 void move_aside(const std::string& path) {
     namespace fs = std::filesystem;
     std::error_code error;

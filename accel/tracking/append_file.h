@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/files/file.h"
+
 namespace axle::accel {
 
 // A file that is open for appending, and created if it is missing. Data is written without a
@@ -26,6 +28,9 @@ class AppendFile {
     int descriptor_ = -1;
     std::int64_t size_ = 0;  // size of the file without a partial write
 };
+
+// Returns the bytes of a mapped file as text.
+std::string_view text_of(const MappedFile& file);
 
 // Renames a file of an earlier run, so that a new run can use its path: metrics.csv becomes
 // metrics.1.csv, or metrics.2.csv if that name is taken, and so on. Does nothing if the file is

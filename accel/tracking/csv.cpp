@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "core/files/file.h"
 
@@ -36,38 +37,55 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// Splits a table into records, each with its newline. A newline within quotes does not end a
-// record. A last record without a newline is ignored.
-std::vector<std::string_view> records(std::string_view text) {
-    std::vector<std::string_view> all;
+// The largest header that is read back. A larger one has more than ten thousand tags, or is
+// damaged.
+constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
+
+// Calls f for each record of a table, with its newline, until f returns false. A newline within
+// quotes does not end a record. A last record without a newline is ignored.
+template <class F>
+void for_each_record(std::string_view text, F&& f) {
     bool within = false;
     std::size_t start = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (text[i] == '"') within = !within;
         if (text[i] != '\n' || within) continue;
-        all.push_back(text.substr(start, i + 1 - start));
+        if (!f(text.substr(start, i + 1 - start))) return;
         start = i + 1;
     }
-    return all;
 }
 
-std::vector<std::string> fields(std::string_view record) {
+// Calls add(c) for each character of the fields of a record, and next() between two fields.
+template <class Add, class Next>
+void read_fields(std::string_view record, Add&& add, Next&& next) {
     record.remove_suffix(1);
-    std::vector<std::string> all(1);
     bool within = false;
     for (std::size_t i = 0; i < record.size(); ++i) {
         const char c = record[i];
         if (c == '"') {
             // The second of two quotes within quotes is a character of the field.
-            if (!within && i > 0 && record[i - 1] == '"') all.back() += c;
+            if (!within && i > 0 && record[i - 1] == '"') add(c);
             within = !within;
         } else if (c == ',' && !within) {
-            all.emplace_back();
+            next();
         } else {
-            all.back() += c;
+            add(c);
         }
     }
+}
+
+std::vector<std::string> fields(std::string_view record) {
+    std::vector<std::string> all(1);
+    read_fields(
+        record, [&](char c) { all.back() += c; }, [&] { all.emplace_back(); });
     return all;
+}
+
+std::size_t count_fields(std::string_view record) {
+    std::size_t count = 1;
+    read_fields(
+        record, [](char) {}, [&] { ++count; });
+    return count;
 }
 
 std::optional<std::int64_t> step_of(std::string_view record) {
@@ -96,29 +114,34 @@ void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file and keeps its rows before `purge_step`, or all complete rows.
+// Opens the file and keeps its rows before `purge_step`, or all complete rows. The file is mapped,
+// so that its size does not matter.
 void CsvTracker::open(std::optional<std::int64_t> purge_step) {
-    std::string kept;
+    std::optional<MappedFile> file;
+    if (std::filesystem::exists(path_)) file.emplace(path_);
+    const std::string_view text = file ? text_of(*file) : "";
+    std::size_t kept = 0;
     std::int64_t last_step = 0;
     columns_.clear();
-    if (std::filesystem::exists(path_)) {
-        const std::string text = read_file(path_);
-        for (const std::string_view record : records(text)) {
-            const std::vector<std::string> row = fields(record);
-            if (columns_.empty()) {
-                if (row.front() != "step") break;
-                columns_ = row;
-            } else {
-                const auto step = step_of(record);
-                if (!step || row.size() != columns_.size()) break;
-                if (purge_step && *step >= *purge_step) break;
-                last_step = *step;
-            }
-            kept += record;
+    for_each_record(text, [&](std::string_view record) {
+        if (columns_.empty()) {
+            if (!record.starts_with("step,") && record != "step\n") return false;
+            if (record.size() > kMaxHeader)
+                throw FileError(str(printable(path_), ": the first line has ", record.size(),
+                                    " bytes, more than the maximum of ", kMaxHeader,
+                                    "; is it a file of the tracker csv?"));
+            columns_ = fields(record);
+        } else {
+            const auto step = step_of(record);
+            if (!step || count_fields(record) != columns_.size()) return false;
+            if (purge_step && *step >= *purge_step) return false;
+            last_step = *step;
         }
-    }
+        kept += record.size();
+        return true;
+    });
     last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : last_step;
-    write_file_atomically(path_, kept);
+    write_file_atomically(path_, text.substr(0, kept));
     file_.emplace(path_);
 }
 
@@ -129,15 +152,20 @@ void CsvTracker::add_columns(const std::vector<Tree::Entry>& values) {
         if (std::find(columns.begin(), columns.end(), tag) == columns.end()) columns.push_back(tag);
     if (columns.size() == columns_.size()) return;
     const std::string padding(columns.size() - columns_.size(), ',');
-    const std::string text = read_file(path_);
-    std::string all = header(columns);
-    bool first = true;
-    for (std::string_view record : records(text)) {
-        if (std::exchange(first, false)) continue;
-        record.remove_suffix(1);
-        all.append(record).append(padding) += '\n';
-    }
-    write_file_atomically(path_, all);
+    const MappedFile before(path_);
+    write_file_atomically(path_, [&](AtomicFile& file) {
+        constexpr std::size_t kBuffer = std::size_t{1} << 16;
+        std::string rows = header(columns);
+        bool first = true;
+        for_each_record(text_of(before), [&](std::string_view record) {
+            if (std::exchange(first, false)) return true;
+            record.remove_suffix(1);
+            rows.append(record).append(padding) += '\n';
+            if (rows.size() > kBuffer) file.write(std::exchange(rows, {}));
+            return true;
+        });
+        file.write(rows);
+    });
     file_.emplace(path_);
     columns_ = std::move(columns);
 }

@@ -1,41 +1,65 @@
 #include "accel/tracking/jsonl.h"
 
 #include <algorithm>
-#include <fstream>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
 
 #include "core/files/file.h"
 
 namespace axle::accel {
 namespace {
 
-struct Kept {
-    std::string lines = {};
-    std::int64_t last_step = 0;
-};
+// The size of the longest line that is parsed. Parsing needs up to 64 bytes of memory per byte, and
+// a table can be a long line.
+constexpr std::size_t kMaxParsed = std::size_t{1} << 20;
 
-// Returns the lines of a file before the first line that is not complete, is not a JSON object with
-// a step, or has the step `purge_step` or a later one. Returns no lines if the file is missing.
-Kept kept_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
-    Kept kept;
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line) && !file.eof();) {
-        try {
-            const std::int64_t step = from_json(line)["step"].integer();
-            if (purge_step && step >= *purge_step) break;
-            kept.last_step = step;
-        } catch (const Error&) {
-            break;
-        }
-        kept.lines += line + '\n';
+// Returns the step of a line, or nullopt if the line is not a JSON object with a step. Of a line
+// over kMaxParsed bytes, checks only the beginning and the end that trackers write.
+std::optional<std::int64_t> step_of(std::string_view line) {
+    if (line.size() > kMaxParsed) {
+        static constexpr std::string_view kBegin = "{\"step\": ";
+        std::int64_t step = 0;
+        if (!line.starts_with(kBegin) || !line.ends_with('}')) return std::nullopt;
+        const auto [end, error] =
+            std::from_chars(line.data() + kBegin.size(), line.data() + line.size(), step);
+        if (error != std::errc() || *end != ',') return std::nullopt;
+        return step;
     }
-    return kept;
+    try {
+        return from_json(line)["step"].integer();
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+}
+
+// Removes the lines of a file from the first line that is not complete, has no step, or has the
+// step `purge_step` or a later one. Creates the file if it is missing. Returns the step of the last
+// line, or 0. The file is mapped, so that its size does not matter.
+std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
+    std::optional<MappedFile> file;
+    if (std::filesystem::exists(path)) file.emplace(path);
+    const std::string_view text = file ? text_of(*file) : "";
+    std::size_t kept = 0;
+    std::int64_t last_step = 0;
+    for (std::size_t end = 0; (end = text.find('\n', kept)) != std::string_view::npos;) {
+        const auto step = step_of(text.substr(kept, end - kept));
+        if (!step || (purge_step && *step >= *purge_step)) break;
+        last_step = *step;
+        kept = end + 1;
+    }
+    write_file_atomically(path, text.substr(0, kept));
+    return last_step;
 }
 
 std::string line_of(const Tree& object) { return to_json(object, -1) + '\n'; }
 
 // Removes lines with later steps, and returns the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
-    write_file_atomically(path, keep_through > 0 ? kept_lines(path, keep_through + 1).lines : "");
+    if (keep_through > 0)
+        remove_lines(path, keep_through + 1);
+    else
+        write_file_atomically(path, "");
     return path;
 }
 
@@ -65,9 +89,8 @@ void JsonlTracker::resume(std::optional<std::int64_t> purge_step) {
 
 // Opens the file and keeps its lines before `purge_step`, or all complete lines.
 void JsonlTracker::open(std::optional<std::int64_t> purge_step) {
-    const Kept kept = kept_lines(path_, purge_step);
-    write_file_atomically(path_, kept.lines);
-    last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : kept.last_step;
+    const std::int64_t last_step = remove_lines(path_, purge_step);
+    last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : last_step;
     file_.emplace(path_);
 }
 
@@ -85,7 +108,7 @@ void JsonlTracker::log(const Tree& values, std::optional<std::int64_t> step, con
     Tree line{{"step", last_step_}};
     const Tree plain = summarised(values);
     for (const auto& [key, value] : plain.entries())
-        if (key != "step") line.set(key, value);
+        if (key != "step") line.entries().push_back({key, value});
     file_->append(line_of(line));
 }
 

@@ -4,15 +4,15 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/files/file_system.h"
+#include "core/files/folder.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
 
@@ -23,12 +23,6 @@ namespace {
     throw FileError(str(printable(path), ": ", what, ": ", std::generic_category().message(error)));
 }
 
-std::string folder_of(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    if (slash == std::string::npos) return ".";
-    return path.substr(0, std::max<std::size_t>(slash, 1));
-}
-
 // Returns a file name that differs between processes and calls. If a file of this name exists,
 // O_EXCL detects it.
 std::string temporary_name() {
@@ -36,15 +30,6 @@ std::string temporary_name() {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     return str("/.axle-", ::getpid(), "-", static_cast<std::uint64_t>(now) % 1'000'000'007, "-",
                count.fetch_add(1), ".tmp");
-}
-
-// Makes a rename in the folder durable. Some file systems cannot sync a folder and return EINVAL.
-int sync_folder(const std::string& folder) {
-    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return errno;
-    const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-    ::close(descriptor);
-    return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
 
 }  // namespace
@@ -71,27 +56,65 @@ std::string in_quotes(std::string_view name) { return "'" + printable(name) + "'
 
 // --- reading
 
+namespace {
+
+// With these flags, opening a pipe does not wait, and a terminal does not become the controlling
+// terminal.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+int open_for_reading(int folder, const std::string& name, int flags) {
+    return retry([&] { return file_system().open(folder, name, flags, 0); });
+}
+
+}  // namespace
+
 InputFile::InputFile(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) fail_on(path, "can't open", EINVAL);
-    // With these flags, opening a pipe does not wait, and a terminal does not become the
-    // controlling terminal.
-    do {
-        descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    } while (descriptor_ < 0 && errno == EINTR);
-    if (descriptor_ < 0) fail_on(path_, "can't open", errno);
-    struct stat status = {};
-    const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
-    if (error == 0 && S_ISREG(status.st_mode)) {
-        size_ = status.st_size;
-        return;
+    descriptor_ = open_for_reading(kWorkingFolder, path, kReadFlags);
+    check();
+}
+
+InputFile::InputFile(const std::string& folder, const std::string& name)
+    : path_(folder + "/" + name) {
+    if (path_.find('\0') != std::string::npos) fail_on(path_, "can't open", EINVAL);
+    int at = open_for_reading(kWorkingFolder, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (std::size_t begin = 0; at >= 0;) {
+        const std::size_t slash = name.find('/', begin);
+        const std::string part = name.substr(begin, slash - begin);
+        const bool is_last = slash == std::string::npos;
+        const int flags = is_last ? kReadFlags : O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+        const int next =
+            part.empty() || part == ".." ? -EXDEV : open_for_reading(at, part, flags | O_NOFOLLOW);
+        file_system().close(at);
+        at = descriptor_ = next;
+        if (is_last) break;
+        descriptor_ = -1;
+        begin = slash + 1;
     }
-    ::close(descriptor_);
-    if (error != 0) fail_on(path_, "can't open", error);
+    if (at < 0) descriptor_ = at;
+    check();
+}
+
+// Throws FileError unless the descriptor is that of a regular file; else sets the size.
+void InputFile::check() {
+    if (descriptor_ < 0) {
+        const int error = -std::exchange(descriptor_, -1);
+        if (error == ELOOP)
+            throw FileError(
+                str(printable(path_), ": can't open: a symbolic link is not followed here"));
+        fail_on(path_, "can't open", error);
+    }
+    FileStatus status;
+    const int result = file_system().status(descriptor_, status);
+    size_ = status.size;
+    if (result == 0 && status.kind == FileKind::file) return;
+    file_system().close(std::exchange(descriptor_, -1));
+    if (result != 0) fail_on(path_, "can't open", -result);
     throw FileError(str(printable(path_), ": not a regular file"));
 }
 
 InputFile::~InputFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ >= 0) file_system().close(descriptor_);
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
@@ -109,31 +132,46 @@ InputFile& InputFile::operator=(InputFile&& other) noexcept {
 void InputFile::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
     std::size_t done = 0;
     while (done < bytes.size()) {
-        const ssize_t n = ::pread(descriptor_, bytes.data() + done, bytes.size() - done,
-                                  offset + static_cast<std::int64_t>(done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) fail_on(path_, "can't read", errno);
+        const auto at = offset + static_cast<std::int64_t>(done);
+        const std::int64_t n =
+            retry([&] { return file_system().read(descriptor_, at, bytes.subspan(done)); });
+        if (n < 0) fail_on(path_, "can't read", static_cast<int>(-n));
         if (n == 0)
-            throw FileError(str(printable(path_), ": can't read: the file ends after ",
-                                offset + static_cast<std::int64_t>(done), " of ",
+            throw FileError(str(printable(path_), ": can't read: the file ends after ", at, " of ",
                                 std::max(size_, offset + std::ssize(bytes)), " bytes"));
         done += static_cast<std::size_t>(n);
     }
 }
 
-std::string read_file(const std::string& path) {
-    const InputFile file(path);
-    std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-    file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+std::string InputFile::read(std::int64_t max_bytes) const {
+    if (size_ > max_bytes)
+        throw FileError(str(printable(path_), ": has ", size_,
+                            " bytes; files of this kind have at most ", max_bytes));
+    std::string bytes;
+    try {
+        bytes.resize(static_cast<std::size_t>(size_));
+    } catch (const std::exception&) {  // std::bad_alloc or std::length_error
+        throw FileError(str(printable(path_), ": not enough memory to read ", size_, " bytes"));
+    }
+    read_at(0, std::as_writable_bytes(std::span(bytes)));
     return bytes;
+}
+
+void InputFile::sync() const {
+    const int result = retry([&] { return file_system().sync(descriptor_); });
+    if (result < 0) fail_on(path_, "can't sync", -result);
+}
+
+std::string read_file(const std::string& path, std::int64_t max_bytes) {
+    return InputFile(path).read(max_bytes);
 }
 
 MappedFile::MappedFile(const InputFile& file) {
     const auto size = static_cast<std::size_t>(file.size());
     if (size == 0) return;
-    void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
-                          file.descriptor_, 0);
-    if (memory == MAP_FAILED) fail_on(file.path(), "can't map", errno);
+    void* memory = nullptr;
+    const int result = retry([&] { return file_system().map(file.descriptor_, size, memory); });
+    if (result < 0) fail_on(file.path(), "can't map", -result);
     bytes_ = {static_cast<std::byte*>(memory), size};
 }
 
@@ -150,18 +188,21 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 // --- writing
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path), folder_(folder_of(path)) {
+AtomicFile::AtomicFile(const std::string& path, Durability durability)
+    : path_(path), folder_(folder_of(path)), durability_(durability) {
     if (path.empty() || path.back() == '/' || path.find('\0') != std::string::npos)
         fail_on(path, "can't write", path.empty() ? ENOENT : EINVAL);
     static constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    int result = 0;
     do {
         temporary_ = folder_ + temporary_name();
-        descriptor_ = ::open(temporary_.c_str(), kFlags, 0666);
-    } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
-    if (descriptor_ >= 0) return;
-    const int error = errno;
-    temporary_.clear();
-    fail_on(path_, "can't create", error);
+        result = file_system().open(kWorkingFolder, temporary_, kFlags, 0666);
+    } while (result == -EEXIST || result == -EINTR);
+    if (result < 0) {
+        temporary_.clear();
+        fail_on(path_, "can't create", -result);
+    }
+    descriptor_ = result;
 }
 
 AtomicFile::~AtomicFile() { discard(); }
@@ -172,28 +213,36 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     if (descriptor_ < 0)
         throw UsageError(str(printable(path_), ": write() was called after sync() or commit()"));
     while (!bytes.empty()) {
-        const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) fail("can't write", n < 0 ? errno : EIO);
+        const std::int64_t n = retry([&] { return file_system().write(descriptor_, bytes); });
+        if (n <= 0) fail("can't write", n < 0 ? static_cast<int>(-n) : EIO);
         bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
 }
 
 void AtomicFile::sync() {
     if (descriptor_ < 0) throw UsageError(str(printable(path_), ": sync() was called twice"));
-    while (::fsync(descriptor_) != 0)
-        if (errno != EINTR) fail("can't sync", errno);
-    // EINTR is not an error here: Linux also frees the descriptor, and the data are synced already.
-    if (::close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("can't close", errno);
+    if (durability_ == Durability::full)
+        if (const int result = retry([&] { return file_system().sync(descriptor_); }); result < 0)
+            fail("can't sync", -result);
+    // EINTR is not an error here: Linux also frees the descriptor. Other errors, such as EIO or
+    // EDQUOT of a network file system, mean that data are lost.
+    if (const int result = file_system().close(std::exchange(descriptor_, -1));
+        result < 0 && result != -EINTR)
+        fail("can't close", -result);
 }
 
 void AtomicFile::commit() {
+    replace();
+    if (durability_ == Durability::full) sync_folder(folder_);
+}
+
+void AtomicFile::replace() {
     if (temporary_.empty()) throw UsageError(str(printable(path_), ": commit() was called twice"));
     if (descriptor_ >= 0) sync();
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("can't replace", errno);
+    if (const int result = retry([&] { return file_system().rename(temporary_, path_); });
+        result < 0)
+        fail("can't replace", -result);
     temporary_.clear();
-    if (const int error = sync_folder(folder_); error != 0)
-        fail_on(path_, "was written, but its folder can't be synced", error);
 }
 
 void AtomicFile::fail(const char* what, int error) {
@@ -202,31 +251,21 @@ void AtomicFile::fail(const char* what, int error) {
 }
 
 void AtomicFile::discard() noexcept {
-    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    if (descriptor_ >= 0) file_system().close(std::exchange(descriptor_, -1));
+    if (!temporary_.empty()) file_system().remove_file(kWorkingFolder, temporary_);
     temporary_.clear();
 }
 
-void write_file_atomically(const std::string& path, std::string_view bytes) {
-    AtomicFile file(path);
-    file.write(bytes);
-    file.commit();
+void write_file_atomically(const std::string& path, std::string_view bytes, Durability durability) {
+    write_file_atomically(
+        path, [&](AtomicFile& file) { file.write(bytes); }, durability);
 }
 
-void write_file_atomically(const std::string& path,
-                           const std::function<void(AtomicFile&)>& writer) {
-    AtomicFile file(path);
+void write_file_atomically(const std::string& path, const std::function<void(AtomicFile&)>& writer,
+                           Durability durability) {
+    AtomicFile file(path, durability);
     writer(file);
     file.commit();
-}
-
-void create_directories(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (!error && !std::filesystem::is_directory(path, error) && !error)
-        error = std::make_error_code(std::errc::not_a_directory);
-    if (error)
-        throw FileError(str(printable(path), ": can't create the folder: ", error.message()));
 }
 
 }  // namespace axle

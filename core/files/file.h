@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/files/durability.h"
+
 namespace axle {
 
 // Returns external text (a path, a name in a file) in a form that is safe in a message. Control
@@ -18,11 +20,14 @@ std::string printable(std::string_view text);
 // Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);
 
-// A regular file, open for reading. The constructor throws FileError for directories, pipes and
+// A regular file, open for reading. The constructors throw FileError for directories, pipes and
 // devices. A moved-from object must only be destroyed or assigned to.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
+    // Opens the file `name` in `folder`, for example "unet/config.json". Throws FileError if a
+    // component of the name is a symbolic link or "..".
+    InputFile(const std::string& folder, const std::string& name);
     ~InputFile();
     InputFile(InputFile&& other) noexcept;
     InputFile& operator=(InputFile&& other) noexcept;
@@ -33,16 +38,21 @@ class InputFile {
     // Reads bytes.size() bytes at `offset`, in bytes. Throws FileError if the file has become
     // shorter. Several threads may call this function concurrently.
     void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
+    // Returns the contents. Throws FileError if the file has more than `max_bytes` bytes.
+    std::string read(std::int64_t max_bytes = INT64_MAX) const;
+    // Writes the file's data to disk.
+    void sync() const;
 
   private:
     friend class MappedFile;
+    void check();
     std::string path_;
     int descriptor_ = -1;
     std::int64_t size_ = 0;
 };
 
-// Returns the contents of a file.
-std::string read_file(const std::string& path);
+// Returns the contents of a file. Throws FileError if it has more than `max_bytes` bytes.
+std::string read_file(const std::string& path, std::int64_t max_bytes = INT64_MAX);
 
 // A memory-mapped file, whose pages are read on first access. Writes to the memory are private to
 // this process and do not change the file. Replacing the file by rename is safe. If another process
@@ -63,21 +73,25 @@ class MappedFile {
 };
 
 // A file that is either written completely or not at all. The data are written to a temporary file
-// in the same folder; commit() writes them to disk and renames the file. Without commit(), or after
+// in the same folder; commit() writes them to disk, unless durability is `none`, and renames the
+// file. Without commit(), or after
 // a failure, the temporary file is removed and the old file is unchanged. New files have
 // permissions rw-rw-rw- minus umask. A symbolic link at the path is replaced, not followed.
 class AtomicFile {
   public:
-    explicit AtomicFile(const std::string& path);
+    explicit AtomicFile(const std::string& path, Durability durability = Durability::full);
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // Closes the temporary file after writing its data to disk. Does not replace the old file.
+    // Closes the temporary file after all data are written. Does not replace the old file.
     void sync();
-    // Calls sync() if it was not called, then replaces the old file by the temporary file.
+    // Calls sync() if it was not called, then replaces the old file by the temporary file. The new
+    // name may get lost in a power failure, unless the caller syncs the folder (folder.h).
+    void replace();
+    // Calls replace() and writes the new name to disk, unless durability is `none`.
     void commit();
 
   private:
@@ -87,15 +101,19 @@ class AtomicFile {
     std::string path_;
     std::string folder_;
     std::string temporary_;  // empty after the file was renamed or removed
+    Durability durability_;
     int descriptor_ = -1;
 };
 
-void write_file_atomically(const std::string& path, std::string_view bytes);
+void write_file_atomically(const std::string& path, std::string_view bytes,
+                           Durability durability = Durability::full);
 // Calls writer(file) on a new AtomicFile and commits it. If the writer throws, the old file is
 // unchanged.
-void write_file_atomically(const std::string& path, const std::function<void(AtomicFile&)>& writer);
+void write_file_atomically(const std::string& path, const std::function<void(AtomicFile&)>& writer,
+                           Durability durability = Durability::full);
 
-// Creates the folder and its missing parents.
-void create_directories(const std::string& path);
+// Creates the folder and its missing parents. With Durability::full, the folders survive a power
+// failure.
+void create_directories(const std::string& path, Durability durability = Durability::none);
 
 }  // namespace axle

@@ -2,8 +2,6 @@
 // collect the values above a mark into containers, and store values in a memo to push them again.
 #include "core/files/pickle.h"
 
-#include <array>
-#include <bit>
 #include <unordered_map>
 #include <utility>
 
@@ -14,12 +12,12 @@ namespace axle {
 namespace {
 
 using Kind = Pickle::Kind;
-using Id = std::uint32_t;
+using Value = Pickle::Value;
+using Id = Pickle::Id;
 
-// The maximum number of values, which need more memory than their opcodes. Real checkpoints have
-// fewer values than this.
-constexpr std::size_t kMaxValues = 4'000'000;
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
+constexpr std::size_t kMaxName = 1000;  // bytes of "module.name"
+constexpr std::size_t kNodeBytes = 64;  // memory of an entry of a hash map
 
 // The opcodes of the pickle format, with the names of Python's pickletools.
 enum Opcode : std::uint8_t {
@@ -64,17 +62,22 @@ enum Opcode : std::uint8_t {
     kFrame = 0x95,
 };
 
-class Machine {
+}  // namespace
+
+class PickleMachine {
   public:
-    Machine(std::span<const std::byte> bytes, const std::function<bool(std::string_view)>& allowed)
-        : bytes_(bytes), allowed_(allowed) {}
+    PickleMachine(std::span<const std::byte> bytes, MemoryBudget& budget,
+                  const std::function<bool(std::string_view)>& allowed)
+        : bytes_(bytes), budget_(budget), allowed_(allowed) {
+        result_.bytes_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
 
     Pickle run() {
         while (step()) {
         }
         if (stack_.size() != 1 || !marks_.empty())
             fail("the pickle does not end with exactly one value");
-        result_.root = stack_[0];
+        result_.root_ = stack_[0];
         return std::move(result_);
     }
 
@@ -107,10 +110,7 @@ class Machine {
         if (end == std::string_view::npos) fail("unexpected end");
         return text(end + 1).substr(0, end);
     }
-    std::string_view rest() const {
-        const auto left = bytes_.subspan(at_);
-        return {reinterpret_cast<const char*>(left.data()), left.size()};
-    }
+    std::string_view rest() const { return result_.bytes_.substr(at_); }
     std::int64_t long_integer() {
         const auto length = static_cast<int>(number(1));
         if (length > 8) fail("an integer exceeds 64 bits");
@@ -118,26 +118,37 @@ class Machine {
         const int unused = 64 - 8 * length;  // makes the highest given bit the sign
         return static_cast<std::int64_t>(number(length) << unused) >> unused;
     }
-    double big_endian_double() {
+    std::uint64_t big_endian_bits() {
         std::uint64_t bits = 0;
         for (const std::byte byte : take(8))
             bits = bits << 8 | std::to_integer<std::uint64_t>(byte);
-        return std::bit_cast<double>(bits);
+        return bits;
     }
 
     // --- the stack
-    void push(Pickle::Value value) {
-        if (result_.values.size() == kMaxValues)
-            fail(str("the pickle has more than ", kMaxValues, " values"));
-        result_.values.push_back(std::move(value));
-        stack_.push_back(static_cast<Id>(result_.values.size() - 1));
+    const Value& value(Id id) const { return result_.values_[id]; }
+    void push_id(Id id) { budget_.append(stack_, id); }
+    void push(Value value) {
+        budget_.charge(sizeof(Value));
+        result_.values_.push_back(value);
+        push_id(static_cast<Id>(result_.values_.size() - 1));
     }
-    void push_kind(Kind kind, std::vector<Id> items = {}) {
-        push({.kind = kind, .items = std::move(items)});
+    void push_items(Kind kind, std::span<const Id> items) {
+        const std::size_t begin = result_.items_.size();
+        budget_.append(result_.items_, items);
+        push({.kind = kind, .size = static_cast<std::uint32_t>(items.size()), .bits = begin});
     }
-    void push_integer(std::int64_t value) { push({.kind = Kind::integer, .integer = value}); }
+    void push_container(Kind kind) {
+        const std::size_t index = result_.containers_.size();
+        budget_.append(result_.containers_, std::vector<Id>());
+        push({.kind = kind, .bits = index});
+    }
+    void push_integer(std::int64_t value) {
+        push({.kind = Kind::integer, .bits = static_cast<std::uint64_t>(value)});
+    }
     void push_text(std::string_view value) {
-        push({.kind = Kind::text, .text = std::string(value)});
+        const auto begin = static_cast<std::uint64_t>(value.data() - result_.bytes_.data());
+        push({.kind = Kind::text, .size = static_cast<std::uint32_t>(value.size()), .bits = begin});
     }
     // Returns the stack index of the first value after the last mark.
     std::size_t frame_begin() const { return marks_.empty() ? 0 : marks_.back(); }
@@ -150,88 +161,105 @@ class Machine {
         stack_.pop_back();
         return top;
     }
-    std::vector<Id> pop_many(std::size_t count) {
+    // Removes the top `count` values. The result is valid until the next call.
+    std::span<const Id> pop_many(std::size_t count) {
         check_depth(count);
-        const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
-        std::vector<Id> taken(begin, stack_.end());
-        stack_.erase(begin, stack_.end());
-        return taken;
+        taken_.clear();
+        budget_.append(taken_, std::span<const Id>(stack_).last(count));
+        stack_.resize(stack_.size() - count);
+        return taken_;
     }
-    std::vector<Id> pop_to_mark() {
+    std::span<const Id> pop_to_mark() {
         if (marks_.empty()) fail("the stack has no mark");
-        std::vector<Id> taken = pop_many(stack_.size() - marks_.back());
+        const auto taken = pop_many(stack_.size() - marks_.back());
         marks_.pop_back();
         return taken;
     }
-    Pickle::Value& top(Kind kind, const char* what) {
-        check_depth(1);
-        Pickle::Value& value = result_.values[stack_.back()];
-        if (value.kind != kind) fail(what);
-        return value;
-    }
 
     // --- operations
-    void add_items(Kind kind, const std::vector<Id>& items) {
+    void add_items(Kind kind, std::span<const Id> items) {
         const bool is_dict = kind == Kind::dict;
         if (is_dict && items.size() % 2 != 0) fail("a dict has a key without a value");
-        auto& into = top(kind, is_dict ? "setting items of a value that is not a dict"
-                                       : "appending to a value that is not a list")
-                         .items;
-        into.insert(into.end(), items.begin(), items.end());
+        check_depth(1);
+        const Value& top = value(stack_.back());
+        if (top.kind != kind)
+            fail(is_dict ? "setting items of a value that is not a dict"
+                         : "appending to a value that is not a list");
+        budget_.append(result_.containers_[top.bits], items);
     }
     void push_name(std::string_view module, std::string_view name) {
+        if (module.size() + name.size() > kMaxName)
+            fail(str("the name of a global has more than ", kMaxName, " bytes"));
         std::string full_name = str(module, '.', name);
-        if (full_name != kOrderedDict && !allowed_(full_name))
-            throw FileError(str("contains ", printable(full_name),
-                                ", which is neither a tensor nor a plain container"));
-        push({.kind = Kind::name, .text = std::move(full_name)});
+        const auto [known, is_new] = names_.try_emplace(full_name, result_.names_.size());
+        if (is_new) {
+            if (full_name != kOrderedDict && !allowed_(full_name))
+                throw FileError(str("contains ", printable(full_name),
+                                    ", which is neither a tensor nor a plain container"));
+            budget_.charge(kNodeBytes + full_name.size());
+            budget_.append(result_.names_, std::move(full_name));
+        }
+        push({.kind = Kind::name, .bits = known->second});
     }
     void push_named_on_stack() {
-        const std::vector<Id> parts = pop_many(2);
-        const auto &module = result_.values[parts[0]], &name = result_.values[parts[1]];
+        const auto parts = pop_many(2);
+        const Value &module = value(parts[0]), &name = value(parts[1]);
         if (module.kind != Kind::text || name.kind != Kind::text)
             fail("the name of a global is not a string");
-        push_name(std::string(module.text), std::string(name.text));
+        push_name(result_.text(module), result_.text(name));
     }
     void reduce() {
-        std::vector<Id> call = pop_many(2);
-        const auto &function = result_.values[call[0]], &arguments = result_.values[call[1]];
+        const auto call = pop_many(2);
+        const Value &function = value(call[0]), &arguments = value(call[1]);
         if (function.kind != Kind::name || arguments.kind != Kind::tuple)
             fail("a value that is not a global name is called");
-        if (function.text != kOrderedDict) return push_kind(Kind::call, std::move(call));
-        if (!arguments.items.empty()) fail("an OrderedDict has constructor arguments");
-        push_kind(Kind::dict);
+        if (result_.text(function) != kOrderedDict) return push_items(Kind::call, call);
+        if (arguments.size != 0) fail("an OrderedDict has constructor arguments");
+        push_container(Kind::dict);
     }
     void drop_state() {
         static_cast<void>(pop());
         check_depth(1);
-        if (const Kind kind = result_.values[stack_.back()].kind;
-            kind != Kind::dict && kind != Kind::call)
+        if (const Kind kind = value(stack_.back()).kind; kind != Kind::dict && kind != Kind::call)
             fail("a value that is not a dict has state");
     }
+    // Python numbers the entries of the memo from 0, so they are in a vector. Other numbers are in
+    // a map.
     void memoize(std::uint64_t index) {
         check_depth(1);
-        memo_[index] = stack_.back();
-        if (memo_.size() > kMaxValues) fail(str("the memo has more than ", kMaxValues, " values"));
+        const Id top = stack_.back();
+        if (index < memo_.size()) {
+            memo_[index] = top;
+        } else if (index == memo_.size()) {
+            budget_.append(memo_, top);
+            sparse_memo_.erase(index);
+        } else {
+            budget_.charge(kNodeBytes);
+            sparse_memo_[index] = top;
+        }
     }
     void recall(std::uint64_t index) {
-        const auto found = memo_.find(index);
-        if (found == memo_.end()) fail("a value is not in the memo");
-        stack_.push_back(found->second);
+        if (index < memo_.size()) return push_id(memo_[index]);
+        const auto found = sparse_memo_.find(index);
+        if (found == sparse_memo_.end()) fail("a value is not in the memo");
+        push_id(found->second);
     }
     bool step();
 
     std::span<const std::byte> bytes_;
+    MemoryBudget& budget_;
     const std::function<bool(std::string_view)>& allowed_;
     std::size_t at_ = 0, opcode_at_ = 0;
     Pickle result_;
-    std::vector<Id> stack_;
+    std::vector<Id> stack_, taken_;
     std::vector<std::size_t> marks_;  // stack sizes at the marks
-    std::unordered_map<std::uint64_t, Id> memo_;
+    std::vector<Id> memo_;
+    std::unordered_map<std::uint64_t, Id> sparse_memo_;
+    std::unordered_map<std::string, std::size_t> names_;  // indices of Pickle::names_
 };
 
 // Executes one opcode. Returns false if it was the last one.
-bool Machine::step() {
+bool PickleMachine::step() {
     opcode_at_ = at_;
     const auto opcode = static_cast<std::uint8_t>(number(1));
     switch (opcode) {
@@ -244,18 +272,18 @@ bool Machine::step() {
         case kStop:
             return false;
         case kMark:
-            return marks_.push_back(stack_.size()), true;
+            return budget_.append(marks_, stack_.size()), true;
         case kPop:
             return static_cast<void>(pop()), true;
         case kPopMark:
             return static_cast<void>(pop_to_mark()), true;
         case kDup:
-            return check_depth(1), stack_.push_back(stack_.back()), true;
+            return check_depth(1), push_id(stack_.back()), true;
         case kNone:
-            return push_kind(Kind::none), true;
+            return push({.kind = Kind::none}), true;
         case kNewTrue:
         case kNewFalse:
-            return push({.kind = Kind::flag, .integer = opcode == kNewTrue ? 1 : 0}), true;
+            return push({.kind = Kind::flag, .bits = opcode == kNewTrue ? 1u : 0u}), true;
         case kBinInt:
             return push_integer(static_cast<std::int32_t>(number(4))), true;
         case kBinInt1:
@@ -265,7 +293,7 @@ bool Machine::step() {
         case kLong1:
             return push_integer(long_integer()), true;
         case kBinFloat:
-            return push({.kind = Kind::number, .number = big_endian_double()}), true;
+            return push({.kind = Kind::number, .bits = big_endian_bits()}), true;
         case kShortBinUnicode:
             return push_text(text(number(1))), true;
         case kBinUnicode:
@@ -273,17 +301,17 @@ bool Machine::step() {
         case kBinUnicode8:
             return push_text(text(number(8))), true;
         case kEmptyTuple:
-            return push_kind(Kind::tuple), true;
+            return push_items(Kind::tuple, {}), true;
         case kTuple1:
         case kTuple2:
         case kTuple3:
-            return push_kind(Kind::tuple, pop_many(opcode - kTuple1 + 1u)), true;
+            return push_items(Kind::tuple, pop_many(opcode - kTuple1 + 1u)), true;
         case kTuple:
-            return push_kind(Kind::tuple, pop_to_mark()), true;
+            return push_items(Kind::tuple, pop_to_mark()), true;
         case kEmptyList:
-            return push_kind(Kind::list), true;
+            return push_container(Kind::list), true;
         case kEmptyDict:
-            return push_kind(Kind::dict), true;
+            return push_container(Kind::dict), true;
         case kAppend:
             return add_items(Kind::list, pop_many(1)), true;
         case kAppends:
@@ -297,7 +325,7 @@ bool Machine::step() {
         case kLongBinPut:
             return memoize(number(4)), true;
         case kMemoize:
-            return memoize(memo_.size()), true;
+            return memoize(memo_.size() + sparse_memo_.size()), true;
         case kBinGet:
             return recall(number(1)), true;
         case kLongBinGet:
@@ -313,17 +341,34 @@ bool Machine::step() {
         case kBuild:  // sets attributes, which are ignored
             return drop_state(), true;
         case kBinPersId:
-            return push_kind(Kind::reference, pop_many(1)), true;
+            return push_items(Kind::reference, pop_many(1)), true;
         default:
             fail(str("opcode ", int{opcode}, " is not supported"));
     }
 }
 
-}  // namespace
+void MemoryBudget::charge(std::size_t bytes) {
+    if (bytes > left_)
+        throw FileError(str("needs more memory than the limit for its size: ", total_, " bytes"));
+    left_ -= bytes;
+}
 
-Pickle read_pickle(std::span<const std::byte> bytes,
+std::string_view Pickle::text(const Value& value) const {
+    return value.kind == Kind::name ? std::string_view(names_[value.bits])
+                                    : bytes_.substr(value.bits, value.size);
+}
+
+std::span<const Pickle::Id> Pickle::items(const Value& value) const {
+    if (value.kind == Kind::list || value.kind == Kind::dict) return containers_[value.bits];
+    if (value.size == 0) return {};
+    return std::span(items_).subspan(value.bits, value.size);
+}
+
+Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view)>& allowed) {
-    return Machine(bytes, allowed).run();
+    if (bytes.size() > kMaxPickle)
+        throw FileError(str("the pickle has ", bytes.size(), " bytes, at most ", kMaxPickle));
+    return PickleMachine(bytes, budget, allowed).run();
 }
 
 }  // namespace axle

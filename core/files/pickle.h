@@ -1,10 +1,15 @@
 // Private to core/files/torch_file.cpp: reads the part of Python's pickle format (protocols 2 to 5)
 // that describes plain values. The reader does not execute calls or look up names. A call becomes a
 // value with the name and the arguments, which the user of this class interprets.
+//
+// Limits: kMaxPickle bytes. Time is proportional to the number of opcodes and of the values that
+// they name. Memory is charged to a MemoryBudget before it is allocated.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string>
@@ -13,12 +18,42 @@
 
 namespace axle {
 
+inline constexpr std::size_t kMaxPickle = 100'000'000;  // a checkpoint has about 200 for a tensor
+
+// The memory that the values of one file may still use. An opcode of one byte can create or repeat
+// a value that needs many bytes, so the number of opcodes alone is not a limit.
+class MemoryBudget {
+  public:
+    explicit MemoryBudget(std::size_t bytes) : total_(bytes), left_(bytes) {}
+
+    // Throws FileError, without a path, if fewer bytes are left.
+    void charge(std::size_t bytes);
+    // Adds a value to the end of a vector, and charges the memory of a reallocation.
+    template <class T>
+    void append(std::vector<T>& to, T value) {
+        if (to.size() == to.capacity()) charge(2 * (to.size() + 1) * sizeof(T));
+        to.push_back(std::move(value));
+    }
+    template <class T>
+    void append(std::vector<T>& to, std::span<const T> values) {
+        if (values.size() > to.capacity() - to.size())
+            charge(2 * (to.size() + values.size()) * sizeof(T));
+        to.insert(to.end(), values.begin(), values.end());
+    }
+
+  private:
+    std::size_t total_, left_;
+};
+
 // The contents of a pickle, which are a graph: lists and dicts can be referenced several times.
-// Values refer to each other by index.
-struct Pickle {
+// Values refer to each other by index. Text is not copied, so the bytes of the pickle must outlive
+// this object.
+class Pickle {
+  public:
+    using Id = std::uint32_t;
     enum class Kind : std::uint8_t {
         none,
-        flag,  // integer is 0 or 1
+        flag,  // integer() is 0 or 1
         integer,
         number,
         text,
@@ -31,21 +66,36 @@ struct Pickle {
     };
     struct Value {
         Kind kind = Kind::none;
-        std::int64_t integer = 0;
-        double number = 0;
-        std::string text = {};
-        std::vector<std::uint32_t> items = {};
+        std::uint32_t size = 0;  // bytes of a text; number of items of a tuple, call or reference
+        std::uint64_t bits = 0;  // the integer or number, or an index into a member of Pickle
+
+        std::int64_t integer() const { return static_cast<std::int64_t>(bits); }
+        double number() const { return std::bit_cast<double>(bits); }
     };
 
-    std::vector<Value> values;
-    std::uint32_t root = 0;
+    Id root() const { return root_; }
+    const Value& value(Id id) const { return values_[id]; }
+    // Returns the text of a value of kind text or name.
+    std::string_view text(const Value& value) const;
+    // Returns the items of a tuple, list, dict, call or reference.
+    std::span<const Id> items(const Value& value) const;
+
+  private:
+    friend class PickleMachine;
+    std::string_view bytes_;
+    std::deque<Value> values_;
+    std::vector<Id> items_;                    // of tuples, calls and references
+    std::vector<std::vector<Id>> containers_;  // the items of lists and dicts
+    std::vector<std::string> names_;
+    Id root_ = 0;
 };
 
 // Returns the contents of a pickle. Throws FileError, with the reason but without a path, if the
-// pickle is truncated, uses another part of the format, or contains a name for which `allowed`
-// returns false. A collections.OrderedDict is always allowed and becomes a dict. Attributes that
-// are set on an OrderedDict or on the result of a call are ignored.
-Pickle read_pickle(std::span<const std::byte> bytes,
+// pickle is truncated, uses another part of the format, exceeds the budget, or contains a name for
+// which `allowed` returns false; `allowed` is called once for each name. A collections.OrderedDict
+// is always allowed and becomes a dict. Attributes that are set on an OrderedDict or on the result
+// of a call are ignored.
+Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view name)>& allowed);
 
 }  // namespace axle

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <tuple>
 
@@ -58,9 +59,9 @@ void check_booleans(const std::string& path, const Entry& entry, const void* dat
 }  // namespace
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
-                      const Metadata& metadata) {
-    write_file_atomically(path,
-                          [&](AtomicFile& file) { save_safetensors(file, tensors, metadata); });
+                      const Metadata& metadata, Durability durability) {
+    write_file_atomically(
+        path, [&](AtomicFile& file) { save_safetensors(file, tensors, metadata); }, durability);
 }
 
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata) {
@@ -100,6 +101,7 @@ struct SafetensorsFile::State {
     explicit State(const std::string& name) : file(name) {}
 
     void read_header();
+    void read_text(const std::string& header);
     const Entry* find(const std::string& name) const;
     const Entry& at(const std::string& name) const;
 
@@ -111,6 +113,16 @@ struct SafetensorsFile::State {
     mutable std::once_flag mapped;
     mutable std::unique_ptr<MappedFile> map;
 };
+
+void SafetensorsFile::State::read_text(const std::string& header) {
+    try {
+        SafetensorsHeader parsed = read_safetensors_header(header);
+        entries = std::move(parsed.entries);
+        metadata = std::move(parsed.metadata);
+    } catch (const FileError& error) {
+        throw FileError(path + ": " + error.what());
+    }
+}
 
 void SafetensorsFile::State::read_header() {
     if (file.size() < kLengthBytes)
@@ -124,14 +136,12 @@ void SafetensorsFile::State::read_header() {
     if (data_begin > file.size())
         throw FileError(str(path, ": the file ends within its header: ", file.size(), " of ",
                             data_begin, " bytes"));
-    std::string header(length, '\0');
-    file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
     try {
-        SafetensorsHeader parsed = read_safetensors_header(header);
-        entries = std::move(parsed.entries);
-        metadata = std::move(parsed.metadata);
-    } catch (const FileError& error) {
-        throw FileError(path + ": " + error.what());
+        std::string header(length, '\0');
+        file.read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
+        read_text(header);
+    } catch (const std::bad_alloc&) {
+        throw FileError(str(path, ": not enough memory for a header of ", length, " bytes"));
     }
     check_layout(path, entries, file.size() - data_begin);
     for (Entry& entry : entries) entry.begin += data_begin, entry.end += data_begin;

@@ -9,6 +9,10 @@
 //
 // Offsets are counted from the end of the header. Elements smaller than a byte (F4, F6) are not
 // supported.
+//
+// Limits: a file has at most 1,000,000 tensors and 100,000 metadata; names and texts have at most 8
+// MiB. To open a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and the
+// time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +33,11 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Writes a file atomically (core/files/file.h). Tensors are written by dtype, widest first, then by
 // name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
 // give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
-// reader would reject: a duplicate name, a name or text that is not UTF-8, or a header that is too
-// long. Throws DeviceError for a meta tensor, and FileError if the file cannot be written.
+// reader would reject: a duplicate name, a name or text that is not UTF-8, a header that is too
+// long, or too many metadata. Throws DeviceError for a meta tensor, and FileError if the file
+// cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
-                      const Metadata& metadata = {});
+                      const Metadata& metadata = {}, Durability durability = Durability::full);
 // Writes tensors into `file`, which the caller must commit.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
 // Writes another container of (name, tensor) pairs, such as the result of load_safetensors.

@@ -2,6 +2,7 @@
 // and accepts only headers in exactly this format.
 #include "core/files/safetensors_header.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +16,8 @@ using Entry = SafetensorsFile::Entry;
 
 constexpr std::size_t kMaxHeader = kMaxSafetensorsHeader;
 constexpr const char* kMetadataKey = "__metadata__";
+// The number of bytes of {"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}}, without outer braces.
+constexpr std::size_t kShortestEntry = 48;
 
 // The names of dtypes, in the order of the reference library. Files are written in reverse order.
 constexpr std::pair<const char*, DType> kDTypes[] = {
@@ -30,6 +33,13 @@ constexpr std::pair<const char*, DType> kDTypes[] = {
 // `reason` to the error.
 class HeaderReader {
   public:
+    // Reserves memory for all entries, each of which has a brace, because a vector that grows needs
+    // three times the memory.
+    explicit HeaderReader(const std::string& text) {
+        entries.reserve(std::min({static_cast<std::size_t>(std::ranges::count(text, '{')),
+                                  text.size() / kShortestEntry, kMaxSafetensorsTensors}));
+    }
+
     bool null() { return unexpected("null"); }
     bool boolean(bool) { return unexpected("a boolean"); }
     bool binary(nlohmann::json::binary_t&) { return unexpected("binary data"); }
@@ -109,8 +119,12 @@ bool HeaderReader::set_dtype(const std::string& name) {
 
 bool HeaderReader::string(std::string& text) {
     if (at_ == At::metadata) {
-        if (metadata.emplace(text_key_, text).second) return true;
-        return refuse(str("__metadata__ has a duplicate key: ", in_quotes(text_key_)));
+        const auto [entry, is_new] = metadata.try_emplace(std::move(text_key_), std::move(text));
+        if (!is_new)
+            return refuse(str("__metadata__ has a duplicate key: ", in_quotes(entry->first)));
+        if (metadata.size() > kMaxSafetensorsMetadata)
+            return refuse(str("__metadata__ has more than ", kMaxSafetensorsMetadata, " keys"));
+        return true;
     }
     if (at_ == At::tensor && field_ == kDType) return field_ = kNone, set_dtype(text);
     return unexpected("text");
@@ -150,6 +164,8 @@ bool HeaderReader::end_object() {
     if (std::exchange(at_, At::names) == At::metadata) return true;
     if (fields_seen_ != kAll)
         return refuse(str(tensor(), "dtype, shape or data_offsets is missing"));
+    if (entries.size() == kMaxSafetensorsTensors)
+        return refuse(str("the header has more than ", kMaxSafetensorsTensors, " tensors"));
     entries.push_back(std::move(entry_));
     return true;
 }
@@ -174,11 +190,35 @@ void check_header_length(std::size_t length) {
 
 std::string json_text(const std::string& text) {
     check_header_length(text.size());
+    std::string quoted;
     try {
-        return nlohmann::json(text).dump();
+        quoted = nlohmann::json(text).dump();
     } catch (const nlohmann::json::exception&) {
         throw ValueError(
             str("save_safetensors: names and metadata must be UTF-8: ", in_quotes(text)));
+    }
+    if (quoted.size() > kMaxSafetensorsText)
+        throw ValueError(str("save_safetensors: a name or text is too long: ", quoted.size(),
+                             " bytes of at most ", kMaxSafetensorsText, ": ", in_quotes(text)));
+    return quoted;
+}
+
+// Throws FileError if a quoted text, or the text between two of them, is too long. The parser keeps
+// this text, and for an error copies it several times, with 8 bytes for each line break.
+void check_tokens(std::string_view text) {
+    constexpr std::size_t kMaxGap = std::size_t{1} << 19;
+    std::size_t begin = 0;
+    bool is_quoted = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (i - begin > (is_quoted ? kMaxSafetensorsText : kMaxGap))
+            throw FileError(str("the header has a name, text or gap that is too long at byte ", i));
+        if (c == '"') {
+            is_quoted = !is_quoted;
+            begin = i;
+        } else if (c == '\\' && is_quoted) {
+            ++i;
+        }
     }
 }
 
@@ -194,13 +234,20 @@ SafetensorsHeader read_safetensors_header(const std::string& text) {
     // The parser would stop at a zero byte and ignore all text after it.
     if (!text.starts_with('{') || text.find('\0') != std::string::npos)
         throw FileError("the header is not JSON text that starts with '{'");
-    HeaderReader reader;
+    check_tokens(std::string_view(text).substr(0, text.find_last_not_of(' ') + 1));
+    HeaderReader reader(text);
     if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
         throw FileError(reader.reason);
     return {std::move(reader.entries), std::move(reader.metadata)};
 }
 
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata) {
+    if (metadata.size() > kMaxSafetensorsMetadata)
+        throw ValueError(str("save_safetensors: too many metadata: ", metadata.size(),
+                             " keys of at most ", kMaxSafetensorsMetadata));
+    if (sorted.size() > kMaxSafetensorsTensors)
+        throw ValueError(str("save_safetensors: too many tensors: ", sorted.size(), " of at most ",
+                             kMaxSafetensorsTensors));
     std::string header = "{";
     if (!metadata.empty()) {
         header += str('"', kMetadataKey, "\":{");

@@ -1,4 +1,9 @@
 // Private to core/files/safetensors.cpp: reads and writes the header of a safetensors file.
+//
+// Limits: a header has at most kMaxSafetensorsHeader bytes, kMaxSafetensorsTensors tensors and
+// kMaxSafetensorsMetadata keys; a name or a text of the metadata has at most kMaxSafetensorsText
+// bytes. The parser creates no tree of the JSON text. With its text, a header needs at most 8 bytes
+// of memory per byte and 32 MiB, and the time to sort its names.
 #pragma once
 
 #include <string>
@@ -10,6 +15,9 @@
 namespace axle {
 
 inline constexpr std::int64_t kMaxSafetensorsHeader = 100'000'000;
+inline constexpr std::size_t kMaxSafetensorsTensors = 1'000'000;
+inline constexpr std::size_t kMaxSafetensorsMetadata = 100'000;
+inline constexpr std::size_t kMaxSafetensorsText = std::size_t{8} << 20;
 
 struct SafetensorsHeader {
     std::vector<SafetensorsFile::Entry> entries;  // in the order of the text

@@ -1,13 +1,12 @@
 #include "core/files/torch_file.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -32,11 +31,7 @@ constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
 
-struct StorageName {
-    std::string_view name;
-    DType dtype;
-};
-constexpr StorageName kStorages[] = {
+constexpr std::pair<std::string_view, DType> kStorages[] = {
     {"torch.DoubleStorage", DType::f64},       {"torch.FloatStorage", DType::f32},
     {"torch.HalfStorage", DType::f16},         {"torch.BFloat16Storage", DType::bf16},
     {"torch.LongStorage", DType::i64},         {"torch.IntStorage", DType::i32},
@@ -44,11 +39,14 @@ constexpr StorageName kStorages[] = {
     {"torch.ByteStorage", DType::u8},          {"torch.BoolStorage", DType::boolean},
     {"torch.ComplexFloatStorage", DType::c64},
 };
-constexpr DType kDTypes[] = {
-    DType::f64, DType::f32, DType::f16,     DType::bf16,    DType::i64,     DType::i32,
-    DType::u8,  DType::i16, DType::i8,      DType::boolean, DType::u64,     DType::u32,
-    DType::u16, DType::c64, DType::f8_e4m3, DType::f8_e5m2, DType::f8_e8m0,
-};
+
+// Returns the memory that the values of a pickle may need (see the header).
+MemoryBudget budget_for(std::size_t bytes) {
+    const std::size_t first = std::min(bytes, std::size_t{4} << 20);
+    return MemoryBudget((std::size_t{64} << 20) + 64 * first + 8 * (bytes - first));
+}
+// The memory of a tensor, and of a storage, with the maps that contain them.
+constexpr std::size_t kTensorBytes = sizeof(Impl) + 128, kStorageBytes = sizeof(Storage) + 256;
 
 std::optional<DType> dtype_of_storage(std::string_view name) {
     for (const auto& [known, dtype] : kStorages)
@@ -56,9 +54,14 @@ std::optional<DType> dtype_of_storage(std::string_view name) {
     return std::nullopt;
 }
 std::optional<DType> dtype_named(std::string_view name) {
-    for (const DType dtype : kDTypes)
-        if (name == str("torch.", dtype)) return dtype;
-    return std::nullopt;
+    static const auto* known = [] {
+        auto* names = new std::map<std::string, DType, std::less<>>;
+        for (int i = 0; i <= static_cast<int>(DType::c64); ++i)
+            names->emplace(str("torch.", static_cast<DType>(i)), static_cast<DType>(i));
+        return names;
+    }();
+    const auto found = known->find(name);
+    return found == known->end() ? std::nullopt : std::optional(found->second);
 }
 bool is_known(std::string_view name) {
     return name == kSize || name == kParameter || name == kTensor || name == kTensorOfBytes ||
@@ -74,35 +77,33 @@ class TorchFile {
             throw FileError(
                 "a bare pickle, from PyTorch before 1.6 or another program; load it with "
                 "torch.load and save it again with torch.save");
-        for (StoredEntry& entry : read_stored_zip(map_->bytes())) {
-            std::string name = entry.name;
-            entries_.emplace(std::move(name), std::move(entry));
-        }
+        entries_ = read_stored_zip(map_->bytes());
         folder_ = find_folder();
+        if (find("constants.pkl") != nullptr)
+            throw FileError(
+                "a TorchScript program, which is not supported; save its state_dict instead");
         if (const StoredEntry* order = find("byteorder"); order != nullptr)
-            if (text_of(*order) != "little") fail("byteorder", "only little-endian is supported");
+            if (!std::ranges::equal(order->bytes, std::as_bytes(std::span("little", 6))))
+                fail("byteorder", "only little-endian is supported");
     }
 
     Tree read() {
         const StoredEntry& entry = at(kPickle);
         check_crc(entry);
+        budget_ = budget_for(entry.bytes.size());
         try {
-            pickle_ = read_pickle(entry.bytes, [&](std::string_view name) {
+            pickle_ = read_pickle(entry.bytes, budget_, [&](std::string_view name) {
                 return options_.unknown_as_null || is_known(name);
             });
         } catch (const FileError& error) {
             refuse(error.what());
         }
-        // A container that is referenced many times is copied each time. This limits the size of
-        // the copies; real checkpoints need few.
-        copy_budget_ = 64 * entry.bytes.size() + kFreeCopyBytes;
-        return tree_of(pickle_.root, 0);
+        return tree_of(pickle_.root(), 0);
     }
 
   private:
     static constexpr std::byte kPickleStart{0x80};
     static constexpr std::string_view kPickle = "data.pkl";
-    static constexpr std::size_t kFreeCopyBytes = std::size_t{1} << 26;  // always allowed
 
     // --- entries
     [[noreturn]] void fail(std::string_view entry, std::string_view reason) const {
@@ -112,28 +113,24 @@ class TorchFile {
     std::string find_folder() const {
         static constexpr std::string_view kEnd = "/data.pkl";
         std::optional<std::string> folder;
-        for (const auto& [name, entry] : entries_) {
+        for (const StoredEntry& entry : entries_) {
+            const std::string_view name = entry.name;
             if (!name.ends_with(kEnd) || name.find('/') != name.size() - kEnd.size()) continue;
             if (folder) throw FileError("the zip file has several entries named data.pkl");
             folder = name.substr(0, name.size() - kPickle.size());
         }
         if (!folder)
             throw FileError("a zip file, but not from torch.save: it has no entry data.pkl");
-        if (entries_.contains(*folder + "constants.pkl"))
-            throw FileError(
-                "a TorchScript program, which is not supported; save its state_dict instead");
         return *folder;
     }
     const StoredEntry* find(std::string_view name) const {
-        const auto found = entries_.find(folder_ + std::string(name));
-        return found == entries_.end() ? nullptr : &found->second;
+        const std::string path = folder_ + std::string(name);
+        const auto found = std::ranges::lower_bound(entries_, path, {}, &StoredEntry::name);
+        return found == entries_.end() || found->name != path ? nullptr : &*found;
     }
     const StoredEntry& at(std::string_view name) const {
         if (const StoredEntry* entry = find(name)) return *entry;
         fail(name, "is missing");
-    }
-    static std::string_view text_of(const StoredEntry& entry) {
-        return {reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()};
     }
     void check_crc(const StoredEntry& entry) const {
         if (!options_.check_crc) return;
@@ -155,36 +152,42 @@ class TorchFile {
         std::string entry;
     };
 
-    const Value& value(std::uint32_t id) const { return pickle_.values[id]; }
+    const Value& value(Pickle::Id id) const { return pickle_.value(id); }
     const Value& item(const Value& of, std::size_t index, Kind kind) const {
-        if (index >= of.items.size() || value(of.items[index]).kind != kind)
+        const auto items = pickle_.items(of);
+        if (index >= items.size() || value(items[index]).kind != kind)
             refuse("a tensor description has an unexpected structure");
-        return value(of.items[index]);
+        return value(items[index]);
+    }
+    std::string_view text(const Value& of, std::size_t index, Kind kind = Kind::text) const {
+        return pickle_.text(item(of, index, kind));
+    }
+    std::int64_t integer(const Value& of, std::size_t index) const {
+        return item(of, index, Kind::integer).integer();
     }
 
     // Returns the storage described by ('storage', type, key, location, size). The location is
     // ignored, because tensors are loaded to the CPU.
     StorageRef storage_of(const Value& reference) {
         const Value& fields = item(reference, 0, Kind::tuple);
-        if (fields.items.size() != 5 || item(fields, 0, Kind::text).text != "storage")
+        if (pickle_.items(fields).size() != 5 || text(fields, 0) != "storage")
             refuse("a persistent reference is not a storage");
-        const std::string& type = item(fields, 1, Kind::name).text;
-        StorageRef made{nullptr, dtype_of_storage(type),
-                        "data/" + item(fields, 2, Kind::text).text};
+        const std::string_view type = text(fields, 1, Kind::name), key = text(fields, 2);
+        charge(key.size());  // each tensor copies the key, which can be long
+        StorageRef made{nullptr, dtype_of_storage(type), "data/" + std::string(key)};
         if (!made.dtype && type != kBytes) refuse(str("unknown storage type: ", printable(type)));
         made.memory = &memory_of(made.entry);
         const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
-        if (made.memory->bytes % size != 0 ||
-            item(fields, 4, Kind::integer).integer != made.memory->bytes / size)
-            fail(made.entry,
-                 str("its size does not match the storage: ", made.memory->bytes, " bytes, ",
-                     item(fields, 4, Kind::integer).integer, " elements of ", size, " bytes"));
+        if (made.memory->bytes % size != 0 || integer(fields, 4) != made.memory->bytes / size)
+            fail(made.entry, str("its size does not match the storage: ", made.memory->bytes,
+                                 " bytes, ", integer(fields, 4), " elements of ", size, " bytes"));
         return made;
     }
     Memory& memory_of(const std::string& name) {
         const auto [found, is_new] = memories_.try_emplace(name);
         Memory& memory = found->second;
         if (!is_new) return memory;
+        charge(kStorageBytes + name.size());
         const StoredEntry& entry = at(name);
         check_crc(entry);
         memory.bytes = std::ssize(entry.bytes);
@@ -211,11 +214,11 @@ class TorchFile {
     // --- tensors
     template <class Sizes>
     Sizes sizes_of(const Value& tuple, const char* what) const {
-        if (tuple.items.size() > kMaxDims)
-            refuse(str("a tensor has more than ", kMaxDims, " ", what));
+        const std::size_t count = pickle_.items(tuple).size();
+        if (count > kMaxDims) refuse(str("a tensor has more than ", kMaxDims, " ", what));
         Sizes sizes;
-        for (std::size_t i = 0; i < tuple.items.size(); ++i) {
-            sizes.push_back(item(tuple, i, Kind::integer).integer);
+        for (std::size_t i = 0; i < count; ++i) {
+            sizes.push_back(integer(tuple, i));
             if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor has negative ", what));
         }
         return sizes;
@@ -235,11 +238,11 @@ class TorchFile {
     // the dtype follows.
     Tensor tensor_of(const Value& arguments, bool is_v3) {
         const StorageRef storage = storage_of(item(arguments, 0, Kind::reference));
-        const std::int64_t offset = item(arguments, 1, Kind::integer).integer;
+        const std::int64_t offset = integer(arguments, 1);
         const auto shape = sizes_of<Shape>(item(arguments, 2, Kind::tuple), "sizes");
         const auto strides = sizes_of<Strides>(item(arguments, 3, Kind::tuple), "strides");
         const std::optional<DType> dtype =
-            is_v3 ? dtype_named(item(arguments, 6, Kind::name).text) : storage.dtype;
+            is_v3 ? dtype_named(text(arguments, 6, Kind::name)) : storage.dtype;
         if (!dtype || is_v3 == storage.dtype.has_value())
             refuse("a tensor must have exactly one dtype");
         if (shape.size() != strides.size())
@@ -266,21 +269,23 @@ class TorchFile {
     }
 
     // --- the tree
-    Tree call_result(std::uint32_t id, int depth) {
+    Tree call_result(Pickle::Id id, int depth) {
         if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
-        const std::string& function = value(value(id).items[0]).text;
+        const auto call = pickle_.items(value(id));
+        const std::string_view function = pickle_.text(value(call[0]));
         if (!is_known(function)) return {};  // options.unknown_as_null is set
-        const Value& arguments = value(value(id).items[1]);
+        const Value& arguments = value(call[1]);
         if (function == kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
-            return tree_of(arguments.items[0], depth);
+            return tree_of(pickle_.items(arguments)[0], depth);
         }
+        charge(kTensorBytes);
         Tensor tensor;
         if (function == kTensor || function == kTensorOfBytes) {
             tensor = tensor_of(arguments, function == kTensorOfBytes);
         } else if (function == kParameter) {
             static_cast<void>(item(arguments, 0, Kind::call));
-            const Tree data = tree_of(arguments.items[0], depth);
+            const Tree data = tree_of(pickle_.items(arguments)[0], depth);
             if (!data.is_tensor()) refuse("a parameter is not a tensor");
             tensor = data.tensor();
         } else {
@@ -289,71 +294,89 @@ class TorchFile {
         return tensors_.emplace(id, tensor).first->second;
     }
     std::string key_of(const Value& key) const {
-        if (key.kind == Kind::text) return key.text;
+        if (key.kind == Kind::text) return std::string(pickle_.text(key));
         if (key.kind != Kind::integer) refuse("a dict has keys that are neither text nor integers");
-        return std::to_string(key.integer);
+        return std::to_string(key.integer());
     }
-    Tree tree_of(std::uint32_t id, int depth) {
+    // Returns a value as a Tree. The caller has charged the Tree itself.
+    Tree tree_of(Pickle::Id id, int depth) {
         if (depth > kMaxTreeDepth)
             refuse(str("containers are nested deeper than ", kMaxTreeDepth, " levels"));
         const Value& v = value(id);
-        charge(sizeof(Tree) + v.text.size());
         switch (v.kind) {
             case Kind::none:
                 return {};
             case Kind::flag:
-                return v.integer != 0;
+                return v.integer() != 0;
             case Kind::integer:
-                return v.integer;
+                return v.integer();
             case Kind::number:
-                return v.number;
+                return v.number();
             case Kind::text:
-                return v.text;
+                charge(v.size);
+                return pickle_.text(v);
             case Kind::name:
-                if (!is_known(v.text)) return {};  // options.unknown_as_null is set
-                if (!dtype_named(v.text)) refuse(str("unexpected value: ", printable(v.text)));
-                return v.text;
+                return name_of_dtype(pickle_.text(v));
             case Kind::call:
                 return call_result(id, depth + 1);
             case Kind::reference:
                 refuse("a storage is not part of a tensor");
             case Kind::tuple:
-            case Kind::list: {
-                Tree list = Tree::list();
-                for (const std::uint32_t element : v.items)
-                    list.push_back(tree_of(element, depth + 1));
-                return list;
-            }
+            case Kind::list:
+                return list_of(v, depth);
             case Kind::dict:
                 return map_of(v, depth);
         }
         refuse("a value has an invalid kind");
     }
+    Tree name_of_dtype(std::string_view name) const {
+        if (!is_known(name)) return {};  // options.unknown_as_null is set
+        if (!dtype_named(name)) refuse(str("unexpected value: ", printable(name)));
+        return name;
+    }
+    Tree list_of(const Value& list, int depth) {
+        const auto items = pickle_.items(list);
+        charge(items.size() * sizeof(Tree));
+        Tree::List elements;
+        elements.reserve(items.size());
+        for (const Pickle::Id id : items) elements.push_back(tree_of(id, depth + 1));
+        return elements;
+    }
     Tree map_of(const Value& dict, int depth) {
+        const auto items = pickle_.items(dict);
+        charge(items.size() / 2 * (sizeof(Tree::Entry) + sizeof(std::string_view)));
         Tree map = Tree::map();
-        std::unordered_set<std::string> keys;
-        for (std::size_t i = 0; i < dict.items.size(); i += 2) {
-            std::string key = key_of(value(dict.items[i]));
-            charge(sizeof(Tree::Entry) + key.size());
-            if (!keys.insert(key).second) refuse(str("duplicate key: ", in_quotes(key)));
-            Tree element = tree_of(dict.items[i + 1], depth + 1);
+        map.entries().reserve(items.size() / 2);
+        std::vector<std::string_view> keys;
+        keys.reserve(items.size() / 2);
+        for (std::size_t i = 0; i < items.size(); i += 2) {
+            std::string key = key_of(value(items[i]));
+            charge(key.size());
+            Tree element = tree_of(items[i + 1], depth + 1);
             map.entries().push_back({std::move(key), std::move(element)});
+            keys.push_back(map.entries().back().key);
         }
+        std::ranges::sort(keys);
+        if (const auto repeated = std::ranges::adjacent_find(keys); repeated != keys.end())
+            refuse(str("duplicate key: ", in_quotes(*repeated)));
         return map;
     }
-    void charge(std::size_t size) {
-        if (size > copy_budget_) refuse("repeated containers exceed the copy limit");
-        copy_budget_ -= size;
+    void charge(std::size_t bytes) {
+        try {
+            budget_.charge(bytes);
+        } catch (const FileError& error) {
+            refuse(error.what());
+        }
     }
 
     TorchFileOptions options_;
     std::shared_ptr<MappedFile> map_;
-    std::map<std::string, StoredEntry> entries_;
+    std::vector<StoredEntry> entries_;
     std::string folder_;  // such as "archive/"
     Pickle pickle_;
-    std::size_t copy_budget_ = 0;
+    MemoryBudget budget_{0};
     std::map<std::string, Memory> memories_;
-    std::unordered_map<std::uint32_t, Tensor> tensors_;  // by the id of the call that creates them
+    std::unordered_map<Pickle::Id, Tensor> tensors_;  // by the id of the call that creates them
 };
 
 }  // namespace
@@ -366,6 +389,8 @@ Tree load_torch_file(const std::string& path, TorchFileOptions options) {
         throw FileError(str(printable(path), ": ", error.what()));
     } catch (const ShapeError& error) {  // thrown if numel overflows int64
         throw FileError(str(printable(path), ": ", error.what()));
+    } catch (const std::bad_alloc&) {
+        throw FileError(str(printable(path), ": not enough memory to read the file"));
     }
 }
 

@@ -120,20 +120,21 @@ StoredEntry read_entry(const Bytes& file, const Bytes& header, const Bytes& name
     if (local.u32(0) != kLocalSignature || file.part(name_at, local.u16(26)).text() != name.text())
         fail(name.text(), "is not at the offset given in the directory");
     const Bytes bytes = file.part(name_at + local.u16(26) + local.u16(28), size);
-    return {std::string(name.text()), bytes.span(), header.u32(16)};
+    return {name.text(), bytes.span(), header.u32(16)};
 }
 
+// Throws FileError if two entries overlap or have the same name. Leaves the entries sorted by name.
 void check_separate(std::vector<StoredEntry>& entries) {
-    std::ranges::sort(entries, {}, &StoredEntry::name);
-    const auto duplicate = std::ranges::adjacent_find(entries, {}, &StoredEntry::name);
-    if (duplicate != entries.end()) fail(duplicate->name, "duplicate name");
-    std::ranges::stable_sort(entries, {}, [](const StoredEntry& e) { return e.bytes.data(); });
+    std::ranges::sort(entries, {}, [](const StoredEntry& e) { return e.bytes.data(); });
     const std::byte* end = nullptr;
     for (const StoredEntry& entry : entries) {
         if (entry.bytes.empty()) continue;
         if (entry.bytes.data() < end) fail(entry.name, "overlaps with another entry");
         end = entry.bytes.data() + entry.bytes.size();
     }
+    std::ranges::sort(entries, {}, &StoredEntry::name);
+    const auto duplicate = std::ranges::adjacent_find(entries, {}, &StoredEntry::name);
+    if (duplicate != entries.end()) fail(duplicate->name, "duplicate name");
 }
 
 }  // namespace
@@ -141,8 +142,11 @@ void check_separate(std::vector<StoredEntry>& entries) {
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     const Bytes file(bytes);
     const Directory directory = find_directory(file);
+    if (directory.size > kMaxZipDirectory)
+        fail(str("the zip directory has ", directory.size, " bytes, at most ", kMaxZipDirectory));
     const Bytes headers = file.part(directory.offset, directory.size);
     std::vector<StoredEntry> entries;
+    entries.reserve(std::min(directory.count, headers.size() / kEntryBytes));
     std::uint64_t at = 0;
     for (std::uint64_t i = 0; i < directory.count; ++i) {
         const Bytes header = headers.part(at, kEntryBytes);

@@ -1,22 +1,28 @@
 // Private to core/files/torch_file.cpp: lists the entries of a zip file whose entries are all
 // stored uncompressed.
+//
+// Limits: the directory has at most kMaxZipDirectory bytes. The list needs at most one byte of
+// memory per byte of the directory, and the time to sort it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 namespace axle {
 
+inline constexpr std::size_t kMaxZipDirectory = 100'000'000;
+
+// Name and bytes are parts of the file's bytes, which must outlive the entry.
 struct StoredEntry {
-    std::string name;
-    std::span<std::byte> bytes;  // a part of the file's bytes
-    std::uint32_t crc = 0;       // checksum stored in the file; not verified
+    std::string_view name;
+    std::span<std::byte> bytes;
+    std::uint32_t crc = 0;  // checksum stored in the file; not verified
 };
 
-// Returns the entries of a zip file, sorted by position. Files above 4 GiB (zip64) are supported.
+// Returns the entries of a zip file, sorted by name. Files above 4 GiB (zip64) are supported.
 // Entries do not overlap, and names are unique. Throws FileError, with the reason but without a
 // path, if the file is not a zip file, or if an entry is compressed, encrypted or not completely in
 // the file.

@@ -1,7 +1,13 @@
 #include "core/text/text.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <system_error>
+
+#include <sys/random.h>
+
+#include "kernels/error.h"
 
 namespace axle {
 namespace {
@@ -69,6 +75,19 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
         if (distance < min_distance) min_distance = distance, best = candidate;
     }
     return best;
+}
+
+std::string random_hex(std::size_t digits) {
+    static constexpr char kHex[] = "0123456789abcdef";
+    std::string text(digits, '\0');
+    for (std::size_t done = 0; done < digits;) {
+        const ssize_t size = ::getrandom(text.data() + done, digits - done, 0);
+        if (size < 0 && errno != EINTR)
+            throw Error(str("no random numbers: ", std::generic_category().message(errno)));
+        if (size > 0) done += static_cast<std::size_t>(size);
+    }
+    for (char& c : text) c = kHex[static_cast<unsigned char>(c) & 15];
+    return text;
 }
 
 }  // namespace axle

@@ -1,4 +1,4 @@
-// Text utilities: search for the closest match, UTF-8, number formatting.
+// Text utilities: search for the closest match, UTF-8, number formatting, random text.
 #pragma once
 
 #include <charconv>
@@ -24,5 +24,9 @@ std::string replace_invalid_utf8(std::string_view text);
 // Formats a number as printf("%.*f") and its variants do in the C locale. The program's locale has
 // no influence.
 std::string format_number(double value, std::chars_format format, int precision);
+
+// Returns `digits` random hexadecimal digits from the operating system, suitable for secrets.
+// Throws Error if there are no random numbers.
+std::string random_hex(std::size_t digits);
 
 }  // namespace axle

@@ -134,6 +134,8 @@ class Writer {
 // closed.
 class Reader : public nlohmann::json_sax<nlohmann::json> {
   public:
+    explicit Reader(std::size_t max_memory) : max_memory_(max_memory), left_(max_memory) {}
+
     Tree root;
 
     bool null() override { return add(Tree()); }
@@ -150,12 +152,16 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
             throw ValueError(str("from_json: an integer exceeds 64 bits: ", printable(digits)));
         return add(value);
     }
-    bool string(string_t& value) override { return add(std::move(value)); }
+    bool string(string_t& value) override {
+        charge(value.size());
+        return add(std::move(value));
+    }
     bool binary(binary_t&) override { return false; }
     bool start_object(std::size_t) override { return open(Tree::map()); }
     bool start_array(std::size_t) override { return open(Tree::list()); }
     bool key(string_t& name) override {
-        open_.back().entries().push_back({std::move(name), Tree()});
+        charge(name.size());
+        append(open_.back().entries(), {std::move(name), Tree()});
         return true;
     }
     bool end_object() override {
@@ -187,14 +193,28 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
         if (open_.empty()) {
             root = std::move(value);
         } else if (open_.back().is_list()) {
-            open_.back().elements().push_back(std::move(value));
+            append(open_.back().elements(), std::move(value));
         } else {
             open_.back().entries().back().value = std::move(value);
         }
         return true;
     }
 
+    // Adds a value to the end of a vector, and charges the memory of a reallocation.
+    template <class T>
+    void append(std::vector<T>& to, T value) {
+        if (to.size() == to.capacity()) charge(2 * (to.size() + 1) * sizeof(T));
+        to.push_back(std::move(value));
+    }
+    void charge(std::size_t bytes) {
+        if (bytes > left_)
+            throw ValueError(str(
+                "from_json: the values need more memory than the limit: ", max_memory_, " bytes"));
+        left_ -= bytes;
+    }
+
     std::vector<Tree> open_;
+    std::size_t max_memory_, left_;
 };
 
 }  // namespace
@@ -205,11 +225,11 @@ std::string to_json(const Tree& tree, int indent) {
     return std::move(writer.text);
 }
 
-Tree from_json(std::string_view text) {
+Tree from_json(std::string_view text, std::size_t max_memory) {
     // The parser would stop at a zero byte and ignore all text after it.
     if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
         throw ValueError(str("from_json: unexpected zero byte at offset ", zero));
-    Reader reader;
+    Reader reader(max_memory);
     nlohmann::json::sax_parse(text, &reader);
     return std::move(reader.root);
 }

@@ -204,8 +204,10 @@ void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>&
 // that is not UTF-8.
 std::string to_json(const Tree& tree, int indent = 2);
 // Parses JSON. Throws ValueError, with line and column, for invalid JSON. Duplicate keys and
-// integers over 64 bits also throw ValueError.
-Tree from_json(std::string_view text);
+// integers over 64 bits also throw ValueError. The values of hostile text, such as [0,0,0], need up
+// to 64 bytes of memory per byte of text; those of ordinary text need 4 to 8. Throws ValueError if
+// they need more than `max_memory` bytes. The time is that of sorting the keys of each map.
+Tree from_json(std::string_view text, std::size_t max_memory = SIZE_MAX);
 
 // Prints a summary, with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}. To print the
 // values of a tensor, write `out << tree["labels"].tensor()`.

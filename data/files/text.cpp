@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 
 #include "core/files/file.h"
 #include "core/tree/tree.h"
+#include "data/files/characters.h"
 #include "kernels/error.h"
 
 namespace axle::data {
@@ -16,43 +16,6 @@ namespace {
         str("decode: token ", id, " is out of range for a vocabulary of ", vocab_size));
 }
 
-// Returns the bytes of the character at byte `at`. Throws ValueError if they are not valid UTF-8
-// (RFC 3629), for example for an overlong form, a surrogate or a code point above U+10FFFF.
-std::string_view character_at(std::string_view text, std::size_t at) {
-    const auto byte = [&](std::size_t i) {
-        return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
-    };
-    const unsigned first = byte(0);
-    if (first < 0x80) return text.substr(at, 1);
-    const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    unsigned low = 0x80, high = 0xBF;  // the valid range of the second byte
-    if (first == 0xE0) low = 0xA0;
-    if (first == 0xED) high = 0x9F;
-    if (first == 0xF0) low = 0x90;
-    if (first == 0xF4) high = 0x8F;
-    bool valid = first >= 0xC2 && first <= 0xF4 && byte(1) >= low && byte(1) <= high;
-    for (std::size_t i = 2; i < length; ++i) valid = valid && (byte(i) & 0xC0u) == 0x80u;
-    if (!valid) throw ValueError(str("CharTokenizer: invalid UTF-8 at byte ", at));
-    return text.substr(at, length);
-}
-
-template <class F>
-void for_each_character(std::string_view text, F&& f) {
-    for (std::size_t at = 0; at < text.size();) {
-        const std::string_view character = character_at(text, at);
-        f(character, at);
-        at += character.size();
-    }
-}
-
-std::uint32_t code_point(std::string_view character) {
-    std::uint32_t code = static_cast<unsigned char>(character[0]);
-    if (character.size() > 1) code &= 0x7Fu >> character.size();
-    for (const char c : character.substr(1))
-        code = code << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
-    return code;
-}
-
 // Returns the name of a code point, for example "U+00E9".
 std::string code_point_name(std::string_view character) {
     constexpr char kHex[] = "0123456789ABCDEF";
@@ -61,6 +24,26 @@ std::string code_point_name(std::string_view character) {
         digits.insert(0, 1, kHex[code & 15]);
     return "U+" + digits;
 }
+
+// The set of characters in a text, which is filled in any order.
+class CharacterSet {
+  public:
+    void add(std::string_view character) {
+        const std::uint32_t code = code_point(character);
+        if (code >= is_in_.size()) is_in_.resize(code + 1);
+        is_in_[code] = true;
+    }
+    // Returns the characters in UTF-8, sorted by code point.
+    std::vector<std::string> sorted() const {
+        std::vector<std::string> characters;
+        for (std::uint32_t code = 0; code < is_in_.size(); ++code)
+            if (is_in_[code]) characters.push_back(utf8(code));
+        return characters;
+    }
+
+  private:
+    std::vector<bool> is_in_;
+};
 
 }  // namespace
 
@@ -103,18 +86,19 @@ CharTokenizer::CharTokenizer(std::vector<std::string> chars) : chars_(std::move(
 }
 
 CharTokenizer CharTokenizer::from_text(std::string_view text) {
-    // UTF-8 strings sort by bytes in the same order as by code points.
-    std::set<std::string_view> characters;
-    std::array<bool, 128> seen = {};
-    for_each_character(text, [&](std::string_view character, std::size_t) {
-        if (character.size() == 1) {
-            bool& known = seen[static_cast<unsigned char>(character[0])];
-            if (known) return;
-            known = true;
-        }
-        characters.insert(character);
+    CharacterSet characters;
+    for_each_character(
+        text, 0, [&](std::string_view character, std::int64_t) { characters.add(character); });
+    return CharTokenizer(characters.sorted());
+}
+
+CharTokenizer CharTokenizer::from_file(const std::string& path) {
+    CharacterSet characters;
+    const TextFile file(path);
+    file.for_each_character(0, [&](std::string_view character, std::int64_t) {
+        return characters.add(character), true;
     });
-    return CharTokenizer({characters.begin(), characters.end()});
+    return CharTokenizer(characters.sorted());
 }
 
 CharTokenizer CharTokenizer::from_json(std::string_view json) {
@@ -123,8 +107,8 @@ CharTokenizer CharTokenizer::from_json(std::string_view json) {
         throw ValueError(str("CharTokenizer: from_json: expected tokenizer type 'char', not ",
                              in_quotes(tree["type"].string())));
     std::vector<std::string> chars;
-    for_each_character(tree["vocab"].string(),
-                       [&](std::string_view c, std::size_t) { chars.emplace_back(c); });
+    for_each_character(tree["vocab"].string(), 0,
+                       [&](std::string_view c, std::int64_t) { chars.emplace_back(c); });
     return CharTokenizer(std::move(chars));
 }
 
@@ -140,16 +124,20 @@ std::int64_t CharTokenizer::id_of(std::string_view character) const {
     return found == other_ids_.end() ? -1 : found->second;
 }
 
+std::int64_t CharTokenizer::known_id(std::string_view character, std::int64_t at) const {
+    const std::int64_t id = id_of(character);
+    if (id < 0)
+        throw ValueError(str("encode: the character is not in the vocabulary: '",
+                             printable(character), "' (", code_point_name(character), ") at byte ",
+                             at));
+    return id;
+}
+
 std::vector<std::int64_t> CharTokenizer::encode(std::string_view text) const {
     std::vector<std::int64_t> ids;
     ids.reserve(text.size());
-    for_each_character(text, [&](std::string_view character, std::size_t at) {
-        const std::int64_t id = id_of(character);
-        if (id < 0)
-            throw ValueError(str("encode: the character is not in the vocabulary: '",
-                                 printable(character), "' (", code_point_name(character),
-                                 ") at byte ", at));
-        ids.push_back(id);
+    for_each_character(text, 0, [&](std::string_view character, std::int64_t at) {
+        ids.push_back(known_id(character, at));
     });
     return ids;
 }

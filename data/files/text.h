@@ -1,4 +1,8 @@
 // Reads text files, and converts text to tokens and back.
+//
+// Limits: text files can be larger than memory. CharTokenizer::from_file() and encode_file() read
+// them in parts of 1 MiB; the tokens of a file need 8 bytes of memory per 2048 characters, or none
+// if each character is one byte. A tokenizer needs 200 bytes for each character of its vocabulary.
 #pragma once
 
 #include <array>
@@ -8,6 +12,8 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "data/files/tokens.h"
 
 namespace axle::data {
 
@@ -22,6 +28,11 @@ class Tokenizer {
     virtual std::int64_t vocab_size() const = 0;
     // Returns the ids of a text. Throws ValueError if a part of the text is not in the vocabulary.
     virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
+    // Returns the tokens of a text file. The ids are those of encode(). Throws FileError if the
+    // file is missing or empty, or if encode() would throw. This implementation keeps all ids in
+    // memory. Overrides encode parts of the file when they are read; the file must then not be
+    // changed, and functions of the tokens throw FileError if it has become shorter.
+    virtual Tokens encode_file(const std::string& path) const;
     // Returns the text of token ids. Throws IndexError if an id is not in the vocabulary.
     virtual std::string decode(std::span<const std::int64_t> ids) const = 0;
 };
@@ -31,6 +42,7 @@ class ByteTokenizer : public Tokenizer {
   public:
     std::int64_t vocab_size() const override { return 256; }
     std::vector<std::int64_t> encode(std::string_view text) const override;
+    Tokens encode_file(const std::string& path) const override;
     std::string decode(std::span<const std::int64_t> ids) const override;
 };
 
@@ -40,6 +52,9 @@ class CharTokenizer : public Tokenizer {
   public:
     // Creates a tokenizer whose vocabulary is the sorted set of the characters in a text.
     static CharTokenizer from_text(std::string_view text);
+    // Creates the tokenizer of a file's text, which is read in parts. Throws FileError if the file
+    // is missing, empty or not UTF-8.
+    static CharTokenizer from_file(const std::string& path);
     // Creates a tokenizer from the result of to_json(), for example
     // {"type": "char", "vocab": "abc"}. The id of a character is its position in "vocab". Throws
     // ValueError if the text is not JSON, the type is not "char" or a character occurs twice, and
@@ -50,12 +65,16 @@ class CharTokenizer : public Tokenizer {
 
     std::int64_t vocab_size() const override { return static_cast<std::int64_t>(chars_.size()); }
     std::vector<std::int64_t> encode(std::string_view text) const override;
+    Tokens encode_file(const std::string& path) const override;
     std::string decode(std::span<const std::int64_t> ids) const override;
 
   private:
     explicit CharTokenizer(std::vector<std::string> chars);
+    friend class CharacterFile;
     // Returns the id of a character, or -1 if it is not in the vocabulary.
     std::int64_t id_of(std::string_view character) const;
+    // Returns the id of the character at byte `at` of a text. Throws ValueError if it has none.
+    std::int64_t known_id(std::string_view character, std::int64_t at) const;
 
     std::vector<std::string> chars_;           // the characters in UTF-8, by id
     std::array<std::int64_t, 128> ascii_ids_;  // ids of ASCII characters, for fast access

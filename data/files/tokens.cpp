@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,35 +29,81 @@ int bytes_for(const std::string& path, int bytes) {
     return path.ends_with(".u32") || path.ends_with(".u32.bin") ? 4 : 2;
 }
 
-template <class T>
-std::shared_ptr<std::vector<T>> converted(std::span<const std::int64_t> ids) {
-    auto values = std::make_shared<std::vector<T>>(ids.size());
-    std::transform(ids.begin(), ids.end(), values->begin(),
-                   [](std::int64_t id) { return static_cast<T>(id); });
-    return values;
-}
+// The number of ids that are read together.
+constexpr std::int64_t kPart = 1 << 16;
 
 template <class T>
-std::int64_t max_of(const T* tokens, std::int64_t n) {
-    T largest = 0;
-    for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, tokens[i]);
-    return n == 0 ? -1 : std::int64_t{largest};
+void widen(std::span<const std::byte> stored, std::span<std::int64_t> out) {
+    kernels::widen(reinterpret_cast<const T*>(stored.data()), out.data(), std::ssize(out));
 }
+
+void widen(std::span<const std::byte> stored, int bytes, std::span<std::int64_t> out) {
+    if (bytes == 2)
+        widen<std::uint16_t>(stored, out);
+    else
+        widen<std::uint32_t>(stored, out);
+}
+
+// Ids in memory.
+template <class T>
+class StoredTokens : public TokenSource {
+  public:
+    explicit StoredTokens(std::span<const std::int64_t> ids) : ids_(ids.size()) {
+        std::ranges::transform(ids, ids_.begin(),
+                               [](std::int64_t id) { return static_cast<T>(id); });
+    }
+    const T* data() const { return ids_.data(); }
+    std::int64_t size() const override { return std::ssize(ids_); }
+    void copy(std::int64_t start, std::span<std::int64_t> out) const override {
+        kernels::widen(ids_.data() + start, out.data(), std::ssize(out));
+    }
+
+  private:
+    std::vector<T> ids_;
+};
+
+// A file of ids. copy() reads the file instead of the map, because pages that were accessed through
+// the map count as memory of the process.
+class TokenFile : public TokenSource {
+  public:
+    TokenFile(const std::string& path, int bytes) : file_(path), bytes_(bytes) {
+        if (file_.size() == 0) throw FileError(str(printable(path), ": the file is empty"));
+        if (file_.size() % bytes != 0)
+            throw FileError(str(printable(path), ": the size is not a multiple of the token size: ",
+                                file_.size(), " bytes, ", bytes, " per token"));
+        map_.emplace(file_);
+    }
+    const void* data() const { return map_->bytes().data(); }
+    std::int64_t size() const override { return file_.size() / bytes_; }
+    void copy(std::int64_t start, std::span<std::int64_t> out) const override {
+        std::vector<std::byte> stored(out.size() * static_cast<std::size_t>(bytes_));
+        file_.read_at(start * bytes_, stored);
+        widen(stored, bytes_, out);
+    }
+
+  private:
+    InputFile file_;
+    std::optional<MappedFile> map_;
+    int bytes_;
+};
 
 // Returns the number of occurrences of each token, in the order of the ids. Ids that do not occur
 // have the number 0 or are left out.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
-    constexpr std::int64_t kMaxTable = 1 << 20;  // larger vocabularies are counted in a map
+    constexpr std::size_t kMaxTable = 1 << 20;  // larger ids are counted in a map
     std::vector<std::int64_t> counts;
-    const std::int64_t largest = tokens.max();
-    if (largest < kMaxTable) {
-        counts.resize(static_cast<std::size_t>(largest + 1));
-        for (std::int64_t i = 0; i < tokens.size(); ++i)
-            ++counts[static_cast<std::size_t>(tokens[i])];
-        return counts;
-    }
     std::map<std::int64_t, std::int64_t> sparse;
-    for (std::int64_t i = 0; i < tokens.size(); ++i) ++sparse[tokens[i]];
+    tokens.for_each_part([&](std::span<const std::int64_t> ids) {
+        for (const std::int64_t id : ids) {
+            const auto index = static_cast<std::size_t>(id);
+            if (index >= kMaxTable) {
+                ++sparse[id];
+                continue;
+            }
+            if (index >= counts.size()) counts.resize(index + 1);
+            ++counts[index];
+        }
+    });
     for (const auto& [id, count] : sparse) counts.push_back(count);
     return counts;
 }
@@ -70,29 +117,28 @@ Tokens::Tokens(std::span<const std::int64_t> ids) : size_(static_cast<std::int64
             throw ValueError(str("Tokens: a token id must fit in uint32: ", id));
         largest = std::max(largest, id);
     }
-    const auto keep = [&](auto values, int bytes) {
-        data_ = values->data();
-        bytes_ = bytes;
-        owner_ = std::move(values);
+    const auto keep = [&]<class T>(T) {
+        auto stored = std::make_shared<const StoredTokens<T>>(ids);
+        data_ = stored->data();
+        bytes_ = sizeof(T);
+        source_ = std::move(stored);
     };
     if (largest <= std::numeric_limits<std::uint16_t>::max())
-        keep(converted<std::uint16_t>(ids), 2);
+        keep(std::uint16_t{});
     else
-        keep(converted<std::uint32_t>(ids), 4);
+        keep(std::uint32_t{});
 }
+
+Tokens::Tokens(std::shared_ptr<const TokenSource> source)
+    : source_(std::move(source)), size_(source_->size()) {}
 
 Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
     Tokens tokens;
     tokens.bytes_ = bytes_for(path, options.bytes);
-    const InputFile file(path);
-    if (file.size() == 0) throw FileError(str(printable(path), ": the file is empty"));
-    if (file.size() % tokens.bytes_ != 0)
-        throw FileError(str(printable(path), ": the size is not a multiple of the token size: ",
-                            file.size(), " bytes, ", tokens.bytes_, " per token"));
-    auto mapped = std::make_shared<const MappedFile>(file);
-    tokens.data_ = mapped->bytes().data();
-    tokens.size_ = file.size() / tokens.bytes_;
-    tokens.owner_ = std::move(mapped);
+    auto file = std::make_shared<const TokenFile>(path, tokens.bytes_);
+    tokens.data_ = file->data();
+    tokens.size_ = file->size();
+    tokens.source_ = std::move(file);
     if (options.vocab_size <= 0) return tokens;
     const std::int64_t largest = tokens.max();
     if (largest >= options.vocab_size)
@@ -102,6 +148,17 @@ Tokens Tokens::open(const std::string& path, TokenFileOptions options) {
     return tokens;
 }
 
+Tokens Tokens::slice(std::int64_t begin, std::int64_t end) const {
+    if (begin < 0 || end < begin || end > size_)
+        throw IndexError(
+            str("Tokens: slice [", begin, ", ", end, ") is out of range for ", size_, " tokens"));
+    Tokens part = *this;
+    part.begin_ += begin;
+    part.size_ = end - begin;
+    if (data_ != nullptr) part.data_ = static_cast<const std::byte*>(data_) + begin * bytes_;
+    return part;
+}
+
 void Tokens::save(const std::string& path, int bytes) const {
     const int width = bytes_for(path, bytes);
     const std::int64_t largest = max();
@@ -109,27 +166,37 @@ void Tokens::save(const std::string& path, int bytes) const {
         throw ValueError(str("Tokens: save: token ", largest, " does not fit in 2 bytes: ",
                              printable(path), "; use a file name ending in .u32.bin"));
     write_file_atomically(path, [&](AtomicFile& file) {
-        constexpr std::int64_t kChunk = 1 << 16;
-        std::vector<std::byte> buffer(static_cast<std::size_t>(kChunk * width));
-        for (std::int64_t from = 0; from < size_; from += kChunk) {
-            const std::int64_t n = std::min(kChunk, size_ - from);
-            for (std::int64_t i = 0; i < n; ++i) {
-                const auto id = static_cast<std::uint32_t>((*this)[from + i]);
-                std::memcpy(buffer.data() + i * width, &id, static_cast<std::size_t>(width));
+        std::vector<std::byte> buffer(static_cast<std::size_t>(kPart * width));
+        for_each_part([&](std::span<const std::int64_t> ids) {
+            std::byte* to = buffer.data();
+            for (const std::int64_t id : ids) {
+                const auto stored = static_cast<std::uint32_t>(id);
+                std::memcpy(to, &stored, static_cast<std::size_t>(width));
+                to += width;
             }
-            file.write(std::span(buffer).first(static_cast<std::size_t>(n * width)));
-        }
+            file.write({buffer.data(), to});
+        });
     });
 }
 
 void Tokens::copy(std::int64_t start, std::span<std::int64_t> out) const {
-    if (bytes_ == 2)
+    if (data_ == nullptr) {
+        if (!out.empty()) source_->copy(begin_ + start, out);
+    } else if (bytes_ == 2) {
         kernels::widen(as<std::uint16_t>() + start, out.data(), std::ssize(out));
-    else
+    } else {
         kernels::widen(as<std::uint32_t>() + start, out.data(), std::ssize(out));
+    }
+}
+
+std::int64_t Tokens::computed(std::int64_t i) const {
+    std::int64_t id = 0;
+    source_->copy(begin_ + i, {&id, 1});
+    return id;
 }
 
 void Tokens::prefetch(std::int64_t start, std::int64_t n) const {
+    if (data_ == nullptr) return;
     // Prefetches only the first kMaxPrefetchBytes; the hardware prefetcher then loads the rest.
     constexpr std::int64_t kLine = 64, kMaxPrefetchBytes = 1 << 12;
     const auto* from = static_cast<const std::byte*>(data_) + start * bytes_;
@@ -138,7 +205,21 @@ void Tokens::prefetch(std::int64_t start, std::int64_t n) const {
 }
 
 std::int64_t Tokens::max() const {
-    return bytes_ == 2 ? max_of(as<std::uint16_t>(), size_) : max_of(as<std::uint32_t>(), size_);
+    std::int64_t largest = -1;
+    for_each_part([&](std::span<const std::int64_t> ids) {
+        for (const std::int64_t id : ids) largest = std::max(largest, id);
+    });
+    return largest;
+}
+
+void Tokens::for_each_part(const std::function<void(std::span<const std::int64_t> ids)>& f) const {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(kPart, size_)));
+    for (std::int64_t from = 0; from < size_; from += kPart) {
+        const auto part =
+            std::span(ids).first(static_cast<std::size_t>(std::min(kPart, size_ - from)));
+        source_->copy(begin_ + from, part);
+        f(part);
+    }
 }
 
 double unigram_entropy(const Tokens& tokens) {
@@ -175,13 +256,21 @@ Tree BlockDataset::get_batch(std::span<const std::int64_t> indices) const {
     Tensor ids = empty(shape, {.dtype = i64}), labels = empty(shape, {.dtype = i64});
     auto *id = ids.data<std::int64_t>(), *label = labels.data<std::int64_t>();
     const auto block = static_cast<std::size_t>(block_);
+    std::vector<std::int64_t> computed;
     constexpr std::size_t kPrefetchDistance =
         4;  // number of blocks ahead; blocks are scattered in memory
     for (std::size_t i = 0; i < from.size(); ++i, id += block, label += block) {
         if (i + kPrefetchDistance < from.size())
             tokens_.prefetch(from[i + kPrefetchDistance], block_);
-        tokens_.copy(from[i], {id, block});
-        tokens_.copy(from[i] + 1, {label, block});
+        if (tokens_.is_stored()) {
+            tokens_.copy(from[i], {id, block});
+            tokens_.copy(from[i] + 1, {label, block});
+        } else {  // computes each id once
+            computed.resize(block + 1);
+            tokens_.copy(from[i], computed);
+            std::copy_n(computed.data(), block, id);
+            std::copy_n(computed.data() + 1, block, label);
+        }
     }
     return Tree{{"input_ids", ids}, {"labels", labels}};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,15 +19,28 @@ struct TokenFileOptions {
     std::int64_t vocab_size = 0;
 };
 
-// An immutable token sequence. Copies of the object share the memory. Ids are stored in 2 or 4
-// bytes. Several threads can read the same object. Positions are not checked.
+// Reads token ids from a file, or computes them. Several threads may call the functions.
+class TokenSource {
+  public:
+    virtual ~TokenSource() = default;
+    virtual std::int64_t size() const = 0;
+    // Writes the ids at positions [start, start + out.size()), which must exist, to `out`.
+    virtual void copy(std::int64_t start, std::span<std::int64_t> out) const = 0;
+};
+
+// An immutable token sequence. Copies and slices share the memory. Ids are stored in 2 or 4 bytes,
+// in memory or in a mapped file, or are computed by a source when they are read, as for a text
+// (Tokenizer::encode_file). Several threads can read the same object. Positions are not checked.
 class Tokens {
   public:
     // Copies the ids: in 2 bytes each if all ids fit, otherwise in 4 bytes each. Throws ValueError
     // for ids that are negative or need more than 32 bits.
     explicit Tokens(std::span<const std::int64_t> ids);
+    // Reads the ids from a source when they are used.
+    explicit Tokens(std::shared_ptr<const TokenSource> source);
     // Maps a file of raw little-endian integers without a header, such as nanoGPT's train.bin. Only
-    // accessed pages are read. Throws FileError if the file is missing or empty, its size is not a
+    // accessed pages are read. max(), save() and unigram_entropy() read the file in parts and do
+    // not map its pages. Throws FileError if the file is missing or empty, its size is not a
     // multiple of the token size, or an id is >= vocab_size, and ValueError if `bytes` is not 0, 2
     // or 4. The file must not be truncated while it is mapped (MappedFile in core/files/file.h).
     static Tokens open(const std::string& path, TokenFileOptions options = {});
@@ -36,16 +50,26 @@ class Tokens {
     void save(const std::string& path, int bytes = 0) const;
 
     std::int64_t size() const { return size_; }
+    // Returns the id at position i. Use copy() for many ids: a source may take microseconds for
+    // one.
     std::int64_t operator[](std::int64_t i) const {
+        if (data_ == nullptr) return computed(i);
         return bytes_ == 2 ? std::int64_t{as<std::uint16_t>()[i]}
                            : std::int64_t{as<std::uint32_t>()[i]};
     }
+    // Returns whether the ids are in memory or in a mapped file.
+    bool is_stored() const { return data_ != nullptr || size_ == 0; }
+    // Returns the tokens at positions [begin, end). Throws IndexError unless
+    // 0 <= begin <= end <= size().
+    Tokens slice(std::int64_t begin, std::int64_t end) const;
     // Copies the tokens at positions [start, start + out.size()) to `out`.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
     // Starts to load the tokens at positions [start, start + n) into the cache of the CPU.
     void prefetch(std::int64_t start, std::int64_t n) const;
     // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;
+    // Calls f for all ids in order, in parts of at most 65536 ids.
+    void for_each_part(const std::function<void(std::span<const std::int64_t> ids)>& f) const;
 
   private:
     Tokens() = default;
@@ -53,9 +77,11 @@ class Tokens {
     const T* as() const {
         return static_cast<const T*>(data_);
     }
+    std::int64_t computed(std::int64_t i) const;
 
-    std::shared_ptr<const void> owner_;
-    const void* data_ = nullptr;
+    std::shared_ptr<const TokenSource> source_;
+    const void* data_ = nullptr;  // null if the source computes the ids
+    std::int64_t begin_ = 0;      // position of the first token in the source
     std::int64_t size_ = 0;
     int bytes_ = 2;
 };

@@ -165,9 +165,13 @@ void DataLoader::load_state_dict(const Tree& state) {
                     " processes, this loader has ", total_batch_size(), " with ", processes());
     const auto samples = num_samples();
     const Tree* saved_samples = state.find("num_samples");
-    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples)
+    // Between two passes, the dataset may grow. Within a pass, the order depends on its size.
+    const bool may_grow = finished || position == 0;
+    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples &&
+        !(may_grow && saved_samples->integer() < *samples))
         throw_error("the numbers of samples differ: saved ", saved_samples->integer(),
-                    ", this loader has ", *samples);
+                    may_grow ? " at the end" : " in the middle", " of a pass, this loader has ",
+                    *samples, "; a dataset may only grow, and only between two passes");
     if (position < 0 || saved_by < 1)
         throw_error(
             "the position must not be negative and num_processes must be positive: position ",

@@ -8,11 +8,11 @@
 #include <system_error>
 
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/files/file.h"
+#include "core/text/text.h"
 #include "dist/environment/machine.h"
 #include "dist/launch/launch.h"
 #include "dist/transport/owned_fd.h"
@@ -82,20 +82,7 @@ std::map<std::string, std::string> environment_of(const JobNode& place, int loca
     return all;
 }
 
-std::string make_job_token() {
-    static constexpr char kHex[] = "0123456789abcdef";
-    unsigned char bytes[32];
-    for (std::size_t done = 0; done < sizeof bytes;) {
-        const ssize_t size = ::getrandom(bytes + done, sizeof bytes - done, 0);
-        if (size < 0 && errno != EINTR)
-            throw Error(
-                str("launch: cannot get random bytes: ", std::generic_category().message(errno)));
-        if (size > 0) done += static_cast<std::size_t>(size);
-    }
-    std::string token;
-    for (const unsigned char byte : bytes) token += {kHex[byte >> 4], kHex[byte & 15]};
-    return token;
-}
+std::string make_job_token() { return random_hex(64); }
 
 ReservedPort::ReservedPort(int port) {
     sockaddr_in where = {};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dist/group/reduce.h"
+#include "dist/transport/tcp_transport.h"
 #include "kernels/exec.h"
 
 namespace axle::dist {
@@ -364,6 +365,11 @@ void Collectives::barrier() {
 
 std::unique_ptr<HostEngine> make_collectives(std::unique_ptr<Transport> transport) {
     return std::make_unique<Collectives>(std::move(transport));
+}
+
+std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
+                                     std::chrono::milliseconds timeout) {
+    return make_collectives(open_tcp_transport(control, name, rank, size, timeout));
 }
 
 }  // namespace axle::dist

@@ -18,8 +18,8 @@ namespace axle::dist {
 class Control;
 
 // An engine for blocking collectives on contiguous host memory. Used by one thread at a time,
-// except send() and recv(). Calling threads must block SIGPIPE. Methods throw CommError if another
-// rank can't be reached, and shortly after abort() was called.
+// except send() and recv(). Methods throw CommError if another rank can't be reached, and shortly
+// after abort() was called.
 class HostEngine {
   public:
     virtual ~HostEngine() = default;
@@ -54,12 +54,10 @@ class HostEngine {
     virtual void abort() noexcept = 0;
 };
 
-// Opens the Gloo engine from libaxle_gloo.so. The library is searched for in AXLE_LIBRARY_PATH, in
-// the program's folder and the library folders next to it, on the loader's path, and in the library
-// folder of the `axle launch` that has started this process. Throws CommError with these paths if
-// none has a library of this version, or if the program is linked with -static. `name` is the
-// group's name, a prefix of its keys in the store. Connections are opened on first use.
-std::unique_ptr<HostEngine> open_gloo(Control& control, const std::string& name, int rank, int size,
-                                      std::chrono::milliseconds timeout);
+// Opens the engine, whose messages use TCP connections. `name` is the group's name, a prefix of its
+// keys in the store. `timeout` is that of a message and of opening a connection. Connections are
+// opened on first use. Throws CommError if the system cannot listen at control.local_address().
+std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
+                                     std::chrono::milliseconds timeout);
 
 }  // namespace axle::dist

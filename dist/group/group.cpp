@@ -68,7 +68,7 @@ ProcessGroup::Impl::Impl(std::shared_ptr<Job> job_, std::uint32_t id_, std::vect
       id(id_),
       global_ranks(std::move(ranks)),
       rank(rank_),
-      backend(global_ranks.size() > 1 ? "gloo" : "none") {}
+      backend(global_ranks.size() > 1 ? "tcp" : "none") {}
 
 // Waits for running collectives only for a limited time, because they may never complete, for
 // example if an exception ends only this process.
@@ -95,7 +95,7 @@ std::string ProcessGroup::Impl::name() const { return str("group ", id); }
 HostEngine& ProcessGroup::Impl::engine() {
     const std::lock_guard lock(engine_mutex_);
     if (engine_ == nullptr) {
-        engine_ = open_gloo(job->control(), name(), rank, size(), job->timeout());
+        engine_ = open_tcp(job->control(), name(), rank, size(), job->timeout());
         job->add(engine_.get(), [engine = engine_.get()] { engine->abort(); });
     }
     return *engine_;

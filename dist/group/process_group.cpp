@@ -43,19 +43,22 @@ milliseconds timeout_of_environment() {
     return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
 }
 
+// Returns whether the backend is TCP, which PyTorch's name for the CPU backend also means.
+bool is_tcp(const std::string& backend) { return backend == "tcp" || backend == "gloo"; }
+
 void check_backend(const std::string& backend) {
-    if (backend.empty() || backend == "gloo") return;
+    if (backend.empty() || is_tcp(backend)) return;
     if (backend != "nccl")
         throw ValueError(
-            str("ProcessGroup: unknown backend ", in_quotes(backend), ": use gloo or nccl"));
+            str("ProcessGroup: unknown backend ", in_quotes(backend), ": use tcp or nccl"));
 #if !AXLE_CUDA
-    throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use gloo");
+    throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use tcp");
 #endif
 }
 
 // Returns the index of this process's GPU: the local rank modulo the number of visible GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
-    if (backend == "gloo") return -1;
+    if (is_tcp(backend)) return -1;
     return environment.local_rank % std::max(1, cuda::device_count());
 }
 

@@ -44,10 +44,11 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // The backend for GPU tensors: "gloo", "nccl", or "", which uses NCCL if each process has its
-    // own GPU, else Gloo. CPU tensors always use Gloo. A process uses the GPU whose index is its
-    // local rank modulo the number of GPUs. create() throws CommError if "nccl" is requested and
-    // can't be used, and ValueError for other names and if this build has no NCCL support.
+    // The backend for GPU tensors: "tcp", "nccl", or "", which uses NCCL if each process has its
+    // own GPU, else TCP. CPU tensors always use TCP. "gloo", PyTorch's backend for CPU tensors,
+    // means "tcp". A process uses the GPU whose index is its local rank modulo the number of GPUs.
+    // create() throws CommError if "nccl" is requested and can't be used, and ValueError for other
+    // names and if this build has no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.
@@ -82,7 +83,7 @@ class ProcessGroup {
 
     int rank() const;
     int size() const;
-    // Returns "gloo", "nccl" or "none".
+    // Returns "tcp", "nccl" or "none".
     const std::string& backend() const;
     // Returns the ranks that the members have in the group returned by create().
     const std::vector<int>& global_ranks() const;

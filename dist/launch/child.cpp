@@ -4,6 +4,9 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -80,6 +83,21 @@ struct ChildSide {
     ::_exit(side.work(side.reason));
 }
 
+// Returns whether a process handles or ignores a signal. Reads the masks of signals in
+// /proc/<pid>/status; returns true if the file does not exist.
+bool handles(pid_t pid, int signal) {
+    std::ifstream file(str("/proc/", pid, "/status"));
+    if (!file) return true;
+    std::uint64_t handled = 0;
+    for (std::string line; std::getline(file, line);) {
+        for (const char* name : {"SigIgn:", "SigCgt:"}) {
+            if (line.starts_with(name))
+                handled |= std::strtoull(line.c_str() + std::strlen(name), nullptr, 16);
+        }
+    }
+    return (handled >> (signal - 1) & 1) != 0;
+}
+
 }  // namespace
 
 Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank) {
@@ -122,6 +140,11 @@ bool Child::has_just_ended() {
 
 void Child::signal_group(int signal) const {
     if (!reaped_) ::kill(-pid_, signal);
+}
+
+bool Child::signal_if_handled(int signal) const {
+    if (!is_alive() || !handles(pid_, signal)) return false;
+    return ::kill(pid_, signal) == 0;
 }
 
 void Child::reap() {

@@ -66,6 +66,9 @@ class Child {
 
     // Sends a signal to the child's process group.
     void signal_group(int signal) const;
+    // Sends a signal to the child itself, unless the signal's default action would end the child.
+    // Returns whether the signal was sent.
+    bool signal_if_handled(int signal) const;
     // Waits until the child has ended and frees its pid.
     void reap();
 
@@ -76,9 +79,10 @@ class Child {
     // Returns what the child has written to `reason` (ChildWork).
     std::string reason() const;
 
-    // Set by JobLaunch: when the child gets SIGKILL, and whether it has got another signal.
+    // Set by JobLaunch: when the child gets SIGKILL, whether it has got another signal, whether it
+    // got SIGKILL because the time was over, and whether it ended before it got any signal.
     Clock::time_point kill_at = Clock::time_point::max();
-    bool was_asked_to_end = false;
+    bool was_asked_to_end = false, was_overdue = false, ended_by_itself = false;
 
   private:
     int rank_;

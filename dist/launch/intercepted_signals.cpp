@@ -25,7 +25,7 @@ bool is_pending(int signal) {
 InterceptedSignals::InterceptedSignals() : pipe_was_pending_(is_pending(SIGPIPE)) {
     sigset_t asked;
     sigemptyset(&asked);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1})
         if (!is_ignored(signal)) sigaddset(&asked, signal);
     fd_ = adopt_fd(::signalfd(-1, &asked, SFD_CLOEXEC | SFD_NONBLOCK), "signalfd");
     sigaddset(&asked, SIGPIPE);

@@ -9,9 +9,9 @@
 
 namespace axle::dist {
 
-// A scope in which this thread blocks SIGPIPE, and also SIGINT, SIGTERM, SIGHUP and SIGQUIT unless
-// the process ignores them. Signal handlers are not changed. The destructor restores the signal
-// mask.
+// A scope in which this thread blocks SIGPIPE, and also SIGINT, SIGTERM, SIGHUP, SIGQUIT and
+// SIGUSR1 unless the process ignores them. Signal handlers are not changed. The destructor restores
+// the signal mask.
 class InterceptedSignals {
   public:
     InterceptedSignals();

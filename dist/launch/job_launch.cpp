@@ -7,25 +7,17 @@
 #include <poll.h>
 #include <signal.h>
 
+#include "core/log.h"
+#include "dist/rendezvous/activity.h"
 #include "dist/transport/socket.h"
+#include "kernels/error.h"
 
 namespace axle::dist {
-namespace {
 
-JobFailure failure_of(const Child& child) {
-    return {.rank = child.rank(),
-            .pid = child.pid(),
-            .host = host_name(),
-            .signal = child.signal(),
-            .exit_code = child.signal() != 0 ? -child.signal() : child.exit_code(),
-            .op = {},
-            .sequence = 0};
-}
-
-}  // namespace
-
-JobLaunch::JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans)
+JobLaunch::JobLaunch(JobLaunchOptions options, InterceptedSignals& signals,
+                     const std::vector<ChildPlan>& plans)
     : options_(std::move(options)),
+      signals_(signals),
       plans_(plans),
       guard_(plans.size()),
       output_(options_.log_folder, options_.tee) {}
@@ -43,8 +35,8 @@ JobLaunchResult JobLaunch::run() {
     for (const ChildPlan& plan : plans_) start(plan);
     while (!is_over()) {
         wait();
-        forward_signals();
-        for (Child& child : children_) child.receive_lines();
+        handle_signals();
+        read_reports();
         output_.forward_output();
         collect_ended();
         kill_overdue();
@@ -99,17 +91,43 @@ int JobLaunch::milliseconds_to_wait() const {
     return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
-// Forwards signals that the launcher has received to all processes of the job.
-void JobLaunch::forward_signals() {
+void JobLaunch::handle_signals() {
     for (const int signal : signals_.take()) {
-        was_stopped_ = true;
-        patience_ends_ = Clock::time_point::max();
-        for (Child& child : children_) {
-            child.signal_group(signal);
-            child.signal_group(SIGCONT);
-            child.was_asked_to_end = true;
-            child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
+        if (signal == SIGUSR1) {
+            for (const Child& child : children_) {
+                if (child.is_alive() && !child.signal_if_handled(signal))
+                    log(LogLevel::warning, "launch: SIGUSR1 is not forwarded to rank ",
+                        child.rank(), ", because the process does not handle it");
+            }
+            continue;
         }
+        if (signal == SIGINT && ++interrupts_ == 2) kill_all();
+        if (stop_signal_ == 0) stop(signal);
+    }
+}
+
+void JobLaunch::stop(int signal) {
+    stop_signal_ = signal;
+    patience_ends_ = Clock::time_point::max();
+    for (Child& child : children_) ask_to_end(child, signal);
+    if (options_.on_stop) options_.on_stop(signal);
+}
+
+void JobLaunch::kill_all() {
+    for (Child& child : children_) {
+        child.signal_group(SIGKILL);
+        child.was_asked_to_end = true;
+        child.kill_at = Clock::time_point::max();
+    }
+}
+
+// Reads the messages of all processes. The first failure that one of them reports is the cause of
+// the job's failure, unless a process has failed before.
+void JobLaunch::read_reports() {
+    for (Child& child : children_) {
+        child.receive_lines();
+        const auto& reported = child.reported_failure();
+        if (!cause_ && !first_failed_ && reported && reported->failed >= 0) cause_ = reported;
     }
 }
 
@@ -118,10 +136,23 @@ void JobLaunch::collect_ended() {
     for (std::size_t i = 0; i < children_.size(); ++i) {
         Child& child = children_[i];
         if (!child.has_just_ended()) continue;
-        child.receive_lines();
-        if (child.failed()) failed.push_back(i);
+        child.ended_by_itself = !child.was_asked_to_end;
+        if (is_failure(child)) failed.push_back(i);
+        if (child.exit_code() != kExitAfterCheckpoint || !child.ended_by_itself) continue;
+        if (!std::exchange(is_stopping_, true)) patience_ends_ = Clock::now() + options_.grace;
     }
-    if (!failed.empty()) record_failures(failed);
+    if (failed.empty()) return;
+    read_reports();  // including the reports of the processes that have just ended
+    record_failures(failed);
+}
+
+// Returns whether a process that has ended has failed. A process that was asked to stop may end by
+// the signal itself.
+bool JobLaunch::is_failure(const Child& child) const {
+    if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
+    if (stop_signal_ == 0 || child.was_overdue) return true;
+    const bool was_killed = child.signal() == SIGKILL && interrupts_ > 1;
+    return !was_killed && child.signal() != stop_signal_ && child.exit_code() != 128 + stop_signal_;
 }
 
 // Records failures and the process that failed first. If several processes have ended since the
@@ -132,7 +163,7 @@ void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
             *std::max_element(failed.begin(), failed.end(), [&](std::size_t a, std::size_t b) {
                 return (children_[a].signal() != 0) < (children_[b].signal() != 0);
             });
-        if (!was_stopped_) patience_ends_ = Clock::now() + options_.patience;
+        if (stop_signal_ == 0 && !is_stopping_) patience_ends_ = Clock::now() + options_.patience;
     }
     for (const std::size_t i : failed) {
         const Child& ended = children_[i];
@@ -150,10 +181,11 @@ void JobLaunch::kill_overdue() {
     if (now >= patience_ends_) {
         patience_ends_ = Clock::time_point::max();
         for (Child& child : children_)
-            if (child.is_alive()) terminate(child);
+            if (child.is_alive()) ask_to_end(child, SIGTERM);
     }
     for (Child& child : children_) {
         if (child.is_reaped() || now < child.kill_at) continue;
+        child.was_overdue = child.is_alive();
         child.signal_group(SIGKILL);
         child.kill_at = Clock::time_point::max();
     }
@@ -170,7 +202,7 @@ void JobLaunch::kill_leftovers() {
         if (!waits(child)) continue;
         const bool killed = child.was_asked_to_end && child.kill_at == Clock::time_point::max();
         if (living.contains(child.pid()) && !killed) {
-            if (!child.was_asked_to_end) terminate(child);
+            if (!child.was_asked_to_end) ask_to_end(child, SIGTERM);
             continue;
         }
         child.signal_group(SIGKILL);
@@ -179,36 +211,85 @@ void JobLaunch::kill_leftovers() {
     }
 }
 
-// Sends SIGTERM to a child, and SIGCONT, because a stopped process does not handle SIGTERM.
-void JobLaunch::terminate(Child& child) {
-    child.signal_group(SIGTERM);
+// Sends a signal to a child, and SIGCONT, because a stopped process does not handle other signals.
+void JobLaunch::ask_to_end(Child& child, int signal) const {
+    child.signal_group(signal);
     child.signal_group(SIGCONT);
     child.was_asked_to_end = true;
     child.kill_at = std::min(child.kill_at, Clock::now() + options_.grace);
 }
 
-// Returns the result of this launch. If a process has reported the collective that the failed
-// process had called last, the result has this collective.
-JobLaunchResult JobLaunch::result() {
+JobLaunchResult JobLaunch::result() const {
     JobLaunchResult result;
-    result.was_stopped = was_stopped_;
-    if (!first_failed_) return result;
-    const Child& first = children_[*first_failed_];
+    result.stop_signal = stop_signal_;
+    result.is_stopping = is_stopping_;
+    if (first_failed_) add_failure(result);
+    if (stop_signal_ != 0) result.exit_code = 128 + stop_signal_;
+    if (is_stopping_) result.exit_code = kExitAfterCheckpoint;
+    return result;
+}
+
+// Sets the failure of the result, and the exit code. If processes have reported that another one
+// has failed, and it has not ended by itself, the failure is the reported one.
+void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
-    result.failure = failure_of(first);
     result.place = *first_failed_;
-    result.reason = first.reason();
+    bool has_ended = true;
+    if (cause_) {
+        const auto failed = std::ranges::find(children_, cause_->failed, &Child::rank);
+        has_ended = failed != children_.end() && failed->failed() && failed->ended_by_itself &&
+                    !cause_->is_running;
+        if (failed != children_.end())
+            result.place = static_cast<std::size_t>(failed - children_.begin());
+    }
+    const Child& failed = children_[result.place];
+    const Child& ended = has_ended ? failed : children_[*first_failed_];
+    result.exit_code = ended.signal() != 0 ? 128 + ended.signal() : ended.exit_code();
+    result.failure = has_ended ? failure_of(failed) : reported_failure(failed);
+    if (has_ended) result.reason = failed.reason();
+}
+
+// Returns the failure of a process that has ended. If a process has reported the collective that
+// this process had called last, the failure has this collective.
+JobFailure JobLaunch::failure_of(const Child& ended) const {
+    const Process process{ended.rank(), ended.pid(), host_name()};
+    JobFailure failure{.rank = process.rank,
+                       .pid = process.pid,
+                       .host = process.host,
+                       .signal = ended.signal(),
+                       .exit_code = ended.signal() != 0 ? -ended.signal() : ended.exit_code(),
+                       .op = {}};
     for (const Child& child : children_) {
-        const auto& reported_failure = child.reported_failure();
-        if (!reported_failure || reported_failure->op.empty()) continue;
-        if ((reported_failure->failed < 0 ? reported_failure->rank : reported_failure->failed) !=
-            first.rank())
-            continue;
-        result.failure.op = reported_failure->op;
-        result.failure.sequence = reported_failure->sequence;
+        const auto& reported = child.reported_failure();
+        if (!reported || reported->op.empty()) continue;
+        if ((reported->failed < 0 ? reported->rank : reported->failed) != ended.rank()) continue;
+        failure.op = reported->op;
+        failure.sequence = reported->sequence;
         break;
     }
-    return result;
+    failure.text = process.text();
+    if (ended.was_overdue) {
+        failure.text +=
+            str(" did not end within ", seconds_text(options_.grace), " and was killed");
+    } else if (ended.signal() != 0) {
+        failure.text += " died: " + cause_text({.signal = ended.signal()});
+    } else {
+        failure.text += str(" ended with exit code ", ended.exit_code());
+    }
+    if (!failure.op.empty()) failure.text += str(" during ", failure.op, " #", failure.sequence);
+    return failure;
+}
+
+// Returns the failure that a process has reported. `failed` is the process that has failed if it is
+// a child of this launcher.
+JobFailure JobLaunch::reported_failure(const Child& failed) const {
+    const bool is_here = failed.rank() == cause_->failed;
+    return {.rank = cause_->failed,
+            .pid = is_here ? failed.pid() : cause_->pid,
+            .host = is_here ? host_name() : cause_->host,
+            .op = cause_->op,
+            .sequence = cause_->sequence,
+            .text = cause_->text};
 }
 
 }  // namespace axle::dist

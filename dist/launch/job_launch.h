@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "dist/launch/child_process_guard.h"
 #include "dist/launch/intercepted_signals.h"
 #include "dist/launch/launch.h"
+#include "dist/transport/launcher_channel.h"
 
 namespace axle::dist {
 
@@ -21,21 +23,28 @@ struct JobLaunchOptions {
     std::chrono::milliseconds monitor_interval{100}, patience{2000}, grace{30000};
     std::string log_folder;  // the log folder of this launch
     int tee = 0;
+    std::function<void(int signal)> on_stop = {};
 };
 
 struct JobLaunchResult {
+    int exit_code = 0;         // as supervise() returns it
+    int stop_signal = 0;       // the signal to this process that has stopped the job, or 0
+    bool is_stopping = false;  // whether a process has ended with kExitAfterCheckpoint
     bool failed = false;
-    JobFailure failure;        // the first process that failed
-    std::size_t place = 0;     // index of the failed process's plan
-    std::string reason;        // error text that the failed process has written
-    bool was_stopped = false;  // whether a signal to this process stopped the job
+    JobFailure failure;     // the first process that failed
+    std::size_t place = 0;  // index of the failed process's plan
+    std::string reason;     // error text that the failed process has written
+
+    // Returns whether the job was asked to stop, so that it must not be restarted.
+    bool was_stopped() const { return stop_signal != 0 || is_stopping; }
 };
 
-// Starts the processes of a job and supervises them until all have ended. The plans must outlive
-// the JobLaunch. The destructor kills processes that still run.
+// Starts the processes of a job and supervises them until all have ended. The plans and the signals
+// must outlive the JobLaunch. The destructor kills processes that still run.
 class JobLaunch {
   public:
-    JobLaunch(JobLaunchOptions options, const std::vector<ChildPlan>& plans);
+    JobLaunch(JobLaunchOptions options, InterceptedSignals& signals,
+              const std::vector<ChildPlan>& plans);
     ~JobLaunch();
     JobLaunch(const JobLaunch&) = delete;
     JobLaunch& operator=(const JobLaunch&) = delete;
@@ -51,23 +60,33 @@ class JobLaunch {
     bool is_over() const;
     void wait() const;
     int milliseconds_to_wait() const;
-    void forward_signals();
+    void handle_signals();
+    void stop(int signal);
+    void kill_all();
+    void read_reports();
     void collect_ended();
+    bool is_failure(const Child& child) const;
     void record_failures(const std::vector<std::size_t>& failed);
     void kill_overdue();
     void kill_leftovers();
-    void terminate(Child& child);
-    JobLaunchResult result();
+    void ask_to_end(Child& child, int signal) const;
+    JobLaunchResult result() const;
+    void add_failure(JobLaunchResult& result) const;
+    JobFailure failure_of(const Child& ended) const;
+    JobFailure reported_failure(const Child& failed) const;
 
     JobLaunchOptions options_;
-    InterceptedSignals signals_;
+    InterceptedSignals& signals_;
     const std::vector<ChildPlan>& plans_;
     ChildProcessGuard guard_;
     ChildOutput output_;
     std::vector<Child> children_;
     std::optional<std::size_t> first_failed_;
+    // The first report that a rank has failed, if a process has sent one before the first failure.
+    std::optional<ReportedFailure> cause_;
     Clock::time_point patience_ends_ = Clock::time_point::max();
-    bool was_stopped_ = false;
+    int stop_signal_ = 0, interrupts_ = 0;
+    bool is_stopping_ = false;  // whether a process has ended with kExitAfterCheckpoint
 };
 
 }  // namespace axle::dist

@@ -1,6 +1,7 @@
 #include "dist/launch/launch.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,8 +15,10 @@
 #include <unistd.h>
 
 #include "core/fork.h"
+#include "core/text/text.h"
 #include "core/tree/tree.h"
 #include "dist/environment/job_environment.h"
+#include "dist/launch/intercepted_signals.h"
 #include "dist/launch/job_launch.h"
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
@@ -74,6 +77,7 @@ JobVariables environment_for(const LaunchOptions& options, const JobNode& place,
 void write_reason(int fd, std::string_view text) {
     while (!text.empty()) {
         const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return;
         text.remove_prefix(static_cast<std::size_t>(written));
     }
@@ -118,15 +122,15 @@ ChildPlan plan_for(const LaunchOptions& options, const JobNode& place, int local
 
 std::string text_of(const JobLaunchResult& result) {
     const JobFailure& failure = result.failure;
-    std::string text = str("launch: rank ", failure.rank, " (pid ", failure.pid, ")");
-    if (failure.signal != 0)
-        text += str(" died: signal ", failure.signal, " (", ::strsignal(failure.signal), ")");
-    else if (result.reason.empty())
-        text += str(" ended with exit code ", failure.exit_code);
-    else
-        text += " failed: " + result.reason;
-    if (!failure.op.empty()) text += str(" during ", failure.op, " #", failure.sequence);
-    return text;
+    if (result.stop_signal != 0)
+        return str("launch: signal ", result.stop_signal, " (", ::strsignal(result.stop_signal),
+                   ") has stopped the job", result.failed ? ", and " : "", failure.text);
+    if (!result.failed)
+        return str("launch: the job has ended after a checkpoint, with exit code ",
+                   result.exit_code);
+    if (result.reason.empty()) return "launch: " + failure.text;
+    return str("launch: rank ", failure.rank, " (pid ", failure.pid, ") failed: ", result.reason,
+               failure.op.empty() ? "" : str(" during ", failure.op, " #", failure.sequence));
 }
 
 }  // namespace
@@ -138,7 +142,8 @@ std::string JobFailure::to_json() const {
                               {"signal", signal},
                               {"exit_code", exit_code},
                               {"op", op},
-                              {"seq", static_cast<std::int64_t>(sequence)}},
+                              {"seq", static_cast<std::int64_t>(sequence)},
+                              {"text", replace_invalid_utf8(text)}},
                          -1);
 }
 
@@ -150,6 +155,7 @@ void launch_function(const LaunchOptions& options, const std::function<void()>& 
         throw UsageError(str("launch: this process has ", lost,
                              ", which does not survive a fork: call launch before the first "
                              "computation"));
+    InterceptedSignals signals;
     for (int restart = 0;; ++restart) {
         std::unique_ptr<ReservedPort> port;
         JobNode place{.local_world_size = options.num_processes,
@@ -170,9 +176,10 @@ void launch_function(const LaunchOptions& options, const std::function<void()>& 
         std::fflush(nullptr);
         JobLaunchOptions how;
         how.monitor_interval = options.monitor_interval;
-        const JobLaunchResult result = JobLaunch(how, plans).run();
-        if (!result.failed) return;
-        if (restart == options.max_restarts || result.was_stopped) throw CommError(text_of(result));
+        const JobLaunchResult result = JobLaunch(how, signals, plans).run();
+        if (!result.failed && !result.was_stopped()) return;
+        if (restart == options.max_restarts || result.was_stopped())
+            throw CommError(text_of(result));
     }
 }
 

@@ -28,18 +28,29 @@ struct LaunchOptions {
     std::map<std::string, std::string> environment = {};
 };
 
-// A description of the first process of a job that failed.
+// The exit code of a process that was asked to stop, for example by SIGTERM, and has written a
+// checkpoint. A launcher does not restart a job in which a process ends with it.
+inline constexpr int kExitAfterCheckpoint = 143;
+
+// A description of the first process of a job that failed. If other processes have reported that a
+// process is frozen, does not call a collective or has not joined, it is that process, although the
+// others have ended first.
 struct JobFailure {
     int rank = -1;
     std::int64_t pid = 0;
     std::string host;
-    int signal = 0;              // the signal that ended the process, or 0
-    int exit_code = 0;           // -signal if a signal ended the process
+    // The signal that ended the process, and its exit code (-signal if a signal ended it). Both are
+    // 0 if the process did not end by itself.
+    int signal = 0, exit_code = 0;
     std::string op;              // the last collective that the process called, or ""
     std::uint64_t sequence = 0;  // the number of this collective in its group
+    // A text such as "rank 1 (pid 4242, host a) died: signal 9 (Killed) during all_reduce #12" or
+    // "rank 1 (pid 4242, host a) sent no heartbeat for 8 s; its last collective was all_reduce
+    // #12".
+    std::string text = {};
 
     // Returns JSON such as {"rank": 1, "pid": 4242, "host": "a", "signal": 9, "exit_code": -9,
-    // "op": "all_reduce", "seq": 12}.
+    // "op": "all_reduce", "seq": 12, "text": "..."}.
     std::string to_json() const;
 };
 
@@ -48,9 +59,10 @@ struct JobFailure {
 // num_processes and num_nodes are 1, f is called in this process. If f throws, its process prints
 // the error to stderr. If a process fails, the other processes are stopped and all are started
 // again, at most max_restarts times; then launch_function throws CommError with the rank and the
-// error text. Throws UsageError if this process has a thread pool or a CUDA context, which can't be
-// used after a fork, or if num_nodes is above 1 and AXLE_JOB_TOKEN is not set. Throws ValueError
-// for inconsistent options, and CommError if use_port is in use.
+// error text. Signals to this process act as in supervise(), and launch_function throws CommError
+// if one of them has stopped the job. Throws UsageError if this process has a thread pool or a CUDA
+// context, which can't be used after a fork, or if num_nodes is above 1 and AXLE_JOB_TOKEN is not
+// set. Throws ValueError for inconsistent options, and CommError if use_port is in use.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
 // Calls launch_function() with a function that calls f(args...).
@@ -87,13 +99,17 @@ struct SuperviseOptions {
     Milliseconds monitor_interval{100};
     // The time between a failure and the SIGTERM to processes that still run.
     Milliseconds patience{2000};
-    Milliseconds grace{30000};  // time between SIGTERM and SIGKILL
+    // The time between a signal that asks processes to end and SIGKILL. After a process has ended
+    // with kExitAfterCheckpoint, also the time before the SIGTERM to the others.
+    Milliseconds grace{30000};
     std::string log_dir =
         {};  // logs are <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
     // Selects the streams that are copied to the streams of this process, with the rank before each
     // line: 0 none, 1 stdout, 2 stderr, 3 both. Children inherit a stream that is neither logged
     // nor copied.
     int tee = 0;
+    // A function that is called with the signal when a signal to this process stops the job.
+    std::function<void(int signal)> on_stop = {};
     // A function that is called with the failure of each failed launch.
     std::function<void(const JobFailure&)> on_failure = {};
     // Returns variables that are added to the environment of all processes, such as a new port and
@@ -103,13 +119,20 @@ struct SuperviseOptions {
 
 // Starts all processes and waits until they have ended. Returns 0, or the exit code of the process
 // that failed first in the last launch (128 + n for signal n). If a process fails, the other
-// processes are stopped, and the job is restarted up to max_restarts times. SIGINT, SIGTERM, SIGHUP
-// and SIGQUIT sent to this process are forwarded to all children, and children end when this
-// process ends. Each child is the leader of a process group, so that the processes that it has
-// started are stopped too. Throws FileError if a program is not found or a log file can't be
-// created, and ValueError for invalid options, arguments and environment variables, and if
-// `commands` is empty. Messages name a process by its RANK and LOCAL_RANK, or else by its index in
-// `commands`.
+// processes are stopped, and the job is restarted up to max_restarts times.
+//
+// The first SIGINT, SIGTERM, SIGHUP or SIGQUIT that this process gets is forwarded to all children,
+// which are killed if they still run after the grace time. Then supervise() returns 128 + n for
+// signal n and does not restart the job. A second SIGINT kills the children at once. SIGUSR1 is
+// forwarded to children that handle it, and has no other effect. If a child ends by itself with
+// kExitAfterCheckpoint, the other children have the grace time to end too; supervise() returns this
+// code and does not restart the job.
+//
+// Children end when this process ends. Each child is the leader of a process group, so that the
+// processes that it has started are stopped too. Throws FileError if a program is not found or a
+// log file can't be created, and ValueError for invalid options, arguments and environment
+// variables, and if `commands` is empty. Messages name a process by its RANK and LOCAL_RANK, or
+// else by its index in `commands`.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // The part of a job that runs on this machine.

@@ -15,6 +15,7 @@
 #include "core/files/file.h"
 #include "core/log.h"
 #include "dist/environment/job_environment.h"
+#include "dist/launch/intercepted_signals.h"
 #include "dist/launch/job_launch.h"
 #include "dist/launch/launch.h"
 #include "dist/transport/launcher_channel.h"
@@ -170,6 +171,7 @@ std::string find_program(const std::string& program) {
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
     if (commands.empty()) throw ValueError("launch: the list of commands is empty");
     check_options(options);
+    InterceptedSignals signals;
     for (int restart = 0;; ++restart) {
         const JobVariables environment = environment_of_restart(options, restart);
         std::vector<ChildPlan> plans;
@@ -181,15 +183,16 @@ int supervise(const std::vector<Command>& commands, const SuperviseOptions& opti
                        .patience = options.patience,
                        .grace = options.grace,
                        .log_folder = log_folder,
-                       .tee = options.tee},
-                      plans);
+                       .tee = options.tee,
+                       .on_stop = options.on_stop},
+                      signals, plans);
         const JobLaunchResult result = job.run();
-        if (!result.failed) return 0;
-        explain(result, commands[result.place].arguments[0]);
-        if (options.on_failure) options.on_failure(result.failure);
-        if (restart == options.max_restarts || result.was_stopped)
-            return result.failure.signal != 0 ? 128 + result.failure.signal
-                                              : result.failure.exit_code;
+        if (result.failed) {
+            explain(result, commands[result.place].arguments[0]);
+            if (options.on_failure) options.on_failure(result.failure);
+        }
+        if (!result.failed || result.was_stopped() || restart == options.max_restarts)
+            return result.exit_code;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dist/rendezvous/control.h"
+#include "dist/rendezvous/wire.h"
 #include "dist/transport/launcher_channel.h"
 
 namespace axle::dist {
@@ -15,29 +16,35 @@ namespace axle::dist {
 // Returns text such as "all_reduce #12" or "all_reduce #12 of group 3".
 std::string name_of_collective(const CollectiveCall& call);
 
-// The current activity of a process: the text that note() has set since the last call, or else the
-// last collective that the process called.
+// The activity of a process: the last collective that it has called, and a note about what it does
+// since then. An empty note means that the collective has ended.
 class Activity {
   public:
-    void announce_call(const CollectiveCall& call) {
-        op_ = call.op;
-        group_ = call.group;
-        sequence_ = call.sequence;
-        noted_.reset();
-    }
+    // Sets the last collective and removes the note.
+    void announce_call(const CollectiveCall& call);
     void note(std::string_view text);
 
-    std::string text() const;  // "" before the first activity
+    // The activity as a message, and the activity of the process that has sent the message.
+    Heartbeat heartbeat() const;
+    void update(const Heartbeat& heartbeat);
+
+    // Returns the note, or the last collective if there is no note, such as "all_reduce #12"; ""
+    // between two collectives and before the first one.
+    std::string text() const;
+    // Returns text such as "its last collective was all_reduce #12", with the note if there is one.
+    std::string history() const;
     // Return the name and the sequence number of the last collective that was called, or "" and 0
     // before the first one.
     std::string op() const { return sequence_ == 0 ? "" : name_of(op_); }
     std::uint64_t sequence() const { return sequence_; }
 
   private:
+    std::string collective() const;
+
     Collective op_ = Collective::barrier;
     std::uint32_t group_ = 0;
     std::uint64_t sequence_ = 0;
-    std::optional<std::string> noted_;
+    std::optional<std::string> note_;
 };
 
 struct Process {
@@ -53,9 +60,14 @@ std::string cause_text(const ChildEnd& end);
 // Returns text such as "rank 1 (...) died: signal 9 (Killed) during all_reduce #12".
 std::string death_text(const Process& process, const std::optional<ChildEnd>& end,
                        const std::string& activity);
-// Returns text such as "rank 1 (...) is frozen: no heartbeat for 8 s, last in all_reduce #12".
+// Returns text such as "rank 1 (...) sent no heartbeat for 8 s; its last collective was all_reduce
+// #12".
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
-                        const std::string& activity);
+                        const Activity& activity);
+
+// Returns the failure of a process. `is_running` is whether the process has not ended.
+Failure failure_of(const Process& process, bool is_running, const Activity& activity,
+                   std::string text);
 
 // Returns text such as "8 s" or "0.5 s".
 std::string seconds_text(std::chrono::nanoseconds time);

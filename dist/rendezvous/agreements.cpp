@@ -91,17 +91,20 @@ Agreements::Agreements(int world_size) : world_size_(world_size) {
 void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t>& ranks) {
     if (const auto found = groups_.find(id); found != groups_.end()) {
         if (found->second.ranks == ranks) return;
-        throw CommError(str("new_group: ", ranks_text({rank}), " creates group ", id, " with ",
-                            ranks_text(ranks), ", but another rank created it with ",
-                            ranks_text(found->second.ranks)));
+        throw AgreementError(-1,
+                             str("new_group: ", ranks_text({rank}), " creates group ", id, " with ",
+                                 ranks_text(ranks), ", but another rank created it with ",
+                                 ranks_text(found->second.ranks)));
     }
-    if (groups_.size() == kMaxGroups) throw CommError("new_group: more than 65536 groups");
+    if (groups_.size() == kMaxGroups)
+        throw AgreementError(rank, "new_group: more than 65536 groups");
     Group group;
     for (const int member : ranks) {
         const bool known = member >= 0 && member < world_size_;
         if (!known || !group.indices.emplace(member, group.indices.size()).second)
-            throw CommError(str("new_group: the ranks must be different ranks of the job: ",
-                                ranks_text(ranks)));
+            throw AgreementError(rank,
+                                 str("new_group: the ranks must be different ranks of the job: ",
+                                     ranks_text(ranks)));
     }
     group.ranks.assign(ranks.begin(), ranks.end());
     group.last.resize(ranks.size());
@@ -111,7 +114,7 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
 Agreements::Group& Agreements::group_of(int rank, std::uint32_t id) {
     const auto found = groups_.find(id);
     if (found == groups_.end() || !found->second.indices.contains(rank))
-        throw CommError(str("control: rank ", rank, " is not in group ", id));
+        throw AgreementError(rank, str("control: rank ", rank, " is not in group ", id));
     return found->second;
 }
 
@@ -123,9 +126,9 @@ std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCal
     Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
     if (call.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
-        throw CommError(str("control: unexpected call of rank ", rank, ": collective #",
-                            call.sequence, " of group ", call.group, " after #",
-                            group.last[index]));
+        throw AgreementError(
+            rank, str("control: unexpected call of rank ", rank, ": collective #", call.sequence,
+                      " of group ", call.group, " after #", group.last[index]));
     }
     group.last[index] = call.sequence;
     unavailable_.erase(rank);
@@ -165,10 +168,10 @@ void Agreements::check_same(std::uint32_t id, const Group& group, const Round& r
         first += str(" with ", round.first.counts.size(), " sizes");
         then += str(" with ", call.counts.size(), " sizes");
     }
-    throw CommError(str(name_of_round(id, group.ranks, call.sequence),
-                        id == 0 ? " of the group differs: " : " differs: ", ranks_text(others),
-                        others.size() == 1 ? " calls " : " call ", first, ", rank ", rank,
-                        " calls ", then));
+    throw AgreementError(-1, str(name_of_round(id, group.ranks, call.sequence),
+                                 id == 0 ? " of the group differs: " : " differs: ",
+                                 ranks_text(others), others.size() == 1 ? " calls " : " call ",
+                                 first, ", rank ", rank, " calls ", then));
 }
 
 void Agreements::check_unavailable(std::uint32_t id, const Group& group, const Round& round) const {
@@ -178,9 +181,10 @@ void Agreements::check_unavailable(std::uint32_t id, const Group& group, const R
         const auto absent = unavailable_.find(rank);
         if (round.called[i] || absent == unavailable_.end()) continue;
         const auto& [how, why] = absent->second;
-        throw CommError(str(
-            "rank ", rank, ' ', how, ", but ", name_of_round(id, group.ranks, round.first.sequence),
-            " (", name_of(round.first.op), ") needs it", why.empty() ? "" : str(": ", why)));
+        throw AgreementError(
+            rank, str("rank ", rank, ' ', how, ", but ",
+                      name_of_round(id, group.ranks, round.first.sequence), " (",
+                      name_of(round.first.op), ") needs it", why.empty() ? "" : str(": ", why)));
     }
 }
 

@@ -10,29 +10,37 @@
 #include <vector>
 
 #include "dist/rendezvous/wire.h"
+#include "kernels/error.h"
 
 namespace axle::dist {
 
 // Returns text such as "rank 3" or "ranks 1, 3"; long lists end with text such as "and 97 more".
 std::string ranks_text(const std::vector<int>& ranks);
 
-// Collects the collective calls of all ranks and matches them. Ranks are ranks of the job. A
-// CommError that a method throws is reported as the failure of the job.
+// An error of a collective call, which is reported as the failure of the job. `rank` is the rank
+// that has caused it, or -1 if the calls of several ranks differ.
+struct AgreementError : CommError {
+    AgreementError(int rank_, const std::string& text) : CommError(text), rank(rank_) {}
+    int rank;
+};
+
+// Collects the collective calls of all ranks and matches them. Ranks are ranks of the job.
 class Agreements {
   public:
     explicit Agreements(int world_size);
 
-    // Records the members of a group. Throws CommError if another rank has recorded other members,
-    // or if `ranks` are not different ranks of the job.
+    // Records the members of a group. Throws AgreementError if another rank has recorded other
+    // members, or if `ranks` are not different ranks of the job.
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // Records a rank's call. If all members of the group have made the call, returns the reply for
-    // them, else nullopt. Throws CommError if the call differs from the call of another member.
+    // them, else nullopt. Throws AgreementError if the call differs from the call of another
+    // member.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
-    // Records that a rank has left the job, with its reason. Throws CommError if other ranks wait
-    // for this rank.
+    // Records that a rank has left the job, with its reason. Throws AgreementError if other ranks
+    // wait for this rank.
     void leave(int rank, const std::string& why = {});
     // Records that a connected rank is not expected to make another call. If the rank makes a call,
-    // the record is removed. Throws CommError if other ranks wait for this rank.
+    // the record is removed. Throws AgreementError if other ranks wait for this rank.
     void mark_missing(int rank, const std::string& why);
 
     // Returns the members of a group, which must have been recorded.

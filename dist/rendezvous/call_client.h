@@ -32,7 +32,9 @@ class CallClient {
 
     // Handle messages from the server.
     void on_agreement(const Lock& lock, Agreement agreement);
-    void on_heartbeat(const Lock&, std::string_view activity) { server_activity_.note(activity); }
+    void on_heartbeat(const Lock&, const Heartbeat& heartbeat) {
+        server_activity_.update(heartbeat);
+    }
 
     // Return the activities of this process and of rank 0.
     const Activity& activity(const Lock&) const { return activity_; }

@@ -1,5 +1,6 @@
 #include "dist/rendezvous/client.h"
 
+#include "dist/rendezvous/handshake.h"
 #include "dist/rendezvous/join.h"
 
 namespace axle::dist {
@@ -15,6 +16,7 @@ std::string address_of(const Address& server) {
 Client::Client(const Environment& environment, const ControlOptions& options)
     : rank_(environment.rank),
       size_(environment.world_size),
+      key_(key_of(environment)),
       server_(rank_ == 0 ? std::make_unique<Server>(environment, options) : nullptr),
       channel_(
           join_server(environment, options, launcher_, server_ ? &server_->address() : nullptr),
@@ -43,7 +45,7 @@ void Client::dispatch(const ControlChannel::Lock& lock, const Frame& frame) {
         case Kind::agreement:
             return calls_.on_agreement(lock, decode<Agreement>(frame.body));
         case Kind::heartbeat:
-            return calls_.on_heartbeat(lock, decode<Heartbeat>(frame.body).activity);
+            return calls_.on_heartbeat(lock, decode<Heartbeat>(frame.body));
         case Kind::store_reply:
             return store_.on_reply(decode<StoreReply>(frame.body));
         case Kind::value:

@@ -31,6 +31,7 @@ class Client final : public Control {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     const std::string& local_address() const override { return local_address_; }
+    Key key_for(std::string_view purpose) const override { return derive_key(key_, purpose); }
 
     void set(const std::string& key, std::string_view value) override { store_.set(key, value); }
     std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
@@ -63,6 +64,7 @@ class Client final : public Control {
     void dispatch(const ControlChannel::Lock& lock, const Frame& frame);
 
     const int rank_, size_;
+    const Key key_;
     LauncherConnection launcher_;
     std::unique_ptr<Server> server_;  // only on rank 0; must outlive the connection
     ControlChannel channel_;

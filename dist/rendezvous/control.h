@@ -31,6 +31,7 @@
 
 #include "dist/environment/environment.h"
 #include "dist/reduce_op.h"
+#include "dist/transport/proof.h"
 #include "kernels/dtype.h"
 
 namespace axle::dist {
@@ -94,6 +95,9 @@ class Control {
     // AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or if these variables are not set, the local
     // address of the route to rank 0.
     virtual const std::string& local_address() const = 0;
+    // Returns a key for one purpose, which is the same on all ranks. It is derived from the job's
+    // token; if the token is not secret, neither is the key.
+    virtual Key key_for(std::string_view purpose) const = 0;
 
     // --- key-value store. Keys above 1 KiB and values above 16 MiB throw ValueError.
     virtual void set(const std::string& key, std::string_view value) = 0;

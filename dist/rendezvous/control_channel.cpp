@@ -87,7 +87,7 @@ void ControlChannel::send_frame(std::string_view frame) {
     } catch (const SocketError& error) {
         Lock lock(mutex_);
         if (error.code == ETIMEDOUT)
-            fail(lock, {server().text() + " does not receive messages any more", 0, "", 0});
+            fail(lock, server_failure(true, " does not receive messages any more"));
         on_disconnect(lock);
         wait_for_failure(lock);
         check(lock);
@@ -103,10 +103,13 @@ void ControlChannel::fail(const Lock&, Failure failure, bool for_launcher) {
     changed_.notify_all();
 }
 
+Failure ControlChannel::server_failure(bool is_running, const std::string& what) const {
+    return failure_of(server(), is_running, {}, server().text() + what);
+}
+
 void ControlChannel::on_server_left(const Lock& lock) {
     disconnected_ = true;
-    fail(lock, {server().text() + " has left, and the job cannot continue without it", 0, "", 0},
-         false);
+    fail(lock, server_failure(false, " has left, and the job cannot continue without it"), false);
 }
 
 void ControlChannel::send_heartbeat(Lock& lock, std::string_view frame) {
@@ -157,7 +160,7 @@ void ControlChannel::dispatch_all(const Lock& lock) {
             handler_(lock, *frame);
         }
     } catch (const CommError& error) {
-        fail(lock, {str(server().text(), ": ", error.what()), 0, "", 0});
+        fail(lock, server_failure(true, str(": ", error.what())));
         on_disconnect(lock);
     }
 }

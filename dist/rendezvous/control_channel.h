@@ -94,6 +94,7 @@ class ControlChannel {
     void receive(const Lock& lock);
     void dispatch_all(const Lock& lock);
     void on_disconnect(const Lock& lock);
+    Failure server_failure(bool is_running, const std::string& what) const;
 
     Connected connected_;
     const ControlOptions options_;

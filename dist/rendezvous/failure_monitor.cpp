@@ -61,7 +61,7 @@ void FailureMonitor::report(const std::string& text) {
     }
     Lock lock(channel_.mutex());
     channel_.wait_for_failure(lock);
-    channel_.fail(lock, {text, -1, "", 0});
+    channel_.fail(lock, {.text = text});
 }
 
 void FailureMonitor::on_failure(std::function<void()> wake) {
@@ -97,7 +97,7 @@ void FailureMonitor::run() noexcept {
         if (now >= next_heartbeat) {
             next_heartbeat = now + interval_;
             if (!is_over())
-                channel_.send_heartbeat(lock, encode(Heartbeat{calls_.activity(lock).text()}));
+                channel_.send_heartbeat(lock, encode(calls_.activity(lock).heartbeat()));
         }
         if (const auto missing = calls_.take_missing(lock, now); missing && !is_over())
             channel_.send_unlocked(lock, encode(*missing));
@@ -151,13 +151,12 @@ void FailureMonitor::check_server(const Lock& lock, TimePoint now) {
     const auto end = ends_.find(0);
     if (end != ends_.end() || (disconnected && now >= cause_deadline(lock))) {
         const auto cause = end == ends_.end() ? std::optional<ChildEnd>() : end->second;
-        return channel_.fail(lock, {death_text(server, cause, activity.text()), 0, activity.op(),
-                                    activity.sequence()});
+        return channel_.fail(
+            lock, failure_of(server, false, activity, death_text(server, cause, activity.text())));
     }
     const auto silence = now - channel_.last_received(lock);
     if (disconnected || silence <= channel_.options().heartbeat_timeout) return;
-    channel_.fail(lock, {frozen_text(server, silence, activity.text()), 0, activity.op(),
-                         activity.sequence()});
+    channel_.fail(lock, failure_of(server, true, activity, frozen_text(server, silence, activity)));
 }
 
 void FailureMonitor::notify_failure(Lock& lock) {
@@ -172,10 +171,17 @@ void FailureMonitor::notify_failure(Lock& lock) {
 void FailureMonitor::notify_launcher(const Lock& lock) {
     const auto& failure = channel_.failure(lock);
     if (!channel_.is_for_launcher(lock) || !failure) return;
-    const bool known = !failure->op.empty();
+    // Without a failed rank, the launcher gets the last collective of this rank.
+    const bool has_rank = failure->rank >= 0;
     const Activity& own = calls_.activity(lock);
-    launcher_.write({failure->text, rank_, failure->rank, known ? failure->op : own.op(),
-                     known ? failure->sequence : own.sequence()});
+    launcher_.write({.text = failure->text,
+                     .rank = rank_,
+                     .failed = failure->rank,
+                     .op = has_rank ? failure->op : own.op(),
+                     .sequence = has_rank ? failure->sequence : own.sequence(),
+                     .pid = failure->pid,
+                     .host = failure->host,
+                     .is_running = failure->is_running});
 }
 
 }  // namespace axle::dist

@@ -15,23 +15,16 @@
 
 #include "dist/environment/environment.h"
 #include "dist/rendezvous/wire.h"
+#include "dist/transport/proof.h"
 
 namespace axle::dist {
 
-using Key = std::array<std::uint8_t, 32>;
-
-// Returns random bytes. Throws CommError if the system does not provide random numbers.
-Nonce make_nonce();
 // Derives the key from the token and the port. Without a token, the key depends only on MASTER_ADDR
 // and MASTER_PORT, and only distinguishes jobs.
 Key key_of(const Environment& environment);
 // Returns the ports on which rank 0's server tries to listen, in this order: MASTER_PORT, or if the
 // launcher uses MASTER_PORT, ports computed from the job's token and MASTER_PORT.
 std::vector<int> ports_of(const Environment& environment);
-
-struct Nonces {
-    Nonce client{}, server{};
-};
 
 // Sign and verify a JoinRequest or a JoinReply.
 template <class Message>

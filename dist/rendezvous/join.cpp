@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <iterator>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,15 +20,26 @@
 namespace axle::dist {
 namespace {
 
-// The timeouts of a handshake, of a connection to the only port, and to one of several ports.
+using std::chrono::milliseconds;
+
+// The timeouts of each part of a handshake, and of a connection to one of several ports.
 constexpr std::chrono::seconds kHandshake{5};
-constexpr std::chrono::seconds kConnect{10};
 constexpr std::chrono::seconds kConnectToCandidate{1};
+// The timeout of a connection to the only port. The first one is short, because strangers may fill
+// the queue of the server, and then a new attempt is faster than the retries of TCP. It doubles
+// after each timeout, in case the network is slow.
+constexpr milliseconds kFirstConnect{500}, kLongestConnect{10000};
+// The pauses between two attempts.
+constexpr milliseconds kShortPause{10}, kLongPause{200};
 // The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
 // An error that another attempt can't avoid.
 struct Refused : CommError {
+    using CommError::CommError;
+};
+// An error that another attempt may avoid, but not soon.
+struct RefusedForNow : CommError {
     using CommError::CommError;
 };
 
@@ -72,18 +85,31 @@ class Joiner {
 
   private:
     Connected find() {
-        std::chrono::milliseconds pause{10};
+        milliseconds pause = kShortPause;
         for (;;) {
+            was_dropped_ = false;
             if (auto connected = try_addresses()) return std::move(*connected);
             read_launcher();
             const TimePoint now = Clock::now();
             if (now >= deadline_) {
-                throw CommError(str("join: rank 0 was not reachable within ",
-                                    seconds_text(options_.join_timeout), ": ", reason_));
+                fail({.text = str("join: rank 0 was not reachable within ",
+                                  seconds_text(options_.join_timeout), ": ", reason_),
+                      .rank = 0,
+                      .is_running = true});
             }
-            std::this_thread::sleep_until(std::min(now + pause, deadline_));
-            pause = std::min(pause * 2, std::chrono::milliseconds(200));
+            // The server drops connections at random while it has too many. Then another attempt at
+            // once may succeed.
+            if (was_dropped_) pause = kShortPause;
+            std::this_thread::sleep_until(std::min(now + with_jitter(pause), deadline_));
+            pause = std::min(pause * 2, kLongPause);
         }
+    }
+
+    // Returns a random time from half of `pause` to one and a half, so that ranks do not retry at
+    // the same time.
+    std::chrono::nanoseconds with_jitter(milliseconds pause) {
+        const double share = std::uniform_real_distribution<double>(0.5, 1.5)(random_);
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(pause * share);
     }
 
     std::optional<Connected> try_addresses() {
@@ -103,29 +129,44 @@ class Joiner {
     }
 
     std::optional<Connected> try_address(const Address& address) {
+        const bool is_only_port = ports_.size() == 1;
+        Connected connected;
+        connected.address = address;
         try {
-            const auto patience = ports_.size() == 1 ? kConnect : kConnectToCandidate;
-            Connected connected;
-            connected.address = address;
+            const auto patience = is_only_port ? connect_timeout_ : kConnectToCandidate;
             connected.socket = connect_to(address, std::min(deadline_, Clock::now() + patience));
             handshake(connected);
             return connected;
         } catch (const Refused&) {
             throw;
+        } catch (const RefusedForNow& error) {
+            reason_ = error.what();
+        } catch (const SocketError& error) {
+            reason_ = error.what();
+            note_end(connected, error.code == ETIMEDOUT);
         } catch (const CommError& error) {
             reason_ = error.what();
-            return {};
+            note_end(connected, false);
         }
+        return {};
+    }
+
+    // Records how an attempt has ended. `connected` has a socket if the server had accepted it.
+    void note_end(const Connected& connected, bool has_timed_out) {
+        const bool was_connected = connected.socket.descriptor() >= 0;
+        if (was_connected && ports_.size() == 1) was_dropped_ = true;
+        if (!was_connected && has_timed_out)
+            connect_timeout_ = std::min(connect_timeout_ * 2, kLongestConnect);
     }
 
     void handshake(Connected& connected) const {
-        const TimePoint deadline = Clock::now() + kHandshake;
+        const TimePoint first_deadline = std::min(deadline_, Clock::now() + kHandshake);
         Nonces nonces{.client = make_nonce()};
-        send_all(connected.socket, encode(JoinStart{.nonce = nonces.client}), deadline);
-        nonces.server = expect<Challenge>(connected, deadline).nonce;
+        send_all(connected.socket, encode(JoinStart{.nonce = nonces.client}), first_deadline);
+        nonces.server = expect<Challenge>(connected, first_deadline).nonce;
 
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+        const TimePoint deadline = Clock::now() + kHandshake;
+        const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now()).count();
         JoinRequest join_request{.rank = environment_.rank,
                                  .world_size = environment_.world_size,
                                  .restart_count = environment_.restart_count,
@@ -153,7 +194,7 @@ class Joiner {
         const auto join_refusal = decode<JoinRefusal>(frame.body);
         const std::string text = str("rank 0 at ", connected.address.text(), " rejects rank ",
                                      environment_.rank, ": ", printable(join_refusal.text));
-        if (join_refusal.try_again) throw CommError(text);
+        if (join_refusal.try_again) throw RefusedForNow(text);
         throw Refused("join: " + text);
     }
 
@@ -163,13 +204,16 @@ class Joiner {
             if (all_joined(connected)) return;
             pollfd entries[] = {{connected.socket.descriptor(), POLLIN, 0},
                                 {launcher_.descriptor(), POLLIN, 0}};
-            if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0)
-                throw CommError(str("join: ", connected.server.text(), " did not report within ",
-                                    seconds_text(options_.join_timeout),
-                                    " that all ranks have joined"));
+            if (::poll(entries, std::size(entries), milliseconds_until(deadline)) == 0) {
+                fail(failure_of(
+                    connected.server, true, {},
+                    str("join: ", connected.server.text(), " did not report within ",
+                        seconds_text(options_.join_timeout), " that all ranks have joined")));
+            }
             if (entries[0].revents != 0 && !receive(connected)) {
-                throw CommError(
-                    str("join: ", connected.server.text(), " died before all ranks had joined"));
+                fail(failure_of(
+                    connected.server, false, {},
+                    str("join: ", connected.server.text(), " died before all ranks had joined")));
             }
             read_launcher();
             forward_child_ends(connected);
@@ -177,16 +221,29 @@ class Joiner {
     }
 
     // Returns whether all ranks have joined. Throws CommError if the join has failed.
-    static bool all_joined(Connected& connected) {
+    bool all_joined(Connected& connected) const {
         for (;;) {
             const auto frame = connected.in.next(Sender::server);
             if (!frame) return false;
             if (frame->kind == Kind::all_joined) return true;
-            if (frame->kind == Kind::failure) throw CommError(decode<Failure>(frame->body).text);
+            if (frame->kind == Kind::failure) fail(decode<Failure>(frame->body));
             if (frame->kind != Kind::leave) continue;
-            throw CommError(
-                str("join: ", connected.server.text(), " has left before all ranks had joined"));
+            fail(failure_of(
+                connected.server, false, {},
+                str("join: ", connected.server.text(), " has left before all ranks had joined")));
         }
+    }
+
+    // Sends the failure to the launcher and throws it.
+    [[noreturn]] void fail(const Failure& failure) const {
+        launcher_.write({.text = failure.text,
+                         .rank = environment_.rank,
+                         .failed = failure.rank,
+                         .op = {},
+                         .pid = failure.pid,
+                         .host = failure.host,
+                         .is_running = failure.is_running});
+        throw CommError(failure.text);
     }
 
     // Sends the server the exits of processes that the launcher has reported.
@@ -217,6 +274,9 @@ class Joiner {
     const Key key_;
     const std::vector<int> ports_;
     const TimePoint deadline_;
+    milliseconds connect_timeout_ = kFirstConnect;
+    bool was_dropped_ = false;  // whether the server closed a connection in the last attempt
+    std::minstd_rand random_{std::random_device{}()};
     std::string reason_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <span>
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -20,7 +21,9 @@ constexpr std::size_t kScratch = 64 << 10;
 // client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
-constexpr std::chrono::seconds kHandshake{5};
+// The number of bytes that are read at once before authentication: more than both messages of a
+// handshake have.
+constexpr std::size_t kUnauthenticatedRead = 512;
 
 bool all_loopback(const std::vector<Address>& addresses) {
     return std::ranges::all_of(addresses, [](const Address& a) { return a.is_loopback(); });
@@ -72,6 +75,9 @@ Server::Server(const Environment& environment, const ControlOptions& options)
       listener_(listen_for(environment, address_)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       leave_event_(make_event()),
+      max_unauthenticated_(max_unauthenticated() +
+                           static_cast<std::size_t>(environment.world_size)),
+      random_(std::random_device{}()),
       scratch_(kScratch),
       members_(static_cast<std::size_t>(environment.world_size)),
       ends_(members_.size()),
@@ -129,7 +135,7 @@ void Server::loop() {
 bool Server::is_over() { return leaving_ && (present_ == 0 || now_ >= linger_deadline_); }
 
 void Server::handle(int descriptor, std::uint32_t events) {
-    if (descriptor == listener_.descriptor()) return accept_all();
+    if (descriptor == listener_.descriptor()) return accept_some();
     if (descriptor == leave_event_.descriptor()) {
         if (leaving_) return;
         leaving_ = true;
@@ -146,40 +152,10 @@ void Server::handle(int descriptor, std::uint32_t events) {
     if ((events & ~EPOLLOUT) != 0) read(connection);
 }
 
-void Server::accept_all() {
-    while (!leaving_) {
-        Socket socket = accept_from(listener_);
-        if (socket.descriptor() < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) pause_listening(true);
-            return;
-        }
-        // There are too many connections, so the new one is closed.
-        if (connections_.size() >= 4 * members_.size() + 16) continue;
-        const int descriptor = socket.descriptor();
-        auto connection = std::make_unique<Connection>();
-        connection->socket = std::move(socket);
-        connection->last_received = now_;
-        connection->deadline =
-            now_ + std::min<std::chrono::milliseconds>(kHandshake, options_.join_timeout);
-        wake_at(connection->deadline);
-        watch(*connections_.emplace(descriptor, std::move(connection)).first->second);
-    }
-}
-
-// Stops accepting connections until the next timer, because a connection that can't be accepted
-// would wake epoll continuously.
-void Server::pause_listening(bool pause) {
-    if (paused_ == pause || leaving_) return;
-    paused_ = pause;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = listener_.descriptor();
-    ::epoll_ctl(epoll_.descriptor(), pause ? EPOLL_CTL_DEL : EPOLL_CTL_ADD, listener_.descriptor(),
-                &event);
-}
-
 void Server::read(Connection& connection) {
-    const auto count = receive_some(connection.socket, scratch_);
+    const std::span<char> all = scratch_;
+    const auto count = receive_some(
+        connection.socket, connection.place == kNoPlace ? all : all.first(kUnauthenticatedRead));
     if (count < 0) return on_disconnect(connection);
     if (count == 0) return;
     connection.last_received = now_;
@@ -241,7 +217,10 @@ void Server::watch(Connection& connection) {
     connection.events = events;
 }
 
-void Server::drop(Connection& connection) { connections_.erase(connection.socket.descriptor()); }
+void Server::drop(Connection& connection) {
+    give_up_place(connection);
+    connections_.erase(connection.socket.descriptor());
+}
 
 // Sends Leave to the remaining members. Their unread input is read first, because a socket that is
 // closed with unread bytes resets the connection, and the member may not receive the message.

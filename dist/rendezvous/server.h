@@ -3,6 +3,11 @@
 // The server uses one thread, which waits only in epoll and never for a single client. Output that
 // a client has not read is buffered. While a client has too much buffered output, its messages are
 // not read.
+//
+// Connections that have not proven that they have the token have places of their own, so they never
+// take the place of a rank. If all these places are taken, a new connection replaces a random one.
+// So a rank joins, perhaps after several attempts, as long as its handshake is much faster than all
+// places are replaced: strangers that only hold their connections do not keep it out.
 #pragma once
 
 #include <array>
@@ -12,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,6 +34,11 @@
 
 namespace axle::dist {
 
+// Returns how many connections without proof of the token the server keeps, in addition to one for
+// each rank that has not joined: an eighth of the files that this process may open, but from 16 to
+// 1024.
+std::size_t max_unauthenticated();
+
 class Server {
   public:
     // Starts the server, which listens when the constructor returns. Throws CommError if the port
@@ -42,6 +53,7 @@ class Server {
     const Address& address() const { return address_; }
 
   private:
+    static constexpr std::size_t kNoPlace = static_cast<std::size_t>(-1);
     struct Connection {
         Socket socket;
         FrameReader in;
@@ -49,10 +61,11 @@ class Server {
         std::size_t sent = 0;
         std::uint32_t events = 0;  // the events for which epoll waits
         TimePoint last_received;
-        TimePoint deadline;  // deadline of the handshake, or of closing
-        bool started_handshake = false;
-        bool ignored = false;  // whether received messages are discarded
-        bool ending = false;   // whether to close the connection after `out` is sent
+        TimePoint deadline;                // deadline of the handshake, or of closing
+        std::size_t place = kNoPlace;      // index in unauthenticated_
+        std::optional<JoinStart> started;  // the first message of the handshake
+        bool ignored = false;              // whether received messages are discarded
+        bool ending = false;               // whether to close the connection after `out` is sent
         Nonces nonces;
         int rank = -1;  // -1 before authentication
     };
@@ -67,12 +80,17 @@ class Server {
         TimePoint dying_until;
     };
 
+    // --- server_accept.cpp: connections before authentication
+    void accept_some();
+    void add_unauthenticated(Socket socket);
+    bool drop_unauthenticated();
+    void give_up_place(Connection& connection);
+    void pause_listening(bool pause);
+
     // --- server.cpp: connections
     void run() noexcept;
     void loop();
     bool is_over();
-    void accept_all();
-    void pause_listening(bool pause);
     void handle(int descriptor, std::uint32_t events);
     void read(Connection& connection);
     void write(Connection& connection);
@@ -109,7 +127,8 @@ class Server {
     void leave(Connection& connection, const std::string& why);
     void on_disconnect(Connection& connection);
     void report_death(Member& member);
-    void fail(const std::string& text, int rank = -1);
+    std::string state_text(const Member& member) const;
+    void fail(const std::string& text, int rank = -1, bool is_running = false);
     Member& member_of(int rank) { return members_[static_cast<std::size_t>(rank)]; }
 
     const Environment environment_;
@@ -122,6 +141,9 @@ class Server {
     Socket listener_, epoll_, leave_event_;
     bool paused_ = false;
     std::unordered_map<int, std::unique_ptr<Connection>> connections_;  // connections by descriptor
+    std::vector<Connection*> unauthenticated_;
+    std::size_t max_unauthenticated_;  // number of places; decreases when ranks join
+    std::minstd_rand random_;
     std::vector<char> scratch_;
 
     std::vector<Member> members_;

@@ -21,6 +21,8 @@ bool Server::serve(Connection& connection, const Frame& frame) {
     }
     try {
         serve_member(connection, member, frame);
+    } catch (const AgreementError& error) {
+        fail(error.what(), error.rank);
     } catch (const CommError& error) {
         fail(error.what(), connection.rank);
     }
@@ -29,16 +31,16 @@ bool Server::serve(Connection& connection, const Frame& frame) {
 
 bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (frame.kind == Kind::join_start) {
-        const auto join_start = decode<JoinStart>(frame.body);
-        connection.started_handshake =
-            join_start.protocol == kProtocol && !connection.started_handshake;
-        connection.nonces = {join_start.nonce, make_nonce()};
+        // A second one would make the server work and buffer output for an unknown process.
+        if (connection.started) throw CommError("join: a second message to start the handshake");
+        connection.started = decode<JoinStart>(frame.body);
+        connection.nonces = {connection.started->nonce, make_nonce()};
         send(connection, Challenge{.nonce = connection.nonces.server});
         return true;
     }
     const auto join_request = decode<JoinRequest>(frame.body);
     std::optional<JoinRefusal> join_refusal;
-    if (!connection.started_handshake) {
+    if (!connection.started || connection.started->protocol != kProtocol) {
         join_refusal = JoinRefusal{false, "the process uses another version of Axle than rank 0"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
         // If several ports are tried, the process may be part of another job.
@@ -82,6 +84,8 @@ void Server::accept_member(Connection& connection, const JoinRequest& join_reque
     send(connection, message);
 
     connection.rank = join_request.rank;
+    give_up_place(connection);
+    --max_unauthenticated_;
     Member& member = member_of(join_request.rank);
     member.state = State::present;
     member.process = {join_request.rank, join_request.pid, join_request.host};
@@ -107,7 +111,7 @@ void Server::serve_member(Connection& connection, Member& member, const Frame& f
         case Kind::announce_call:
             return announce_call(member, decode<AnnounceCall>(frame.body).call);
         case Kind::heartbeat:
-            return member.activity.note(decode<Heartbeat>(frame.body).activity);
+            return member.activity.update(decode<Heartbeat>(frame.body));
         case Kind::open_group: {
             const auto group = decode<OpenGroup>(frame.body);
             return agreements_.open(connection.rank, group.group, group.ranks);
@@ -173,18 +177,25 @@ void Server::on_missing_rank(const Member& member, const MissingRank& absent) {
 void Server::on_call_timeout(const CallTimeout& timeout_error) {
     const auto missing = agreements_.missing(timeout_error.group, timeout_error.sequence);
     if (!missing) return;  // all members have made the call, and the reply was sent
-    std::string text =
-        str(name_of_collective(missing->call), ": not called by ", ranks_text(missing->ranks),
-            " within ", seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
+    const std::string call = str(name_of_collective(missing->call), " within ",
+                                 seconds_text(std::chrono::milliseconds(timeout_error.waited_ms)));
+    std::string text;
     for (const int rank : missing->ranks) {
-        const std::string activity = member_of(rank).activity.text();
-        const char* alive = member_of(rank).state == State::present ? "alive" : "not connected";
-        text += rank == missing->ranks.front() ? ": " : "; ";
-        text += missing->ranks.size() == 1 ? "it" : str("rank ", rank);
-        text += str(" is ", alive, activity.empty() ? ", in no collective yet" : ", last in ",
-                    activity);
+        const Member& member = member_of(rank);
+        text += str(text.empty() ? "" : "; ", member.process.text(), state_text(member),
+                    " did not call ", call, "; ", member.activity.history());
+        if (text.size() > kMaxText) break;
     }
-    fail(text);
+    const int first = missing->ranks.front();
+    fail(text, first, member_of(first).connection != nullptr);
+}
+
+// Returns text such as " is alive but".
+std::string Server::state_text(const Member& member) const {
+    if (member.connection == nullptr) return " is not connected and";
+    const auto silence = now_ - member.connection->last_received;
+    if (silence <= 2 * interval_) return " is alive but";
+    return str(" sent no heartbeat for ", seconds_text(silence), " and");
 }
 
 void Server::on_child_end(const ChildEndReport& end) {
@@ -227,8 +238,8 @@ void Server::leave(Connection& connection, const std::string& why) {
         if (!joined_)
             fail(str(member.process.text(), " has left before all ranks had joined"), rank);
         agreements_.leave(rank, why);
-    } catch (const CommError& error) {
-        fail(error.what(), rank);
+    } catch (const AgreementError& error) {
+        fail(error.what(), error.rank);
     }
 }
 
@@ -252,14 +263,15 @@ void Server::on_disconnect(Connection& connection) {
 }
 
 // Reports a failure to all members. Later failures are ignored.
-void Server::fail(const std::string& text, int rank) {
+void Server::fail(const std::string& text, int rank, bool is_running) {
     if (failed_) return;
     failed_ = true;
     failure_ = at_most(text, kMaxText);
-    Failure failure{failure_, rank, "", 0};
+    Failure failure{.text = failure_};
     if (rank >= 0) {
-        failure.op = member_of(rank).activity.op();
-        failure.sequence = member_of(rank).activity.sequence();
+        const Member& member = member_of(rank);
+        failure = failure_of(member.process, is_running, member.activity, failure_);
+        failure.rank = rank;  // the process of a rank that has not joined is unknown
     }
     send_to_all(encode(failure));
 }

@@ -11,20 +11,15 @@ void Server::on_timer() {
     pause_listening(false);
     if (now_ >= next_heartbeat_) {
         next_heartbeat_ = now_ + interval_;
-        send_to_all(encode(Heartbeat{member_of(0).activity.text()}));
+        send_to_all(encode(member_of(0).activity.heartbeat()));
     }
     wake_at(next_heartbeat_);
 
     std::vector<Connection*> late;
     for (const auto& [descriptor, connection] : connections_) {
-        if (connection->rank >= 0) continue;
-        if (now_ >= connection->deadline) {
-            late.push_back(connection.get());
-        } else {
-            wake_at(connection->deadline);
-        }
+        if (connection->rank < 0 && now_ >= connection->deadline) late.push_back(connection.get());
     }
-    for (Connection* unauthenticated : late) drop(*unauthenticated);
+    for (Connection* connection : late) drop(*connection);
 
     for (Member& member : members_) {
         if (member.state != State::dying) continue;
@@ -39,13 +34,17 @@ void Server::on_timer() {
 
 void Server::check_silence() {
     if (failed_) return;
+    const Member* frozen = nullptr;
+    auto longest = std::chrono::nanoseconds(options_.heartbeat_timeout);
     for (const Member& member : members_) {
         if (member.connection == nullptr) continue;
         const auto silence = now_ - member.connection->last_received;
-        if (silence <= options_.heartbeat_timeout) continue;
-        return fail(frozen_text(member.process, silence, member.activity.text()),
-                    member.process.rank);
+        if (silence <= longest) continue;
+        longest = silence;
+        frozen = &member;
     }
+    if (frozen == nullptr) return;
+    fail(frozen_text(frozen->process, longest, frozen->activity), frozen->process.rank, true);
 }
 
 void Server::check_joined() {
@@ -57,7 +56,8 @@ void Server::check_joined() {
     }
     fail(str("join: ", ranks_text(absent), " did not join within ",
              seconds_text(options_.join_timeout), ": ", present_, " of ", members_.size(),
-             " processes have joined"));
+             " processes have joined"),
+         absent.front(), true);
 }
 
 // Restarts the heartbeat timeouts of all clients. Called when all ranks have joined, and after this

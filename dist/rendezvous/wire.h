@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dist/rendezvous/control.h"
+#include "dist/transport/proof.h"
 
 namespace axle::dist {
 
@@ -25,10 +26,7 @@ inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
 
-inline constexpr std::uint32_t kProtocol = 0x33584c41;  // the characters "ALX3"
-
-using Nonce = std::array<std::uint8_t, 32>;
-using Proof = std::array<std::uint8_t, 32>;  // an HMAC
+inline constexpr std::uint32_t kProtocol = 0x34584c41;  // the characters "ALX4"
 
 enum class Kind : std::uint8_t {
     // Messages of the handshake; see handshake.h.
@@ -175,11 +173,18 @@ struct Leave {
     std::string why;  // reason for ranks that wait; may be empty
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText); }
 };
-// A heartbeat, with the activity of the sender's rank.
+// A heartbeat, with the activity of the sender's rank (see activity.h).
 struct Heartbeat {
     static constexpr Kind kind = Kind::heartbeat;
-    std::string activity;
-    static void fields(auto& m, auto&& f) { f(m.activity, kMaxActivity); }
+    Collective op = Collective::barrier;  // the last collective that the rank has called
+    std::uint32_t group = 0;
+    std::uint64_t sequence = 0;  // 0 before the first collective
+    bool has_note = false;
+    std::string note;
+    static void fields(auto& m, auto&& f) {
+        f(m.op, Collective::new_group), f(m.group), f(m.sequence), f(m.has_note);
+        f(m.note, kMaxActivity);
+    }
 };
 struct AllJoined {
     static constexpr Kind kind = Kind::all_joined;
@@ -212,11 +217,15 @@ struct Agreement {
 struct Failure {
     static constexpr Kind kind = Kind::failure;
     std::string text;
-    std::int32_t rank = -1;  // the failed rank, or -1
-    std::string op;          // the collective that the failed rank was in, or ""
+    std::int32_t rank = -1;   // the failed rank, or -1 if the failure is not that of one rank
+    std::int64_t pid = 0;     // its process, or 0 if the rank has not joined
+    std::string host = {};    // its host, or "" if the rank has not joined
+    bool is_running = false;  // whether its process has not ended, for example if it is frozen
+    std::string op = {};      // the last collective that the failed rank has called, or ""
     std::uint64_t sequence = 0;
     static void fields(auto& m, auto&& f) {
-        f(m.text, kMaxText), f(m.rank), f(m.op, kMaxActivity), f(m.sequence);
+        f(m.text, kMaxText), f(m.rank), f(m.pid), f(m.host, kMaxHost), f(m.is_running);
+        f(m.op, kMaxActivity), f(m.sequence);
     }
 };
 

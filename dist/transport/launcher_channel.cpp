@@ -67,7 +67,10 @@ std::string to_line(const ReportedFailure& failure) {
                         {"rank", failure.rank},
                         {"failed", failure.failed},
                         {"op", failure.op},
-                        {"seq", static_cast<std::int64_t>(failure.sequence)}},
+                        {"seq", static_cast<std::int64_t>(failure.sequence)},
+                        {"pid", failure.pid},
+                        {"host", replace_invalid_utf8(failure.host)},
+                        {"running", failure.is_running}},
                    -1) +
            '\n';
 }
@@ -81,6 +84,10 @@ std::optional<ReportedFailure> read_reported_failure(std::string_view line) {
         !read_integer(*map, "seq", failure.sequence)) {
         return {};
     }
+    read_integer(*map, "pid", failure.pid);
+    read_string(*map, "host", failure.host);
+    const Tree* running = map->find("running");
+    failure.is_running = running != nullptr && running->is_boolean() && running->boolean();
     return failure;
 }
 

@@ -28,13 +28,17 @@ struct ChildEnd {
 std::string to_line(const ChildEnd& end);
 std::optional<ChildEnd> read_child_end(std::string_view line);
 
-// A message to the launcher: {"failure":"...","rank":0,"failed":1,"op":"all_reduce","seq":12}.
+// A message to the launcher: {"failure":"...","rank":0,"failed":1,"op":"all_reduce","seq":12,
+// "pid":4242,"host":"a","running":true}. The last three fields are optional.
 struct ReportedFailure {
     std::string text;
     int rank = -1;    // the rank that reports
     int failed = -1;  // the rank that failed, or -1
     std::string op;   // the last collective of `failed` (of `rank` if `failed` is -1), or ""
     std::uint64_t sequence = 0;  // the number of this collective in its group
+    std::int64_t pid = 0;        // the process of `failed`, or 0 if it is unknown
+    std::string host = {};       // the host of `failed`, or "" if it is unknown
+    bool is_running = false;     // whether `failed` has not ended, for example if it is frozen
 };
 std::string to_line(const ReportedFailure& failure);
 std::optional<ReportedFailure> read_reported_failure(std::string_view line);

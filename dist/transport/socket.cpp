@@ -53,13 +53,6 @@ Socket open_socket(const Address& address, int type) {
     return socket;
 }
 
-Address own_address(const Socket& socket) {
-    sockaddr_storage here{};
-    socklen_t length = sizeof here;
-    ::getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&here), &length);
-    return make_address(reinterpret_cast<const sockaddr*>(&here), length);
-}
-
 bool poll_for(const Socket& socket, short events, TimePoint deadline) {
     for (;;) {
         pollfd entry{socket.descriptor(), events, 0};
@@ -97,9 +90,8 @@ std::string Address::host() const {
 }
 
 std::string Address::text() const {
-    if (storage.ss_family == AF_INET)
-        return str(host(), ':', ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port));
-    return str('[', host(), "]:", ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port));
+    if (storage.ss_family == AF_INET) return str(host(), ':', port_of(*this));
+    return str('[', host(), "]:", port_of(*this));
 }
 
 Address with_port(Address address, int port) {
@@ -110,6 +102,12 @@ Address with_port(Address address, int port) {
         reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = number;
     }
     return address;
+}
+
+int port_of(const Address& address) {
+    if (address.storage.ss_family == AF_INET)
+        return ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_port);
 }
 
 std::vector<Address> resolve(const std::string& host, int port) {
@@ -129,6 +127,13 @@ std::vector<Address> resolve(const std::string& host, int port) {
     if (addresses.empty())
         throw CommError(str("resolve: the host has no IPv4 or IPv6 address: ", in_quotes(host)));
     return addresses;
+}
+
+Address own_address(const Socket& socket) {
+    sockaddr_storage here{};
+    socklen_t length = sizeof here;
+    ::getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&here), &length);
+    return make_address(reinterpret_cast<const sockaddr*>(&here), length);
 }
 
 Address local_address_towards(const Address& there) {
@@ -175,19 +180,27 @@ Socket listen_at(const Address& address) {
 }
 
 Socket connect_to(const Address& address, TimePoint deadline) {
+    Socket socket = start_connect(address);
+    if (!poll_for(socket, POLLOUT, deadline)) fail("connect to", address, ETIMEDOUT);
+    finish_connect(socket, address);
+    return socket;
+}
+
+Socket start_connect(const Address& address) {
     Socket socket = open_socket(address, SOCK_STREAM);
     set_option(socket, IPPROTO_TCP, TCP_NODELAY);
-    if (::connect(socket.descriptor(), raw(address), address.length) != 0) {
-        if (errno != EINPROGRESS) fail("connect to", address, errno);
-        if (!poll_for(socket, POLLOUT, deadline)) fail("connect to", address, ETIMEDOUT);
-        int error = 0;
-        socklen_t length = sizeof error;
-        ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
-        if (error != 0) fail("connect to", address, error);
-    }
+    if (::connect(socket.descriptor(), raw(address), address.length) != 0 && errno != EINPROGRESS)
+        fail("connect to", address, errno);
+    return socket;
+}
+
+void finish_connect(const Socket& socket, const Address& address) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) fail("connect to", address, error);
     // If the port is an ephemeral port without a listener, the socket may have connected to itself.
     if (own_address(socket).text() == address.text()) fail("connect to", address, ECONNREFUSED);
-    return socket;
 }
 
 Socket accept_from(const Socket& listener) {

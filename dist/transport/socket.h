@@ -57,6 +57,9 @@ struct Address {
 // resolved.
 std::vector<Address> resolve(const std::string& host, int port);
 Address with_port(Address address, int port);
+int port_of(const Address& address);
+// Returns the local address of a socket.
+Address own_address(const Socket& socket);
 // Returns the local address, with port 0, that the system uses for connections to `there`. Throws
 // SocketError if there is no route.
 Address local_address_towards(const Address& there);
@@ -69,7 +72,11 @@ std::vector<Address> address_of_chosen_interface();
 Socket listen_at(const Address& address);
 // Returns a connection to an address. Throws SocketError, after the deadline with ETIMEDOUT.
 Socket connect_to(const Address& address, TimePoint deadline);
-// Returns the next pending connection, or an empty Socket if there is none.
+// The two steps of connect_to(). start_connect() does not wait; when the socket is writable, the
+// connection is established or has failed, and finish_connect() throws SocketError if it failed.
+Socket start_connect(const Address& address);
+void finish_connect(const Socket& socket, const Address& address);
+// Returns the next pending connection, or an empty Socket and errno if there is none.
 Socket accept_from(const Socket& listener);
 
 // Sends all bytes. Throws SocketError, after the deadline with ETIMEDOUT.

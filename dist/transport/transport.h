@@ -28,9 +28,9 @@ class Transport {
     // exchange in which every rank waits for all other ranks.
     virtual void connect_all() = 0;
     // Start a message. The functions wait for the connection, but not for the data. Messages
-    // between two ranks with the same slot arrive in order, and both ranks must pass the same size
-    // in bytes. Thread-safe; calling threads must block SIGPIPE. The functions throw CommError if
-    // the peer can't be reached, and after abort().
+    // between two ranks with the same slot arrive in order. If the sizes in bytes differ, wait()
+    // throws CommError on both ranks. Thread-safe. The functions throw CommError if the peer can't
+    // be reached, and after abort().
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,

@@ -21,10 +21,14 @@ std::string model_card(const Module& model, const std::string& architecture, con
                kConfig, "` describes the model; the weights are in the `.safetensors` files.\n");
 }
 
+// Generated cards have less than a kilobyte.
 bool is_user_written(const fs::path& card) {
+    constexpr std::int64_t kMaxGenerated = 1 << 16;
     std::error_code ignored;
-    return fs::exists(card, ignored) &&
-           read_file(card.string()).find(kGeneratedMark) == std::string::npos;
+    if (!fs::exists(card, ignored)) return false;
+    const InputFile file(card.string());
+    return file.size() > kMaxGenerated ||
+           file.read(kMaxGenerated).find(kGeneratedMark) == std::string::npos;
 }
 
 }  // namespace
@@ -37,7 +41,12 @@ void save_folder(const Module& model, const std::string& architecture, const Tre
     const StateDict state = model.saved_state();
     save_weights(state, directory, options.max_shard_size);
     Tree whole{{"architectures", Tree::list({architecture})}};
-    for (const auto& [name, value] : config.entries()) whole.set(name, value);
+    for (const auto& [name, value] : config.entries()) {
+        if (name == "architectures" || name == "torch_dtype")
+            whole.set(name, value);
+        else
+            whole.entries().push_back({name, value});
+    }
     if (!state.empty()) whole.set("torch_dtype", str(state.front().second.dtype()));
     const fs::path folder(directory);
     write_file_atomically((folder / kConfig).string(), to_json(whole) + "\n");
@@ -59,7 +68,7 @@ void save_pretrained(const Module& model, const std::string& architecture, const
 
 Tree pretrained_config(const std::string& directory) {
     const std::string path = (fs::path(directory) / kConfig).string();
-    const std::string text = read_file(path);
+    const std::string text = read_file(path, kMaxConfig);
     try {
         return from_json(text);
     } catch (const ValueError& error) {

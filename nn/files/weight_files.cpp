@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/files/file.h"
+#include "core/files/folder.h"
 #include "core/files/torch_file.h"
 #include "core/log.h"
 #include "core/text/size_text.h"
@@ -19,6 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensors = ".safetensors";
+// The limits of an index file. The largest published ones have 20 MB and need 4 bytes per byte.
+constexpr std::int64_t kMaxIndex = std::int64_t{64} << 20;
+constexpr std::size_t kIndexMemory = std::size_t{16} << 20, kIndexMemoryPerByte = 8;
 
 [[noreturn]] void fail(const std::string& path, const std::string& reason) {
     throw FileError(str(printable(path), ": ", reason));
@@ -76,25 +80,16 @@ bool is_shard(const std::string& name) {
     });
 }
 
-void remove_file(const fs::path& path) {
-    std::error_code error;
-    fs::remove(path, error);
-    if (error) fail(path.string(), str("can't remove: ", error.message()));
-}
-
 void remove_others(const fs::path& folder, const ShardPlan& plan) {
     std::set<std::string> written;
     for (const ShardPlan::File& file : plan.files) written.insert(file.name);
     if (plan.is_sharded()) written.insert(kWeightsIndexName);
     // Removes the index first, because it must not refer to missing shards.
     std::vector<fs::path> stale = {folder / kWeightsIndexName, folder / kWeightsName};
-    std::error_code unreadable;
-    for (fs::directory_iterator at(folder, unreadable), end; !unreadable && at != end;
-         at.increment(unreadable))
-        if (is_shard(at->path().filename().string())) stale.push_back(at->path());
-    if (unreadable) fail(folder.string(), str("can't be listed: ", unreadable.message()));
+    for (const std::string& name : list_folder(folder.string()))
+        if (is_shard(name)) stale.push_back(folder / name);
     for (const fs::path& path : stale)
-        if (!written.contains(path.filename().string())) remove_file(path);
+        if (!written.contains(path.filename().string())) remove_file(path.string());
 }
 
 void check_savable(const StateDict& state, const std::string& directory) {
@@ -175,7 +170,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         tensors.emplace(name, &tensor);
     }
     const ShardPlan plan = plan_shards(sizes, max_shard_size);
-    create_directories(directory);
+    create_directories(directory, Durability::full);
     const fs::path folder(directory);
     std::vector<std::unique_ptr<AtomicFile>> written;
     const auto write = [&](const std::string& name) -> AtomicFile& {
@@ -195,17 +190,23 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         index.sync();
         // Removes the index before the first shard is replaced. Without an index, old and new
         // shards cannot be combined into one model.
-        remove_file(folder / kWeightsIndexName);
+        remove_file((folder / kWeightsIndexName).string());
+        sync_folder(directory);
     }
-    for (const auto& file : written) file->commit();
+    // The index is the last file, and is written to disk after the shards to which it refers.
+    for (std::size_t i = 0; i < plan.files.size(); ++i) written[i]->replace();
+    sync_folder(directory);
+    if (plan.is_sharded()) written.back()->commit();
     remove_others(folder, plan);
 }
 
 // --- reading
 
-Tensor WeightFiles::Weight::read() const { return file_ ? file_->tensor(entry_) : mapped_.clone(); }
+Tensor WeightFiles::Weight::read() const {
+    return file_ ? file_->tensor(*entry_) : mapped_.clone();
+}
 Tensor WeightFiles::Weight::mapped() const {
-    return file_ ? file_->mapped_tensor(entry_.name) : mapped_;
+    return file_ ? file_->mapped_tensor(entry_->name) : mapped_;
 }
 
 WeightFiles::WeightFiles(const std::string& path) : path_(path) {
@@ -236,10 +237,10 @@ WeightFiles::Weights WeightFiles::read_file_of_weights(const std::string& path) 
 }
 
 void WeightFiles::read_shards() {
-    const std::string text = read_file(path_);
     Tree index;
     try {
-        index = from_json(text);
+        const std::string text = read_file(path_, kMaxIndex);
+        index = from_json(text, kIndexMemory + kIndexMemoryPerByte * text.size());
     } catch (const ValueError& error) {
         fail(path_, error.what());
     }
@@ -252,7 +253,8 @@ void WeightFiles::read_shards() {
         if (!(file.ends_with(kSafetensors) || file.ends_with(".bin")) ||
             fs::path(file).filename() != file)
             fail(path_, str("weight_map: ", printable(name),
-                            " must name a .safetensors or .bin file of the same folder: ", shard));
+                            " must name a .safetensors or .bin file of the same folder: ",
+                            printable(str(shard))));
         auto found = shards.find(file);
         if (found == shards.end()) {
             const fs::path path = fs::path(path_).parent_path() / file;
@@ -262,7 +264,7 @@ void WeightFiles::read_shards() {
         if (weight == found->second.end())
             fail(path_,
                  str("weight_map: ", printable(file), " does not contain ", printable(name)));
-        weights_.emplace(name, weight->second);
+        weights_.insert(found->second.extract(weight));
     }
 }
 

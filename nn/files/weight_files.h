@@ -1,6 +1,9 @@
 // Private to the library: weight files in Hugging Face's layout. The weights are in
 // model.safetensors, or in several shards with an index that maps names of weights to shards. Files
 // of torch.save (core/files/torch_file.h) can be read, but are not written.
+//
+// Limits: an index has at most 64 MiB and needs at most 8 bytes of memory per byte and 16 MiB. The
+// list of weights needs about 150 bytes for each tensor of the files.
 #pragma once
 
 #include <cstdint>
@@ -69,12 +72,13 @@ class WeightFiles {
   public:
     class Weight {
       public:
-        Weight(SafetensorsFile file, SafetensorsFile::Entry entry)
-            : file_(std::move(file)), entry_(std::move(entry)) {}
+        // `entry` must be one of the file's entries.
+        Weight(SafetensorsFile file, const SafetensorsFile::Entry& entry)
+            : file_(std::move(file)), entry_(&entry) {}
         explicit Weight(const Tensor& mapped) : mapped_(mapped) {}
 
-        DType dtype() const { return file_ ? entry_.dtype : mapped_.dtype(); }
-        const Shape& shape() const { return file_ ? entry_.shape : mapped_.shape(); }
+        DType dtype() const { return file_ ? entry_->dtype : mapped_.dtype(); }
+        const Shape& shape() const { return file_ ? entry_->shape : mapped_.shape(); }
         // Returns a copy of the weight in its own memory.
         Tensor read() const;
         // Returns a tensor that uses the memory of the mapped file. The conditions for mapped files
@@ -83,7 +87,7 @@ class WeightFiles {
 
       private:
         std::optional<SafetensorsFile> file_;
-        SafetensorsFile::Entry entry_;
+        const SafetensorsFile::Entry* entry_ = nullptr;
         Tensor mapped_;  // the weight in a file of torch.save; otherwise undefined
     };
 

@@ -1,4 +1,6 @@
 // Reading and writing BERT models: config.json and model.safetensors in Hugging Face's layout.
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "core/tree/tree.h"
@@ -14,14 +16,32 @@ void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     constexpr const char* kName = "id2label";
     const Tree* field = fields.find(kName);
     if (field == nullptr) return;
-    if (!field->is_map()) fields.fail(kName, str("must be an object: ", *field));
+    if (!field->is_map()) fields.fail(kName, str("must be an object: ", shown(*field)));
+    std::unordered_map<std::string_view, const Tree*> named;
+    for (const auto& [id, label] : field->entries()) named.emplace(id, &label);
     labels.clear();
     for (std::size_t i = 0; i < field->size(); ++i) {
-        const Tree* label = field->find(std::to_string(i));
-        if (label == nullptr || !label->is_string())
+        const auto label = named.find(std::to_string(i));
+        if (label == named.end() || !label->second->is_string())
             fields.fail(kName, str("has no name for class ", i, " of ", field->size()));
-        labels.push_back(label->string());
+        labels.push_back(label->second->string());
     }
+}
+
+// Returns the maps id2label and label2id of a config.json. If several classes have the same name,
+// label2id contains the last of them.
+std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels) {
+    Tree id2label = Tree::map(), label2id = Tree::map();
+    std::unordered_map<std::string_view, std::size_t> entries;  // indices in label2id
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+        id2label.entries().push_back({std::to_string(i), labels[i]});
+        const auto [entry, is_new] = entries.try_emplace(labels[i], label2id.size());
+        if (is_new)
+            label2id.entries().push_back({labels[i], i});
+        else
+            label2id.entries()[entry->second].value = i;
+    }
+    return {std::move(id2label), std::move(label2id)};
 }
 
 // Returns the current name of a parameter. Older files use the names "gamma" and "beta" for the
@@ -64,11 +84,7 @@ std::vector<std::string> default_labels(std::int64_t count) {
 }  // namespace
 
 std::string BertConfig::to_json() const {
-    Tree id2label = Tree::map(), label2id = Tree::map();
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-        id2label.set(std::to_string(i), labels[i]);
-        label2id.set(labels[i], i);
-    }
+    const auto [id2label, label2id] = label_maps(labels);
     const Tree fields{
         {"model_type", "bert"},
         {"vocab_size", vocab_size},

@@ -14,15 +14,16 @@ void read_rope(const ConfigFields& fields, double& theta) {
     for (const char* name : {"rope_scaling", "rope_parameters"}) {
         const Tree* rope = fields.find(name);
         if (rope == nullptr) continue;
-        if (!rope->is_map()) fields.fail(name, str("must be an object: ", *rope));
+        if (!rope->is_map()) fields.fail(name, str("must be an object: ", shown(*rope)));
         for (const char* key : {"rope_type", "type"}) {
             const Tree* type = rope->find(key);
             if (type != nullptr && !(type->is_string() && type->string() == "default"))
-                fields.fail(name, str(key, ": only default is supported: ", *type));
+                fields.fail(name, str(key, ": only default is supported: ", shown(*type)));
         }
         const Tree* base = rope->find("rope_theta");
         if (base == nullptr || base->is_null()) continue;
-        if (!base->is_number()) fields.fail(name, str("rope_theta: must be a number: ", *base));
+        if (!base->is_number())
+            fields.fail(name, str("rope_theta: must be a number: ", shown(*base)));
         theta = base->number();
     }
 }

@@ -42,6 +42,8 @@ constexpr std::array<ActivationName, 7> kActivations = {{
 
 }  // namespace
 
+std::string shown(const Tree& value) { return printable(str(value)); }
+
 void check_size(const char* who, const char* what, std::int64_t value) {
     if (value < 1) throw ValueError(str(who, ": ", what, " must be positive: ", value));
     if (value > INT32_MAX) throw ValueError(str(who, ": ", what, " must be below 2^31: ", value));
@@ -68,7 +70,7 @@ void check_row(const char* who, const char* what, std::optional<std::int64_t> va
 ConfigFields::ConfigFields(const char* who, std::string_view text, const char* model_type)
     : who_(who), fields_(from_json(text)) {
     if (!fields_.is_map())
-        throw ValueError(str(who, ": config.json must contain a JSON object: ", fields_));
+        throw ValueError(str(who, ": config.json must contain a JSON object: ", shown(fields_)));
     require("model_type", model_type);
 }
 
@@ -84,25 +86,25 @@ void ConfigFields::fail(const char* name, const std::string& reason) const {
 void ConfigFields::read(const char* name, std::int64_t& value) const {
     const Tree* field = find(name);
     if (field == nullptr) return;
-    if (!field->is_integer()) fail(name, str("must be an integer: ", *field));
+    if (!field->is_integer()) fail(name, str("must be an integer: ", shown(*field)));
     value = field->integer();
 }
 void ConfigFields::read(const char* name, double& value) const {
     const Tree* field = find(name);
     if (field == nullptr) return;
-    if (!field->is_number()) fail(name, str("must be a number: ", *field));
+    if (!field->is_number()) fail(name, str("must be a number: ", shown(*field)));
     value = field->number();
 }
 void ConfigFields::read(const char* name, bool& value) const {
     const Tree* field = find(name);
     if (field == nullptr) return;
-    if (!field->is_boolean()) fail(name, str("must be true or false: ", *field));
+    if (!field->is_boolean()) fail(name, str("must be true or false: ", shown(*field)));
     value = field->boolean();
 }
 void ConfigFields::read(const char* name, std::string& value) const {
     const Tree* field = find(name);
     if (field == nullptr) return;
-    if (!field->is_string()) fail(name, str("must be a string: ", *field));
+    if (!field->is_string()) fail(name, str("must be a string: ", shown(*field)));
     value = field->string();
 }
 void ConfigFields::read(const char* name, std::optional<std::int64_t>& value) const {
@@ -123,7 +125,7 @@ void ConfigFields::read(const char* name, std::vector<std::int64_t>& ids) const 
     if (field == nullptr) return;
     if (!field->is_list()) return read(name, ids.emplace_back());
     for (const Tree& id : field->elements()) {
-        if (!id.is_integer()) fail(name, str("must be integers: ", *field));
+        if (!id.is_integer()) fail(name, str("must be integers: ", shown(*field)));
         ids.push_back(id.integer());
     }
 }
@@ -146,13 +148,14 @@ void ConfigFields::read(const char* name, Activation& value,
 void ConfigFields::require(const char* name, bool value) const {
     const Tree* field = find(name);
     if (field == nullptr || (field->is_boolean() && field->boolean() == value)) return;
-    fail(name, str("must be ", value ? "true" : "false", ", the only supported value: ", *field));
+    fail(name,
+         str("must be ", value ? "true" : "false", ", the only supported value: ", shown(*field)));
 }
 void ConfigFields::require(const char* name, const char* value) const {
     const Tree* field = find(name);
     if (field == nullptr || (field->is_string() && field->string() == value)) return;
     fail(name, str("must be ", value, ": ",
-                   field->is_string() ? in_quotes(field->string()) : str(*field)));
+                   field->is_string() ? in_quotes(field->string()) : shown(*field)));
 }
 
 Tree ConfigFields::others(std::string_view known,
@@ -162,16 +165,17 @@ Tree ConfigFields::others(std::string_view known,
     for (const auto& [name, value] : fields_.entries()) {
         const bool is_written = name == "architectures" || name == "torch_dtype" || name == "dtype";
         if (!is_written && !own.contains(name) && std::ranges::find(derived, name) == derived.end())
-            others.set(name, value);
+            others.entries().push_back({name, value});
     }
     return others;
 }
 
-std::string config_text(Tree fields, const Tree& others) {
-    if (!others.is_null())
-        for (const auto& [name, value] : others.entries())
-            if (!fields.contains(name)) fields.set(name, value);
-    return to_json(fields);
+std::string config_text(const Tree& fields, const Tree& others) {
+    if (others.is_null()) return to_json(fields);
+    Tree all = fields;
+    for (const auto& [name, value] : others.entries())
+        if (!fields.contains(name)) all.entries().push_back({name, value});
+    return to_json(all);
 }
 
 Tree ids_or_null(const std::vector<std::int64_t>& ids) {
@@ -203,7 +207,7 @@ PretrainedFolder::PretrainedFolder(const std::string& path) {
         fs::path(path).extension() == ".safetensors" && !fs::is_directory(path, unreadable);
     const fs::path folder = is_file ? fs::path(path).parent_path() : fs::path(path);
     config_path_ = (folder / "config.json").string();
-    config_text_ = read_file(config_path_);
+    config_text_ = read_file(config_path_, kMaxConfig);
     files_.emplace(is_file ? path : weights_in(folder).string());
 }
 
@@ -215,7 +219,7 @@ Tree PretrainedFolder::generation_config() const {
     const fs::path path = fs::path(config_path_).parent_path() / kGenerationConfigName;
     std::error_code unreadable;
     if (!fs::exists(path, unreadable)) return {};
-    const std::string text = read_file(path.string());
+    const std::string text = read_file(path.string(), kMaxConfig);
     const Tree config = in_file(path.string(), [&] { return from_json(text); });
     if (!config.is_map()) fail(path.string(), "must contain a JSON object");
     return config;

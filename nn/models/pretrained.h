@@ -2,6 +2,9 @@
 // config.json and the weights (nn/files/weight_files.h) as model.safetensors or pytorch_model.bin,
 // each possibly split into shards; safetensors files take precedence. The files are not trusted:
 // names and shapes are compared with the model before memory is allocated for a weight.
+//
+// Limits: config.json and generation_config.json have at most kMaxConfig bytes. A configuration
+// needs at most 256 bytes of memory per byte, and the time to sort its keys.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,12 @@
 #include "nn/module.h"
 
 namespace axle::nn {
+
+// Labels of 20,000 classes need 1.4 MB.
+inline constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
+
+// Returns a value of a file for an error message, truncated as by printable().
+std::string shown(const Tree& value);
 
 // The following check functions throw ValueError with the message "who: what must be ...".
 
@@ -71,9 +80,9 @@ class ConfigFields {
     const char* who_;
     Tree fields_;
 };
-// Returns the text of a config.json with `fields` and with the entries of `others` whose names are
-// not in `fields`. `others` is a map or null.
-std::string config_text(Tree fields, const Tree& others);
+// Returns the text of a config.json with `fields`, which are few, and with the entries of `others`
+// whose names are not in `fields`. `others` is a map or null.
+std::string config_text(const Tree& fields, const Tree& others);
 // Returns one id as a number, several ids as a list, and a null Tree for no ids.
 Tree ids_or_null(const std::vector<std::int64_t>& ids);
 // Returns the value, or a null Tree for nullopt.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
 #include "accel/utils/progress.h"
 #include "accel/utils/text.h"
 #include "core/files/file.h"

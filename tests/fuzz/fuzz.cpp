@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <vector>
@@ -73,9 +74,22 @@ MemoryFile::MemoryFile(Bytes bytes) : descriptor_(::memfd_create("fuzz", MFD_CLO
 MemoryFile::~MemoryFile() { ::close(descriptor_); }
 std::string MemoryFile::path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
-std::string output_path() {
+namespace {
+
+const TemporaryFolder& memory_folder() {
     static const TemporaryFolder folder(FolderStorage::in_memory);
-    return folder / "output";
+    return folder;
+}
+
+}  // namespace
+
+std::string output_path() { return memory_folder() / "output"; }
+
+std::string memory_file(const std::string& name, Bytes bytes) {
+    const std::filesystem::path path(memory_folder() / name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text_of(bytes);
+    return path.string();
 }
 
 }  // namespace axle::tests

@@ -50,5 +50,8 @@ class MemoryFile {
 
 // Returns the path of an output file in memory.
 std::string output_path();
+// Writes a file in memory, in the folder of output_path(), and returns its path. Replaces an
+// earlier file of this name, which can have a folder, as in "checkpoint/manifest.json".
+std::string memory_file(const std::string& name, Bytes bytes);
 
 }  // namespace axle::tests

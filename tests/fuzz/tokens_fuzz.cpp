@@ -1,4 +1,4 @@
-// Fuzzes CharTokenizer::from_text() and from_json(), and Tokens::open().
+// Fuzzes the constructors of CharTokenizer, encode_file() and Tokens::open().
 #include <vector>
 
 #include "data/files/text.h"
@@ -16,6 +16,28 @@ void check_tokenizer(const data::CharTokenizer& tokenizer, std::string_view text
         require(tokenizer.decode(ids) == text, "decode() inverts encode()");
 }
 
+std::vector<std::int64_t> ids_of(const data::Tokens& tokens) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens.size()));
+    tokens.copy(0, ids);
+    return ids;
+}
+
+// A file is read in parts, but gives the tokens of its text.
+void check_text_file(const MemoryFile& file, std::string_view text) {
+    data::CharTokenizer in_memory = data::CharTokenizer::from_text(""), in_file = in_memory;
+    const bool valid = accepts([&] { in_memory = data::CharTokenizer::from_text(text); });
+    require((valid && !text.empty()) ==
+                accepts([&] { in_file = data::CharTokenizer::from_file(file.path()); }),
+            "files and text are accepted alike");
+    if (!valid || text.empty()) return;
+    require(in_file.to_json() == in_memory.to_json(), "files and text have the same vocabulary");
+    require(ids_of(in_file.encode_file(file.path())) == in_memory.encode(text),
+            "files and text have the same tokens");
+    require(ids_of(data::ByteTokenizer().encode_file(file.path())) ==
+                data::ByteTokenizer().encode(text),
+            "files and text have the same bytes");
+}
+
 void check_file(const MemoryFile& file, std::size_t size, data::TokenFileOptions options) {
     data::Tokens tokens(std::span<const std::int64_t>{});
     if (!accepts([&] { tokens = data::Tokens::open(file.path(), options); })) return;
@@ -23,9 +45,7 @@ void check_file(const MemoryFile& file, std::size_t size, data::TokenFileOptions
             "files are read completely");
     require(options.vocab_size == 0 || tokens.max() < options.vocab_size,
             "all tokens are in the vocabulary");
-    std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens.size()));
-    tokens.copy(0, ids);
-    require(data::Tokens(ids).max() == tokens.max(), "copied ids equal the tokens");
+    require(data::Tokens(ids_of(tokens)).max() == tokens.max(), "copied ids equal the tokens");
 }
 
 }  // namespace
@@ -38,6 +58,7 @@ void fuzz(Bytes input) {
     if (accepts([&] { tokenizer = data::CharTokenizer::from_text(text); }))
         check_tokenizer(tokenizer, text);
     const MemoryFile file(input);
+    check_text_file(file, text);
     for (const int bytes : {2, 4})
         for (const std::int64_t vocab_size : {0, 300})
             check_file(file, input.size(), {.bytes = bytes, .vocab_size = vocab_size});

@@ -22,7 +22,7 @@ TEST(SharedLibrary, OpensALibraryByNameInADynamicProgram) {
 }
 
 TEST(SharedLibrary, ReturnsNullHandleAndNoErrorWhenTheFileDoesNotExist) {
-    for (const char* file : {"libaxle_no_such_library.so", "/nowhere/libaxle_gloo.so"}) {
+    for (const char* file : {"libaxle_no_such_library.so", "/nowhere/libaxle.so"}) {
         const OpenedLibrary opened = open_library(file);
         EXPECT_EQ(opened.handle, nullptr) << file;
         EXPECT_EQ(opened.error, "") << file;

@@ -211,8 +211,8 @@ TEST_F(AxleConfig, UpdatesAFileOfAnOlderAccelerateVersion) {
 // Covers 26.env.
 TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
     const std::string without = output(expect(0, {"env"}, {}));
-    for (const char* word : {"- Axle: ", "- Platform: Linux", "- CPU: ", "- System RAM: ", "- GPU",
-                             "- Gloo: ", "none at "})
+    for (const char* word :
+         {"- Axle: ", "- Platform: Linux", "- CPU: ", "- System RAM: ", "- GPU", "none at "})
         EXPECT_THAT(without, HasSubstr(word));
     expect(0, {"config", "default"}, {});
     EXPECT_THAT(output(expect(0, {"env"}, {})), HasSubstr("    - mixed_precision: no\n"));

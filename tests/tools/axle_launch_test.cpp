@@ -316,19 +316,6 @@ TEST_F(AxleLaunch, RunsPythonScriptsAndModules) {
     setenv("PATH", path.c_str(), 1);
 }
 
-TEST_F(AxleLaunch, ForwardsSignals) {
-    const pid_t launcher =
-        start(with({"--num_processes", "2", "--quiet"},
-                   {"sh", "-c",
-                    "trap 'echo saved; exit 0' TERM; echo $$ > " + (folder_ / "ready") +
-                        "$RANK; while :; do sleep 0.05; done"}));
-    wait_for_pid(folder_ / "ready0"), wait_for_pid(folder_ / "ready1");
-    kill(launcher, SIGTERM);
-    const Ended ended = finish(launcher);
-    EXPECT_EQ(ended.code, 0);
-    EXPECT_THAT(ended.out, ElementsAre("saved", "saved"));
-}
-
 TEST_F(AxleLaunch, LeavesNoProcessesWhenItIsKilled) {
     const pid_t launcher =
         start(with({"--num_processes", "2"},

@@ -23,7 +23,6 @@ class AxleSelfTest : public TrainerTest {
     AxleSelfTest() : TrainerTest("axle") {}
     void SetUp() override {
         TrainerTest::SetUp();
-        if (!fs::exists(AXLE_BIN_DIR "/libaxle_gloo.so")) GTEST_SKIP() << "no Gloo was built";
         set("HF_HOME", folder_ / "home");
         set("AXLE_NUM_THREADS", "1");
     }
@@ -89,36 +88,11 @@ TEST_F(AxleSelfTest, PassesOnManuallyStartedProcesses) {
     EXPECT_EQ(status, 0);
 }
 
-// A program that is not in the folder of the module needs the variable that `axle launch` sets.
-// Covers 26.test.
-TEST_F(AxleSelfTest, NeedsAxleLauncherLibrariesIfInstalledOutsideItsModuleFolder) {
-    const Arguments worker = {"test", "--worker", "--installed_elsewhere"};
-    set("AXLE_LAUNCHER_LIBRARIES", "/nowhere");
-    set("AXLE_TIMEOUT_S", "20");
-    const auto run_two = [&] {
-        set("WORLD_SIZE", "2");
-        set("MASTER_PORT", std::to_string(free_port()));
-        set("RANK", "1");
-        const pid_t second = start(worker);
-        set("RANK", "0");
-        Ended first = run(worker);
-        waitpid(second, nullptr, 0);
-        return first;
-    };
-    const Ended alone = run_two();
-    EXPECT_EQ(alone.code, 1) << output(alone);
-    EXPECT_THAT(output(alone), HasSubstr("libaxle_gloo.so was not found"));
-
-    set("AXLE_LAUNCHER_LIBRARIES", AXLE_BIN_DIR);
-    const Ended launched = run_two();
-    EXPECT_EQ(launched.code, 0) << output(launched);
-}
-
 // Covers 26.test.
 TEST_F(AxleSelfTest, LaunchesTheGivenNumberOfProcesses) {
     const Ended ended = run({"test", "--num_processes", "2", "--cpu"});
     EXPECT_EQ(ended.code, 0) << output(ended);
-    EXPECT_THAT(output(ended), HasSubstr("Testing 2 process(es), gloo, on cpu"));
+    EXPECT_THAT(output(ended), HasSubstr("Testing 2 process(es), tcp, on cpu"));
     EXPECT_THAT(output(ended), HasSubstr("The test has passed"));
 }
 

@@ -97,12 +97,13 @@ TEST(TrainingReport, HasNoExternalResources) {
 
 TEST(TrainingReport, EscapesText) {
     const std::string evil = "</script><script>alert(1)</script>&\"\x01\xff";
-    const std::string html = to_html({.title = evil,
-                                      .results = Tree{{evil, evil}},
-                                      .metrics = {Tree{{"step", 1}, {evil.substr(0, 36), 2.0}}},
-                                      .configuration = Tree{{evil, evil}},
-                                      .text = evil,
-                                      .pictures = {{"", evil, false}}});
+    const std::string html =
+        to_html({.title = evil,
+                 .results = Tree{{evil, evil}},
+                 .metrics = Metrics({Tree{{"step", 1}, {evil.substr(0, 36), 2.0}}}),
+                 .configuration = Tree{{evil, evil}},
+                 .text = evil,
+                 .pictures = {{"", evil, false}}});
     EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
     EXPECT_EQ(count(html, "</script>"), 2u);  // one script has the values, one draws the page
     EXPECT_EQ(values_in(html).size(), 1u);
@@ -134,7 +135,7 @@ TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "metrics.jsonl";
     std::ofstream(path) << "{\"step\": 1, \"loss\": 2}\n{\"step\": 2, \"loss\": 1}\n{\"st";
-    EXPECT_EQ(read_metrics(path).size(), 2u);
+    EXPECT_EQ(read_metrics(path).rows(), 2u);
     for (const char* bad : {"[1]", "{\"loss\": 2}", "{", "{\"step\": \"x\"}"}) {
         std::ofstream(path) << "{\"step\": 1}\n" << bad << "\n";
         try {
@@ -143,6 +144,26 @@ TEST(TrainingReport, ReadsMetricsAndReportsDamagedLines) {
         } catch (const FileError& error) {
             EXPECT_THAT(error.what(), HasSubstr(path + ": line 2: "));
         }
+    }
+}
+
+TEST(TrainingReport, LimitsTheLengthOfLinesAndTheNumberOfCurves) {
+    const tests::TemporaryFolder folder;
+    const std::string path = folder / "metrics.jsonl";
+    Tree row{{"step", 1}};
+    for (int i = 0; i < 1000; ++i) row.entries().push_back({str("m", i), i});
+    std::ofstream(path) << to_json(row, -1) << '\n';
+    const Metrics metrics = read_metrics(path);
+    EXPECT_EQ(metrics.names().size(), Metrics::kMaxNames);
+    EXPECT_EQ(metrics.curve("m255").y, std::vector<double>{255});
+    EXPECT_TRUE(metrics.curve("m256").y.empty());
+    std::ofstream(path) << "{\"step\": 1}\n{\"step\": 2, \"a\": [" << std::string(1 << 20, ' ')
+                        << "]}\n";
+    try {
+        read_metrics(path);
+        FAIL();
+    } catch (const FileError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("line 2: has 1048596 bytes, at most 1048576"));
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/cuda.h"
+#include "tests/sanitized.h"
 #include "tests/tools/trainer_program.h"
 
 namespace axle {
@@ -188,11 +189,12 @@ TEST_F(TrainGpt, RejectsUnknownNamesAndSuggestsTheNearest) {
     expect_refused(tiny("a", {"--stepps=3"}), {"--stepps", "did you mean --steps?"});
     expect_refused(tiny("a", {"--quite-something-else"}), {"--quite-something-else", "--help"});
     expect_refused(tiny("a", {"--preset", "tinny"}), {"tinny", "did you mean tiny?"});
-    std::ofstream(folder_ / "c.yaml") << "batch_size: 3\n";
+    std::ofstream(folder_ / "c.yaml") << "batchsise: 3\n";
     expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}),
-                   {"batch_size", "did you mean --batch-size?"});
+                   {"batchsise", "did you mean --batch-size?"});
     std::ofstream(folder_ / "c.yaml") << "steps: 3\nsteps: 4\n";
-    expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}), {folder_ / "c.yaml", "twice"});
+    expect_refused(tiny("a", {"--config", folder_ / "c.yaml"}),
+                   {folder_ / "c.yaml", "'steps' is repeated"});
 }
 
 TEST_F(TrainGpt, RejectsInvalidValues) {
@@ -247,6 +249,37 @@ TEST_F(TrainGpt, ReportsMissingAndInvalidFiles) {
     expect_refused(tiny("new", {"--resume", "latest"}), {folder_ / "new/checkpoints"});
     expect_refused(tiny("new", {"--eval-only"}), {folder_ / "new/checkpoints"});
     expect_refused(tiny("a", {"--resume", folder_ / "none"}), {folder_ / "none"});
+}
+
+// Copies of the text and of its tokens would need 14 bytes of memory per byte.
+TEST_F(TrainGpt, TrainsOnATextThatIsLargerThanItsMemory) {
+    if (kSanitized) GTEST_SKIP() << "a sanitizer reserves memory";
+    const std::string words = read_file(folder_ / "text.txt");
+    {
+        std::ofstream text(folder_ / "large.txt", std::ios::binary);
+        for (int i = 0; i < 40'000; ++i) text << words;  // 128 MB
+    }
+    max_memory_ = std::uint64_t{100} << 20;
+    for (const char* preset : {"tiny", "shakespeare-char-cpu"}) {
+        // Training is ended before the evaluation, which would read a tenth of the text.
+        const pid_t child = start({"--preset", preset, "--data", folder_ / "large.txt", "--out",
+                                   folder_ / preset, "--steps", "1000000", "--eval-every", "0",
+                                   "--save-every", "0", "--threads", "1"});
+        const std::string rows = (folder_ / preset) + "/metrics.jsonl";
+        bool runs = true;
+        while (runs && lines_of(rows).size() < 5) {
+            int status = 0;
+            runs = waitpid(child, &status, WNOHANG) == 0;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        if (runs) {
+            kill(child, SIGKILL);
+            waitpid(child, nullptr, 0);
+        }
+        std::string errors;
+        for (const std::string& line : lines_of(folder_ / "stderr")) errors += line + "\n";
+        EXPECT_TRUE(runs) << preset << ": " << errors;
+    }
 }
 
 TEST_F(TrainGpt, ReportsAnInvalidCheckpoint) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,13 +66,20 @@ class TrainerTest : public testing::Test {
     }
 
     pid_t start(const Arguments& arguments) {
-        std::vector<char*> argv = {const_cast<char*>(program_.c_str())};
+        std::vector<char*> argv;
+        for (const std::string& argument : wrapper_)
+            argv.push_back(const_cast<char*>(argument.c_str()));
+        argv.push_back(const_cast<char*>(program_.c_str()));
         for (const std::string& argument : arguments)
             argv.push_back(const_cast<char*>(argument.c_str()));
         argv.push_back(nullptr);
         const std::string out = folder_ / "stdout", err = folder_ / "stderr";
         const pid_t child = tests::fork_process();
         if (child != 0) return child;
+        if (max_memory_ != 0) {
+            const rlimit limit{max_memory_, max_memory_};
+            setrlimit(RLIMIT_DATA, &limit);
+        }
         dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
         dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
         execv(argv[0], argv.data());
@@ -109,19 +117,35 @@ class TrainerTest : public testing::Test {
         }
         return rows;
     }
+    // Returns whether a run has written a checkpoint.
+    bool has_checkpoint(const std::string& out) {
+        std::error_code missing;
+        for (const auto& entry : fs::directory_iterator(folder_ / out + "/checkpoints", missing))
+            if (entry.path().filename().string().starts_with("checkpoint_")) return true;
+        return false;
+    }
+    // Waits until the metrics of a run have `rows` rows. Returns false if the run ended before
+    // that.
+    bool wait_for_rows(pid_t child, std::size_t rows, const std::string& out) {
+        while (lines_of(folder_ / out + "/metrics.jsonl").size() < rows) {
+            siginfo_t ended = {};
+            waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+            if (ended.si_pid == child) return false;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+        return true;
+    }
     // Kills a run when its metrics have `rows` rows and a checkpoint exists, after the delay
     // `later`. Returns false if the run ended before that.
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);
-        const fs::path checkpoint = folder_ / out + "/checkpoints/checkpoint_5";
         for (int status = 0;;) {
             if (waitpid(child, &status, WNOHANG) == child) {
                 EXPECT_EQ(status, 0) << "it failed by itself";
                 return false;
             }
-            if (lines_of(folder_ / out + "/metrics.jsonl").size() >= rows &&
-                !fs::is_empty(checkpoint.parent_path()))
+            if (lines_of(folder_ / out + "/metrics.jsonl").size() >= rows && has_checkpoint(out))
                 break;
             std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
@@ -131,7 +155,10 @@ class TrainerTest : public testing::Test {
     }
 
     std::string name_, program_;
+    Arguments wrapper_;  // a program that runs the trainer, with its arguments
     TemporaryFolder folder_{FolderStorage::in_memory};
+    // If not 0, the memory in bytes that programs may allocate, without pages of mapped files.
+    std::uint64_t max_memory_ = 0;
 };
 
 }  // namespace axle::tests

@@ -51,9 +51,7 @@ class TwoMachines : public TrainerTest {
 
     void SetUp() override {
         TrainerTest::SetUp();
-        for (const char* needed : {"train_gpt", "libaxle_gloo.so"})
-            if (!fs::exists(fs::path(AXLE_BIN_DIR) / needed))
-                GTEST_SKIP() << needed << " was not built";
+        if (!fs::exists(AXLE_BIN_DIR "/train_gpt")) GTEST_SKIP() << "train_gpt was not built";
         std::ofstream text(folder_ / "text.txt");
         for (int i = 0; i < 3000; ++i) text << "abcdefgh"[i * i % 8] << "aeiou "[i % 6];
     }

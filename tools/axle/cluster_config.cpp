@@ -305,10 +305,7 @@ ClusterConfig config_from_tree(const Tree& tree, const std::string& name) {
 }
 
 ClusterConfig read_config(const std::string& path) {
-    if (const InputFile file(path); file.size() > (std::int64_t{1} << 20))
-        throw FileError(
-            str(printable(path), ": too large for a configuration file: ", file.size(), " bytes"));
-    const std::string text = read_file(path);
+    const std::string text = read_file(path, accel::kMaxYaml);
     Tree tree;
     if (is_json(path)) {
         try {

@@ -10,7 +10,6 @@
 #include "core/text/text.h"
 #include "core/tree/tree.h"
 #include "core/version.h"
-#include "dist/group/backends.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
@@ -79,7 +78,6 @@ int run_env(std::vector<std::string> arguments) {
     say("System RAM", gigabytes(pages * static_cast<double>(sysconf(_SC_PAGE_SIZE))));
     say_gpus();
     for (const auto& [name, place] : cuda::find_libraries()) say(name, place);
-    say("Gloo", dist::find_gloo());
     say_config(path);
     return 0;
 }

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxLayers = 4096;  // a file with a larger number is invalid
-constexpr std::size_t kMaxConfig = std::size_t{1} << 20;
+constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 
 // Returns the size in bytes of a tensor that has 32-bit floats instead of other floats; the size of
 // integers does not change.
@@ -84,10 +84,7 @@ const std::map<std::string, std::function<TensorBytes()>>& known_models() {
 // Returns the tensors of the model that a config.json describes, or nullopt if Axle does not have
 // this model type.
 std::optional<TensorBytes> from_config(const std::string& path) {
-    const std::string text = read_file(path);
-    if (text.size() > kMaxConfig)
-        throw FileError(str(printable(path), ": too large for a config.json: ", text.size(),
-                            " bytes, at most ", kMaxConfig));
+    const std::string text = read_file(path, kMaxConfig);
     try {
         const Tree fields = from_json(text);
         const Tree* type = fields.is_map() ? fields.find("model_type") : nullptr;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/files/file.h"
+#include "core/text/text.h"
 #include "kernels/error.h"
 #include "tools/axle/commands.h"
 #include "tools/axle/launch_plan.h"
@@ -98,13 +99,13 @@ class Ports {
 };
 
 void report(const dist::JobFailure& failure) {
-    std::string text =
-        str("axle launch: rank ", failure.rank, " (pid ", failure.pid, " on ", failure.host, ")");
-    text += failure.signal != 0
-                ? str(" died: signal ", failure.signal, " (", ::strsignal(failure.signal), ")")
-                : str(" ended with exit code ", failure.exit_code);
-    if (!failure.op.empty()) text += str(" during ", failure.op, " #", failure.sequence);
-    std::cerr << text + "\n" + failure.to_json() + "\n";
+    std::cerr << str("axle launch: ", failure.text, "\n", failure.to_json(), "\n");
+}
+
+void report_stop(int signal, double grace) {
+    std::cerr << str("axle launch: signal ", signal, " (", ::strsignal(signal),
+                     "): the processes have ", format_number(grace, std::chars_format::general, 6),
+                     " s to end; a second SIGINT kills them\n");
 }
 
 std::chrono::milliseconds milliseconds(double seconds) {
@@ -115,10 +116,12 @@ dist::SuperviseOptions supervision(const LaunchFlags& flags) {
     dist::SuperviseOptions options;
     options.max_restarts = flags.max_restarts;
     options.monitor_interval = milliseconds(flags.monitor_interval);
-    options.grace = milliseconds(flags.grace_period);
+    options.grace = milliseconds(flags.grace);
     options.log_dir = flags.log_dir.value_or("");
     options.tee = flags.tee;
-    if (!flags.quiet) options.on_failure = report;
+    if (flags.quiet) return options;
+    options.on_failure = report;
+    options.on_stop = [grace = flags.grace](int signal) { report_stop(signal, grace); };
     return options;
 }
 

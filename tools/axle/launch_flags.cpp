@@ -115,7 +115,9 @@ class Declaration {
             .range(0, kAnyInt);
         add("--monitor_interval", f_.monitor_interval, "Seconds between checks of the processes")
             .range(0.001, 3600.0);
-        add("--grace_period", f_.grace_period, "Seconds between SIGTERM and SIGKILL")
+        add("--grace", f_.grace,
+            "Seconds in which processes must end after SIGTERM or SIGINT, before they are killed; "
+            "default: 30")
             .range(0.0, 86400.0);
     }
 

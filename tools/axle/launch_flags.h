@@ -31,7 +31,7 @@ struct LaunchFlags {
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;
     int tee = 0, max_restarts = 0;
-    double monitor_interval = 0.1, grace_period = 30;
+    double monitor_interval = 0.1, grace = 30;
     bool module = false, no_python = false, debug = false;
     std::vector<std::string> env;  // variables, as NAME=VALUE
 

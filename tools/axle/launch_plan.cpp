@@ -13,7 +13,6 @@
 #include "core/cuda.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
-#include "dist/group/backends.h"
 #include "kernels/error.h"
 
 namespace axle::launcher {
@@ -60,6 +59,7 @@ std::vector<std::string> split(const std::string& list) {
 }
 
 std::string secret_in(const std::string& path) {
+    constexpr std::int64_t kMaxSecret = 4096;
     struct stat status = {};
     if (::stat(path.c_str(), &status) != 0)
         throw FileError(
@@ -68,7 +68,7 @@ std::string secret_in(const std::string& path) {
         throw FileError(printable(path) +
                         ": other users can access this secret: the file must be owned by you, "
                         "with mode 600");
-    std::string token = read_file(path);
+    std::string token = read_file(path, kMaxSecret);
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
     constexpr std::size_t kShortest = 16;
     if (token.size() < kShortest)
@@ -217,9 +217,6 @@ class Planner {
 
     void plan_environment() {
         auto& e = p_.environment;
-        // libaxle_gloo.so may be in a folder that the program does not search.
-        if (const std::string folder = dist::installed_gloo_folder(); !folder.empty())
-            e[dist::kLauncherLibraries] = folder;
         e["ACCELERATE_MIXED_PRECISION"] = precision();
         e["ACCELERATE_USE_CPU"] = cpu_ ? "true" : "false";
         if (f_.debug || c_.debug) e["ACCELERATE_DEBUG_MODE"] = "true";

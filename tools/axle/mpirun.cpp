@@ -1,5 +1,6 @@
 #include "tools/axle/mpirun.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -26,12 +27,16 @@ std::string version_of(const std::string& program) {
     ::close(ends[1]);
     std::string text;
     char bytes[512];
-    for (ssize_t size; (size = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    for (;;) {
+        const ssize_t size = ::read(ends[0], bytes, sizeof bytes);
+        if (size < 0 && errno == EINTR) continue;
+        if (size <= 0) break;
         text.append(bytes, static_cast<std::size_t>(size));
+    }
     ::close(ends[0]);
-    int status = 0;
-    if (child < 0 || ::waitpid(child, &status, 0) < 0 || status != 0) return "";
-    return text;
+    int status = -1;
+    while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    return status == 0 ? text : "";
 }
 
 }  // namespace

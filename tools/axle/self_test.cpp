@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/cuda.h"
-#include "dist/group/backends.h"
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
@@ -73,7 +72,7 @@ int run_test(std::vector<std::string> arguments) {
         "axle test");
     std::string config;
     int processes = 0;
-    bool cpu = false, worker = false, foreign = false;
+    bool cpu = false, worker = false;
     options.add("--config_file", config, "The configuration of the launch to test");
     options
         .add("--num_processes", processes,
@@ -81,10 +80,7 @@ int run_test(std::vector<std::string> arguments) {
         .range(1, std::numeric_limits<int>::max());
     options.add_flag("--cpu", cpu, "Use the CPU even if there is a GPU");
     options.add_flag("--worker", worker, "").group("");
-    options.add_flag("--installed_elsewhere", foreign, "").group("");
     if (!options.parse(std::move(arguments))) return 0;
-    // Programs of users are not in the folder of this program, so they find fewer libraries.
-    if (foreign) dist::ignore_program_folder();
     if (worker) return run_worker();
 
     std::vector<std::string> launch;
@@ -94,7 +90,7 @@ int run_test(std::vector<std::string> arguments) {
     if (launch.empty() && !std::filesystem::exists(default_config_path())) launch = usual_launch();
     std::error_code ignored;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe", ignored).string();
-    launch.insert(launch.end(), {"--quiet", program, "test", "--worker", "--installed_elsewhere"});
+    launch.insert(launch.end(), {"--quiet", program, "test", "--worker"});
     const int code = run_launch(std::move(launch));
     if (code == 0)
         std::cout << "The test has passed: this machine is ready for training on several "

@@ -51,8 +51,8 @@ def build(root, folder, archs):
         if not (shutil.which(tool) or os.access(f"/usr/local/cuda/bin/{tool}", os.X_OK)):
             raise Broken(f"the pack cannot be built: {tool} was not found")
     options = {"CMAKE_BUILD_TYPE": "Release", "AXLE_GATE_PACK": "ON", "AXLE_CUDA": "ON",
-               "AXLE_CUDA_ARCHS": archs, "AXLE_SIMULATED_TESTS": "OFF", "AXLE_GLOO": "OFF",
-               "AXLE_INSTALL": "OFF", "AXLE_BUILD_TOOLS": "OFF",
+               "AXLE_CUDA_ARCHS": archs, "AXLE_SIMULATED_TESTS": "OFF", "AXLE_INSTALL": "OFF",
+               "AXLE_BUILD_TOOLS": "OFF",
                "CMAKE_BUILD_RPATH": "$ORIGIN/../lib", "CMAKE_EXE_LINKER_FLAGS": OLD_TAGS,
                "CMAKE_SHARED_LINKER_FLAGS": OLD_TAGS}
     run(["cmake", "-S", str(root), "-B", str(folder), "-G", "Ninja",

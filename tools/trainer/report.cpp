@@ -9,6 +9,7 @@
 
 #include <sys/utsname.h>
 
+#include "accel/tracking/append_file.h"
 #include "accel/utils/text.h"
 #include "core/files/file.h"
 #include "core/version.h"
@@ -51,14 +52,8 @@ std::string title_of(const std::string& name) {
 
 // Returns the names of all curves: the names in kTitles, and then other names in the order of the
 // metrics.
-std::vector<std::string> names_of(const std::vector<Tree>& metrics) {
-    std::vector<std::string> found;
-    for (const Tree& row : metrics)
-        for (const auto& [name, value] : row.entries())
-            if (value.is_number() && name != "step" && name != "epoch" &&
-                std::find(found.begin(), found.end(), name) == found.end())
-                found.push_back(name);
-    std::vector<std::string> ordered;
+std::vector<std::string> names_of(const Metrics& metrics) {
+    std::vector<std::string> found = metrics.names(), ordered;
     for (const Title& known : kTitles) {
         const auto at = std::find(found.begin(), found.end(), known.name);
         if (at == found.end()) continue;
@@ -76,18 +71,13 @@ bool is_not_finite(const Tree& value) {
                                  value.string() == "-Infinity");
 }
 
-Curve curve_of(const std::vector<Tree>& metrics, const std::string& name, const char* label) {
-    Curve curve{.name = label, .x = {}, .y = {}};
-    for (const Tree& row : metrics) {
-        const Tree* value = row.find(name);
-        if (value == nullptr || !(value->is_number() || is_not_finite(*value))) continue;
-        curve.x.push_back(row["step"].number());
-        curve.y.push_back(value->number());
-    }
-    return thinned(curve, kPoints);
+Curve curve_of(const Metrics& metrics, const std::string& name, const std::string& label) {
+    Curve curve = thinned(metrics.curve(name), kPoints);
+    curve.name = label;
+    return curve;
 }
 
-std::vector<Chart> charts_of(const std::vector<Tree>& metrics) {
+std::vector<Chart> charts_of(const Metrics& metrics) {
     std::vector<Chart> charts;
     const std::vector<std::string> names = names_of(metrics);
     const auto has = [&](const std::string& name) {
@@ -100,7 +90,7 @@ std::vector<Chart> charts_of(const std::vector<Tree>& metrics) {
         if (name.ends_with("_per_s")) chart.format = 'k', chart.from_zero = true;
         if (name.ends_with("_bytes")) chart.format = 'b', chart.from_zero = true;
         const bool pair = has("val_" + name);
-        chart.curves.push_back(curve_of(metrics, name, pair ? "training" : title_of(name).c_str()));
+        chart.curves.push_back(curve_of(metrics, name, pair ? "training" : title_of(name)));
         if (pair) {
             chart.curves.push_back(curve_of(metrics, "val_" + name, "evaluation"));
             chart.curves.back().strong = true;
@@ -133,7 +123,7 @@ Tree values_of(const Chart& chart) {
     return Tree{{"curves", curves}, {"format", std::string(1, chart.format)}};
 }
 
-std::string charts_section(const std::vector<Tree>& metrics) {
+std::string charts_section(const Metrics& metrics) {
     std::string figures;
     Tree values = Tree::list();
     for (const Chart& chart : charts_of(metrics)) {
@@ -253,22 +243,53 @@ std::string cpu_model() {
 
 }  // namespace
 
-std::vector<Tree> read_metrics(const std::string& path) {
-    std::vector<Tree> rows;
-    const std::string text = read_file(path);
-    std::string_view rest = text;
+Metrics::Metrics(const std::vector<Tree>& rows) {
+    for (const Tree& row : rows) add(row);
+}
+
+void Metrics::add(const Tree& row) {
+    const double step = row["step"].number();
+    ++rows_;
+    for (const auto& [name, value] : row.entries()) {
+        if (name == "step" || name == "epoch") continue;
+        if (!value.is_number() && !is_not_finite(value)) continue;
+        auto found = curves_.find(name);
+        if (found == curves_.end()) {
+            if (curves_.size() == kMaxNames) continue;
+            found = curves_.emplace(name, Curve{.name = name, .x = {}, .y = {}}).first;
+        }
+        Curve& curve = found->second;
+        curve.x.push_back(step);
+        curve.y.push_back(value.number());
+        if (value.is_number() && std::ranges::find(names_, name) == names_.end())
+            names_.push_back(name);
+    }
+}
+
+const Curve& Metrics::curve(const std::string& name) const {
+    static const auto* none = new Curve;
+    const auto found = curves_.find(name);
+    return found == curves_.end() ? *none : found->second;
+}
+
+Metrics read_metrics(const std::string& path) {
+    constexpr std::size_t kMaxLine = std::size_t{1} << 20;
+    Metrics metrics;
+    const MappedFile file(path);
+    std::string_view rest = accel::text_of(file);
     for (std::size_t end; (end = rest.find('\n')) != std::string_view::npos;) {
         const std::string_view line = rest.substr(0, end);
         rest.remove_prefix(end + 1);
         try {
-            Tree row = from_json(line);
-            static_cast<void>(row["step"].number());
-            rows.push_back(std::move(row));
+            if (line.size() > kMaxLine)
+                throw ValueError(str("has ", line.size(), " bytes, at most ", kMaxLine));
+            metrics.add(from_json(line));
         } catch (const Error& error) {
-            throw FileError(str(printable(path), ": line ", rows.size() + 1, ": ", error.what()));
+            throw FileError(
+                str(printable(path), ": line ", metrics.rows() + 1, ": ", error.what()));
         }
     }
-    return rows;
+    return metrics;
 }
 
 Tree environment() {

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
 
 #include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
 #include "accel/utils/text.h"
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/files/file.h"
+#include "core/log.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "kernels/thread_pool.h"
+#include "tools/trainer/fingerprint.h"
 
 namespace axle::trainer {
 
@@ -30,6 +34,50 @@ std::string file_in(const Options& options, const char* name) {
     return (fs::path(options.out) / name).string();
 }
 
+// Writes a file without which training can go on. If that fails, logs a warning and returns false.
+template <class F>
+bool optional_output(F&& write) {
+    try {
+        write();
+        return true;
+    } catch (const FileError& error) {
+        log(LogLevel::warning, "an output is not written: ", error.what());
+        return false;
+    }
+}
+
+extern "C" void request_save(int) { accel::request_checkpoint(accel::CheckpointRequest::save); }
+extern "C" void request_stop(int) {
+    accel::request_checkpoint(accel::CheckpointRequest::save_and_stop);
+}
+
+// Returns the comma-separated parts of a text.
+std::vector<std::string> parts_of(const std::string& text) {
+    std::vector<std::string> parts;
+    std::istringstream stream(text);
+    for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+    return parts;
+}
+
+// Returns whether the data of a checkpoint are the beginning of the data of this run.
+bool data_have_grown(const Options& options, const std::string& checkpoint) {
+    const Tree identity = accel::checkpoint_label(checkpoint).identity;
+    const Tree* const saved = identity.find("data");
+    return saved != nullptr && fs::is_regular_file(options.data) &&
+           has_grown(options.data, saved->string());
+}
+
+void handle_signals() {
+    struct sigaction action = {};
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = request_save;
+    sigaction(SIGUSR1, &action, nullptr);
+    action.sa_handler = request_stop;
+    sigaction(SIGTERM, &action, nullptr);
+    action.sa_flags |= static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, nullptr);
+}
+
 MemoryStats memory_of(Device device) {
     return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
 }
@@ -39,7 +87,10 @@ MemoryStats memory_of(Device device) {
 void Options::add_to(CommandLine& line) {
     line.add("out", out, "Folder for metrics, checkpoints and the model");
     line.add("resume", resume,
-             "Resume from a checkpoint folder, or 'latest' for the newest in --out");
+             "Resume from a checkpoint folder, from the newest in --out ('latest'; 'latest-good' "
+             "skips damaged ones), or 'auto': from the newest if there is one");
+    line.add("allow-changed", allow_changed,
+             "Fields that may differ when resuming: seed, batch, lr, weight-decay, model, data");
     line.add("seed", seed, "Random seed of weights, batches, dropout and samples");
     line.add("threads", threads, "CPU threads; 0 uses AXLE_NUM_THREADS or all CPUs", 0, 1024);
     line.add("steps", steps, "Optimizer updates", 1);
@@ -83,15 +134,22 @@ std::int64_t Options::updates(double samples_per_pass) const {
 
 accel::AcceleratorOptions Options::accelerator() const {
     std::vector<accel::LogWith> trackers;
-    std::istringstream names(log_with);
-    for (std::string name; std::getline(names, name, ',');) trackers.emplace_back(name);
+    for (std::string& name : parts_of(log_with)) trackers.emplace_back(std::move(name));
+    std::vector<std::pair<std::string, std::string>> fields = {
+        {"seed", std::to_string(seed)},
+        {"batch", std::to_string(samples_per_update())},
+        {"lr", str(lr)},
+        {"weight-decay", str(weight_decay)},
+    };
+    fields.insert(fields.end(), identity.begin(), identity.end());
     return {.mixed_precision = mixed_precision,
             .gradient_accumulation_steps = static_cast<int>(accumulation),
             .cpu = Device::parse(device).is_cpu(),
             .log_with = std::move(trackers),
             .project_config = {.project_dir = out,
                                .automatic_checkpoint_naming = true,
-                               .total_limit = 2},
+                               .total_limit = 2,
+                               .identity = std::move(fields)},
             .scheduler_steps = accel::SchedulerSteps::per_update};
 }
 
@@ -106,18 +164,41 @@ optim::AdamW adamw(const nn::Module& model, optim::AdamWOptions options) {
 }
 
 std::string resume(const Options& options, Accelerator& accelerator) {
-    if (options.resume.empty()) return "";
-    return accelerator.load_state(options.resume == "latest" ? "" : options.resume);
+    const std::string& from = options.resume;
+    if (from.empty()) return "";
+    const std::string checkpoints = file_in(options, "checkpoints");
+    if (from == "auto") {
+        const accel::CheckpointList list = accel::list_checkpoints(checkpoints);
+        if (list.entries.empty() && list.damaged.empty()) return "";
+    }
+    const bool is_good = from == "latest-good";
+    std::string path = from;
+    if (from == "auto" || from == "latest" || is_good) {
+        const auto newest = is_good ? accel::latest_good_checkpoint(checkpoints)
+                                    : accel::latest_checkpoint(checkpoints);
+        if (!newest) throw FileError(printable(checkpoints) + ": contains no checkpoint");
+        path = *newest;
+    }
+    std::vector<std::string> changed = parts_of(options.allow_changed);
+    if (accel::is_checkpoint(path) && data_have_grown(options, path)) {
+        changed.emplace_back("data");
+        accelerator.print("the data have grown since ", path, " was saved");
+    }
+    return accelerator.load_state(
+        path, {.check_identity = !options.eval_only, .changed_identity = std::move(changed)});
 }
 
 Run::Run(const Options& options, Accelerator& accelerator, Plan plan)
     : options_(options), accelerator_(accelerator), plan_(std::move(plan)) {
+    handle_signals();
     accelerator_.register_for_checkpointing(progress_);
+    const std::string checkpoints = file_in(options_, "checkpoints");
+    if (!done() && accelerator_.is_main_process()) owner_ = accel::FolderOwner::claim(checkpoints);
     checkpoint_ = resume(options_, accelerator_);
     // If the folder has checkpoints of an earlier run, the numbers of new checkpoints continue
     // after them.
-    if (const auto old = accel::latest_checkpoint(file_in(options_, "checkpoints")))
-        accelerator_.set_save_iteration(accel::checkpoint_number(*old).value_or(-1) + 1);
+    const std::int64_t next = accel::next_iteration(accel::list_checkpoints(checkpoints));
+    accelerator_.set_save_iteration(std::max(next, accelerator_.save_iteration()));
     start_ = update_start_ = Clock::now();
     if (done()) return;
     if (accelerator_.is_main_process()) {
@@ -146,7 +227,8 @@ void Run::start_profile() {
                 operations_ = session.key_averages();
                 std::erase_if(operations_,
                               [](const profiler::Row& row) { return row.name == "ProfilerStep*"; });
-                session.export_chrome_trace(file_in(options_, "trace.json"));
+                optional_output(
+                    [&] { session.export_chrome_trace(file_in(options_, "trace.json")); });
             },
         .profile_memory = true});
 }
@@ -200,15 +282,39 @@ void Run::end_update() {
         }
         bar_->print(line);
     }
-    if (metrics_) metrics_->write(row);
+    if (metrics_) {
+        if (!optional_output([&] { metrics_->write(row); })) metrics_.reset();
+    }
     if (profile_) profile_->step();
     accelerator_.log(row, progress_.step);
-    if (due(options_.save_every)) {
-        accelerator_.set_save_iteration(std::max(progress_.step, accelerator_.save_iteration()));
-        checkpoint_ = accelerator_.save_state();
-    }
+    if (due(options_.save_every)) save();
+    obey_signals();
     bar_->update(progress_.step, str("loss ", mean, "  ", accel::human_bytes(memory().peak)));
     update_start_ = Clock::now();
+}
+
+void Run::save() {
+    if (saved_ == progress_.step) return;
+    accelerator_.set_save_iteration(std::max(progress_.step, accelerator_.save_iteration()));
+    try {
+        checkpoint_ = accelerator_.save_state();
+        saved_ = progress_.step;
+    } catch (const FileError& error) {
+        if (done()) throw;
+        log(LogLevel::warning, "the checkpoint of step ", progress_.step,
+            " was not saved, and the earlier checkpoint stays: ", error.what());
+    }
+}
+
+// Saves a checkpoint, and stops if a signal asked for it.
+void Run::obey_signals() {
+    const accel::CheckpointRequest request = accelerator_.checkpoint_request();
+    if (request == accel::CheckpointRequest::none) return;
+    save();
+    if (request == accel::CheckpointRequest::save) return;
+    if (saved_ != progress_.step) throw FileError("stopped without a checkpoint of this step");
+    bar_->close();
+    throw Stopped{checkpoint_};
 }
 
 Outcome Run::finish() {
@@ -245,7 +351,7 @@ std::string write_report(const Options& options, const Outcome& outcome, Report 
     report.configuration = options.values;
     report.environment = environment();
     report.operations = outcome.operations;
-    write_file_atomically(path, to_html(report));
+    optional_output([&] { write_file_atomically(path, to_html(report)); });
     return path;
 }
 

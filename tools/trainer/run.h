@@ -8,9 +8,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accel/accelerator.h"
+#include "accel/state/folder_owner.h"
 #include "accel/tracking/jsonl.h"
 #include "accel/utils/progress.h"
 #include "core/memory/memory.h"
@@ -25,8 +27,9 @@ namespace axle::trainer {
 // The options of every trainer.
 struct Options {
     std::string data, out, preset, resume;
-    std::int64_t steps = 0;  // number of updates
-    double epochs = 0;       // number of passes over the training data; if not 0, sets `steps`
+    std::string allow_changed;  // comma-separated fields of the identity that may change
+    std::int64_t steps = 0;     // number of updates
+    double epochs = 0;          // number of passes over the training data; if not 0, sets `steps`
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
     // The numbers of updates between two evaluations, and between two checkpoints. 0 means only at
@@ -39,6 +42,9 @@ struct Options {
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // all options of the command line, for the report
+    // What the program adds to the identity of the run, such as the size of the model. The field
+    // "data" is the fingerprint of the file `data`, if it is a file.
+    std::vector<std::pair<std::string, std::string>> identity;
     // The processes of the job, set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
 
@@ -67,8 +73,20 @@ struct Progress : accel::Checkpointable {
 };
 
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
-// without this option.
+// without this option. Throws ValueError if the checkpoint is of a run with another seed, batch
+// size, learning rate, model or data, unless --allow-changed names the field. Data that have grown
+// are accepted. The number of steps may change.
 std::string resume(const Options& options, Accelerator& accelerator);
+
+// The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT, and can be
+// resumed.
+inline constexpr int kStopped = 143;
+
+// Thrown by Run::end_update() after it has saved a checkpoint because of SIGTERM or SIGINT. Not an
+// exception of the library: main() returns kStopped.
+struct Stopped {
+    std::string checkpoint;  // the path of the checkpoint
+};
 
 // The result of a run.
 struct Outcome {
@@ -97,6 +115,9 @@ class Run {
     };
 
     // Starts a run and loads the checkpoint of the option --resume. Must be called after prepare().
+    // Installs signal handlers: after SIGUSR1, the next end_update() of all processes saves a
+    // checkpoint; after SIGTERM or SIGINT, it saves a checkpoint and throws Stopped. A second
+    // SIGINT ends the process at once.
     Run(const Options& options, Accelerator& accelerator, Plan plan);
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
@@ -108,7 +129,8 @@ class Run {
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
-    // called after every update.
+    // called after every update. If a checkpoint can't be written, logs a warning and tries again
+    // at the next interval; throws FileError if it is the last one.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If the run had no updates,
     // evaluates first.
@@ -119,6 +141,8 @@ class Run {
 
     void start_profile();
     void start_trackers();
+    void save();
+    void obey_signals();
     double mean_loss();
     bool due(std::int64_t every) const;
     MemoryStats memory() const;  // memory of the training device
@@ -137,6 +161,8 @@ class Run {
     Tensor loss_sum_;
     double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // number of updates since the program started
+    std::int64_t saved_ = -1;   // the step of the last checkpoint that was saved
+    std::shared_ptr<const accel::FolderOwner> owner_;  // no other run writes checkpoints meanwhile
 };
 
 // Writes report.html to the run's folder on the main process and returns its path. Sets the

@@ -107,7 +107,7 @@ TEST(ProjectConfiguration, CountsIterationsWithoutAutomaticNaming) {
     Accelerator accelerator({.project_config = {.iteration = 4}});
     accelerator.save_state(folder / "a");
     EXPECT_EQ(accelerator.save_iteration(), 5);
-    EXPECT_EQ(accel::CheckpointReader(folder / "a").iteration(), 4);
+    EXPECT_EQ(accel::CheckpointReader(folder / "a").label().iteration, 4);
 }
 
 TEST(ProjectConfiguration, ThrowsFileErrorIfTheFolderContainsNoState) {

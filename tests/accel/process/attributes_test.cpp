@@ -38,7 +38,7 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
     on_ranks(2, [&](const Group& group) {
         const Accelerator one({.cpu = true, .process_group = group});
         EXPECT_EQ(text(one.state()),
-                  str("Distributed environment: MULTI_CPU  Backend: gloo\nNum processes: 2\n"
+                  str("Distributed environment: MULTI_CPU  Backend: tcp\nNum processes: 2\n"
                       "Process index: ",
                       group->rank(), "\nLocal process index: ", group->rank(),
                       "\nDevice: cpu\n\nMixed precision type: no\n"));

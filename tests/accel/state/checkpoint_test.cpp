@@ -1,4 +1,4 @@
-// Tests Checkpoint on directories with valid, damaged and foreign contents.
+// Tests checkpoints on directories with valid, damaged and foreign contents.
 #include "accel/state/checkpoint.h"
 
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "gtest/gtest.h"
+#include "tests/accel/state/checkpoint_files.h"
 #include "tests/close.h"
 #include "tests/temporary_folder.h"
 
@@ -17,25 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using accel::CheckpointReader;
 using accel::CheckpointWriter;
-using accel::latest_checkpoint;
-using accel::rotate_checkpoints;
 using tests::expect_error;
+using tests::kForeign;
+using tests::put;
 using tests::TemporaryFolder;
-
-std::string write(const std::string& path, std::int64_t iteration) {
-    CheckpointWriter writer(path);
-    writer.write("state", Tree{{"iteration", iteration}});
-    writer.commit(iteration);
-    return path;
-}
-
-void put(const std::string& path, const std::string& text) {
-    create_directories(fs::path(path).parent_path().string());
-    std::ofstream(path) << text;
-}
-
-// A manifest.json that another program has written.
-constexpr const char* kForeign = R"({"name": "a web page", "icons": []})";
+using tests::write;
 
 TEST(Checkpoint, RestoresTreesWithTensors) {
     const TemporaryFolder folder;
@@ -47,10 +34,10 @@ TEST(Checkpoint, RestoresTreesWithTensors) {
     {
         CheckpointWriter writer(folder / "c");
         writer.write("state", tree);
-        writer.commit(4);
+        writer.commit({.iteration = 4});
     }
     const CheckpointReader reader(folder / "c");
-    EXPECT_EQ(reader.iteration(), 4);
+    EXPECT_EQ(reader.label().iteration, 4);
     EXPECT_TRUE(reader.contains("state.safetensors"));
     const Tree back = reader.read("state");
     EXPECT_EQ(back["step"].integer(), 3);
@@ -112,84 +99,63 @@ TEST(Checkpoint, ReplacesEmptyFoldersAndDamagedCheckpoints) {
     put(folder / "c/extra", "text");
     put(folder / "c/manifest.json", read_file(folder / "c/manifest.json").substr(0, 60));
     write(folder / "c/", 2);
-    EXPECT_EQ(CheckpointReader(folder / "c").iteration(), 2);
+    EXPECT_EQ(CheckpointReader(folder / "c").label().iteration, 2);
     EXPECT_FALSE(fs::exists(folder / "c/extra"));
     EXPECT_EQ(folder.count(), 1u);
 }
 
 TEST(Checkpoint, CreatesParentFolders) {
     const TemporaryFolder folder;
-    EXPECT_EQ(CheckpointReader(write(folder / "a/b/c", 0)).iteration(), 0);
+    EXPECT_EQ(CheckpointReader(write(folder / "a/b/c", 0)).label().iteration, 0);
 }
 
-TEST(LatestCheckpoint, HasTheHighestIteration) {
-    const TemporaryFolder folder;
-    EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
-    EXPECT_EQ(latest_checkpoint(folder / "missing"), std::nullopt);
-    write(folder / "step_9", 1);
-    write(folder / "step_10", 2);
-    write(folder / "best", 3);
-    write(folder / "zz", 0);
-    EXPECT_EQ(latest_checkpoint(folder.path()), folder / "best");
-}
-
-TEST(LatestCheckpoint, IgnoresSymlinksUnfinishedCheckpointsAndUnrelatedFolders) {
-    const TemporaryFolder folder;
-    const TemporaryFolder elsewhere;
+TEST(Checkpoint, RejectsSymbolicLinksAmongItsFiles) {
+    const TemporaryFolder folder, elsewhere;
     write(folder / "c", 1);
-    fs::create_directory_symlink(write(elsewhere / "d", 9), folder / "link");
-    put(folder / "site/manifest.json", kForeign);
-    put(folder / "broken/manifest.json", "{");
-    put(folder / "notes/text", "text");
-    put(folder / "file", "text");
-    fs::rename(write(folder / "e", 8), folder / ".checkpoint-1-0");
-    EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c");
+    fs::rename(folder / "c/state.json", elsewhere / "state.json");
+    fs::create_symlink(elsewhere / "state.json", folder / "c/state.json");
+    expect_error<FileError>({(folder / "c/state.json").c_str(), "a symbolic link is not followed"},
+                            [&] { CheckpointReader reader(folder / "c"); });
+    CheckpointWriter writer(folder / "d");
+    fs::create_symlink(elsewhere / "state.json", writer.directory() + "/link");
+    expect_error<FileError>(
+        {writer.directory().c_str(), "link: can't be saved", "neither a regular file nor a folder"},
+        [&] { writer.commit({.iteration = 1}); });
 }
 
-TEST(LatestCheckpoint, ThrowsForADamagedManifest) {
+TEST(Checkpoint, RejectsAManifestOfUnreasonableSize) {
     const TemporaryFolder folder;
-    write(folder / "a", 1);
-    const std::string file = write(folder / "b", 2) + "/manifest.json";
-    put(file, read_file(file).substr(0, 60));
-    expect_error<FileError>({file.c_str()}, [&] { latest_checkpoint(folder.path()); });
-    EXPECT_NO_THROW(rotate_checkpoints(folder.path(), 1));
-    EXPECT_EQ(folder.count(), 2u);
+    const std::string file = write(folder / "c", 1) + "/manifest.json";
+    fs::resize_file(file, std::uintmax_t{3} << 30);  // a file with a hole, which takes no space
+    expect_error<FileError>({file.c_str(), "has 3221225472 bytes", "at most 16777216"},
+                            [&] { CheckpointReader reader(folder / "c"); });
+    EXPECT_FALSE(accel::is_checkpoint(folder / "c"));
 }
 
-// Covers 10.total_limit, 30.11.
-TEST(CheckpointRotation, KeepsTheNewestCheckpointsAndUnrelatedFiles) {
-    const TemporaryFolder folder;
-    const TemporaryFolder elsewhere;
-    for (int i = 0; i < 5; ++i) write(folder / str("c", 9 - i), i);
-    fs::create_directory_symlink(write(elsewhere / "d", -1), folder / "link");
-    put(folder / "site/manifest.json", kForeign);
-    put(folder / "notes/text", "text");
-    put(folder / "file", "text");
-    put(folder / ".hidden/text", "text");
-    rotate_checkpoints(folder.path(), 2);
-    for (const char* kept :
-         {"c5", "c6", "link", "site/manifest.json", "notes/text", "file", ".hidden/text"})
-        EXPECT_TRUE(fs::exists(folder / kept)) << kept;
-    EXPECT_EQ(folder.count(), 7u);
-    EXPECT_TRUE(fs::exists(elsewhere / "d/manifest.json"));
-    rotate_checkpoints(folder.path(), 0);  // one checkpoint is always kept
-    EXPECT_EQ(latest_checkpoint(folder.path()), folder / "c5");
-    EXPECT_NO_THROW(rotate_checkpoints(folder / "missing", 1));
+TEST(CheckpointWriter, RemovesTemporaryFoldersOfDeadWritersOnly) {
+    const TemporaryFolder folder, elsewhere;
+    put(folder / ".axle-save-0123456789abcdef/model.safetensors", "half");
+    put(folder / ".axle-trash-0123456789abcdef/manifest.json", "{");
+    put(folder / ".axle-save-mine/text", "text");
+    put(folder / ".checkpoint-mine/text", "text");
+    fs::create_directory_symlink(elsewhere.path(), folder / ".axle-save-fedcba9876543210");
+    const CheckpointWriter alive(folder / "alive");
+    EXPECT_FALSE(fs::exists(folder / ".axle-save-0123456789abcdef"));
+    EXPECT_FALSE(fs::exists(folder / ".axle-trash-0123456789abcdef"));
+    const CheckpointWriter second(folder / "second");
+    EXPECT_TRUE(fs::exists(alive.directory()));
+    EXPECT_TRUE(fs::exists(folder / ".axle-save-mine/text"));
+    EXPECT_TRUE(fs::exists(folder / ".checkpoint-mine/text"));
+    EXPECT_TRUE(fs::is_symlink(folder / ".axle-save-fedcba9876543210"));
 }
 
-TEST(CheckpointRotation, RemovesTemporaryFilesOfKilledWriters) {
+TEST(CheckpointWriter, ChecksTheFreeSpaceBeforeItWrites) {
     const TemporaryFolder folder;
-    const TemporaryFolder elsewhere;
-    write(folder / "c", 1);
-    put(folder / ".checkpoint-4242-0/model.safetensors", "half");
-    put(folder / ".checkpoint-4242-0.old/manifest.json", "{");
-    fs::create_directory_symlink(elsewhere.path(), folder / ".checkpoint-link");
-    put(elsewhere / "text", "text");
-    rotate_checkpoints(folder.path(), 1);
-    EXPECT_TRUE(fs::exists(folder / "c"));
-    EXPECT_FALSE(fs::exists(folder / ".checkpoint-4242-0"));
-    EXPECT_FALSE(fs::exists(folder / ".checkpoint-4242-0.old"));
-    EXPECT_TRUE(fs::exists(elsewhere / "text"));
+    const CheckpointWriter writer(folder / "c");
+    EXPECT_NO_THROW(writer.check_space(1));
+    expect_error<FileError>(
+        {(folder / "c").c_str(), "needs 9223372036854775806 bytes", "bytes free"},
+        [&] { writer.check_space(INT64_MAX - 1); });
 }
 
 TEST(Checkpoint, RejectsManifestsWithPathsOutsideTheFolder) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
 #include "tests/accel/training.h"
 #include "tests/fork.h"
 #include "tests/temporary_folder.h"
@@ -86,6 +87,8 @@ void expect_to_survive(int rounds, bool same_place) {
         EXPECT_LE(resumed.counter.batches, told + 1);
     }
     accel::rotate_checkpoints(folder.path(), 1);
+    // A new writer removes the temporary folders of those that were killed.
+    accel::CheckpointWriter{folder / "new"};
     EXPECT_EQ(folder.count(), 1u);
 
     // The results must equal the results of an uninterrupted run.

@@ -42,8 +42,8 @@ TEST(StateFiles, RestoresObjectsAndCounts) {
     saved.loop->accumulation.set_num_steps(2);
     saved.loop->accumulation.begin_micro_batch();
     saved.net(ones({2, 4})).sum().backward();
-    const std::string path = saved.files.save(folder / "state");
-    EXPECT_EQ(loaded.files.load(path, true), path);
+    const std::string path = saved.files.save(folder / "state", {});
+    EXPECT_EQ(loaded.files.load(path, {.strict = true}), path);
     tests::expect_same_bits(loaded.net.in.weight, saved.net.in.weight);
     tests::expect_same_bits(loaded.net.in.weight.grad(), saved.net.in.weight.grad());
     EXPECT_EQ(loaded.sgd.param_groups()[0].lr, 0.25);
@@ -57,9 +57,9 @@ TEST(StateFiles, NamesCheckpointsByIteration) {
     const TemporaryFolder folder;
     Prepared run({.project_dir = folder.path(), .automatic_checkpoint_naming = true});
     run.files.set_iteration(4);
-    EXPECT_EQ(run.files.save({}), folder / "checkpoints/checkpoint_4");
-    EXPECT_EQ(run.files.save({}), folder / "checkpoints/checkpoint_5");
-    EXPECT_EQ(run.files.load({}, true), folder / "checkpoints/checkpoint_5");
+    EXPECT_EQ(run.files.save({}, {}), folder / "checkpoints/checkpoint_4");
+    EXPECT_EQ(run.files.save({}, {}), folder / "checkpoints/checkpoint_5");
+    EXPECT_EQ(run.files.load({}, {.strict = true}), folder / "checkpoints/checkpoint_5");
     EXPECT_EQ(run.files.project().iteration, 6);
     EXPECT_THROW(run.files.set_iteration(-1), ValueError);
 }
@@ -73,7 +73,7 @@ TEST(StateFiles, SavesAnObjectThatIsAddedTwiceOnce) {
     const TemporaryFolder folder;
     Prepared run;
     for (int i = 0; i < 2; ++i) run.files.add_object(&object, as_checkpointable(object));
-    run.files.save(folder / "state");
+    run.files.save(folder / "state", {});
     EXPECT_EQ(object.saves, 1);
 }
 
@@ -81,7 +81,7 @@ TEST(StateFiles, ChangesNothingIfTheCheckpointIsMissing) {
     const TemporaryFolder folder;
     Prepared run;
     run.counter.batches = 3;
-    EXPECT_THROW(run.files.load(folder / "missing", true), FileError);
+    EXPECT_THROW(run.files.load(folder / "missing", {.strict = true}), FileError);
     EXPECT_EQ(run.counter.batches, 3);
 }
 

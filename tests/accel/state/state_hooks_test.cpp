@@ -129,7 +129,7 @@ TEST(StateHooks, KeepThePreviousCheckpointWhenTheyThrow) {
         });
         EXPECT_THROW(accelerator.save_state(folder / "s"), Error);
     });
-    EXPECT_EQ(accel::CheckpointReader(folder / "s").iteration(), 0);
+    EXPECT_EQ(accel::CheckpointReader(folder / "s").label().iteration, 0);
     EXPECT_EQ(folder.count(), 1u);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "tests/accel/training.h"
@@ -107,7 +108,7 @@ TEST(SaveState, ReturnsThePathAndCountsIterations) {
     Training resumed;
     resumed.accelerator.load_state(folder / "b");
     resumed.accelerator.save_state(folder / "0");
-    EXPECT_EQ(accel::CheckpointReader(folder / "0").iteration(), 1);
+    EXPECT_EQ(accel::CheckpointReader(folder / "0").label().iteration, 1);
 }
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin.

@@ -310,6 +310,23 @@ TEST(LoaderState, RequiresPositionDivisibleByProcessesWhenBatchSizesVary) {
                 testing::HasSubstr("with 2 processes exceeds a pass of 10 batches"));
 }
 
+TEST(LoaderState, AllowsALargerDatasetBetweenTwoPasses) {
+    DataLoader before(from_function(8, sample), {.batch_size = 2, .shuffle = true, .seed = 3});
+    for (auto& batch : before) static_cast<void>(batch);
+    const Tree finished = before.state_dict();
+    DataLoader larger(from_function(12, sample), {.batch_size = 2, .shuffle = true, .seed = 9});
+    larger.load_state_dict(finished);
+    EXPECT_EQ(larger.epoch(), 1);
+    std::int64_t batches = 0;
+    for (auto& batch : larger) static_cast<void>(batch), ++batches;
+    EXPECT_EQ(batches, 6);
+    Tree within = finished;
+    within.set("finished", false);
+    within.set("position", 2);
+    EXPECT_THAT(text_of([&] { larger.load_state_dict(within); }),
+                testing::HasSubstr("saved 8 in the middle of a pass, this loader has 12"));
+}
+
 TEST(LoaderState, IsRejectedIfTotalBatchSizeOrDatasetSizeDiffers) {
     const FunctionDataset dataset = from_function(24, sample);
     const auto make = [&](std::int64_t batch_size, std::int64_t processes) {
@@ -326,8 +343,8 @@ TEST(LoaderState, IsRejectedIfTotalBatchSizeOrDatasetSizeDiffers) {
     EXPECT_NO_THROW(make(8, 1)->load_state_dict(state));
     DataLoader smaller(from_function(23, sample), {.batch_size = 8});
     EXPECT_EQ(text_of([&] { smaller.load_state_dict(state); }),
-              "DataLoader: load_state_dict: the numbers of samples differ: saved 24, this loader "
-              "has 23");
+              "DataLoader: load_state_dict: the numbers of samples differ: saved 24 at the end of "
+              "a pass, this loader has 23; a dataset may only grow, and only between two passes");
     Tree far = state;
     far.set("position", 4);
     EXPECT_EQ(text_of([&] { make(2, 4)->load_state_dict(far); }),
@@ -339,7 +356,7 @@ TEST(LoaderState, IsRejectedIfTotalBatchSizeOrDatasetSizeDiffers) {
     const Numbers numbers(24);
     DataLoader iterable(numbers, {.batch_size = 8});
     EXPECT_NO_THROW(iterable.load_state_dict(state));
-    const Numbers others(25);
+    const Numbers others(23);
     DataLoader refusing(others, {.batch_size = 8});
     EXPECT_THROW(refusing.load_state_dict(state), ValueError);
 }

@@ -1,4 +1,4 @@
-// Tests the host engine over Gloo. The ranks are threads of one process; some tests fork.
+// Tests the host engine. The ranks are threads of one process; some tests fork.
 #include "dist/group/engine.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::vector<std::string> run_ranks(int size, const Rank& body,
         threads.push_back(kernels::start_thread("rank", [&, rank] {
             try {
                 tests::FakeControl control(store, rank, size);
-                const auto engine = dist::open_gloo(control, "test", rank, size, timeout);
+                const auto engine = dist::open_tcp(control, "test", rank, size, timeout);
                 body(*engine, rank);
             } catch (const std::exception& e) {
                 errors[static_cast<std::size_t>(rank)] = e.what();
@@ -213,7 +213,7 @@ TEST(HostEngine, EndsAllWaitsOnAbort) {
             error = e.what();
         }
         EXPECT_NE(error, "");
-        EXPECT_EQ(error.find("Timed out"), std::string::npos) << error;
+        EXPECT_EQ(error.find("timed out"), std::string::npos) << error;
         other.join();
         EXPECT_THROW(engine.barrier(), CommError);
         engine.abort();
@@ -241,7 +241,7 @@ TEST(HostEngine, ThrowsCommErrorIfARankIsMissingAfterTheTimeout) {
             }
         },
         milliseconds(300));
-    EXPECT_NE(errors[0].find("Timed out"), std::string::npos) << errors[0];
+    EXPECT_NE(errors[0].find("timed out"), std::string::npos) << errors[0];
     EXPECT_EQ(errors[1], "");
 }
 

@@ -123,7 +123,7 @@ TEST_P(CollectiveMismatch, ThrowsCommErrorOnAllRanks) {
     for (std::size_t rank = 0; rank < errors.size(); ++rank) {
         EXPECT_NE(errors[rank], "") << rank;
         // These are the texts of errors after the timeout.
-        for (const char* late : {"not called by", "no agreement within", "Timed out"})
+        for (const char* late : {"did not call", "no agreement within", "timed out"})
             EXPECT_THAT(errors[rank], testing::Not(testing::HasSubstr(late))) << rank;
     }
     const std::size_t other = different == 0 ? 1 : 0;

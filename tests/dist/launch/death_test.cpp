@@ -159,7 +159,7 @@ TEST(RankDeath, IsReportedInsteadOfAnEarlierErrorOfAnotherRank) {
 }
 
 constexpr const char* kFrozenInBarrier =
-    "is frozen: no heartbeat for [0-9.]+ s, last in barrier #1$";
+    "sent no heartbeat for [0-9.]+ s; its last collective was barrier #1$";
 
 TEST(RankFreeze, IsReportedWithRankAndActivity) {
     ControlJob job(2);

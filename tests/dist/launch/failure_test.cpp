@@ -105,7 +105,7 @@ testing::Matcher<std::string> names(int victim, pid_t pid, Moment moment, int si
         return AllOf(HasSubstr("join: "), HasSubstr(str("rank ", victim)),
                      HasSubstr(" within 3 s"));
     return AllOf(HasSubstr(str("rank ", victim, " (pid ", pid, ", ")),
-                 HasSubstr(signal == SIGKILL ? ") died" : ") is frozen: no heartbeat for "));
+                 HasSubstr(signal == SIGKILL ? ") died" : ") sent no heartbeat for "));
 }
 
 // The test runs the jobs for all victims at the same time, because the jobs mostly wait.

@@ -221,11 +221,12 @@ TEST(JobFailure, IsFormattedAsOneLineOfJson) {
                                         .signal = 9,
                                         .exit_code = -9,
                                         .op = "all_reduce",
-                                        .sequence = 12}
+                                        .sequence = 12,
+                                        .text = "rank 1 died"}
                                  .to_json();
     EXPECT_EQ(text.find('\n'), std::string::npos);
     EXPECT_EQ(text, R"({"rank": 1, "pid": 42, "host": "h", "signal": 9, "exit_code": -9, )"
-                    R"("op": "all_reduce", "seq": 12})");
+                    R"("op": "all_reduce", "seq": 12, "text": "rank 1 died"})");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
-#include "tests/dist/launch/launched.h"
+#include "tests/dist/launch/supervised.h"
 
 namespace axle::dist {
 namespace {
@@ -25,33 +25,7 @@ using namespace tests;  // NOLINT: the harness of this folder
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Supervise : public testing::Test {
-  protected:
-    // Returns a command with a script for each rank.
-    static std::vector<Command> ranks(const std::vector<std::string>& scripts) {
-        std::vector<Command> commands;
-        for (std::size_t i = 0; i < scripts.size(); ++i)
-            commands.push_back(
-                {.arguments = {"sh", "-c", scripts[i]},
-                 .environment = {{"RANK", std::to_string(i)}, {"LOCAL_RANK", std::to_string(i)}}});
-        return commands;
-    }
-    pid_t start(const std::vector<std::string>& scripts, SuperviseOptions options = {}) {
-        options.on_failure = [](const JobFailure& failure) {
-            dprintf(STDERR_FILENO, "%s\n", failure.to_json().c_str());
-        };
-        return start_process(folder_.path(), [&] { return supervise(ranks(scripts), options); });
-    }
-    int run(const std::vector<std::string>& scripts, const SuperviseOptions& options = {}) {
-        return wait_for_process(start(scripts, options));
-    }
-    std::vector<std::string> out() const { return lines_in(folder_ / "out"); }
-    std::vector<std::string> err() const { return lines_in(folder_ / "err"); }
-    Tree failure() const { return err().empty() ? Tree() : from_json(err().back()); }
-    std::string file(const std::string& name) const { return folder_ / name; }
-
-    TemporaryFolder folder_{FolderStorage::in_memory};
-};
+class Supervise : public tests::SuperviseTest {};
 
 TEST_F(Supervise, ReturnsZeroWhenAllSucceed) {
     EXPECT_EQ(run({"exit 0", "exit 0"}), 0);
@@ -95,41 +69,6 @@ TEST_F(Supervise, KillsProcessesThatIgnoreSigterm) {
 TEST_F(Supervise, EndsProcessesLeftByAChild) {
     EXPECT_EQ(run({"sleep 60 & echo $! > " + file("pid")}), 0);
     EXPECT_FALSE(is_running(wait_for_pid(file("pid"))));
-}
-
-TEST_F(Supervise, ForwardsSignalsAndReturnsTheExitCode) {
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-        const std::string name = std::to_string(signal);
-        const auto script = [&](const std::string& ready) {
-            return str("trap 'echo got ", name, "; exit 0' ", name, "; echo $$ > ", file(ready),
-                       "; while :; do sleep 0.05; done");
-        };
-        for (const char* old : {"a", "b"}) std::filesystem::remove(file(old));
-        const pid_t launcher = start({script("a"), script("b")});
-        wait_for_pid(file("a")), wait_for_pid(file("b"));
-        kill(launcher, signal);
-        EXPECT_EQ(wait_for_process(launcher), 0);
-        EXPECT_THAT(out(), ElementsAre("got " + name, "got " + name));
-    }
-}
-
-TEST_F(Supervise, DoesNotRestartAfterASignal) {
-    const std::string script = "echo $$ >> " + file("starts") + "; while :; do sleep 0.05; done";
-    const pid_t launcher = start({script}, {.max_restarts = 3});
-    wait_for_pid(file("starts"));
-    kill(launcher, SIGTERM);
-    EXPECT_EQ(wait_for_process(launcher), 128 + SIGTERM);
-    EXPECT_EQ(lines_in(file("starts")).size(), 1u);
-}
-
-TEST_F(Supervise, KillsAfterTheGracePeriodOfASignal) {
-    const pid_t launcher =
-        start({"trap '' TERM; echo $$ > " + file("pid") + "; while :; do sleep 1; done"},
-              {.grace = 200ms});
-    const pid_t child = wait_for_pid(file("pid"));
-    kill(launcher, SIGTERM);
-    EXPECT_EQ(wait_for_process(launcher), 128 + SIGKILL);
-    EXPECT_FALSE(is_running(child));
 }
 
 TEST_F(Supervise, LeavesNoProcessesIfTheLauncherIsKilled) {

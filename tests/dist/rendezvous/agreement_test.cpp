@@ -1,5 +1,8 @@
 #include <atomic>
 
+#include <unistd.h>
+
+#include "dist/transport/socket.h"
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
 #include "tests/wait.h"
@@ -234,9 +237,9 @@ TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
             control.announce_call({.sequence = 2});
         }
     });
-    EXPECT_THAT(errors,
-                Each("all_reduce #2: not called by rank 2 within 0.5 s: it is alive, last in "
-                     "barrier #1"));
+    EXPECT_THAT(errors, Each(str("rank 2 (pid ", ::getpid(), ", host ", dist::host_name(),
+                                 ") is alive but did not call all_reduce #2 within 0.5 s; its last "
+                                 "collective was barrier #1")));
 }
 
 TEST(Agreement, ReportsTheActivityThatARankHasSet) {
@@ -249,7 +252,8 @@ TEST(Agreement, ReportsTheActivityThatARankHasSet) {
         failure_of(control).wait_for(std::chrono::seconds(20));
         control.get("key", std::chrono::seconds(1));
     });
-    EXPECT_THAT(errors, Each(HasSubstr("it is alive, last in a\\x09long evaluation")));
+    EXPECT_THAT(errors, Each(HasSubstr("it has called no collective; its activity was "
+                                       "a\\x09long evaluation")));
 }
 
 TEST(Agreement, EndsOnAllRanksWhenOneReportsAFailure) {

@@ -27,11 +27,15 @@ struct FakeStore {
 
 class FakeControl final : public dist::Control {
   public:
-    FakeControl(FakeStore& store, int rank, int size) : store_(store), rank_(rank), size_(size) {}
+    FakeControl(FakeStore& store, int rank, int size, std::string token = "a token")
+        : store_(store), rank_(rank), size_(size), token_(std::move(token)) {}
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }
     const std::string& local_address() const override { return address_; }
+    dist::Key key_for(std::string_view purpose) const override {
+        return dist::derive_key(dist::hash(token_), purpose);
+    }
 
     void set(const std::string& key, std::string_view value) override {
         const std::lock_guard lock(store_.mutex);
@@ -67,6 +71,7 @@ class FakeControl final : public dist::Control {
   private:
     FakeStore& store_;
     int rank_, size_;
+    std::string token_;
     std::string address_ = "127.0.0.1";
 };
 

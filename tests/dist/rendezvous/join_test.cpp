@@ -18,6 +18,7 @@
 #include "dist/transport/socket.h"
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
+#include "tests/dist/rendezvous/joined.h"
 #include "tests/wait.h"
 
 namespace axle::tests {
@@ -31,33 +32,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-void barrier(Control& control, std::uint64_t sequence) {
-    control.announce_call({.sequence = sequence});
-    control.wait_for_agreement(0, sequence);
-}
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
-
-// Two ranks that have joined. Any thread may use the object.
-struct Pair : ControlJob {
-    explicit Pair(milliseconds join_timeout = seconds(20)) : ControlJob(2) {
-        options.join_timeout = join_timeout;
-        std::thread second([&] { one = join(1); });
-        zero = join(0);
-        second.join();
-    }
-    ~Pair() {
-        std::thread second([&] { one.reset(); });
-        zero.reset();
-        second.join();
-    }
-    // Checks that a barrier of both ranks succeeds.
-    void check(std::uint64_t sequence) {
-        std::thread second([&] { barrier(*one, sequence); });
-        barrier(*zero, sequence);
-        second.join();
-    }
-    std::unique_ptr<Control> zero, one;
-};
 
 TEST(Join, ReturnsRankAndSize) {
     const auto errors = run_ranks(3, [job = ControlJob(3)](int rank) {
@@ -249,37 +224,6 @@ TEST(Join, IgnoresConnectionsWithAnotherProtocol) {
     }
     pair.check(1);
     EXPECT_THAT([&] { pair.zero->get("key", milliseconds(10)); }, refused("was not set"));
-}
-
-TEST(Join, LimitsTheNumberOfUnauthenticatedConnections) {
-    Pair pair;
-    const auto address = dist::resolve("127.0.0.1", pair.port).front();
-    const auto deadline = dist::Clock::now() + seconds(20);
-    std::vector<dist::Socket> unauthenticated_sockets;
-    constexpr int kMost = 4 * 2 + 16;
-    unauthenticated_sockets.reserve(kMost);
-    for (int i = 0; i < kMost; ++i)
-        unauthenticated_sockets.push_back(connect_to(address, deadline));
-    // The job itself uses two connections.
-    std::array<char, 16> bytes{};
-    ASSERT_TRUE(wait_readable(unauthenticated_sockets.back(), deadline));
-    EXPECT_LT(receive_some(unauthenticated_sockets.back(), bytes), 0);
-    EXPECT_EQ(receive_some(unauthenticated_sockets.front(), bytes), 0);
-    pair.check(1);
-    unauthenticated_sockets.clear();
-    pair.check(2);
-}
-
-TEST(Join, ClosesIdleUnauthenticatedConnectionsAfterTheJoinTimeout) {
-    Pair pair(seconds(2));
-    const auto begin = dist::Clock::now();
-    const auto socket =
-        connect_to(dist::resolve("127.0.0.1", pair.port).front(), begin + seconds(20));
-    ASSERT_TRUE(wait_readable(socket, begin + seconds(15)));
-    std::array<char, 16> bytes{};
-    EXPECT_LT(receive_some(socket, bytes), 0);
-    EXPECT_GE(dist::Clock::now() - begin, milliseconds(1900));  // not at once
-    pair.check(1);
 }
 
 // Returns the hexadecimal local addresses of sockets that listen at a port.

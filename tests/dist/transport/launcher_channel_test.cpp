@@ -18,13 +18,21 @@ TEST(LauncherChannel, ReadsWrittenReports) {
     EXPECT_EQ(end.signal, 9);
     EXPECT_EQ(end.exit_code, 0);
 
-    const ReportedFailure written{"a \"text\"\nof two lines", 0, 1, "all_reduce", 12};
+    const ReportedFailure written{
+        "a \"text\"\nof two lines", 0, 1, "all_reduce", 12, 4242, "a host", true};
     const auto read = dist::read_reported_failure(to_line(written)).value_or(ReportedFailure());
     EXPECT_EQ(read.text, written.text);
     EXPECT_EQ(read.rank, 0);
     EXPECT_EQ(read.failed, 1);
     EXPECT_EQ(read.op, "all_reduce");
     EXPECT_EQ(read.sequence, 12);
+    EXPECT_EQ(read.pid, 4242);
+    EXPECT_EQ(read.host, "a host");
+    EXPECT_TRUE(read.is_running);
+    EXPECT_FALSE(
+        dist::read_reported_failure(R"({"failure":"","rank":0,"failed":1,"op":"","seq":0})")
+            .value_or(written)
+            .is_running);
 }
 
 TEST(LauncherChannel, TruncatesLongTexts) {

@@ -1,0 +1,29 @@
+// Private to accel: a save that a background thread completes.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+
+namespace axle::accel {
+
+// At most one save is in progress. Used by one thread.
+class BackgroundSave {
+  public:
+    BackgroundSave() = default;
+    // Waits for the save. Reports an error by the error policy (core/log.h), without throwing.
+    ~BackgroundSave();
+    BackgroundSave(const BackgroundSave&) = delete;
+    BackgroundSave& operator=(const BackgroundSave&) = delete;
+
+    // Calls `save` on a new thread. wait() must have returned before.
+    void start(std::function<void()> save);
+    // Waits until no save is in progress, and throws the error of the last one, if any, once.
+    void wait();
+
+  private:
+    std::thread thread_;
+    std::exception_ptr error_;
+};
+
+}  // namespace axle::accel

@@ -1,0 +1,69 @@
+// The checkpoints of a folder: which one is the latest, which ones are removed, and which process
+// may write them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace axle::accel {
+
+// Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12". Returns nullopt if
+// the name has no number.
+std::optional<std::int64_t> checkpoint_number(const std::string& path);
+
+// The checkpoints in a folder, but not in its subfolders. Symbolic links, temporary directories of
+// writers, directories without Axle's manifest, and copies or renamed checkpoints (whose manifest
+// has another name) are not counted.
+struct CheckpointList {
+    struct Entry {
+        std::string path;
+        std::int64_t iteration;
+        std::string run;               // the id of the run, "" if unknown
+        std::optional<double> metric;  // SaveStateOptions::metric
+    };
+    struct Damaged {
+        std::string path, reason;
+        // The number in the directory's name. nullopt, if there is none: it may be any checkpoint.
+        std::optional<std::int64_t> number;
+    };
+    std::vector<Entry> entries;    // with a valid manifest, sorted by iteration
+    std::vector<Damaged> damaged;  // with a damaged manifest
+
+    // Returns a damaged checkpoint that may be newer than the iteration, or null.
+    const Damaged* newer_damaged(std::int64_t iteration) const;
+};
+// Returns an empty list if the folder does not exist. Throws FileError if it can't be read.
+CheckpointList list_checkpoints(const std::string& folder);
+
+// Returns one more than the highest number in the names of checkpoints, damaged or not, and 0 if
+// there is none: the number for the next checkpoint in a folder of automatic names.
+std::int64_t next_iteration(const CheckpointList& list);
+
+// Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
+// nullopt if there is none. Throws FileError if a checkpoint that may be newer has a damaged
+// manifest; the error names it and the newest undamaged one.
+std::optional<std::string> latest_checkpoint(const std::string& folder);
+// Returns the newest checkpoint whose files are all undamaged, or nullopt if there is none. Logs a
+// warning for each damaged checkpoint that may be newer. Reads all files of the checkpoint.
+std::optional<std::string> latest_good_checkpoint(const std::string& folder);
+
+// Returns the paths of the checkpoints of a run (nullopt: of all runs) with the best metrics, at
+// most `count`, best first. If two metrics are equal, the older checkpoint is better. NaN is the
+// worst metric.
+std::vector<std::string> best_checkpoints(const std::string& folder, std::size_t count,
+                                          bool greater_is_better,
+                                          const std::optional<std::string>& run = {});
+
+// Removes the oldest checkpoints of a run (nullopt: of all runs) in a folder until `keep` of them
+// remain. The checkpoints in `kept` are not counted and not removed; if `kept` is empty, one
+// checkpoint always remains. Checkpoints of other runs, checkpoints with a damaged manifest, and
+// all files that no manifest of the run lists stay. Failures are reported by the error policy
+// (core/log.h).
+void rotate_checkpoints(const std::string& folder, std::size_t keep,
+                        const std::optional<std::string>& run = {},
+                        const std::vector<std::string>& kept = {});
+
+}  // namespace axle::accel

@@ -1,0 +1,31 @@
+// Private to Axle: the right to write checkpoints in a folder, and the ids of runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/files/folder.h"
+
+namespace axle::accel {
+
+// Returns an id for a new run: 32 random hexadecimal digits.
+std::string new_run_id();
+
+// The right to write checkpoints in a folder, which one process has at a time. It ends when the
+// object is destroyed and when the process ends, however it ends.
+class FolderOwner {
+  public:
+    // Returns the owner of a folder, which is created if it is missing. Takes the lock of a file
+    // next to the folder: "a/.checkpoints.lock" for "a/checkpoints". Calls for the same folder in
+    // one process share the owner. Throws FileError, which names the process and the host, if
+    // another process owns the folder.
+    static std::shared_ptr<const FolderOwner> claim(const std::string& folder);
+
+    explicit FolderOwner(PathLock lock) : lock_(std::move(lock)) {}
+
+  private:
+    PathLock lock_;
+};
+
+}  // namespace axle::accel

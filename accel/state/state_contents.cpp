@@ -1,0 +1,66 @@
+#include "accel/state/state_contents.h"
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "core/tree/structure.h"
+
+namespace axle::accel {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t bytes_of(const Tensor& tensor) {
+    return tensor.numel() * static_cast<std::int64_t>(size_of(tensor.dtype()));
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+void Staging::reserve(std::int64_t bytes) {
+    used_ = 0;
+    if (memory_.defined() && memory_.numel() >= bytes) return;
+    memory_ = Tensor();  // freed before the larger memory is allocated
+    memory_ = empty({bytes}, {u8});
+}
+
+Tensor Staging::copy(const Tensor& tensor) {
+    const std::int64_t bytes = bytes_of(tensor);
+    if (bytes == 0) return tensor.detach().clone();
+    auto* const begin = static_cast<std::byte*>(memory_.raw_data()) + used_;
+    used_ += aligned(bytes);
+    Tensor copied = Tensor::from_blob(begin, tensor.shape(), tensor.dtype());
+    copied.copy_(tensor.detach());
+    return copied;
+}
+
+std::int64_t StateContents::bytes() const {
+    std::int64_t bytes = 0;
+    const auto count = [&](const Tensor& tensor) { bytes += aligned(bytes_of(tensor)); };
+    for (const auto& [stem, tree] : trees) for_each_tensor(tree, count);
+    for (const auto& [stem, named] : tensors)
+        for (const auto& [name, tensor] : named) count(tensor);
+    return bytes;
+}
+
+void StateContents::copy_to(Staging& staging) {
+    const NoGrad no_grad;
+    staging.reserve(bytes());
+    const auto copy = [&](const Tensor& tensor) { return staging.copy(tensor); };
+    for (auto& [stem, tree] : trees) tree = map_tensors(tree, copy);
+    for (auto& [stem, named] : tensors)
+        for (auto& [name, tensor] : named) tensor = copy(tensor);
+}
+
+void StateContents::write(CheckpointWriter& writer) {
+    writer.check_space(bytes());
+    for (const auto& [stem, named] : tensors)
+        save_safetensors(writer.directory() + "/" + stem + ".safetensors", named,
+                         {{"format", "pt"}}, Durability::none);
+    for (const auto& [stem, tree] : trees) writer.write(stem, tree);
+    writer.commit(std::move(label));
+}
+
+}  // namespace axle::accel

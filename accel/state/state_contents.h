@@ -1,0 +1,45 @@
+// Private to accel: the contents of a checkpoint before they are written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accel/state/checkpoint.h"
+#include "core/files/safetensors.h"
+#include "core/tree/tree.h"
+
+namespace axle::accel {
+
+// Memory into which the tensors of a checkpoint are copied. It is kept for the next checkpoint,
+// because new memory is slow on first use.
+class Staging {
+  public:
+    // Makes `bytes` bytes available. Tensors in the memory must not be in use.
+    void reserve(std::int64_t bytes);
+    // Returns a copy of a tensor in the memory. The copies must fit.
+    Tensor copy(const Tensor& tensor);
+
+  private:
+    Tensor memory_;
+    std::int64_t used_ = 0;
+};
+
+// Trees and tensors with the stems of their files. Their tensors share memory with the objects of
+// the program.
+struct StateContents {
+    std::vector<std::pair<std::string, Tree>> trees;  // stem.json, and stem.safetensors if needed
+    std::vector<std::pair<std::string, NamedTensors>> tensors;  // stem.safetensors
+    CheckpointLabel label;
+
+    // Replaces all tensors by copies in host memory, which no later step changes.
+    void copy_to(Staging& staging);
+    // Returns the number of bytes of all tensors.
+    std::int64_t bytes() const;
+    // Writes the files and completes the checkpoint. Throws FileError if the disk is too small
+    // before anything is written, or if writing fails.
+    void write(CheckpointWriter& writer);
+};
+
+}  // namespace axle::accel

@@ -1,0 +1,86 @@
+// Private to Axle: folders, which are listed, replaced, removed and locked. No function follows a
+// symbolic link inside a folder. Every failure throws FileError with the path and the reason.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/files/file.h"
+#include "core/files/file_system.h"
+
+namespace axle {
+
+// Returns the folder of a path: "a" for "a/b", "." for "b" and "/" for "/b".
+std::string folder_of(const std::string& path);
+
+// Returns the kind of a path, or nullopt if there is nothing. A symbolic link is FileKind::link.
+std::optional<FileKind> kind_of(const std::string& path);
+
+// Returns the device and inode of a folder, which identify it whatever its path.
+std::pair<std::uint64_t, std::uint64_t> identity_of_folder(const std::string& path);
+
+// Returns the names in a folder, sorted, without "." and "..".
+std::vector<std::string> list_folder(const std::string& path);
+
+// The paths in a folder and its subfolders, relative to it and sorted, so that a folder precedes
+// its contents. `others` has symbolic links, devices and so on.
+struct FolderContents {
+    std::vector<std::string> folders, files, others;
+};
+FolderContents contents_of(const std::string& path);
+
+// Writes the names in a folder to disk. Does nothing if the file system cannot sync folders.
+void sync_folder(const std::string& path);
+
+// Returns the bytes that this user can still write to the disk of a folder, or INT64_MAX if the
+// file system does not tell.
+std::int64_t free_space(const std::string& folder);
+
+// Renames a path. A file or empty folder at `to` is replaced.
+void rename_path(const std::string& from, const std::string& to);
+
+// Moves the folder `from` to `to` and, with Durability::full, writes the change to disk. If `to` is
+// a folder with contents, exchanges the two atomically, and returns the path of the old one, which
+// the caller should remove. If the file system can't exchange folders, `to` is missing for a
+// moment. Returns "" if there is no old one.
+std::string put_in_place(const std::string& from, const std::string& to, Durability durability);
+
+// Removes a file, or a folder with its contents. Does nothing if there is nothing at the path.
+void remove_all(const std::string& path);
+// Removes a file in a folder. Does nothing if it is missing.
+void remove_file(const std::string& path);
+// Removes a folder if it is empty. Returns whether it was removed.
+bool remove_if_empty(const std::string& path);
+
+// The exclusive lock of a file or folder. It is released on destruction and when the process ends,
+// also by SIGKILL. Locks of the same path exclude each other within a process too. Some file
+// systems have no locks, or none of folders (NFS); there the object exists, but excludes nobody.
+class PathLock {
+  public:
+    // Takes the lock of a folder, or of a file, which is created if it is missing. Returns nullopt
+    // if another owner has the lock, or if the path was replaced meanwhile. A symbolic link is not
+    // followed.
+    static std::optional<PathLock> try_folder(const std::string& path);
+    static std::optional<PathLock> try_file(const std::string& path);
+
+    ~PathLock();
+    // Returns whether the file system has locks of this kind.
+    bool excludes_others() const { return excludes_others_; }
+    // Writes text at the beginning of a file, on a lock that was just taken.
+    void write(std::string_view text) const;
+
+    PathLock(PathLock&& other) noexcept;
+    PathLock& operator=(PathLock&& other) noexcept;
+
+  private:
+    explicit PathLock(int descriptor) : descriptor_(descriptor) {}
+    static std::optional<PathLock> try_lock(const std::string& path, int flags);
+    int descriptor_ = -1;
+    bool excludes_others_ = true;
+};
+
+}  // namespace axle

@@ -1,0 +1,32 @@
+// Private to dist: keys, nonces and HMACs, with which two processes prove to each other that they
+// have the job's token. The control connections (dist/rendezvous/handshake.h) and the data
+// connections (tcp_handshake.h) use them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace axle::dist {
+
+using Key = std::array<std::uint8_t, 32>;
+using Nonce = std::array<std::uint8_t, 32>;
+using Proof = std::array<std::uint8_t, 32>;  // an HMAC
+
+// The nonces of a handshake. Each side chooses one, so a proof is valid for one connection only.
+struct Nonces {
+    Nonce client{}, server{};
+};
+
+// Returns random bytes. Throws CommError if the system does not provide random numbers.
+Nonce make_nonce();
+// Returns the hash of a text.
+Key hash(std::string_view text);
+// Returns a key for one purpose. Only processes that have `key` can compute it.
+Key derive_key(const Key& key, std::string_view purpose);
+// Returns the HMAC of both nonces and the message.
+Proof make_proof(const Key& key, const Nonces& nonces, std::string_view message);
+// Compares two proofs in a time that does not depend on them.
+bool is_equal(const Proof& a, const Proof& b);
+
+}  // namespace axle::dist

@@ -1,0 +1,50 @@
+// Private to dist: the frames that two ranks exchange on a data connection after the handshake.
+//
+// A small message is sent at once, as one `eager` frame. If the receiver has not posted its receive
+// yet, it stores the message. The sender counts the bytes that the receiver may have stored, and
+// the receiver returns them in `credit` frames. When they reach kWindow, small messages are sent
+// like large ones, so the memory is bounded, and no connection ever stops reading.
+//
+// A large message is announced, and its data is sent when the receiver has posted the receive:
+//
+//     sender                            receiver
+//                                   <-  request, if the receive is posted before `announce` arrives
+//     announce                      ->
+//                                   <-  grant, unless it has sent a request
+//     data, one or several frames   ->
+//
+// The k-th request for a slot belongs to the k-th large message with this slot. Small messages and
+// the other frames are sent between the `data` frames of large messages. The order of messages with
+// one slot is that of their `eager` and `announce` frames.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace axle::dist {
+
+enum class FrameKind : std::uint32_t { eager = 1, announce, request, grant, data, credit };
+
+struct FrameHeader {
+    FrameKind kind{};
+    std::uint32_t length = 0;  // bytes of the message that follow the header
+    std::uint64_t slot = 0;    // of eager, announce and request
+    std::uint64_t size = 0;    // bytes of the whole message; the credit of credit
+    std::uint64_t id = 0;      // of announce, grant and data: a number that the sender chooses
+};
+static_assert(sizeof(FrameHeader) == 32);
+static_assert(std::endian::native == std::endian::little);
+
+// The largest size in bytes of a message that is sent as an eager frame.
+inline constexpr std::uint64_t kMaxEager = 128 << 10;
+// The most bytes of eager messages that the sender has sent without credit. A message counts with
+// its size and kEagerCost.
+inline constexpr std::uint64_t kWindow = 1 << 20;
+inline constexpr std::uint64_t kEagerCost = 64;
+// The largest length of a data frame.
+inline constexpr std::uint64_t kMaxData = 512 << 10;
+// The most announcements, and requests, of one rank that wait for the other rank.
+inline constexpr std::size_t kMaxWaiting = 1 << 20;
+
+}  // namespace axle::dist

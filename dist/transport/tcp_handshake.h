@@ -1,0 +1,66 @@
+// Private to dist: mutual authentication of the data connections of two ranks.
+//
+//     client                              server
+//     its rank and nonce              ->
+//                                     <-  its rank and nonce
+//     its rank and a proof            ->
+//                                     <-  its rank and a proof
+//
+// A proof is the HMAC of both nonces, both ranks and the direction. Its key is derived from the
+// job's token, the group's name, and random bytes that the server's rank has published in the store
+// (tcp_transport.cpp). So a proof is valid for one connection of one pair of ranks, and only ranks
+// that have joined the job can make it, also if the token is not secret.
+//
+// All messages of the handshake have the same size. Neither side reads further before the handshake
+// has ended, and nothing is allocated for data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "dist/transport/proof.h"
+#include "dist/transport/socket.h"
+#include "kernels/error.h"
+
+namespace axle::dist {
+
+inline constexpr std::size_t kHandshakeMessage = 40;  // bytes
+
+// Thrown by connect_and_prove() if the server has another key. Another attempt would fail too.
+struct WrongKey : CommError {
+    using CommError::CommError;
+};
+
+// The server's side of one handshake, which never waits.
+class IncomingHandshake {
+  public:
+    // `rank` is the rank of this process, and `size` the number of ranks. Clients have a higher
+    // rank.
+    IncomingHandshake(Socket socket, const Key& key, int rank, int size, TimePoint deadline);
+
+    // Receives and sends what is possible without waiting. Returns the client's rank when the
+    // handshake has ended. Throws CommError if it has failed.
+    std::optional<int> proceed();
+    const Socket& socket() const { return socket_; }
+    Socket take_socket() { return std::move(socket_); }
+    TimePoint deadline() const { return deadline_; }
+
+  private:
+    Socket socket_;
+    const Key& key_;
+    int rank_, size_;
+    TimePoint deadline_;
+    std::array<char, kHandshakeMessage> in_{};
+    std::size_t received_ = 0;
+    std::optional<int> client_;  // the rank in the client's first message
+    Nonces nonces_;
+};
+
+// Connects rank `from` to rank `to` at `address`. Throws WrongKey, and CommError if another attempt
+// may succeed: if the server refuses or closes the connection, after the deadline, and when
+// `cancel` becomes readable.
+Socket connect_and_prove(const Address& address, const Key& key, int from, int to,
+                         TimePoint deadline, const Socket& cancel);
+
+}  // namespace axle::dist

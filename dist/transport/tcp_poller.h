@@ -1,0 +1,42 @@
+// Private to dist: TcpPoller, the thread that reads and writes the connections of a TcpTransport.
+#pragma once
+
+#include <thread>
+
+#include "dist/transport/socket.h"
+
+namespace axle::dist {
+
+class TcpConnection;
+
+// Calls TcpConnection::on_readable() and on_writable(). After a call, the connection is not watched
+// until the function arms it again. So a thread that waits for a message can read the connection
+// itself without waking this thread. All functions are thread-safe.
+class TcpPoller {
+  public:
+    TcpPoller();
+    ~TcpPoller();
+    TcpPoller(const TcpPoller&) = delete;
+    TcpPoller& operator=(const TcpPoller&) = delete;
+
+    // Starts to watch a connection for data to read. The connection must exist until join().
+    void add(TcpConnection& connection);
+    void arm_read(TcpConnection& connection);
+    void disarm_read(TcpConnection& connection);
+    void arm_write(TcpConnection& connection);
+
+    // Ends the thread, without waiting.
+    void stop() noexcept { signal_event(stop_event_); }
+    // Ends the thread and waits for its end.
+    void join() noexcept;
+
+  private:
+    void run() noexcept;
+
+    // Connections are registered in two epoll instances, because reading and writing are armed
+    // independently. `reads_` contains `writes_`.
+    const Socket reads_, writes_, stop_event_;
+    std::thread thread_;
+};
+
+}  // namespace axle::dist

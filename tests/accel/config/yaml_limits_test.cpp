@@ -1,0 +1,56 @@
+// Tests the limits of YAML files.
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "accel/config/config.h"
+#include "accel/config/structured_config.h"
+#include "accel/config/yaml.h"
+#include "tests/close.h"
+#include "tests/peak_memory.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+TEST(ParseYaml, HostileTextNeedsAtMost512BytesOfMemoryPerByte) {
+    const auto repeated = [](const std::string& part) {
+        std::string text;
+        while (std::ssize(text) + std::ssize(part) < accel::kMaxYaml) text += part;
+        return text;
+    };
+    for (const std::string& text :
+         {"[" + repeated("a,") + "]", "[" + repeated("{},"), repeated("- "), repeated("-\n"),
+          repeated("? "), repeated("["), repeated("{a: "), repeated("&a "), repeated("!!"),
+          repeated("a:\n"), repeated("\n"), repeated("'"), repeated("#"),
+          "a: &a [" + repeated("x,") + "]\nb: *a"}) {
+        const std::int64_t peak = peak_memory([&] {
+            for (const auto& parse : {std::function([&] { accel::parse_yaml(text, "name"); }),
+                                      std::function([&] { accel::parse_config(text, "name"); })})
+                try {
+                    parse();
+                } catch (const Error&) {
+                    // Most of the texts are not valid.
+                }
+        });
+        EXPECT_LE(peak, 512 * accel::kMaxYaml) << text.substr(0, 10);
+    }
+}
+
+TEST(ParseYaml, RefusesLargeDocumentsAndFiles) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string text = "a: " + std::string(accel::kMaxYaml, 'x');
+    std::ofstream(folder / "f") << text;
+    expect_error<ValueError>({"name: ", "262147", "262144"},
+                             [&] { accel::parse_yaml(text, "name"); });
+    expect_error<FileError>({"name: ", "262147", "262144"},
+                            [&] { accel::parse_config(text, "name"); });
+    expect_error<FileError>({(folder / "f").c_str(), "262147", "262144"},
+                            [&] { accel::read_config(folder / "f"); });
+    expect_error<FileError>({(folder / "f").c_str(), "262147", "262144"},
+                            [&] { accel::read_structured_config(folder / "f", {}); });
+    EXPECT_EQ(accel::parse_config(text.substr(0, accel::kMaxYaml), "name").size(), 1u);
+}
+
+}  // namespace
+}  // namespace axle::tests

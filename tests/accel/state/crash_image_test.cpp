@@ -1,0 +1,192 @@
+// Tests that checkpoints survive a power failure at any moment, and failures of any file operation.
+// The checkpoints are written by the real code to a file system in memory.
+#include <optional>
+#include <string>
+
+#include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
+#include "core/files/folder.h"
+#include "core/log.h"
+#include "core/ops.h"
+#include "gtest/gtest.h"
+#include "nn/files/weight_files.h"
+#include "tests/close.h"
+#include "tests/core/files/faulty_file_system.h"
+#include "tests/core/files/memory_file_system.h"
+#include "tests/log_capture.h"
+
+namespace axle {
+namespace {
+
+using accel::CheckpointReader;
+using accel::CheckpointWriter;
+using accel::latest_checkpoint;
+using tests::FaultyFileSystem;
+using tests::MemoryFileSystem;
+using tests::ReplacedFileSystem;
+
+constexpr const char* kFolder = "/runs/checkpoints";
+
+std::string checkpoint(std::int64_t iteration) { return str(kFolder, "/checkpoint_", iteration); }
+
+void save(const std::string& path, std::int64_t iteration,
+          Durability durability = Durability::full) {
+    CheckpointWriter writer(path, durability);
+    writer.write("state", Tree{{"iteration", iteration}, {"weights", full({3}, iteration)}});
+    writer.commit({.iteration = iteration, .run = "run"});
+}
+
+// Returns the iteration of a complete checkpoint.
+std::int64_t load(const std::string& path) {
+    const Tree state = CheckpointReader(path).read("state");
+    EXPECT_EQ(state["weights"].tensor()[0].item(), state["iteration"].number());
+    return state["iteration"].integer();
+}
+
+// Returns the iteration of the latest checkpoint, or -1 if there is none.
+std::int64_t latest_iteration() {
+    const auto latest = latest_checkpoint(kFolder);
+    return latest ? load(*latest) : -1;
+}
+
+TEST(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
+    for (const bool is_first : {true, false}) {
+        MemoryFileSystem memory;
+        const ReplacedFileSystem replaced(memory);
+        if (!is_first) save(checkpoint(1), 1);
+        memory.forget();
+        save(checkpoint(2), 2);
+        const std::size_t end = memory.operations();
+        std::size_t images = 0;
+        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+            ++images;
+            const ReplacedFileSystem crashed(image);
+            const std::int64_t latest = latest_iteration();
+            // An acknowledged save must not be lost.
+            const std::int64_t earlier = is_first ? -1 : 1;
+            EXPECT_TRUE(latest == 2 || (latest == earlier && operations < end)) << latest;
+            save(checkpoint(3), 3);  // the folder can be used, and is free of temporary folders
+            EXPECT_EQ(latest_iteration(), 3);
+            for (const std::string& name : list_folder(kFolder))
+                EXPECT_TRUE(name.starts_with("checkpoint_")) << name;
+        });
+        EXPECT_GT(images, 100u);
+        if (HasFailure()) return;
+    }
+}
+
+TEST(CrashImage, OfAReplacementHasOneOfTheTwoCheckpoints) {
+    MemoryFileSystem memory;
+    const ReplacedFileSystem replaced(memory);
+    save(checkpoint(0), 1);
+    memory.forget();
+    save(checkpoint(0), 2);
+    const std::size_t end = memory.operations();
+    memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+        const ReplacedFileSystem crashed(image);
+        const std::int64_t found = load(checkpoint(0));
+        EXPECT_TRUE(found == 2 || (found == 1 && operations < end)) << found;
+    });
+}
+
+TEST(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
+    MemoryFileSystem memory;
+    const ReplacedFileSystem replaced(memory);
+    for (int i = 0; i < 4; ++i) save(checkpoint(i), i);
+    memory.forget();
+    accel::rotate_checkpoints(kFolder, 2);
+    memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t) {
+        const ReplacedFileSystem crashed(image);
+        EXPECT_EQ(latest_iteration(), 3);
+        EXPECT_EQ(load(checkpoint(2)), 2);
+        // A checkpoint that is partly removed is not counted as one.
+        for (const auto& entry : accel::list_checkpoints(kFolder).entries) load(entry.path);
+        EXPECT_TRUE(accel::list_checkpoints(kFolder).damaged.empty());
+    });
+}
+
+// Saves a model of two shards, in which all weights are `value`.
+void save_shards(double value) {
+    nn::save_weights({{"a", full({8}, value)}, {"b", full({8}, value)}}, "/model",
+                     nn::ShardSize(40));
+}
+
+TEST(CrashImage, OfSavedWeightsNeverCombinesTwoModels) {
+    for (const bool is_first : {true, false}) {
+        MemoryFileSystem memory;
+        const ReplacedFileSystem replaced(memory);
+        if (!is_first) save_shards(1);
+        memory.forget();
+        save_shards(2);
+        const std::size_t end = memory.operations();
+        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+            const ReplacedFileSystem crashed(image);
+            const std::string index = "/model/model.safetensors.index.json";
+            if (!kind_of(index)) {
+                EXPECT_LT(operations, end);
+                return;
+            }
+            const nn::WeightFiles files(index);
+            const double a = files.weights().at("a").read()[0].item();
+            const double b = files.weights().at("b").read()[0].item();
+            EXPECT_EQ(a, b);
+            EXPECT_TRUE(a == 2 || operations < end) << a;
+        });
+        if (HasFailure()) return;
+    }
+}
+
+TEST(CheckpointWriter, SyncsEachFileAndFolderOnce) {
+    MemoryFileSystem memory;
+    const ReplacedFileSystem replaced(memory);
+    {
+        CheckpointWriter writer(checkpoint(1));
+        for (const char* stem : {"a", "b", "c"}) writer.write(stem, Tree{{"x", ones({2})}});
+        create_directories(writer.directory() + "/sub");
+        write_file_atomically(writer.directory() + "/sub/file", "text", Durability::none);
+        writer.commit({.iteration = 1});
+    }
+    // 8 files with the manifest, and 4 new folders: /runs, checkpoints, checkpoint_1 and sub.
+    EXPECT_LE(memory.syncs(), 8u + 4u + 2u);
+    memory.forget();
+    save(checkpoint(2), 2, Durability::none);
+    EXPECT_EQ(memory.syncs(), 0u);
+    EXPECT_EQ(latest_iteration(), 2);
+}
+
+// Saves checkpoint 2 with each operation failing in turn, and checks the folder afterwards.
+TEST(CheckpointWriter, KeepsTheEarlierCheckpointIfAnyOperationFails) {
+    const tests::LogCapture log;
+    for (const int error : {ENOSPC, EIO, EACCES, EROFS, EDQUOT, EINTR, 0}) {
+        for (std::size_t failing = 0;; ++failing) {
+            SCOPED_TRACE(str("error ", error, " in operation ", failing));
+            MemoryFileSystem memory;
+            const ReplacedFileSystem replaced(memory);
+            save(checkpoint(1), 1);
+            FaultyFileSystem faulty(memory, failing, error);
+            bool is_saved = false;
+            {
+                const ReplacedFileSystem failure(faulty);
+                try {
+                    save(checkpoint(2), 2);
+                    is_saved = true;
+                } catch (const FileError& thrown) {
+                    EXPECT_NE(std::string(thrown.what()).find(kFolder), std::string::npos)
+                        << thrown.what();
+                }
+            }
+            const bool is_harmless = error == EINTR || error == 0 || failing >= faulty.operations();
+            EXPECT_TRUE(is_saved || !is_harmless);
+            EXPECT_EQ(load(checkpoint(1)), 1);
+            const std::int64_t latest = latest_iteration();
+            EXPECT_TRUE(latest == 2 || (latest == 1 && !is_saved)) << latest;
+            save(checkpoint(3), 3);
+            EXPECT_EQ(latest_iteration(), 3);
+            if (HasFailure()) return;
+            if (failing >= faulty.operations()) break;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace axle
