@@ -36,11 +36,10 @@ constexpr std::size_t kEager = dist::kMaxEager;
 
 std::string error_of(const std::function<void()>& f) {
     try {
-        f();
+        return f(), "";
     } catch (const CommError& error) {
         return error.what();
     }
-    return "";
 }
 
 class TcpTransportOfRanks : public testing::TestWithParam<int> {};
@@ -355,9 +354,7 @@ TEST(TcpTransport, EndsAllWaitsOnAbort) {
         Bytes data(8);
         EXPECT_NE(error_of([&] { send(*zero, data, 1, 9); }), "");
         EXPECT_NE(error_of([&] { zero->connect_all(), receive(*zero, data, 1, 9); }), "");
-        if (one) {
-            EXPECT_NE(error_of([&] { receive(**one, data, 0, 9)->wait(); }), "");
-        }
+        if (one) EXPECT_NE(error_of([&] { receive(**one, data, 0, 9)->wait(); }), "");
     }
 }
 
@@ -368,10 +365,12 @@ TEST(TcpTransport, DoesNotAccessTheMemoryOfADroppedMessage) {
             const bool sends = transport.rank() == 0;
             const int other = 1 - transport.rank();
             Bytes data(16 << 20), small(8);
-            Message message =
-                sends ? send(transport, data, other, 1) : receive(transport, data, other, 1);
-            (sends ? send(transport, small, other, 2) : receive(transport, small, other, 2))
-                ->wait();
+            const auto start = [&](Bytes& in, int slot) {
+                return sends ? send(transport, in, other, slot)
+                             : receive(transport, in, other, slot);
+            };
+            Message message = start(data, 1);
+            start(small, 2)->wait();
             if (sends == drops_send) {
                 message.reset();
                 std::ranges::fill(data, std::uint8_t{9});
@@ -379,9 +378,7 @@ TEST(TcpTransport, DoesNotAccessTheMemoryOfADroppedMessage) {
                 error_of([&] { message->wait(); });  // the message may have ended before
             }
             error_of([&] { receive(transport, small, other, 3)->wait(); });
-            if (sends == drops_send) {
-                EXPECT_EQ(std::ranges::count(data, 9), static_cast<std::ptrdiff_t>(data.size()));
-            }
+            if (sends == drops_send) EXPECT_EQ(std::ranges::count(data, 9), std::ssize(data));
         };
         // If the message has ended before it is dropped, the last receive times out.
         EXPECT_THAT(run_transports(2, rank, milliseconds(1000)), Each(""));
@@ -390,8 +387,9 @@ TEST(TcpTransport, DoesNotAccessTheMemoryOfADroppedMessage) {
 
 TEST(TcpTransport, RejectsARankWithAnotherToken) {
     FakeStore store;
-    const RankTransport zero(store, 0, 2, milliseconds(300), "a token");
-    const RankTransport one(store, 1, 2, milliseconds(300), "another token");
+    const milliseconds timeout(300);
+    const RankTransport zero(store, 0, 2, timeout, "a token");
+    const RankTransport one(store, 1, 2, timeout, "another token");
     Bytes in(8);
     const auto errors = run_threads(
         2, [&](int rank) { receive(rank == 0 ? *zero : *one, in, 1 - rank, 1)->wait(); });
