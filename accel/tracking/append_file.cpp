@@ -23,7 +23,7 @@ namespace {
 
 AppendFile::AppendFile(const std::string& path) : path_(path) {
     if (path.find('\0') != std::string::npos) fail(path, "can't open for writing", EINVAL);
-    static constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    static constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
     do {
         descriptor_ = ::open(path.c_str(), kFlags, 0666);
     } while (descriptor_ < 0 && errno == EINTR);

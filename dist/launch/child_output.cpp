@@ -24,9 +24,8 @@ constexpr std::size_t kLongestLine = std::size_t{1} << 16;
 
 OwnedFd open_log(const std::string& path) {
     constexpr mode_t kOwnerOnly = 0600;  // the output may contain secrets
-    return adopt_fd(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, kOwnerOnly),
-        path);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    return adopt_fd(::open(path.c_str(), kFlags, kOwnerOnly), path);
 }
 
 bool write_all(int fd, std::string_view text) {

@@ -108,6 +108,15 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_
     start();
 }
 
+void OneCycleLR::set_total_steps(std::int64_t total_steps) {
+    if (total_steps < std::max<std::int64_t>(1, last_epoch()))
+        throw ValueError(str("OneCycleLR: set_total_steps: must be at least the ", last_epoch(),
+                             " steps that were made: ", total_steps));
+    Tree state = state_dict();
+    state.set("total_steps", total_steps);
+    load_state_dict(state);
+}
+
 double OneCycleLR::interpolate(double start, double end, double part) const {
     if (anneal_ == Anneal::linear) return (end - start) * part + start;
     return end + (start - end) / 2 * (std::cos(kPi * part) + 1);

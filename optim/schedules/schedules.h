@@ -247,6 +247,9 @@ class OneCycleLR : public Scheduler {
                const OneCycleOptions& options = {});
 
     std::optional<std::int64_t> total_steps() const override { return total_steps_; }
+    // Changes the number of steps, for example of a longer run after its state was loaded. The next
+    // step uses the rate of the new schedule. Throws ValueError if more steps were made already.
+    void set_total_steps(std::int64_t total_steps);
 
   protected:
     void apply(std::size_t index, GroupRef group, double base_lr, std::int64_t epoch) override;

@@ -86,6 +86,19 @@ TEST_F(TrainVision, ResumesAKilledRunExactly) {
     EXPECT_TRUE(model("killed") == model("whole"));
 }
 
+TEST_F(TrainVision, ContinuesAFinishedRunWithMoreEpochs) {
+    const Ended first = run(tiny("a", {"--epochs", "2"}));
+    ASSERT_EQ(first.code, 0) << first.text();
+    const Ended longer = run(tiny("a", {"--epochs", "4", "--resume", "latest"}));
+    ASSERT_EQ(longer.code, 0) << longer.text();
+    const auto steps = first.result()["steps"].get<std::size_t>();
+    EXPECT_EQ(longer.result()["steps"], 2 * steps);
+    const auto rows = metrics("a");
+    ASSERT_EQ(rows.size(), 2 * steps);
+    // The first part of the new schedule rises to the middle, where the old one had ended.
+    EXPECT_GT(rows[steps]["lr"], rows[steps - 1]["lr"]);
+}
+
 TEST_F(TrainVision, TrainsInF16WithAScaler) {
     const Ended ended = run(tiny("half", {"--mixed-precision", "fp16"}));
     ASSERT_EQ(ended.code, 0) << ended.text();

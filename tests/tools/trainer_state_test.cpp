@@ -2,6 +2,7 @@
 #include <csignal>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
@@ -49,6 +50,46 @@ TEST_F(TrainerState, SavesACheckpointAndExitsWith143OnSigterm) {
         EXPECT_EQ(accel::CheckpointReader(*latest).label().iteration,
                   static_cast<std::int64_t>(metrics(out).size()));
         const Ended resumed = run(constant(out, {"--steps", "400", "--resume", "auto"}));
+        ASSERT_EQ(resumed.code, 0) << resumed.text();
+        EXPECT_EQ(metrics(out), metrics("whole"));
+        EXPECT_TRUE(model(out) == model("whole"));
+    }
+}
+
+// Returns the trainers that a process has started, in order.
+std::vector<pid_t> trainers_of(pid_t parent) {
+    std::ifstream file(str("/proc/", parent, "/task/", parent, "/children"));
+    std::vector<pid_t> trainers;
+    for (pid_t child = 0; file >> child;)
+        if (lines_of(str("/proc/", child, "/comm")) == Arguments{"train_gpt"})
+            trainers.push_back(child);
+    return trainers;
+}
+
+TEST_F(TrainerState, SavesOneCheckpointIfAnyProcessOfAJobGetsSigterm) {
+    const Arguments options = {"--steps", "400", "--save-every", "0"};
+    const Arguments launch = {AXLE_BIN_DIR "/axle", "launch", "--quiet", "--cpu",
+                              "--num_processes",    "2"};
+    wrapper_ = launch;
+    const Ended whole = run(constant("whole", options));
+    ASSERT_EQ(whole.code, 0) << whole.text();
+    for (const char* target : {"launcher", "rank 0", "rank 1"}) {
+        SCOPED_TRACE(target);
+        const std::string out = target;
+        const pid_t launcher = start(constant(out, options));
+        ASSERT_TRUE(wait_for_rows(launcher, 3, out));
+        const std::vector<pid_t> ranks = trainers_of(launcher);
+        ASSERT_EQ(ranks.size(), 2u);
+        kill(out == "launcher" ? launcher : ranks[out == "rank 1"], SIGTERM);
+        const Ended stopped = finish(launcher);
+        EXPECT_EQ(stopped.code, 143) << stopped.text();
+        for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "an orphan";
+        const auto list = accel::list_checkpoints(checkpoints(out));
+        ASSERT_EQ(list.entries.size(), 1u);
+        EXPECT_EQ(list.entries[0].iteration, static_cast<std::int64_t>(metrics(out).size()));
+        Arguments more = options;
+        more.insert(more.end(), {"--resume", "auto"});
+        const Ended resumed = run(constant(out, more));
         ASSERT_EQ(resumed.code, 0) << resumed.text();
         EXPECT_EQ(metrics(out), metrics("whole"));
         EXPECT_TRUE(model(out) == model("whole"));

@@ -1,5 +1,6 @@
 // Tests the files of trackers.
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "accel/accelerator.h"
@@ -26,6 +27,14 @@ TEST(AppendFile, ReportsAFullDisk) {
     accel::AppendFile file("/dev/full");
     for (int i = 0; i < 2; ++i)
         expect_error<FileError>({"/dev/full: can't write: "}, [&] { file.append("x"); });
+}
+
+TEST(AppendFile, DoesNotFollowASymbolicLink) {
+    const TemporaryFolder folder;
+    std::filesystem::create_symlink(folder / "victim", folder / "metrics.jsonl");
+    expect_error<FileError>({(folder / "metrics.jsonl").c_str(), "can't open for writing"},
+                            [&] { accel::AppendFile file(folder / "metrics.jsonl"); });
+    EXPECT_FALSE(std::filesystem::exists(folder / "victim"));
 }
 
 TEST(AppendFile, WritesAllOrNothing) {

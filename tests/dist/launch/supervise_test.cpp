@@ -117,6 +117,13 @@ TEST_F(Supervise, WritesALogForEachRankAndRestart) {
     }
 }
 
+TEST_F(Supervise, DoesNotFollowALinkAtTheLogOfARank) {
+    std::filesystem::create_directories(file("logs/0/0"));
+    std::filesystem::create_symlink(file("victim"), file("logs/0/0/stdout.log"));
+    EXPECT_ANY_THROW(run({"echo one"}, {.log_dir = file("logs")}));
+    EXPECT_FALSE(std::filesystem::exists(file("victim")));
+}
+
 TEST_F(Supervise, ShowsCompleteLinesWithTheRank) {
     const std::string chatter =
         "i=0; while [ $i -lt 200 ]; do printf 'a%s' $i; printf 'b%s\\n' $i; i=$((i+1)); done; "

@@ -28,6 +28,20 @@ TEST(CosineWithWarmup, DecaysFromLrToMinLr) {
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].lr, 6e-5);
 }
 
+TEST(OneCycleLR, ContinuesWithAnotherNumberOfSteps) {
+    SGD a({parameter()}, {.lr = 1}), b({parameter()}, {.lr = 1});
+    OneCycleLR longer(a, 1, 4), whole(b, 1, 8);
+    for (int i = 0; i < 4; ++i) longer.step(), whole.step();
+    expect_error<ValueError>({"OneCycleLR: set_total_steps: must be at least the 4 steps", "3"},
+                             [&] { longer.set_total_steps(3); });
+    longer.set_total_steps(8);
+    for (int i = 4; i < 8; ++i) {
+        longer.step(), whole.step();
+        EXPECT_EQ(longer.get_last_lr(), whole.get_last_lr());
+    }
+    EXPECT_THROW(longer.step(), ValueError);
+}
+
 TEST(OneCycleLR, CyclesMomentumOfSgd) {
     SGD optimizer({parameter()}, {.momentum = 0.5});
     OneCycleLR scheduler(optimizer, 1, 10);
