@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -233,10 +232,10 @@ INSTANTIATE_TEST_SUITE_P(Differ, TcpTransportSizes,
 
 TEST(TcpTransport, ThrowsIfThePeerClosesTheConnection) {
     FakeStore store;
-    std::optional<RankTransport> one;
+    std::unique_ptr<RankTransport> one;
     const auto errors = run_threads(2, [&](int rank) {
         if (rank == 1) {
-            one.emplace(store, 1, 2);
+            one = std::make_unique<RankTransport>(store, 1, 2);
             const Bytes last = pattern(3000, 1);
             send(**one, last, 0, 1)->wait();
             one.reset();
@@ -269,6 +268,7 @@ TEST(TcpTransport, ReceivesAllMessagesAfterThePeerHasClosedTheConnection) {
                 std::vector<Bytes> out;
                 std::vector<Message> messages;
                 for (std::uint32_t i = 0; i < kMessages; ++i) out.push_back(pattern(kEager, i));
+                messages.reserve(out.size());
                 for (const Bytes& bytes : out) messages.push_back(send(*one, bytes, 0, 1));
                 for (const Message& message : messages) message->wait();
             }
@@ -321,9 +321,9 @@ TEST(TcpTransport, EndsAllWaitsOnAbort) {
          {Wait::connect, Wait::receive, Wait::receive_of_another_thread, Wait::send}) {
         FakeStore store;
         RankTransport zero(store, 0, 2);
-        std::optional<RankTransport> one;
+        std::unique_ptr<RankTransport> one;
         if (wait != Wait::connect) {
-            one.emplace(store, 1, 2);
+            one = std::make_unique<RankTransport>(store, 1, 2);
             const auto connected =
                 run_threads(2, [&](int rank) { (rank == 0 ? zero : *one)->connect_all(); });
             ASSERT_THAT(connected, Each(""));
