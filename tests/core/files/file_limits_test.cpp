@@ -147,7 +147,7 @@ TEST(SafetensorsLimits, TextsNeedAFewTimesTheirSize) {
     for (const std::string& header :
          {whole.substr(0, whole.size() - 3), R"({"__metadata__":{"a":")" + text + "\1\"}}",
           R"({"__metadata__":{"a":")" + gap, "{" + gap + "x", "{" + gap.substr(0, 500'000) + "x",
-          R"({"a":{"shape":[)" + std::string(90'000'000, '1')}) {
+          R"({"a":{"shape":[)" + std::string(90'000'000, '1')}) {  // NOLINT(*-string-constructor)
         write_header(folder / "f", header);
         EXPECT_LE(peak_memory(
                       [&] { must_fail("f: the header ", [&] { SafetensorsFile{folder / "f"}; }); }),
@@ -257,6 +257,7 @@ std::string zip_of(const std::string& pickle, const std::vector<std::string>& em
 TEST(TorchFileLimits, DirectoryNeedsLessMemoryThanTheFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> names;
+    names.reserve(200'000);
     for (int i = 0; i < 200'000; ++i) names.push_back(eight_digits(i));
     const std::string zip = zip_of("\x80\x02N.", names);
     write(folder / "f", zip);
