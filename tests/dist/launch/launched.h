@@ -32,15 +32,27 @@ inline pid_t wait_for_pid(const std::string& path) {
     return lines.empty() ? -1 : static_cast<pid_t>(std::stol(lines[0]));
 }
 
-// Runs f in a child process, which exits with the result of f. Redirects the child's streams to
-// `folder`/out and `folder`/err.
+// Closes the descriptors that exec() closes. Otherwise descriptors of a child can have two digits,
+// which /bin/sh does not accept in redirections.
+inline void close_private_descriptors() {
+    for (int fd = STDERR_FILENO + 1; fd < 4096; ++fd) {
+        const int flags = fcntl(fd, F_GETFD);
+        if (flags >= 0 && (flags & FD_CLOEXEC) != 0) close(fd);
+    }
+}
+
+inline constexpr int kThrew = 99;  // the exit code of a process whose function has thrown
+
+// Runs f in a child process, which exits with the result of f, or with kThrew after an exception,
+// whose text it prints. Redirects the child's streams to `folder`/out and `folder`/err.
 inline pid_t start_process(const std::string& folder, const std::function<int()>& f) {
     const std::string out = folder + "/out", err = folder + "/err";
     const pid_t child = fork_process();
     if (child != 0) return child;
+    close_private_descriptors();
     dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDOUT_FILENO);
     dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), STDERR_FILENO);
-    int code = 99;
+    int code = kThrew;
     try {
         code = f();
     } catch (const std::exception& error) {

@@ -293,8 +293,7 @@ double processor_seconds() {
 TEST(TcpAcceptor, WaitsWithoutSpinningWhileTheProcessHasTooManyOpenFiles) {
     int ports[2];
     ASSERT_EQ(::pipe(ports), 0);
-    const pid_t child = fork_process();
-    if (child == 0) {
+    const auto accept_with_few_files = [&] {
         Rank0 server(2);
         const int port = server.acceptor.port();
         rlimit files{};
@@ -304,14 +303,16 @@ TEST(TcpAcceptor, WaitsWithoutSpinningWhileTheProcessHasTooManyOpenFiles) {
         std::vector<int> opened;
         for (int file = 0; (file = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
             opened.push_back(file);
-        if (::write(ports[1], &port, sizeof port) != sizeof port) ::_exit(2);
+        if (::write(ports[1], &port, sizeof port) != sizeof port) return 2;
         const double before = processor_seconds();
         std::this_thread::sleep_for(milliseconds(500));  // the measured time
-        if (processor_seconds() - before > 0.2) ::_exit(3);
-        if (server.count() != 0) ::_exit(4);
+        if (processor_seconds() - before > 0.2) return 3;
+        if (server.count() != 0) return 4;
         for (const int file : opened) ::close(file);
-        ::_exit(server.has(1) ? 0 : 5);
-    }
+        return server.has(1) ? 0 : 5;
+    };
+    const pid_t child = fork_process();
+    if (child == 0) ::_exit(accept_with_few_files());
     int port = 0;
     ASSERT_EQ(::read(ports[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
     const Socket never = dist::make_event();
