@@ -64,7 +64,12 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
         return JoinRefusal{true, str("the job is at restart ", environment_.restart_count,
                                      ", the process at ", join_request.restart_count)};
-    if (failed_) return JoinRefusal{true, "the job has failed: " + failure_};
+    if (failed_) {
+        // Another launcher may have restarted the job. Then the next attempt reaches a new server.
+        const bool is_own = process.pid == self_.pid && process.host == self_.host;
+        return JoinRefusal{!is_own && environment_.launcher != "axle",
+                           "the job has failed: " + failure_};
+    }
     if (join_request.world_size != size) {
         return JoinRefusal{false, str("WORLD_SIZE is ", size, " on rank 0, but ",
                                       join_request.world_size, " on ", process.text())};

@@ -217,7 +217,6 @@ void TcpConnection::fail_locked(const std::string& reason) {
     for (TcpMessage* const message : expected_) set_failed(message);
     for (const Arrived& arrived : arrived_) set_failed(arrived.taker);
     set_failed(payload_.message);
-    payload_ = {};
     payload_ = {};  // its message may be destroyed from now on
     posted_.clear();
     expected_.clear();

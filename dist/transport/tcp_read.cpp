@@ -34,7 +34,6 @@ void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
 // Calls recvmsg() once. Returns whether the socket may contain more.
 bool TcpConnection::receive_once(Lock& lock) {
     if (!failure_.empty()) return false;
-    if (!failure_.empty()) return false;
     // The rest of the payload is received directly into its memory. If another data frame of the
     // same message follows, only the header of this frame is received into the buffer.
     std::array<iovec, 2> parts;
