@@ -75,7 +75,10 @@ Tree read_manifest(const std::string& path) {
     if (!kind_of(path)) fail(path, "the folder does not exist");
     if (!kind_of(file)) fail(path, "not a checkpoint: manifest.json is missing");
     try {
-        Tree manifest = from_json(InputFile(path, kManifest).read(kLongestManifest));
+        const std::string text = InputFile(path, kManifest).read(kLongestManifest);
+        Tree manifest = from_json(text);
+        // All other changes change the values.
+        if (!text.ends_with("}\n")) fail(file, kChanged);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
             fail(file, str("unknown format '", printable(format), "'"));

@@ -8,6 +8,7 @@
 #include "core/files/safetensors.h"
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
+#include "kernels/failpoint.h"
 
 namespace axle::accel {
 namespace {
@@ -65,6 +66,7 @@ void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_
 // Removes old checkpoints of a run from the folder of the checkpoint that was just saved.
 void rotate(const ProjectConfiguration& project, const std::string& run, const std::string& saved) {
     if (!project.automatic_checkpoint_naming || !project.total_limit) return;
+    AXLE_FAILPOINT("save: before the rotation");
     const std::string folder = folder_of(saved);
     std::vector<std::string> kept = {saved};
     if (project.best_limit)
@@ -241,6 +243,7 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const std::string path = next_directory(output_dir);
     const bool each_node = project_.save_on_each_node;
     const bool writes = is_saving_process(processes_, each_node);
+    AXLE_FAILPOINT("save: before the states are gathered");
     const std::vector<Tree> own =
         each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
     std::vector<Tree> custom;

@@ -3,6 +3,7 @@
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/tree/structure.h"
+#include "kernels/failpoint.h"
 
 namespace axle::accel {
 namespace {
@@ -60,7 +61,9 @@ void StateContents::write(CheckpointWriter& writer) {
         save_safetensors(writer.directory() + "/" + stem + ".safetensors", named,
                          {{"format", "pt"}}, Durability::none);
     for (const auto& [stem, tree] : trees) writer.write(stem, tree);
+    AXLE_FAILPOINT("save: before the commit");
     writer.commit(std::move(label));
+    AXLE_FAILPOINT("save: after the commit");
 }
 
 }  // namespace axle::accel

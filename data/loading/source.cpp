@@ -4,6 +4,7 @@
 
 #include "core/profiler/profiler.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 
 namespace axle::data {
 
@@ -34,6 +35,7 @@ bool OrderedSource::draw(BatchDraft& draft) {
 Batch OrderedSource::make(BatchDraft draft) const {
     const profiler::Scope scope("DataLoader.batch", profiler::Category::data);
     try {
+        AXLE_FAILPOINT("loader: before a batch");
         const auto [indices, repeated] = order_(draft.number);
         Batch batch{.samples = std::ssize(indices), .repeated = repeated, .last = draft.last};
         if (batch_maker_.collate_fn) {

@@ -8,6 +8,7 @@
 #include "core/launch.h"
 #include "core/ops.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 #include "kernels/ops/copy.h"
 
 namespace axle::dist {
@@ -136,7 +137,11 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
         state->complete(attempt(activity, [&] {
             Control& control = job->control();
             control.note(activity);
-            run(control.wait_for_agreement(id, sequence));
+            AXLE_FAILPOINT("collective: after the announcement");
+            const Counts counts = control.wait_for_agreement(id, sequence);
+            AXLE_FAILPOINT("collective: after the agreement");
+            run(counts);
+            AXLE_FAILPOINT("collective: after the data");
             control.note("");
         }));
     });

@@ -10,6 +10,7 @@
 
 #include "core/text/text.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 
 namespace axle::dist {
 namespace {
@@ -39,6 +40,7 @@ void ControlChannel::start(std::function<void(const Lock&, const Frame&)> handle
 void ControlChannel::leave(const std::string& reason) {
     if (disconnected_) return;
     try {
+        AXLE_FAILPOINT("leave: before it is sent");
         const TimePoint deadline = Clock::now() + kLeaveTimeout;
         send_all(connected_.socket, encode(Leave{at_most(reason, kMaxText)}), deadline);
         // A socket that is closed with unread bytes resets the connection, and the peer may not

@@ -8,6 +8,7 @@
 
 #include "core/files/file.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 #include "kernels/thread.h"
 
 namespace axle::dist {
@@ -96,6 +97,7 @@ void FailureMonitor::run() noexcept {
         };
         if (now >= next_heartbeat) {
             next_heartbeat = now + interval_;
+            AXLE_FAILPOINT("heartbeat: before it is sent");
             if (!is_over())
                 channel_.send_heartbeat(lock, encode(calls_.activity(lock).heartbeat()));
         }

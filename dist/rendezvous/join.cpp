@@ -16,6 +16,7 @@
 #include "core/files/file.h"
 #include "dist/rendezvous/handshake.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 
 namespace axle::dist {
 namespace {
@@ -164,6 +165,7 @@ class Joiner {
         Nonces nonces{.client = make_nonce()};
         send_all(connected.socket, encode(JoinStart{.nonce = nonces.client}), first_deadline);
         nonces.server = expect<Challenge>(connected, first_deadline).nonce;
+        AXLE_FAILPOINT("join: before the proof");
 
         const TimePoint deadline = Clock::now() + kHandshake;
         const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now()).count();

@@ -3,6 +3,7 @@
 
 #include "dist/rendezvous/server.h"
 #include "kernels/error.h"
+#include "kernels/failpoint.h"
 
 namespace axle::dist {
 namespace {
@@ -84,6 +85,7 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
 }
 
 void Server::accept_member(Connection& connection, const JoinRequest& join_request) {
+    AXLE_FAILPOINT("join: before the reply");
     JoinReply message{self_.pid, self_.host, {}};
     sign(message, key_, connection.nonces);
     send(connection, message);

@@ -9,6 +9,8 @@
 
 #include <poll.h>
 
+#include "kernels/failpoint.h"
+
 namespace axle::dist {
 namespace {
 
@@ -89,6 +91,7 @@ std::optional<int> IncomingHandshake::proceed() {
         if (message->rank != *client_ ||
             !is_equal(message->bytes, client_proof(key_, nonces_, *client_, rank_)))
             throw CommError("a client without the job's token");
+        AXLE_FAILPOINT("connect: before the reply");
         send_message(socket_, rank_, server_proof(key_, nonces_, *client_, rank_));
         return client_;
     }
@@ -113,6 +116,7 @@ Socket connect_and_prove(const Address& address, const Key& key, int from, int t
     send_message(socket, from, nonces.client);
     const HandshakeMessage challenge = next_message();
     nonces.server = challenge.bytes;
+    AXLE_FAILPOINT("connect: before the proof");
     send_message(socket, from, client_proof(key, nonces, from, to));
     const HandshakeMessage reply = next_message();
     if (challenge.rank != to || reply.rank != to ||

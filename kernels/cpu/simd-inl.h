@@ -24,6 +24,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 using FloatTag = hn::ScalableTag<float>;
 using IntTag = hn::ScalableTag<std::int32_t>;
 
+// Loads the first n elements, at most as many as a vector has. All other lanes are zero. Unlike
+// hn::MaskedLoad(), does not read beyond these elements on targets without masked loads.
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> load_first(Tag d, const hn::TFromD<Tag>* p, std::int64_t n) {
+#if HWY_MEM_OPS_MIGHT_FAULT && HWY_TARGET != HWY_AVX2
+    HWY_ALIGN hn::TFromD<Tag> lanes[hn::MaxLanes(Tag())] = {};
+    for (std::int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+    return hn::Load(d, lanes);
+#else
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+#endif
+}
+
 struct Pack {
     using Vec = hn::Vec<FloatTag>;
     static constexpr std::int64_t kLanes = hn::MaxLanes(FloatTag());
@@ -39,8 +52,7 @@ struct Pack {
     static HWY_INLINE Pack load(const float* p) { return hn::LoadU(FloatTag(), p); }
     // Loads the first n <= kLanes elements. All other lanes are zero.
     static HWY_INLINE Pack load(const float* p, std::int64_t n) {
-        const FloatTag d;
-        return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, p);
+        return load_first(FloatTag(), p, n);
     }
     HWY_INLINE void store(float* p) const { hn::StoreU(v, FloatTag(), p); }
     HWY_INLINE void store(float* p, std::int64_t n) const {

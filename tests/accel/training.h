@@ -58,14 +58,17 @@ struct Training {
     static constexpr std::int64_t kBatches = 5;
 
     explicit Training(std::uint64_t seed = 7, int workers = 0, bool cpu = false,
-                      std::shared_ptr<dist::ProcessGroup> group = nullptr)
+                      std::shared_ptr<dist::ProcessGroup> group = nullptr,
+                      accel::ProjectConfiguration project = {})
         : net((manual_seed(seed), SmallNet())),
           loader(samples(3 * kBatches - 1),
                  {.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 11}),
           adamw(net.parameters(), {.lr = 0.05}),
           cosine(optim::get_cosine_schedule_with_warmup(adamw, 2, 8)),
-          accelerator(
-              {.gradient_accumulation_steps = 2, .cpu = cpu, .process_group = std::move(group)}) {
+          accelerator({.gradient_accumulation_steps = 2,
+                       .cpu = cpu,
+                       .project_config = std::move(project),
+                       .process_group = std::move(group)}) {
         accelerator.prepare(net, adamw, loader, cosine);
         accelerator.register_for_checkpointing(counter);
     }

@@ -183,13 +183,13 @@ void add_rows(const T* const* rows, const T* x, T* HWY_RESTRICT sum, std::int64_
         hn::StoreU(s, d, sum + j);
     }
     if (j == n) return;
-    const auto tail = hn::FirstN(d, static_cast<std::size_t>(n - j));
-    auto s = hn::MaskedLoad(tail, d, sum + j);
-    s = hn::MulAdd(x0, hn::MaskedLoad(tail, d, rows[0] + j), s);
-    s = hn::MulAdd(x1, hn::MaskedLoad(tail, d, rows[1] + j), s);
-    s = hn::MulAdd(x2, hn::MaskedLoad(tail, d, rows[2] + j), s);
-    s = hn::MulAdd(x3, hn::MaskedLoad(tail, d, rows[3] + j), s);
-    hn::BlendedStore(s, tail, d, sum + j);
+    const std::int64_t left = n - j;
+    auto s = load_first(d, sum + j, left);
+    s = hn::MulAdd(x0, load_first(d, rows[0] + j, left), s);
+    s = hn::MulAdd(x1, load_first(d, rows[1] + j, left), s);
+    s = hn::MulAdd(x2, load_first(d, rows[2] + j, left), s);
+    s = hn::MulAdd(x3, load_first(d, rows[3] + j, left), s);
+    hn::BlendedStore(s, hn::FirstN(d, static_cast<std::size_t>(left)), d, sum + j);
 }
 
 GemmKernels<float> gemm_f32() {

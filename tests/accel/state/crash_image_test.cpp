@@ -13,6 +13,7 @@
 #include "tests/close.h"
 #include "tests/core/files/faulty_file_system.h"
 #include "tests/core/files/memory_file_system.h"
+#include "tests/figures.h"
 #include "tests/log_capture.h"
 
 namespace axle {
@@ -49,7 +50,28 @@ std::int64_t latest_iteration() {
     return latest ? load(*latest) : -1;
 }
 
-TEST(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
+// Counts the images of all cases.
+class CrashImage : public testing::Test {
+  protected:
+    // Calls f with every crash image (see MemoryFileSystem::for_each_crash_image()).
+    template <class F>
+    static void for_each_image(const MemoryFileSystem& memory, F&& f) {
+        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+            ++images_;
+            f(image, operations);
+        });
+    }
+    void TearDown() override { failed_cases_ += HasFailure(); }
+    static void TearDownTestSuite() {
+        tests::record_figure("crash_images",
+                             {{"images", images_}, {"failed_cases", failed_cases_}});
+    }
+
+  private:
+    static inline int images_ = 0, failed_cases_ = 0;
+};
+
+TEST_F(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);
@@ -58,7 +80,7 @@ TEST(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
         save(checkpoint(2), 2);
         const std::size_t end = memory.operations();
         std::size_t images = 0;
-        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+        for_each_image(memory, [&](MemoryFileSystem& image, std::size_t operations) {
             ++images;
             const ReplacedFileSystem crashed(image);
             const std::int64_t latest = latest_iteration();
@@ -75,27 +97,27 @@ TEST(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
     }
 }
 
-TEST(CrashImage, OfAReplacementHasOneOfTheTwoCheckpoints) {
+TEST_F(CrashImage, OfAReplacementHasOneOfTheTwoCheckpoints) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     save(checkpoint(0), 1);
     memory.forget();
     save(checkpoint(0), 2);
     const std::size_t end = memory.operations();
-    memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+    for_each_image(memory, [&](MemoryFileSystem& image, std::size_t operations) {
         const ReplacedFileSystem crashed(image);
         const std::int64_t found = load(checkpoint(0));
         EXPECT_TRUE(found == 2 || (found == 1 && operations < end)) << found;
     });
 }
 
-TEST(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
+TEST_F(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     for (int i = 0; i < 4; ++i) save(checkpoint(i), i);
     memory.forget();
     accel::rotate_checkpoints(kFolder, 2);
-    memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t) {
+    for_each_image(memory, [&](MemoryFileSystem& image, std::size_t) {
         const ReplacedFileSystem crashed(image);
         EXPECT_EQ(latest_iteration(), 3);
         EXPECT_EQ(load(checkpoint(2)), 2);
@@ -111,7 +133,7 @@ void save_shards(double value) {
                      nn::ShardSize(40));
 }
 
-TEST(CrashImage, OfSavedWeightsNeverCombinesTwoModels) {
+TEST_F(CrashImage, OfSavedWeightsNeverCombinesTwoModels) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);
@@ -119,7 +141,7 @@ TEST(CrashImage, OfSavedWeightsNeverCombinesTwoModels) {
         memory.forget();
         save_shards(2);
         const std::size_t end = memory.operations();
-        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
+        for_each_image(memory, [&](MemoryFileSystem& image, std::size_t operations) {
             const ReplacedFileSystem crashed(image);
             const std::string index = "/model/model.safetensors.index.json";
             if (!kind_of(index)) {

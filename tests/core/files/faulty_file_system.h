@@ -74,8 +74,16 @@ class FaultyFileSystem : public FileSystem {
         return system_.free_bytes(folder);
     }
 
+  protected:
+    // Called before the operation that fails.
+    virtual void before_failure() {}
+
   private:
-    bool fails() { return count_++ == failing_; }
+    bool fails() {
+        if (count_++ != failing_) return false;
+        before_failure();
+        return true;
+    }
     bool fails_at_all() { return fails() && error_ != 0; }
 
     FileSystem& system_;

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/ops/pointwise.h"
 
@@ -86,6 +88,44 @@ TEST(SimdPacks, GiveTheSameBitsInAnyLane) {
     const std::vector<float> together = apply(formula::Gelu{}, x);
     for (std::size_t i = 0; i < x.size(); ++i)
         EXPECT_EQ(apply(formula::Gelu{}, {x[i]})[0], together[i]) << i;
+}
+
+// Memory whose end is followed by a page that must not be accessed.
+class GuardedPage {
+  public:
+    GuardedPage()
+        : size_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))),
+          memory_(mmap(nullptr, 2 * size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0)) {
+        mprotect(static_cast<char*>(memory_) + size_, size_, PROT_NONE);
+    }
+    ~GuardedPage() { munmap(memory_, 2 * size_); }
+    GuardedPage(const GuardedPage&) = delete;
+    GuardedPage& operator=(const GuardedPage&) = delete;
+
+    // Returns the last n floats before the guard.
+    float* last(std::int64_t n) const {
+        return reinterpret_cast<float*>(static_cast<char*>(memory_) + size_) - n;
+    }
+
+  private:
+    std::size_t size_;
+    void* memory_;
+};
+
+TEST(SimdPacks, DoNotAccessMemoryBeyondTheLastElement) {
+    const GuardedPage in, out;
+    Cpu cpu;
+    for (std::int64_t n = 1; n <= 40; ++n) {
+        View x, y;
+        x.ndim = y.ndim = 1;
+        x.shape[0] = y.shape[0] = n;
+        x.stride[0] = y.stride[0] = 1;
+        x.data = in.last(n), y.data = out.last(n);
+        for (std::int64_t i = 0; i < n; ++i) in.last(n)[i] = static_cast<float>(i);
+        binary(cpu, formula::Add{}, x, x, y);
+        for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(out.last(n)[i], 2 * static_cast<float>(i));
+    }
 }
 
 }  // namespace

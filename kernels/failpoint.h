@@ -1,0 +1,49 @@
+// Private to Axle: named moments at which a test lets a process die, freeze, fail or wait.
+//
+//     AXLE_FAILPOINT("save: before the commit");
+//
+// They exist only in builds with the CMake option AXLE_FAILPOINTS. In other builds the macro does
+// nothing and the names are not in the library, which a test checks.
+#pragma once
+
+#ifdef AXLE_FAILPOINTS
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+namespace axle {
+
+enum class FailpointAction : std::uint8_t {
+    kill,    // end the process with SIGKILL
+    freeze,  // stop the process with SIGSTOP
+    fail,    // throw Error
+    wait,    // wait for half a second
+};
+
+struct Failpoint {
+    const char* name;
+    bool may_throw;  // whether FailpointAction::fail is allowed here
+};
+
+// Returns all failpoints of the library.
+std::span<const Failpoint> failpoints();
+
+// Sets the action of a failpoint in this process for the next time that it is reached, and removes
+// the action of other failpoints. `reached` is set before the action; in memory that is shared with
+// another process, it tells the other process. Throws ValueError if there is no such failpoint.
+void set_failpoint(const char* name, FailpointAction action, std::atomic<bool>& reached);
+
+// Use AXLE_FAILPOINT.
+void reach_failpoint(const char* name);
+
+}  // namespace axle
+
+// The prefix lets a test find the names in a binary.
+#define AXLE_FAILPOINT(name) ::axle::reach_failpoint("axle failpoint: " name)
+
+#else
+
+#define AXLE_FAILPOINT(name) static_cast<void>(0)
+
+#endif

@@ -1,0 +1,187 @@
+// Kills processes of jobs that save and resume, at random moments.
+#include <csignal>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
+#include "core/files/file.h"
+#include "core/files/safetensors.h"
+#include "gtest/gtest.h"
+#include "tests/accel/training.h"
+#include "tests/figures.h"
+#include "tests/reporting_job.h"
+#include "tests/temporary_folder.h"
+
+namespace axle::tests {
+namespace {
+
+using std::chrono::microseconds;
+
+accel::ProjectConfiguration project_in(const std::string& folder) {
+    return {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 2};
+}
+
+// Kills all processes, or one of them. The others must end by themselves.
+void kill_some(ReportingJob& job, std::mt19937& random) {
+    const auto victim = static_cast<int>(random() % (2U * static_cast<unsigned>(job.size())));
+    for (int rank = 0; rank < job.size(); ++rank)
+        if (victim >= job.size() || victim == rank) job.signal(rank, SIGKILL);
+    EXPECT_TRUE(job.wait(std::chrono::seconds(20)))
+        << "a rank did not end after the death of " << victim;
+}
+
+// Continues from the latest checkpoint and saves after every batch, every second time in the
+// background. Reports the number of batches when the checkpoint is complete.
+void train_and_save(const std::string& folder, const ReportingJob::Group& group,
+                    const ReportingJob::Reporter& report) {
+    Training training(7, 0, true, group, project_in(folder));
+    const bool is_main = training.accelerator.is_main_process();
+    if (accel::latest_checkpoint(folder + "/checkpoints")) training.accelerator.load_state();
+    if (is_main) report(Event::loaded, training.counter.batches);
+    training.run(1'000'000, [&] {
+        const bool asynchronous = training.counter.batches % 2 == 0;
+        training.accelerator.save_state({}, {.asynchronous = asynchronous});
+        training.accelerator.wait_for_saves();
+        if (is_main) report(Event::saved, training.counter.batches);
+    });
+}
+
+struct KillFigures {
+    int kills = 0;
+    std::int64_t saves = 0, lost = 0, unreadable = 0;
+};
+
+// Starts a job again and again on one folder and kills it while it saves.
+KillFigures kill_while_saving(int size, int rounds) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    std::mt19937 random(static_cast<unsigned>(size));
+    KillFigures figures;
+    std::int64_t saved = 0;
+    for (int round = 0; round <= rounds; ++round) {
+        SCOPED_TRACE(str("round ", round));
+        ReportingJob job(size, [&](const auto& group, const auto& report) {
+            train_and_save(folder.path(), group, report);
+        });
+        const auto loaded = job.next();
+        if (!loaded || loaded->event != Event::loaded) {
+            ADD_FAILURE() << "the job did not load its checkpoint";
+            ++figures.unreadable;
+            break;
+        }
+        if (loaded->value < saved) {
+            ADD_FAILURE() << "saved " << saved << " batches, loaded " << loaded->value;
+            ++figures.lost;
+        }
+        if (round == rounds) break;  // the checkpoint of the last kill was read
+        if (const auto first = job.next(); !first) {
+            ADD_FAILURE() << "the job did not save";
+            break;
+        } else {
+            saved = first->value;
+        }
+        std::this_thread::sleep_for(microseconds(random() % 15'000));
+        kill_some(job, random);
+        ++figures.kills;
+        while (const auto report = job.next(std::chrono::milliseconds(0))) saved = report->value;
+    }
+    figures.saves = saved;
+    return figures;
+}
+
+void expect_no_loss(int size, int rounds) {
+    const KillFigures figures = kill_while_saving(size, rounds);
+    EXPECT_EQ(figures.kills, rounds);
+    EXPECT_EQ(figures.unreadable, 0);
+    EXPECT_EQ(figures.lost, 0);
+    record_figure(str("kills_while_saving_", size, "_processes"),
+                  {{"kills", figures.kills},
+                   {"acknowledged_saves", figures.saves},
+                   {"unreadable", figures.unreadable},
+                   {"acknowledged_saves_lost", figures.lost}});
+}
+
+TEST(KilledSave, LosesNoAcknowledgedCheckpoint) { expect_no_loss(2, 20); }
+
+TEST(KilledSave, LongSeriesLosesNoAcknowledgedCheckpoint) {
+    expect_no_loss(2, 1000);
+    expect_no_loss(4, 300);
+}
+
+constexpr std::int64_t kEpochs = 6;
+
+// Trains to the end, saves after every batch, and writes the final state to a file.
+void train_to_the_end(const std::string& folder, const ReportingJob::Group& group,
+                      const ReportingJob::Reporter& report) {
+    Training training(7, 0, true, group, project_in(folder));
+    if (accel::latest_checkpoint(folder + "/checkpoints")) training.accelerator.load_state();
+    const bool is_main = training.accelerator.is_main_process();
+    training.run(kEpochs, [&] {
+        training.accelerator.save_state();
+        if (is_main) report(Event::saved, training.counter.batches);
+    });
+    NamedTensors state;
+    for (const Tensor& t : snapshot(training)) state.emplace_back(str(state.size()), t);
+    save_safetensors(str(folder, "/end_", group->rank()), state);
+    training.accelerator.wait_for_everyone();
+    if (is_main) report(Event::finished, training.counter.batches);
+}
+
+std::string end_of(const std::string& folder, int size) {
+    std::string all;
+    for (int rank = 0; rank < size; ++rank) all += read_file(str(folder, "/end_", rank));
+    return all;
+}
+
+// Runs the training, killed after about `interval` reports each time (never if 0), until it
+// finishes. Returns the number of kills.
+int run_chain(const std::string& folder, int size, unsigned interval, unsigned seed) {
+    std::mt19937 random(seed);
+    for (int kills = 0;; ++kills) {
+        ReportingJob job(size, [&](const auto& group, const auto& report) {
+            train_to_the_end(folder, group, report);
+        });
+        unsigned left = interval == 0 ? 1'000'000 : 1 + random() % interval;
+        while (left-- > 0) {
+            const auto report = job.next();
+            if (!report) {
+                ADD_FAILURE() << "the job has failed";
+                return kills;
+            }
+            if (report->event != Event::finished) continue;
+            EXPECT_TRUE(job.wait());
+            return kills;
+        }
+        std::this_thread::sleep_for(microseconds(random() % 10'000));
+        kill_some(job, random);
+    }
+}
+
+void expect_no_trace_of_kills(int chains) {
+    constexpr int kSize = 2;
+    const TemporaryFolder whole(FolderStorage::in_memory);
+    run_chain(whole.path(), kSize, 0, 0);
+    const std::string expected = end_of(whole.path(), kSize);
+    int kills = 0, different = 0;
+    for (int chain = 0; chain < chains; ++chain) {
+        SCOPED_TRACE(str("chain ", chain));
+        const TemporaryFolder folder(FolderStorage::in_memory);
+        kills += run_chain(folder.path(), kSize, 6, static_cast<unsigned>(chain));
+        different += end_of(folder.path(), kSize) != expected;
+    }
+    EXPECT_EQ(different, 0);
+    EXPECT_GT(kills, chains);
+    record_figure("kill_and_resume_chains", {{"processes", kSize},
+                                             {"chains", chains},
+                                             {"kills", kills},
+                                             {"chains_that_differ", different}});
+}
+
+TEST(KilledChain, EndsWithTheBitsOfAnUninterruptedRun) { expect_no_trace_of_kills(3); }
+
+TEST(KilledChain, LongSeriesEndsWithTheBitsOfAnUninterruptedRun) { expect_no_trace_of_kills(100); }
+
+}  // namespace
+}  // namespace axle::tests
