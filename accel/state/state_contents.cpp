@@ -20,11 +20,11 @@ std::int64_t aligned(std::int64_t bytes) {
 
 }  // namespace
 
-void Staging::reserve(std::int64_t bytes) {
+void Staging::reserve(std::int64_t bytes, bool pinned) {
     used_ = 0;
-    if (memory_.defined() && memory_.numel() >= bytes) return;
+    if (memory_.defined() && memory_.numel() >= bytes && memory_.is_pinned() == pinned) return;
     memory_ = Tensor();  // freed before the larger memory is allocated
-    memory_ = empty({bytes}, {u8});
+    memory_ = empty({bytes}, {.dtype = u8, .pinned = pinned});
 }
 
 Tensor Staging::copy(const Tensor& tensor) {
@@ -37,18 +37,28 @@ Tensor Staging::copy(const Tensor& tensor) {
     return copied;
 }
 
+template <class F>
+void StateContents::for_each(F&& f) const {
+    for (const auto& [stem, tree] : trees) for_each_tensor(tree, f);
+    for (const auto& [stem, named] : tensors)
+        for (const auto& [name, tensor] : named) f(tensor);
+}
+
 std::int64_t StateContents::bytes() const {
     std::int64_t bytes = 0;
-    const auto count = [&](const Tensor& tensor) { bytes += aligned(bytes_of(tensor)); };
-    for (const auto& [stem, tree] : trees) for_each_tensor(tree, count);
-    for (const auto& [stem, named] : tensors)
-        for (const auto& [name, tensor] : named) count(tensor);
+    for_each([&](const Tensor& tensor) { bytes += aligned(bytes_of(tensor)); });
     return bytes;
+}
+
+bool StateContents::has_gpu_tensors() const {
+    bool found = false;
+    for_each([&](const Tensor& tensor) { found = found || tensor.device().is_cuda(); });
+    return found;
 }
 
 void StateContents::copy_to(Staging& staging) {
     const NoGrad no_grad;
-    staging.reserve(bytes());
+    staging.reserve(bytes(), has_gpu_tensors());
     const auto copy = [&](const Tensor& tensor) { return staging.copy(tensor); };
     for (auto& [stem, tree] : trees) tree = map_tensors(tree, copy);
     for (auto& [stem, named] : tensors)

@@ -16,8 +16,9 @@ namespace axle::accel {
 // because new memory is slow on first use.
 class Staging {
   public:
-    // Makes `bytes` bytes available. Tensors in the memory must not be in use.
-    void reserve(std::int64_t bytes);
+    // Makes `bytes` bytes available. If `pinned` is true they are page-locked, which makes copies
+    // from a GPU fast. Tensors in the memory must not be in use.
+    void reserve(std::int64_t bytes, bool pinned);
     // Returns a copy of a tensor in the memory. The copies must fit.
     Tensor copy(const Tensor& tensor);
 
@@ -37,9 +38,15 @@ struct StateContents {
     void copy_to(Staging& staging);
     // Returns the number of bytes of all tensors.
     std::int64_t bytes() const;
+    // Returns whether a tensor is on a GPU.
+    bool has_gpu_tensors() const;
     // Writes the files and completes the checkpoint. Throws FileError if the disk is too small
     // before anything is written, or if writing fails.
     void write(CheckpointWriter& writer);
+
+  private:
+    template <class F>
+    void for_each(F&& f) const;  // calls f with all tensors
 };
 
 }  // namespace axle::accel

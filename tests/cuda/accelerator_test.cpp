@@ -48,6 +48,28 @@ void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     }
 }
 
+// The second save uses the host memory of the first one again.
+TEST_F(AcceleratorOnGpu, SavesItsStateInTheBackground) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    Training training(7, 0, false);
+    for (const char* name : {"a", "b"}) {
+        training.run(training.loader.epoch() + 1);
+        std::vector<Tensor> saved;
+        for (const Tensor& p : training.net.parameters())
+            saved.push_back(to(p.detach(), Device::cpu()));
+        training.accelerator.save_state(folder / name, {.asynchronous = true});
+        {
+            const NoGrad no_grad;
+            for (Tensor& p : training.net.parameters()) p.fill_(7);
+        }
+        training.accelerator.wait_for_saves();
+        training.accelerator.load_state(folder / name);
+        const auto loaded = training.net.parameters();
+        for (std::size_t i = 0; i < loaded.size(); ++i)
+            expect_same_bits(to(loaded[i].detach(), Device::cpu()), saved[i]);
+    }
+}
+
 TEST_F(AcceleratorOnGpu, ResumesFromACheckpointOfAnyDevice) {
     expect_resume(false, true, 1e-4);
     expect_resume(true, false, 1e-4);
