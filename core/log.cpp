@@ -1,9 +1,11 @@
 #include "core/log.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -22,9 +24,10 @@ struct Sink {
 };
 
 // Returns the state of the log. It is never destroyed because destructors of static objects can
-// still log.
+// still log, and is not allocated because the first message can be that memory has run out.
 Sink& sink() {
-    static Sink& the = *new Sink;
+    alignas(Sink) static std::byte memory[sizeof(Sink)];
+    static Sink& the = *new (memory) Sink;
     return the;
 }
 
@@ -45,11 +48,18 @@ const char* prefix_of(LogLevel level) {
     return "axle: ";
 }
 
-// Writes the line with one call, so that lines of several threads are not mixed.
+// Writes the line with one call, so that lines of several threads are not mixed. If there is no
+// memory for the line, writes it in parts.
 void print(LogLevel level, std::string_view text) {
     if (level < printed) return;
-    const std::string line = str(prefix_of(level), text, '\n');
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    try {
+        const std::string line = str(prefix_of(level), text, '\n');
+        std::fwrite(line.data(), 1, line.size(), stderr);
+    } catch (const std::bad_alloc&) {
+        std::fputs(prefix_of(level), stderr);
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fputc('\n', stderr);
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "data/dataset.h"
 
 #include <exception>
+#include <new>
 #include <optional>
 
 #include "data/files/rows.h"
@@ -77,6 +78,8 @@ void rethrow_from(const std::string& where) {
     const std::string prefix = where + ": ";
     try {
         throw;
+    } catch (const std::bad_alloc&) {
+        throw;  // has no text to extend
     } catch (const OutOfMemory& e) {
         throw OutOfMemory(prefix + e.what(), e.requested, e.in_use, e.cached, e.peak);
     } catch (const ShapeError& e) {

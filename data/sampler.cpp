@@ -16,6 +16,24 @@ Order order_of(std::shared_ptr<const std::vector<std::int64_t>> indices) {
 
 }  // namespace
 
+void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
+    Growth before;
+    for (const Growth& growth : growths) {
+        if (growth.size <= before.size || growth.at <= before.at || growth.at >= growth.size)
+            throw ValueError(str("a pass cannot have grown from ", growth.size,
+                                 " samples at position ", growth.at, " after a growth from ",
+                                 before.size, " samples at position ", before.at));
+        before = growth;
+    }
+    if (before.size >= size && !growths.empty())
+        throw ValueError(
+            str("a pass cannot have grown from ", before.size, " samples to ", size, " samples"));
+}
+
+std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }
+
+std::shared_ptr<const BatchSampler> BatchSampler::grown(const GrownPass&) const { return nullptr; }
+
 std::vector<std::int64_t> Sampler::indices(std::int64_t epoch) const {
     const Order at = order(epoch);
     std::vector<std::int64_t> all(static_cast<std::size_t>(size()));
@@ -32,6 +50,12 @@ Order SequentialSampler::order(std::int64_t) const {
     return [](std::int64_t position) { return position; };
 }
 
+// The order does not depend on the number of samples.
+std::shared_ptr<const Sampler> SequentialSampler::grown(const GrownPass& pass) const {
+    check_growths(pass.growths, n_);
+    return std::make_shared<SequentialSampler>(*this);
+}
+
 RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
     : n_(n), options_(options) {
     if (n < 0) throw ValueError(str("RandomSampler: negative number of samples: ", n));
@@ -44,7 +68,43 @@ RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
     if (!options.generator) options_.generator = std::make_shared<Generator>(options.seed);
 }
 
+std::shared_ptr<const Sampler> RandomSampler::grown(const GrownPass& pass) const {
+    check_growths(pass.growths, n_);
+    if (options_.replacement || options_.num_samples != n_) return nullptr;
+    const auto copy = std::make_shared<RandomSampler>(*this);
+    copy->grown_ = pass;
+    return copy;
+}
+
+std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::int64_t n) const {
+    return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
+}
+
+// Before each growth, the pass read samples in the order of the dataset's size, without those that
+// it had read before.
+std::vector<std::int64_t> RandomSampler::grown_indices() const {
+    const std::int64_t largest = grown_.growths.back().size;
+    std::vector<bool> is_read(static_cast<std::size_t>(largest));
+    std::vector<std::int64_t> read;
+    for (const auto& [size, at] : grown_.growths)
+        for (const std::int64_t index : permutation(grown_.epoch, size)) {
+            if (std::ssize(read) == at) break;
+            const auto bit = static_cast<std::size_t>(index);
+            if (is_read[bit]) continue;
+            is_read[bit] = true;
+            read.push_back(index);
+        }
+    std::vector<std::int64_t> all = permutation(grown_.epoch, n_);
+    std::erase_if(all, [&](std::int64_t index) {
+        return index < largest && is_read[static_cast<std::size_t>(index)];
+    });
+    all.insert(all.begin(), read.begin(), read.end());
+    return all;
+}
+
 Order RandomSampler::order(std::int64_t epoch) const {
+    if (!grown_.growths.empty() && epoch == grown_.epoch)
+        return order_of(std::make_shared<const std::vector<std::int64_t>>(grown_indices()));
     Mt19937 random(options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
     const std::int64_t count = options_.num_samples;
     std::vector<std::int64_t> drawn;
@@ -113,6 +173,12 @@ BatchOrder FixedBatchSampler::order(std::int64_t epoch) const {
         for (std::int64_t& index : indices) index = at(position++);
         return BatchIndices{std::move(indices)};
     };
+}
+
+std::shared_ptr<const BatchSampler> FixedBatchSampler::grown(const GrownPass& pass) const {
+    auto sampler = sampler_->grown(pass);
+    if (!sampler) return nullptr;
+    return std::make_shared<FixedBatchSampler>(std::move(sampler), batch_size_, drop_last_);
 }
 
 SkipBatchSampler::SkipBatchSampler(std::shared_ptr<const BatchSampler> whole,

@@ -33,6 +33,23 @@ class Generator {
 // it concurrently.
 using Order = std::function<std::int64_t(std::int64_t position)>;
 
+// A growth of the dataset during a pass: the samples of the pass before position `at` were read
+// while the dataset had `size` samples.
+struct Growth {
+    std::int64_t size = 0, at = 0;
+    friend bool operator==(const Growth&, const Growth&) = default;
+};
+
+// The pass of an epoch during which the dataset has grown, with the growths in order.
+struct GrownPass {
+    std::int64_t epoch = 0;
+    std::vector<Growth> growths = {};
+};
+
+// Throws ValueError unless the growths are possible for a dataset that now has `size` samples: the
+// sizes and the positions increase, and each position is in [1, size of the growth).
+void check_growths(const std::vector<Growth>& growths, std::int64_t size);
+
 // Base class of samplers, which define an order of sample indices for each epoch. A sampler is
 // immutable (except for the seed of its generator), so several threads can share it.
 class Sampler {
@@ -44,6 +61,12 @@ class Sampler {
     virtual Order order(std::int64_t epoch) const = 0;
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
+    // Returns this sampler with another order in the epoch of `pass`, or nullptr (the default) if
+    // the sampler does not support it. The order must visit each sample once, and begin with the
+    // samples that the pass has read before it was resumed with a larger dataset: the samples up to
+    // the position of the last growth. size() and other epochs do not change. Throws ValueError if
+    // the growths are impossible (check_growths()).
+    virtual std::shared_ptr<const Sampler> grown(const GrownPass& pass) const;
 
     // Returns the sample indices of an epoch in order.
     std::vector<std::int64_t> indices(std::int64_t epoch = 0) const;
@@ -56,6 +79,7 @@ class SequentialSampler : public Sampler {
     explicit SequentialSampler(std::int64_t n);
     std::int64_t size() const override { return n_; }
     Order order(std::int64_t epoch) const override;
+    std::shared_ptr<const Sampler> grown(const GrownPass& pass) const override;
 
   private:
     std::int64_t n_;
@@ -78,10 +102,18 @@ class RandomSampler : public Sampler {
     std::int64_t size() const override { return options_.num_samples; }
     Order order(std::int64_t epoch) const override;
     std::shared_ptr<Generator> generator() const override { return options_.generator; }
+    // In the grown pass, the samples that were not read before the last growth come in the order
+    // that a dataset of n samples has in this epoch. Returns nullptr with replacement, or if
+    // num_samples is not n.
+    std::shared_ptr<const Sampler> grown(const GrownPass& pass) const override;
 
   private:
+    std::vector<std::int64_t> permutation(std::int64_t epoch, std::int64_t n) const;
+    std::vector<std::int64_t> grown_indices() const;
+
     std::int64_t n_;
     RandomSamplerOptions options_;
+    GrownPass grown_;
 };
 
 // Visits the samples `indices` in this order, the same in all epochs.
@@ -153,6 +185,9 @@ class BatchSampler {
     virtual std::optional<std::int64_t> num_samples() const { return std::nullopt; }
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
+    // Returns this batch sampler with the samples in the order of Sampler::grown(), or nullptr (the
+    // default) if it does not support it.
+    virtual std::shared_ptr<const BatchSampler> grown(const GrownPass& pass) const;
 };
 
 // Groups consecutive samples of a sampler, as torch.utils.data.BatchSampler.
@@ -167,6 +202,7 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last() const override { return drop_last_; }
     std::optional<std::int64_t> num_samples() const override { return sampler_->size(); }
     std::shared_ptr<Generator> generator() const override { return sampler_->generator(); }
+    std::shared_ptr<const BatchSampler> grown(const GrownPass& pass) const override;
 
   private:
     std::shared_ptr<const Sampler> sampler_;

@@ -31,6 +31,8 @@ void TextPart::write(std::ostream& out) const {
 std::string join(const TextPart* parts, std::size_t count) {
     std::ostringstream out;
     out.imbue(std::locale::classic());
+    // By default a stream ignores std::bad_alloc, and the text would be truncated.
+    out.exceptions(std::ios::badbit);
     for (std::size_t i = 0; i < count; ++i) parts[i].write(out);
     return std::move(out).str();
 }

@@ -1,6 +1,7 @@
 #include "nn/module.h"
 
 #include <algorithm>
+#include <new>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
@@ -107,7 +108,11 @@ Module::Module(Module&& other) noexcept
     : hooks_(std::exchange(other.hooks_, nullptr)),
       layer_cast_(other.layer_cast_),
       training_(other.training_) {
-    add_module(*this);
+    try {
+        add_module(*this);
+    } catch (const std::bad_alloc&) {
+        // Moves must not throw. check_visit() does not check a module that is not in the set.
+    }
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
 }
 Module& Module::operator=(Module&& other) noexcept {

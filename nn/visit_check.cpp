@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -185,11 +186,15 @@ void remove_module(const Module& module) noexcept {
 
 void remember_old_bytes(void* memory, std::size_t size) noexcept {
     const auto* const begin = static_cast<const std::byte*>(memory);
-    const std::vector<autograd::FoundLeaf> found = autograd::find_leaves(begin, begin + size);
-    const std::lock_guard lock(index().mutex);
-    auto& old_bytes = index().old_bytes;
-    old_bytes.erase(old_bytes.lower_bound(begin), old_bytes.lower_bound(begin + size));
-    for (const auto& [place, leaf] : found) old_bytes.emplace(place, leaf.impl().get());
+    try {
+        const std::vector<autograd::FoundLeaf> found = autograd::find_leaves(begin, begin + size);
+        const std::lock_guard lock(index().mutex);
+        auto& old_bytes = index().old_bytes;
+        old_bytes.erase(old_bytes.lower_bound(begin), old_bytes.lower_bound(begin + size));
+        for (const auto& [place, leaf] : found) old_bytes.emplace(place, leaf.impl().get());
+    } catch (const std::bad_alloc&) {
+        return;  // nearly always, there are no such bytes
+    }
 }
 
 void check_visit(const Module& root) {

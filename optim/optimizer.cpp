@@ -9,6 +9,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 #include "core/random.h"
+#include "kernels/ops/copy.h"
 #include "kernels/ops/step_state.h"
 #include "optim/optimizer_private.h"
 
@@ -252,7 +253,11 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         throw UsageError(str(name(),
                              ": the first step creates a parameter's state and cannot be "
                              "captured; take a step before the capture"));
-    ParamState& state = private_->states[param.impl().get()];
+    // A new state is added when it is complete, so that an exception leaves the optimizer
+    // unchanged.
+    const auto found = private_->states.find(param.impl().get());
+    ParamState created;
+    ParamState& state = found == private_->states.end() ? created : found->second;
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
@@ -267,11 +272,15 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
     }
-    return state;
+    if (found != private_->states.end()) return state;
+    return private_->states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
 void Optimizer::finish_slots() {
-    for (auto& [param, values] : private_->dense_copies) param.copy_(values);
+    // Tensor::copy_ allocates handles, and could throw after the update.
+    for (auto& [param, values] : private_->dense_copies)
+        launch(param.device(),
+               [&](auto& on) { kernels::copy(on, std::as_const(values).view(), param.view()); });
     for (const Tensor& param : private_->updated) param.impl()->storage->bump_version();
     private_->dense_copies.clear();
     private_->dense_grads.clear();

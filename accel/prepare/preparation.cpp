@@ -93,11 +93,12 @@ bool Preparation::add(std::vector<T*>& list, const char* kind, T& object) {
     names_[&object] = str(kind, ' ', list.size(), " (", type_name(typeid(object)), ')');
     list.push_back(&object);
     if constexpr (!std::is_same_v<T, data::DataLoader>) lost_.clear();
+    lost_.reserve(lost_.size() + names_.size());  // lose() must not throw
     return true;
 }
 
 void Preparation::lose(const void* object) {
-    if (const auto name = names_.extract(object)) lost_.push_back(name.mapped());
+    if (auto name = names_.extract(object)) lost_.push_back(std::move(name.mapped()));
 }
 
 void Preparation::forget(const nn::Module& model) {

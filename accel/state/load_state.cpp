@@ -237,6 +237,9 @@ void StateFiles::read_own(LoadedState& state) const {
         state.generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
         state.step = random["step"].integer();
         state.sync_gradients = random["sync_gradients"].boolean();
+        // After an update, the next one has num_steps micro-batches, also if there were more or
+        // fewer when the checkpoint was saved.
+        if (state.sync_gradients) state.step -= state.step % num_steps;
         const Tree* const window = random.find("window");
         state.window = window != nullptr ? window->integer() : state.step % num_steps;
         if (const Tree* const logged = random.find("logged_steps"); logged != nullptr)

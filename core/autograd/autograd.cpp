@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <utility>
 
 #include "core/autograd/autograd_meta.h"
@@ -120,12 +121,17 @@ Node::~Node() {
     alive.fetch_sub(1, std::memory_order_relaxed);
     FreedNode freed{std::move(inputs), std::move(rule)};
     if (free_queue != nullptr) {
-        free_queue->push_back(std::move(freed));
+        try {
+            free_queue->push_back(std::move(freed));
+        } catch (const std::bad_alloc&) {
+            // `freed` is unchanged, and is destroyed at the end of this function. The recursion
+            // ends soon, because each freed node provides memory for the queue.
+        }
         return;
     }
     std::vector<FreedNode> queue;
     free_queue = &queue;
-    queue.push_back(std::move(freed));
+    { const FreedNode first = std::move(freed); }
     while (!queue.empty()) {
         const FreedNode next = std::move(queue.back());
         queue.pop_back();

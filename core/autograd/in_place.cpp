@@ -1,6 +1,9 @@
 #include "core/autograd/in_place.h"
 
+#include <utility>
+
 #include "core/autograd/autograd_meta.h"
+#include "core/memory/owning_ptr.h"
 #include "kernels/error.h"
 
 namespace axle::autograd {
@@ -33,17 +36,20 @@ void replace(const Tensor& x, const std::function<Tensor(const Tensor& before)>&
         meta.output = impl.autograd->output;
     }
     const Tensor result = compute(before);
+    OwningPtr<Meta> history;
+    if (result.requires_grad()) {
+        history = make_owning<Meta>();
+        history->requires_grad = true;
+        history->node = result.impl()->autograd->node;
+        history->output = result.impl()->autograd->output;
+    }
+    // Nothing below throws.
     impl.storage = result.impl()->storage;
     impl.strides = result.impl()->strides;
     impl.offset = result.impl()->offset;
     impl.derived = {};
     impl.storage->bump_version();
-    impl.autograd.reset();
-    if (!result.requires_grad()) return;
-    Meta& meta = meta_of(x);
-    meta.requires_grad = true;
-    meta.node = result.impl()->autograd->node;
-    meta.output = result.impl()->autograd->output;
+    impl.autograd = std::move(history);
 }
 
 }  // namespace axle::autograd

@@ -41,6 +41,7 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr int kClasses = 4 * 64;
+constexpr std::size_t kNoAllocator = SIZE_MAX;
 
 // Returns the index of the size class for a size, and sets `rounded` to the size of the class. The
 // classes are 64, 128, 192 and 256 bytes, then four per power of two.
@@ -81,6 +82,8 @@ struct Cache {
     // overhead.
     std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
     std::size_t current_allocator = 0;
+    // The allocator whose freed blocks are cached: current_allocator or kNoAllocator.
+    std::size_t cached_allocator = 0;
     std::unordered_map<void*, std::size_t> owners;
 };
 
@@ -186,7 +189,7 @@ void deallocate(void* block, std::size_t size) noexcept {
     std::vector<void*>& freed = c.freed[class_of(size, rounded)];
     c.stats.current -= static_cast<std::int64_t>(rounded);
     AXLE_POISON(block, rounded);
-    if (c.stats.reserved > c.limit || owner_of(c, block) != c.current_allocator) {
+    if (c.stats.reserved > c.limit || owner_of(c, block) != c.cached_allocator) {
         return_block(c, block, rounded);
     } else {
         try {
@@ -232,6 +235,7 @@ void set_allocator(const HostAllocator& allocator) {
     if (found == c.allocators.end()) found = c.allocators.insert(found, allocator);
     flush(c);
     c.current_allocator = static_cast<std::size_t>(found - c.allocators.begin());
+    c.cached_allocator = allocator.caches_blocks ? c.current_allocator : kNoAllocator;
 }
 
 void set_limit(std::int64_t bytes) {

@@ -23,6 +23,8 @@ struct HostAllocator {
     void* (*allocate)(std::size_t size, std::size_t alignment, void* context) = nullptr;
     void (*deallocate)(void* block, std::size_t size, void* context) noexcept = nullptr;
     void* context = nullptr;
+    // If false, a freed block is deallocated immediately, and each allocation calls allocate().
+    bool caches_blocks = true;
 };
 
 // The functions of the caching host allocator. Any thread may call them.
@@ -43,8 +45,8 @@ void reset_peak();
 // Returns every cached block to the allocator that allocated it.
 void empty_cache();
 
-// Sets the allocator; may be called at any time. An allocator without functions restores the
-// allocator of the system. Cached blocks are returned to their allocator immediately, and blocks in
+// Sets the allocator; may be called at any time. An allocator without functions is the allocator of
+// the system. Cached blocks are returned to their allocator immediately, and blocks in
 // use when they are freed; a replaced allocator and its context must stay valid until then. The
 // functions of an allocator are called by one thread at a time and must not call this library.
 // Throws UsageError if only one function is given. allocate() throws UsageError if the allocator

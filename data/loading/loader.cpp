@@ -1,7 +1,6 @@
 #include "data/loading/loader.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/cuda.h"
 #include "core/profiler/profiler.h"
@@ -106,7 +105,9 @@ struct DataLoader::Pass {
 std::unique_ptr<Feed> LoaderHooks::feed(DataLoader&, std::unique_ptr<Feed> own) { return own; }
 
 DataLoader::DataLoader(LoaderOptions&& options)
-    : iterable_batch_size_(options.batch_size), iterable_drop_last_(options.drop_last) {
+    : iterable_batch_size_(options.batch_size),
+      iterable_drop_last_(options.drop_last),
+      restart_if_resized_(options.restart_if_resized) {
     check_options(options);
     batch_maker_ = make_owning<BatchMaker>(
         BatchMaker{std::move(options.collate_fn), options.pin_memory && cuda::is_available()});
@@ -168,6 +169,7 @@ void DataLoader::take(DataLoader& other) {
     own_ = std::move(other.own_);
     iterable_batch_size_ = other.iterable_batch_size_;
     iterable_drop_last_ = other.iterable_drop_last_;
+    restart_if_resized_ = other.restart_if_resized_;
     batch_maker_ = std::move(other.batch_maker_);
     shard_ = other.shard_;
     dispatch_ = std::move(other.dispatch_);
@@ -176,6 +178,8 @@ void DataLoader::take(DataLoader& other) {
     epoch_ = other.epoch_;
     position_ = other.position_;
     resumed_parts_ = other.resumed_parts_;
+    growths_ = std::move(other.growths_);
+    grown_ = std::move(other.grown_);
     if (hooks_) hooks_->moved(other, *this);
 }
 
@@ -246,8 +250,9 @@ std::unique_ptr<Feed> DataLoader::read_share() {
     else if (iterable && shard_)
         iterable = std::make_shared<IterableDatasetShard>(iterable_, iterable_batch_size_,
                                                           iterable_drop_last_, *shard_);
-    return std::make_unique<OwnFeed>(source(own_, std::move(iterable), batch_size(), position_),
-                                     prefetcher_.get());
+    return std::make_unique<OwnFeed>(
+        source(grown_ ? own_batches(grown_) : own_, std::move(iterable), batch_size(), position_),
+        prefetcher_.get());
 }
 
 template <class F>
@@ -261,8 +266,9 @@ void DataLoader::notify_on_failure(F&& f) {
 }
 
 std::unique_ptr<Feed> DataLoader::read_whole(std::int64_t first_batch) {
-    return std::make_unique<OwnFeed>(source(whole_, iterable_, iterable_batch_size_, first_batch),
-                                     prefetcher_.get());
+    return std::make_unique<OwnFeed>(
+        source(grown_ ? grown_ : whole_, iterable_, iterable_batch_size_, first_batch),
+        prefetcher_.get());
 }
 
 std::shared_ptr<BatchSource> DataLoader::source(const std::shared_ptr<const BatchSampler>& batches,

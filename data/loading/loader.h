@@ -17,6 +17,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/memory/owning_ptr.h"
 #include "core/tree/tree.h"
@@ -33,6 +34,7 @@ class Prefetcher;
 class BatchSource;
 struct Parts;
 struct BatchMaker;
+struct SavedPosition;
 
 // Functions that a loader calls during a pass, on the thread of the loop. Accelerator::prepare sets
 // them.
@@ -85,6 +87,10 @@ struct LoaderOptions {
     // dataset of size 0, and with drop_last for fewer samples than batch_size, because a loop over
     // the loader would silently do nothing. The check does not consider the number of processes.
     bool allow_empty = false;
+    // If true, load_state_dict() accepts a state whose number of samples does not fit the dataset,
+    // because the dataset is smaller now, or because it has grown and the pass cannot be continued.
+    // The pass then starts again from its first batch. If false, load_state_dict() throws.
+    bool restart_if_resized = false;
 };
 
 // Iterates over the batches of a dataset. A pass reads the samples of the current epoch, in the
@@ -185,13 +191,17 @@ class DataLoader {
     void skip_first_batches(std::int64_t n);
     // Returns the position and the seed of the order. A state that was saved in the loop body of
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. It can be
-    // loaded with another number of processes if the total batch size is the same. If processes
-    // read their own shards, the new number must divide the number of processes that began the
-    // pass.
+    // loaded with another number of processes if the total batch size is the same, or if the
+    // dataset is not iterable and the samples read so far are complete steps of this loader, as
+    // after an update of the same number of samples. If processes read their own shards, the new
+    // number must divide the number of processes that began the pass, or be a multiple of it.
     Tree state_dict() const;
-    // Loads a state from state_dict(). Throws ValueError if the total batch size or the number of
-    // samples differs, or if this loader cannot resume at the position; IndexError if an entry of
-    // the state is missing; and UsageError during a pass.
+    // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
+    // samples that it has not read yet, in an order of the larger dataset (Sampler::grown()), and
+    // the process with index 0 logs a warning. Throws ValueError if the total batch size does not
+    // fit, if the dataset is smaller or its sampler does not support growth within a pass (unless
+    // restart_if_resized is set), or if this loader cannot resume at the position; IndexError if
+    // an entry of the state is missing; and UsageError during a pass.
     void load_state_dict(const Tree& state);
 
     // --- for code that prepares the loader
@@ -260,8 +270,12 @@ class DataLoader {
     Parts parts_read(std::int64_t parts, bool by_all) const;
     // Returns position(), limited to the length of a pass.
     std::int64_t reachable_position() const;
-    void set_position(std::int64_t position, std::optional<std::int64_t> parts = {});
-    void update_own_batches();
+    void set_position(std::int64_t position, std::optional<std::int64_t> parts = {}) noexcept;
+    void convert_varying_batches(SavedPosition& saved) const;
+    std::shared_ptr<const BatchSampler> continue_resized(SavedPosition& saved) const;
+    // Returns the batches of this process.
+    std::shared_ptr<const BatchSampler> own_batches(
+        const std::shared_ptr<const BatchSampler>& whole) const;
     std::shared_ptr<BatchSource> source(const std::shared_ptr<const BatchSampler>& batches,
                                         std::shared_ptr<const IterableDataset> iterable,
                                         std::int64_t batch_size, std::int64_t first) const;
@@ -280,6 +294,7 @@ class DataLoader {
         own_;  // the batches of all processes, and the batches of this process
     std::int64_t iterable_batch_size_ = 0;
     bool iterable_drop_last_ = false;
+    bool restart_if_resized_ = false;
     OwningPtr<BatchMaker> batch_maker_;  // null after a move
     std::optional<ShardOptions> shard_;
     std::shared_ptr<Dispatch> dispatch_;
@@ -290,6 +305,10 @@ class DataLoader {
     std::int64_t position_ = 0;
     // If the next or running pass resumes an earlier one, the number of parts of the earlier one.
     std::optional<std::int64_t> resumed_parts_;
+    // If the dataset has grown during the next or running pass: the growths, and the batches of all
+    // processes in this pass. Otherwise empty and null.
+    std::vector<Growth> growths_;
+    std::shared_ptr<const BatchSampler> grown_;
     std::shared_ptr<Pass> pass_;  // null if no pass is running
 };
 

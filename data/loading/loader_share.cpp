@@ -1,5 +1,4 @@
-// Functions of DataLoader that select and count the batches of a process, and functions that set,
-// save and load the position.
+// Functions of DataLoader that select and count the batches of a process.
 #include <limits>
 
 #include "data/loading/loader.h"
@@ -60,12 +59,15 @@ void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sam
         throw UsageError("DataLoader: set_batch_sampler: an iterable dataset has no batch sampler");
     if (shard_) check_shard("DataLoader", *shard_, batch_sampler->batch_size());
     whole_ = std::move(batch_sampler);
-    update_own_batches();
+    growths_.clear();
+    grown_.reset();
+    own_ = own_batches(whole_);
 }
 
-void DataLoader::update_own_batches() {
-    own_ = whole_ && shard_ && !dispatch_ ? std::make_shared<BatchSamplerShard>(whole_, *shard_)
-                                          : whole_;
+std::shared_ptr<const BatchSampler> DataLoader::own_batches(
+    const std::shared_ptr<const BatchSampler>& whole) const {
+    if (!whole || !shard_ || dispatch_) return whole;
+    return std::make_shared<BatchSamplerShard>(whole, *shard_);
 }
 
 void DataLoader::shard(std::optional<ShardOptions> options) {
@@ -75,7 +77,7 @@ void DataLoader::shard(std::optional<ShardOptions> options) {
     shard_ = options;
     dispatch_ = nullptr;
     if (resumed_parts_ && !fits_parts(*resumed_parts_)) resumed_parts_.reset();
-    update_own_batches();
+    own_ = own_batches(whole_);
 }
 
 void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options) {
@@ -83,7 +85,7 @@ void DataLoader::dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions optio
     shard(options);
     dispatch_ = std::move(dispatch);
     resumed_parts_.reset();
-    update_own_batches();
+    own_ = own_batches(whole_);
 }
 
 std::int64_t DataLoader::own_parts() const {
@@ -94,7 +96,8 @@ std::int64_t DataLoader::own_parts() const {
 bool DataLoader::fits_parts(std::int64_t parts) const {
     if (parts == 1) return true;
     return iterable_ && !dispatch_ && parts <= iterable_->num_shards() &&
-           parts % processes() == 0 && total_batch_size() % parts == 0;
+           (parts % processes() == 0 || processes() % parts == 0) &&
+           total_batch_size() % parts == 0;
 }
 
 // Returns whether all processes must have the same number of steps. A pass that is resumed with
@@ -104,109 +107,17 @@ bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
 }
 
 Parts DataLoader::parts_read(std::int64_t parts, bool by_all) const {
-    const std::int64_t each = parts / processes();
+    const std::int64_t each = std::max<std::int64_t>(parts / processes(), 1);
+    const std::int64_t readers = std::max<std::int64_t>(processes() / parts, 1);
+    const std::int64_t index = by_all || !shard_ ? 0 : shard_->process_index;
     return {.count = parts,
-            .first = by_all || !shard_ ? 0 : shard_->process_index * each,
+            .first = index / readers * each,
             .number = by_all ? parts : each,
             .rows = total_batch_size() / parts,
+            .readers = readers,
+            .reader = index % readers,
             .drop_last = iterable_drop_last_,
             .even = parts_need_even_steps(parts)};
-}
-
-// --- state
-
-void DataLoader::set_position(std::int64_t position, std::optional<std::int64_t> parts) {
-    position_ = position;
-    resumed_parts_ = parts;
-}
-
-void DataLoader::set_epoch(std::int64_t epoch) {
-    check_idle("set_epoch");
-    if (epoch != epoch_) set_position(0);
-    epoch_ = epoch;
-}
-
-void DataLoader::skip_first_batches(std::int64_t n) {
-    check_idle("skip_first_batches");
-    if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
-    set_position(n);
-}
-
-Tree DataLoader::state_dict() const {
-    check_not_moved("state_dict");
-    // If steps are uneven, the last batch of this process need not be the last batch of the pass.
-    const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
-    const bool finished =
-        end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
-    Tree state{{"epoch", epoch_},
-               {"position", reachable_position()},
-               {"finished", finished},
-               {"total_batch_size", total_batch_size()},
-               {"num_processes", processes()}};
-    if (parts() > 1) state.set("parts", parts());
-    if (const auto samples = num_samples()) state.set("num_samples", *samples);
-    if (const auto random = generator())
-        state.set("seed", static_cast<std::int64_t>(random->initial_seed()));
-    return state;
-}
-
-void DataLoader::load_state_dict(const Tree& state) {
-    check_idle("load_state_dict");
-    const auto throw_error = [](const auto&... what) {
-        throw ValueError(str("DataLoader: load_state_dict: ", what...));
-    };
-    const std::int64_t epoch = state["epoch"].integer();
-    std::int64_t position = state["position"].integer();
-    bool finished = state["finished"].boolean();
-    const std::int64_t total = state["total_batch_size"].integer();
-    const std::int64_t saved_by = state["num_processes"].integer();
-    if (total != total_batch_size())
-        throw_error("the total batch sizes differ: saved ", total, " with ", saved_by,
-                    " processes, this loader has ", total_batch_size(), " with ", processes());
-    const auto samples = num_samples();
-    const Tree* saved_samples = state.find("num_samples");
-    // Between two passes, the dataset may grow. Within a pass, the order depends on its size.
-    const bool may_grow = finished || position == 0;
-    if (samples && saved_samples != nullptr && saved_samples->integer() != *samples &&
-        !(may_grow && saved_samples->integer() < *samples))
-        throw_error("the numbers of samples differ: saved ", saved_samples->integer(),
-                    may_grow ? " at the end" : " in the middle", " of a pass, this loader has ",
-                    *samples, "; a dataset may only grow, and only between two passes");
-    if (position < 0 || saved_by < 1)
-        throw_error(
-            "the position must not be negative and num_processes must be positive: position ",
-            position, ", num_processes ", saved_by);
-    if (total == 0 &&
-        saved_by != processes()) {  // the position is a number of batches with varying sizes
-        if (finished) position = 0;
-        if (position > whole_->size() / saved_by)
-            throw_error("position ", position, " with ", saved_by, " processes exceeds a pass of ",
-                        whole_->size(), " batches");
-        const std::int64_t batches = position * saved_by;
-        if (batches % processes() != 0)
-            throw_error(
-                "the position must be a multiple of the number of processes if batch sizes vary: ",
-                batches, " batches, ", processes(), " processes");
-        position = batches / processes();
-    }
-    const Tree* saved_parts = state.find("parts");
-    const std::int64_t parts = saved_parts == nullptr ? 1 : saved_parts->integer();
-    const bool fits = parts > 0 && fits_parts(parts);
-    if (!fits && !finished && position != 0)
-        throw_error("cannot resume within a pass over ", parts, " shards that ", saved_by,
-                    " processes began: this loader has ", processes(), " processes");
-    const auto max_steps = fits ? steps(parts) : std::nullopt;
-    if (max_steps && position > *max_steps)
-        throw_error("position ", position, " exceeds a pass of ", *max_steps, " batches");
-    finished = finished || (max_steps && position == *max_steps && position > 0);
-    const Tree* seed = state.find("seed");
-    if (const auto random = generator(); random && seed != nullptr)
-        random->manual_seed(static_cast<std::uint64_t>(seed->integer()));
-    epoch_ = finished ? epoch + 1 : epoch;
-    if (finished || position == 0)
-        set_position(0);
-    else
-        set_position(position, parts);
 }
 
 }  // namespace axle::data

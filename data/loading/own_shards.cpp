@@ -83,9 +83,14 @@ std::optional<std::int64_t> steps_of(const IterableDataset& whole, const Parts& 
 OwnShards::OwnShards(const IterableDataset& whole, const Parts& parts) : parts_(parts) {
     for (std::int64_t i = 0; i < parts.number; ++i)
         datasets_.push_back(part_of(whole, parts.count, parts.first + i));
+    if (parts.readers == 1) return;
+    datasets_.front() = std::make_shared<IterableDatasetShard>(
+        std::move(datasets_.front()), parts.rows / parts.readers, parts.drop_last,
+        ShardOptions{.num_processes = parts.readers, .process_index = parts.reader});
 }
 
 std::unique_ptr<Stream> OwnShards::stream(std::int64_t epoch) const {
+    if (parts_.readers > 1) return datasets_.front()->stream(epoch);
     std::vector<std::unique_ptr<Stream>> streams;
     for (const auto& dataset : datasets_) streams.push_back(dataset->stream(epoch));
     return std::make_unique<StepStream>(std::move(streams), parts_);

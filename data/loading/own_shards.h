@@ -1,8 +1,9 @@
 // Private to data/loading: passes in which each process reads its own shards.
 //
 // A pass is divided into as many parts as it had processes at its beginning. Each part contributes
-// the same number of rows to every step until it has no more rows. A process reads one part, or
-// several consecutive parts if the pass is resumed with fewer processes.
+// the same number of rows to every step until it has no more rows. A process reads one part. If the
+// pass is resumed with fewer processes, it reads several consecutive parts; if it is resumed with
+// more processes, several consecutive processes read one part and divide its rows in each step.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,10 @@ struct Parts {
     std::int64_t first = 0;   // the first part that this process reads
     std::int64_t number = 1;  // number of parts that this process reads
     std::int64_t rows = 1;    // number of rows of a part in a step
-    bool drop_last = false;   // drops a step in which a part has fewer than `rows` rows
+    // The number of processes that read each part, and the index of this process among them. If
+    // several processes read a part, each of them reads only this part (`number` is 1).
+    std::int64_t readers = 1, reader = 0;
+    bool drop_last = false;  // drops a step in which a part has fewer than `rows` rows
     // If true, a step in which parts have too few rows is filled with the first rows of this
     // process, unless drop_last drops the step. If false, the process reads a single part, and its
     // last step can have fewer rows.

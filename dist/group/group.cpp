@@ -79,7 +79,7 @@ ProcessGroup::Impl::~Impl() {
         try {
             job->control().report(str("rank ", job->control().rank(),
                                       " left a process group with running collectives"));
-        } catch (const Error&) {  // the job has failed already
+        } catch (const std::exception&) {  // the job has failed already, or memory has run out
         }
     }
     queues_.stop();
@@ -118,7 +118,7 @@ std::exception_ptr ProcessGroup::Impl::attempt(const std::string& activity,
         error = std::current_exception();
         try {
             if (!control.failure()) control.report(str("rank ", control.rank(), ": ", e.what()));
-        } catch (const Error&) {  // the error was reported already
+        } catch (const std::exception&) {  // the error was reported already
         }
     }
     return error;
@@ -134,7 +134,7 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
     job->control().announce_call(call);
     const std::string activity = str(name_of(call.op), " #", call.sequence);
     post([this, state, activity, run = std::move(run), sequence = call.sequence] {
-        state->complete(attempt(activity, [&] {
+        const auto collective = [&] {
             Control& control = job->control();
             control.note(activity);
             AXLE_FAILPOINT("collective: after the announcement");
@@ -143,7 +143,9 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
             run(counts);
             AXLE_FAILPOINT("collective: after the data");
             control.note("");
-        }));
+        };
+        // A task must not throw, and std::function allocates memory for anything but a reference.
+        state->complete(attempt(activity, std::ref(collective)));
     });
     return Work(state);
 }

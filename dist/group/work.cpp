@@ -40,10 +40,18 @@ void Queues::post(Key key, std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     if (const auto queue = queues_.find(key); queue != queues_.end())
         return queue->second.push_back(std::move(task));
-    if (waiting_ <= unserved_.size())
+    if (waiting_ <= unserved_.size()) {
+        threads_.reserve(threads_.size() + 1);  // a running thread must not be destroyed
         threads_.push_back(kernels::start_thread("axle dist", [this] { serve(); }));
-    queues_[key].push_back(std::move(task));
+    }
     unserved_.push_back(key);
+    try {
+        queues_[key].push_back(std::move(task));
+    } catch (...) {
+        queues_.erase(key);
+        unserved_.pop_back();
+        throw;
+    }
     wanted_.notify_one();
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include <linux/sockios.h>
@@ -208,9 +209,13 @@ void TcpConnection::fail(const std::string& reason) noexcept {
 }
 
 // Messages that have arrived completely can still be received.
-void TcpConnection::fail_locked(const std::string& reason) {
+void TcpConnection::fail_locked(std::string_view reason) noexcept {
     if (!failure_.empty()) return;
-    failure_ = write_failure_.empty() ? reason : write_failure_;
+    try {
+        failure_ = write_failure_.empty() ? reason : write_failure_;
+    } catch (const std::bad_alloc&) {
+        failure_ = "out of memory";  // is short enough to need no memory
+    }
     ::shutdown(descriptor(), SHUT_RDWR);
     fail_sends();
     for (TcpMessage* const message : posted_) set_failed(message);

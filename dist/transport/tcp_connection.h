@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dist/transport/socket.h"
@@ -124,7 +125,7 @@ class TcpConnection {
     void drop(TcpMessage& message) noexcept;
     void complete(TcpMessage& message);
     bool is_same_size(const TcpMessage& receive, std::uint64_t sent);
-    void fail_locked(const std::string& reason);
+    void fail_locked(std::string_view reason) noexcept;
     void fail_sends();
     void set_failed(TcpMessage* message);
     [[noreturn]] void throw_failure() const;

@@ -73,7 +73,8 @@ thread_local bool inside_task = false;  // true in a task or an InlineScope
 // woken. A section therefore ends when its tasks have ended, without waiting for sleeping workers.
 class Pool {
   public:
-    // Creates threads - 1 workers, or fewer if the system cannot create more threads.
+    // Creates threads - 1 workers, or fewer if the system cannot create more threads. Throws
+    // std::bad_alloc if memory runs out.
     explicit Pool(int threads) {
         workers_.reserve(static_cast<std::size_t>(threads));
         try {
@@ -81,13 +82,12 @@ class Pool {
                 workers_.push_back(start_thread("axle worker", [this] { work(); }));
         } catch (const std::system_error&) {
             return;  // threads() returns the number that was created
+        } catch (...) {
+            stop();
+            throw;
         }
     }
-    ~Pool() {
-        stop_.store(true, std::memory_order_relaxed);
-        announce();
-        for (std::thread& worker : workers_) worker.join();
-    }
+    ~Pool() { stop(); }
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
     // Runs a parallel section. `tasks` must be below kClosed.
@@ -111,6 +111,12 @@ class Pool {
     static constexpr std::uint32_t kClosed = 0xffffffffu;
 
   private:
+    void stop() {
+        stop_.store(true, std::memory_order_relaxed);
+        announce();
+        for (std::thread& worker : workers_) worker.join();
+    }
+
     void announce() {
         section_.fetch_add(1, std::memory_order_seq_cst);
         if (sleepers_.load(std::memory_order_seq_cst) == 0) return;

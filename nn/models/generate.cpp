@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include "core/autograd/autograd.h"
+#include "core/log.h"
 
 namespace axle::nn {
 namespace {
@@ -19,7 +21,13 @@ class EvaluationScope {
     ~EvaluationScope() {
         // train() also changes children. before_ contains parents before their children, so that
         // the mode of each child is restored after the mode of its parent.
-        for (const auto& [module, training] : before_) module->train(training);
+        try {
+            for (const auto& [module, training] : before_) module->train(training);
+        } catch (...) {
+            report_error_noexcept(std::current_exception(),
+                                  {"generate: cannot restore the training mode: "},
+                                  "; call train()");
+        }
     }
     EvaluationScope(const EvaluationScope&) = delete;
     EvaluationScope& operator=(const EvaluationScope&) = delete;

@@ -77,6 +77,49 @@ TEST(SequentialAndSubsetSampler, IgnoreEpoch) {
     EXPECT_EQ(SubsetSampler({7, 2, 7}).indices(9), (Indices{7, 2, 7}));
 }
 
+TEST(RandomSampler, ContinuesAGrownPassWithTheSamplesNotYetRead) {
+    const auto generator = std::make_shared<Generator>(42);
+    const RandomSampler sampler(10, {.generator = generator});
+    const auto grown = sampler.grown({.epoch = 1, .growths = {{6, 2}, {8, 3}}});
+    ASSERT_NE(grown, nullptr);
+    EXPECT_EQ(grown->size(), 10);
+    EXPECT_EQ(grown->generator(), generator);
+    const Indices indices = grown->indices(1);
+    Indices expected;  // the first two of 6, then one of 8, then all of 10
+    for (const auto& [size, at] : {Growth{6, 2}, Growth{8, 3}, Growth{10, 10}})
+        for (const std::int64_t index : RandomSampler(size, {.seed = 42}).indices(1))
+            if (std::ssize(expected) < at &&
+                std::find(expected.begin(), expected.end(), index) == expected.end())
+                expected.push_back(index);
+    EXPECT_EQ(indices, expected);
+    EXPECT_EQ(grown->indices(0), sampler.indices(0));
+    EXPECT_EQ(grown->indices(2), sampler.indices(2));
+    generator->manual_seed(43);
+    EXPECT_NE(grown->indices(1), expected);
+}
+
+TEST(Sampler, SupportsGrownPassesIfItsOrderHasEverySampleOnce) {
+    const GrownPass pass{.epoch = 0, .growths = {{3, 2}}};
+    const auto sequential = std::make_shared<SequentialSampler>(7);
+    EXPECT_EQ(sequential->grown(pass)->indices(), sequential->indices());
+    EXPECT_EQ(SubsetSampler({1, 2, 3, 4}).grown(pass), nullptr);
+    EXPECT_EQ(RandomSampler(7, {.num_samples = 6}).grown(pass), nullptr);
+    EXPECT_EQ(RandomSampler(7, {.replacement = true}).grown(pass), nullptr);
+    EXPECT_EQ(DistributedSampler(7, {.num_replicas = 2}).grown(pass), nullptr);
+    const auto batches = std::make_shared<FixedBatchSampler>(sequential, 3, true);
+    EXPECT_EQ(pass_of(*batches->grown(pass)), pass_of(*batches));
+    EXPECT_EQ(SkipBatchSampler(batches, 1).grown(pass), nullptr);
+    for (const std::vector<Growth>& wrong : {std::vector<Growth>{{7, 2}},
+                                             {{3, 3}},
+                                             {{3, 0}},
+                                             {{-1, -2}},
+                                             {{5, 2}, {4, 3}},
+                                             {{4, 2}, {5, 2}}}) {
+        EXPECT_THROW(sequential->grown({.epoch = 0, .growths = wrong}), ValueError);
+        EXPECT_THROW(RandomSampler(7).grown({.epoch = 0, .growths = wrong}), ValueError);
+    }
+}
+
 TEST(BatchSampler, KeepsOrDropsIncompleteLastBatch) {
     const auto samples = std::make_shared<SequentialSampler>(7);
     const FixedBatchSampler keep(samples, 3, false), drop(samples, 3, true);

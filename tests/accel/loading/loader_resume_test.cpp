@@ -32,6 +32,7 @@ struct Kind {
     accel::DataLoaderConfiguration config;
 };
 const Kind kKinds[] = {{"Shuffled", false, true, {}},
+                       {"Sequential", false, false, {}},
                        {"Split", false, true, {.split_batches = true}},
                        {"Iterable", true, false, {.dispatch_batches = false}},
                        {"Dispatched", false, true, {.dispatch_batches = true}},
@@ -52,11 +53,11 @@ Log expected_from(const Kind& kind, std::int64_t first) {
     const data::RandomSampler sampler(kSamples, {.seed = kSeed});
     Log log;
     for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-        const Rows order = kind.shuffles ? sampler.indices(epoch)
-                                         : tests::range(100 * epoch, 100 * epoch + kSamples);
-        for (std::int64_t begin = 0; begin < kSamples; begin += kTotal)
-            log.emplace_back(order.begin() + begin,
-                             order.begin() + std::min(begin + kTotal, kSamples));
+        const std::int64_t begin = kind.iterable ? 100 * epoch : 0;
+        const Rows order =
+            kind.shuffles ? sampler.indices(epoch) : tests::range(begin, begin + kSamples);
+        for (std::int64_t at = 0; at < kSamples; at += kTotal)
+            log.emplace_back(order.begin() + at, order.begin() + std::min(at + kTotal, kSamples));
     }
     log.erase(log.begin(), log.begin() + first);
     return log;

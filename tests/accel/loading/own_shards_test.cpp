@@ -220,6 +220,39 @@ TEST(ShardedDataset, ResumesExactlyWithFewerProcesses) {
     for (std::size_t step = 2; step < states.size(); ++step) run(1, step, nullptr);
 }
 
+// Each of two later runs resumes after a step of the previous run, in a pass that two processes
+// began.
+TEST(ShardedDataset, ResumesExactlyWithMoreProcesses) {
+    const Sizes sizes = {11, 8, 5, 3};
+    for (const bool drop_last : {false, true}) {
+        Log log;
+        const auto run = [&](int processes, const Tree& state, std::int64_t step) {
+            std::vector<Tree> states;
+            on_ranks(processes, [&](const Group& group) {
+                Program program(
+                    {.sizes = sizes, .batch_size = 8 / processes, .drop_last = drop_last}, group);
+                if (!state.is_null()) program.loader.load_state_dict(state);
+                std::vector<Tree> own;
+                const Log rows = program.pass([&] { own.push_back(program.loader.state_dict()); });
+                if (group->rank() != 0) return;
+                if (log.empty()) log = rows;
+                EXPECT_EQ(rows, Log(log.begin() + step, log.end()))
+                    << processes << " processes, step " << step;
+                states = own;
+            });
+            return states;
+        };
+        const std::vector<Tree> two = run(2, {}, 0);
+        ASSERT_EQ(two.size(), drop_last ? 2u : 4u);
+        for (std::int64_t step = 1; step < std::ssize(two); ++step) {
+            const std::vector<Tree> four = run(4, two[static_cast<std::size_t>(step) - 1], step);
+            for (std::int64_t later = step + 1; later < std::ssize(two); ++later)
+                for (const int processes : {1, 2, 4, 8})
+                    run(processes, four[static_cast<std::size_t>(later - step) - 1], later);
+        }
+    }
+}
+
 TEST(ShardedDataset, FillsStepsOfRanksWithoutRows) {
     on_ranks(3, [](const Group& group) {
         Program program({.sizes = {0, 3, 1}, .batch_size = 2}, group);

@@ -69,6 +69,22 @@ TEST_F(HostMemoryAllocator, AllocatesTensorsWhoseBlocksAreCached) {
     EXPECT_TRUE(first_.blocks.empty());
 }
 
+TEST_F(HostMemoryAllocator, IsCalledForEachAllocationIfItDoesNotCache) {
+    HostAllocator allocator = first_.allocator();
+    allocator.caches_blocks = false;
+    host_memory::set_allocator(allocator);
+    for (int i = 1; i <= 3; ++i) {
+        {
+            const Tensor x = full({1000}, 2.0);
+        }
+        EXPECT_EQ(first_.calls, i);
+        EXPECT_TRUE(first_.blocks.empty());
+    }
+    host_memory::set_allocator(first_.allocator());
+    { const Tensor x = full({1000}, 2.0); }
+    EXPECT_EQ(first_.blocks.size(), 1u);
+}
+
 TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
     auto from_system = std::make_unique<Tensor>(full({500}, 1.0));
     host_memory::set_allocator(first_.allocator());
