@@ -245,19 +245,29 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Returns the state of a parameter, and creates it if necessary. Converts existing buffers to the
-// current device and dtype of the parameter.
+// Returns the state of a parameter, complete for the current device and dtype of the parameter.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     // Every replay would reset the state if its creation were captured.
     if (is_capturing() && !this->state(param))
         throw UsageError(str(name(),
                              ": the first step creates a parameter's state and cannot be "
                              "captured; take a step before the capture"));
+    auto& states = private_->states;
+    const auto found = states.find(param.impl().get());
+    if (found != states.end()) {
+        complete_state(found->second, param, group);
+        return found->second;
+    }
     // A new state is added when it is complete, so that an exception leaves the optimizer
     // unchanged.
-    const auto found = private_->states.find(param.impl().get());
     ParamState created;
-    ParamState& state = found == private_->states.end() ? created : found->second;
+    complete_state(created, param, group);
+    return states.emplace(param.impl().get(), std::move(created)).first->second;
+}
+
+// Creates the missing parts of a state, and converts the others to the current device and dtype of
+// the parameter.
+void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
@@ -272,8 +282,6 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
     }
-    if (found != private_->states.end()) return state;
-    return private_->states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
 void Optimizer::finish_slots() {

@@ -212,6 +212,7 @@ class Optimizer {
     void step_one(const Tensor& param, std::size_t group, std::uint64_t place);
     // Returns the state of a parameter on its device, and creates the state if necessary.
     ParamState& prepare_state(const Tensor& param, std::size_t group);
+    void complete_state(ParamState& state, const Tensor& param, std::size_t group) const;
 
     void before_access() {
         if (hooks_) hooks_->before_access(*this);

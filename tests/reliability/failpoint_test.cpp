@@ -70,10 +70,10 @@ struct Figures {
 void run_with(const Failpoint& failpoint, int rank, FailpointAction action, Figures& figures) {
     SCOPED_TRACE(str(failpoint.name, ", rank ", rank, ", action ", static_cast<int>(action)));
     const TemporaryFolder folder(FolderStorage::in_memory);
-    {
-        Training first(7, 0, true, nullptr, project_in(folder.path()));
-        first.accelerator.save_state();
-    }
+    ReportingJob first(2, [&](const auto& group, const auto&) {
+        Training(7, 0, true, group, project_in(folder.path())).accelerator.save_state();
+    });
+    ASSERT_TRUE(first.wait());
     const SharedFlag reached;
     ReportingJob job(
         2,
