@@ -39,11 +39,14 @@ JobLaunchResult JobLaunch::run() {
         read_reports();
         output_.forward_output();
         collect_ended();
+        follow_machines();
         kill_overdue();
         kill_leftovers();
     }
     output_.finish();
-    return result();
+    JobLaunchResult ended = result();
+    if (ended.has_ended) ended.reason = children_[ended.place].reason();
+    return ended;
 }
 
 void JobLaunch::start(const ChildPlan& plan) {
@@ -74,11 +77,13 @@ void JobLaunch::wait() const {
         if (child.channel() >= 0) waited.push_back({child.channel(), POLLIN, 0});
     }
     output_.add_poll_entries(waited);
+    if (options_.machines != nullptr) options_.machines->add_poll_entries(waited);
     ::poll(waited.data(), waited.size(), milliseconds_to_wait());
 }
 
 int JobLaunch::milliseconds_to_wait() const {
     auto next = patience_ends_;
+    if (options_.machines != nullptr) next = std::min(next, options_.machines->next_timer());
     bool look_often = false;
     for (const Child& child : children_) {
         if (child.is_reaped()) continue;
@@ -131,6 +136,16 @@ void JobLaunch::read_reports() {
     }
 }
 
+// Stops the processes after a failure on another machine.
+void JobLaunch::follow_machines() {
+    if (options_.machines == nullptr) return;
+    options_.machines->proceed();
+    if (first_failed_ || failure_elsewhere_) return;
+    failure_elsewhere_ = options_.machines->failure();
+    if (failure_elsewhere_ && stop_signal_ == 0 && !is_stopping_)
+        patience_ends_ = Clock::now() + options_.patience;
+}
+
 void JobLaunch::collect_ended() {
     std::vector<std::size_t> failed;
     for (std::size_t i = 0; i < children_.size(); ++i) {
@@ -163,7 +178,14 @@ void JobLaunch::record_failures(const std::vector<std::size_t>& failed) {
             *std::max_element(failed.begin(), failed.end(), [&](std::size_t a, std::size_t b) {
                 return (children_[a].signal() != 0) < (children_[b].signal() != 0);
             });
-        if (stop_signal_ == 0 && !is_stopping_) patience_ends_ = Clock::now() + options_.patience;
+        if (stop_signal_ == 0 && !is_stopping_ && !failure_elsewhere_)
+            patience_ends_ = Clock::now() + options_.patience;
+        if (options_.machines != nullptr && stop_signal_ == 0 && !failure_elsewhere_) {
+            const JobLaunchResult first = result();
+            options_.machines->report(LaunchFailure{.restart = options_.restart,
+                                                    .exit_code = first.exit_code,
+                                                    .failure = first.failure});
+        }
     }
     for (const std::size_t i : failed) {
         const Child& ended = children_[i];
@@ -223,7 +245,13 @@ JobLaunchResult JobLaunch::result() const {
     JobLaunchResult result;
     result.stop_signal = stop_signal_;
     result.is_stopping = is_stopping_;
-    if (first_failed_) add_failure(result);
+    if (failure_elsewhere_) {
+        result.failed = true;
+        result.failure = failure_elsewhere_->failure;
+        result.exit_code = failure_elsewhere_->exit_code;
+    } else if (first_failed_) {
+        add_failure(result);
+    }
     if (stop_signal_ != 0) result.exit_code = 128 + stop_signal_;
     if (is_stopping_) result.exit_code = kExitAfterCheckpoint;
     return result;
@@ -234,19 +262,18 @@ JobLaunchResult JobLaunch::result() const {
 void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
     result.place = *first_failed_;
-    bool has_ended = true;
+    result.has_ended = true;
     if (cause_) {
         const auto failed = std::ranges::find(children_, cause_->failed, &Child::rank);
-        has_ended = failed != children_.end() && failed->failed() && failed->ended_by_itself &&
-                    !cause_->is_running;
+        result.has_ended = failed != children_.end() && failed->failed() &&
+                           failed->ended_by_itself && !cause_->is_running;
         if (failed != children_.end())
             result.place = static_cast<std::size_t>(failed - children_.begin());
     }
     const Child& failed = children_[result.place];
-    const Child& ended = has_ended ? failed : children_[*first_failed_];
+    const Child& ended = result.has_ended ? failed : children_[*first_failed_];
     result.exit_code = ended.signal() != 0 ? 128 + ended.signal() : ended.exit_code();
-    result.failure = has_ended ? failure_of(failed) : reported_failure(failed);
-    if (has_ended) result.reason = failed.reason();
+    result.failure = result.has_ended ? failure_of(failed) : reported_failure(failed);
 }
 
 // Returns the failure of a process that has ended. If a process has reported the collective that

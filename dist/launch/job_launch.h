@@ -14,6 +14,7 @@
 #include "dist/launch/child_process_guard.h"
 #include "dist/launch/intercepted_signals.h"
 #include "dist/launch/launch.h"
+#include "dist/launch/machines.h"
 #include "dist/transport/launcher_channel.h"
 
 namespace axle::dist {
@@ -24,6 +25,10 @@ struct JobLaunchOptions {
     std::string log_folder;  // the log folder of this launch
     int tee = 0;
     std::function<void(int signal)> on_stop = {};
+    int restart = 0;  // number of restarts before this launch
+    // The launchers of the other machines, or nullptr. Must outlive the JobLaunch. If the launch
+    // fails on another machine, the processes of this machine are stopped.
+    Machines* machines = nullptr;
 };
 
 struct JobLaunchResult {
@@ -31,9 +36,10 @@ struct JobLaunchResult {
     int stop_signal = 0;       // the signal to this process that has stopped the job, or 0
     bool is_stopping = false;  // whether a process has ended with kExitAfterCheckpoint
     bool failed = false;
-    JobFailure failure;     // the first process that failed
-    std::size_t place = 0;  // index of the failed process's plan
-    std::string reason;     // error text that the failed process has written
+    JobFailure failure;      // the first process that failed
+    std::size_t place = 0;   // index of the failed process's plan
+    bool has_ended = false;  // whether the failed process is of this machine and ended by itself
+    std::string reason;      // error text that the failed process has written
 
     // Returns whether the job was asked to stop, so that it must not be restarted.
     bool was_stopped() const { return stop_signal != 0 || is_stopping; }
@@ -64,6 +70,7 @@ class JobLaunch {
     void stop(int signal);
     void kill_all();
     void read_reports();
+    void follow_machines();
     void collect_ended();
     bool is_failure(const Child& child) const;
     void record_failures(const std::vector<std::size_t>& failed);
@@ -84,6 +91,8 @@ class JobLaunch {
     std::optional<std::size_t> first_failed_;
     // The first report that a rank has failed, if a process has sent one before the first failure.
     std::optional<ReportedFailure> cause_;
+    // The failure on another machine, if it was received before the first failure on this one.
+    std::optional<LaunchFailure> failure_elsewhere_;
     Clock::time_point patience_ends_ = Clock::time_point::max();
     int stop_signal_ = 0, interrupts_ = 0;
     bool is_stopping_ = false;  // whether a process has ended with kExitAfterCheckpoint

@@ -34,9 +34,9 @@ inline constexpr int kExitAfterCheckpoint = 143;
 
 // A description of the first process of a job that failed. If other processes have reported that a
 // process is frozen, does not call a collective or has not joined, it is that process, although the
-// others have ended first.
+// others have ended first. On several machines, it may also be a machine that was lost.
 struct JobFailure {
-    int rank = -1;
+    int rank = -1;  // -1 for a machine
     std::int64_t pid = 0;
     std::string host;
     // The signal that ended the process, and its exit code (-signal if a signal ended it). Both are
@@ -156,6 +156,43 @@ std::vector<int> cpus_of(const JobNode& place, int local_rank);
 // cpus_of() returns them. Does nothing if the launcher has bound the process already, which is
 // assumed if the parent process can run on other CPUs. Returns whether the thread was bound.
 bool bind_to_cores(const JobNode& place, int local_rank);
+
+// The launchers of a job on several machines.
+struct MachinesOptions {
+    // This machine among all machines of the job: node_rank is 0 on the machine that hosts the
+    // rendezvous, master_addr the address of this machine, and master_port the port on which its
+    // launcher listens. All launchers have the same token, which must not be empty.
+    JobNode place;
+    // The least number of machines of a launch, from 1 to place.num_nodes. 0 means
+    // place.num_nodes.
+    int min_nodes = 0;
+    // The time to wait for all machines at the start, and for min_nodes machines before a restart.
+    Milliseconds join_timeout{300'000};
+    // The time without a message after which a machine is lost.
+    Milliseconds silence_timeout{30'000};
+    // A function that is called with a text when a machine is lost, when the job is restarted on
+    // other machines, and if it is not restarted.
+    std::function<void(const std::string& text)> on_change = {};
+};
+
+// Calls supervise() on several machines together. Each machine runs one launcher. All processes of
+// the job are started when all machines have joined, or after the join timeout when min_nodes
+// machines have. If a process fails, or a machine is lost because its launcher has ended or is
+// silent, the processes of all machines are stopped. The job is restarted on the machines that are
+// left, up to options.max_restarts times. It is not restarted without the machine with node_rank 0,
+// or if fewer than min_nodes machines have joined within the join timeout. A machine can join again
+// while the job runs, and takes part in the next launch.
+//
+// `commands` returns the commands of this machine for one launch. Its argument is options.place
+// with the node_rank and num_nodes of the launch and the port of rank 0. The variable
+// AXLE_FULL_WORLD_SIZE of the processes is the number of processes on all machines of the job.
+//
+// Returns the same as supervise(). If no process of this machine has failed, but the job has, the
+// result is the exit code of the failure elsewhere, or 1. Throws ValueError for invalid options,
+// CommError if the launcher of machine 0 can't listen or is not reached, and as supervise().
+int supervise_machines(const MachinesOptions& machines,
+                       const std::function<std::vector<Command>(const JobNode&)>& commands,
+                       const SuperviseOptions& options);
 
 // Returns a new token: 32 random bytes as hexadecimal digits.
 std::string make_job_token();

@@ -18,6 +18,7 @@
 #include "dist/launch/intercepted_signals.h"
 #include "dist/launch/job_launch.h"
 #include "dist/launch/launch.h"
+#include "dist/launch/launch_commands.h"
 #include "dist/transport/launcher_channel.h"
 #include "kernels/error.h"
 
@@ -103,13 +104,6 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     return plan;
 }
 
-JobVariables environment_of_restart(const SuperviseOptions& options, int restart) {
-    JobVariables environment;
-    if (options.environment) environment = options.environment(restart);
-    add_restarts(environment, restart, options.max_restarts);
-    return environment;
-}
-
 // Logs why a program could not be executed: the errno that execute() has written.
 void explain(const JobLaunchResult& result, const std::string& program) {
     int error = 0;
@@ -118,6 +112,8 @@ void explain(const JobLaunchResult& result, const std::string& program) {
     log(LogLevel::error, "launch: rank ", result.failure.rank, " cannot start ", in_quotes(program),
         ": ", std::generic_category().message(error));
 }
+
+}  // namespace
 
 void check_options(const SuperviseOptions& options) {
     using std::chrono::milliseconds;
@@ -132,8 +128,6 @@ void check_options(const SuperviseOptions& options) {
     if (options.tee < 0 || options.tee > 3)
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }
-
-}  // namespace
 
 // Files that are not executable are skipped, and never run with a shell.
 std::string find_program(const std::string& program) {
@@ -168,29 +162,42 @@ std::string find_program(const std::string& program) {
         is_here ? str("; use ./", printable(program), " for the file in the current folder") : ""));
 }
 
+JobLaunchResult launch_commands(const std::vector<Command>& commands,
+                                const SuperviseOptions& options, int restart,
+                                JobVariables environment, InterceptedSignals& signals,
+                                Machines* machines) {
+    if (commands.empty()) throw ValueError("launch: the list of commands is empty");
+    if (options.environment) environment.merge(options.environment(restart));
+    add_restarts(environment, restart, options.max_restarts);
+    std::vector<ChildPlan> plans;
+    for (std::size_t i = 0; i < commands.size(); ++i)
+        plans.push_back(plan_for(commands[i], i, environment));
+    const std::string log_folder =
+        options.log_dir.empty() ? "" : str(options.log_dir, "/", restart);
+    JobLaunch job({.monitor_interval = options.monitor_interval,
+                   .patience = options.patience,
+                   .grace = options.grace,
+                   .log_folder = log_folder,
+                   .tee = options.tee,
+                   .on_stop = options.on_stop,
+                   .restart = restart,
+                   .machines = machines},
+                  signals, plans);
+    JobLaunchResult result = job.run();
+    if (result.failed) {
+        explain(result, commands[result.place].arguments[0]);
+        if (options.on_failure) options.on_failure(result.failure);
+    }
+    return result;
+}
+
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options) {
     if (commands.empty()) throw ValueError("launch: the list of commands is empty");
     check_options(options);
     InterceptedSignals signals;
     for (int restart = 0;; ++restart) {
-        const JobVariables environment = environment_of_restart(options, restart);
-        std::vector<ChildPlan> plans;
-        for (std::size_t i = 0; i < commands.size(); ++i)
-            plans.push_back(plan_for(commands[i], i, environment));
-        const std::string log_folder =
-            options.log_dir.empty() ? "" : str(options.log_dir, "/", restart);
-        JobLaunch job({.monitor_interval = options.monitor_interval,
-                       .patience = options.patience,
-                       .grace = options.grace,
-                       .log_folder = log_folder,
-                       .tee = options.tee,
-                       .on_stop = options.on_stop},
-                      signals, plans);
-        const JobLaunchResult result = job.run();
-        if (result.failed) {
-            explain(result, commands[result.place].arguments[0]);
-            if (options.on_failure) options.on_failure(result.failure);
-        }
+        const JobLaunchResult result =
+            launch_commands(commands, options, restart, {}, signals, nullptr);
         if (!result.failed || result.was_stopped() || restart == options.max_restarts)
             return result.exit_code;
     }

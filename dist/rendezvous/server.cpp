@@ -29,17 +29,6 @@ bool all_loopback(const std::vector<Address>& addresses) {
     return std::ranges::all_of(addresses, [](const Address& a) { return a.is_loopback(); });
 }
 
-// Returns the addresses on which the server listens. If the host name of rank 0 is mapped to a
-// loopback address, which other machines can't reach, returns an external address instead.
-std::vector<Address> addresses_of_master(const Environment& e) {
-    auto addresses = resolve(e.master_addr, 0);
-    const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
-    if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
-    if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
-    // 192.0.2.1 is an address for documentation (RFC 5737), so its route is the default route.
-    return {local_address_towards(resolve("192.0.2.1", 1).front())};
-}
-
 Socket listen_for(const Environment& environment, Address& address) {
     std::string tried;
     for (const int port : ports_of(environment)) {
@@ -65,6 +54,15 @@ std::chrono::milliseconds interval_of(const ControlOptions& options) {
 }
 
 }  // namespace
+
+std::vector<Address> addresses_of_master(const Environment& e) {
+    auto addresses = resolve(e.master_addr, 0);
+    const bool meant = e.master_addr == "localhost" || e.master_addr == addresses.front().host();
+    if (meant || e.local_world_size == e.world_size || !all_loopback(addresses)) return addresses;
+    if (auto chosen = address_of_chosen_interface(); !chosen.empty()) return chosen;
+    // 192.0.2.1 is an address for documentation (RFC 5737), so its route is the default route.
+    return {local_address_towards(resolve("192.0.2.1", 1).front())};
+}
 
 Server::Server(const Environment& environment, const ControlOptions& options)
     : environment_(environment),

@@ -39,6 +39,11 @@ namespace axle::dist {
 // 1024.
 std::size_t max_unauthenticated();
 
+// Returns the addresses at which the machine of rank 0 listens. If its host name is mapped to a
+// loopback address, which other machines can't reach, returns an external address instead. Throws
+// CommError if the name can't be resolved.
+std::vector<Address> addresses_of_master(const Environment& environment);
+
 class Server {
   public:
     // Starts the server, which listens when the constructor returns. Throws CommError if the port

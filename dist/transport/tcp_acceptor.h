@@ -2,22 +2,19 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <random>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "dist/transport/incoming_handshakes.h"
 #include "dist/transport/proof.h"
 #include "dist/transport/socket.h"
-#include "dist/transport/tcp_handshake.h"
 
 namespace axle::dist {
 
-// Listens in a thread of its own, so that strangers do not disturb the connections that carry data.
-// The thread never waits for a single client. A client has five seconds to prove that it is a rank
-// of this job. Connections without proof have a fixed number of places; if all are taken, a new
-// connection replaces a random one, and a rank whose connection was closed tries again. When all
-// ranks above this one have connected, the thread ends and the listening socket is closed.
+// Listens in a thread of its own, so that strangers do not disturb the connections that carry data
+// (see IncomingHandshakes). When all ranks above this one have connected, the thread ends and the
+// listening socket is closed.
 class TcpAcceptor {
   public:
     // Called by the thread for each rank, once. May throw, which closes the connection.
@@ -36,22 +33,15 @@ class TcpAcceptor {
   private:
     void run() noexcept;
     void poll_once();
-    void proceed_all(const std::vector<bool>& is_ready);
-    void accept_some();
-    bool drop_one();
+    void connect(int rank, Socket socket);
 
-    const Key key_;
-    const int rank_, size_;
     const Connected connected_;
     const Socket stop_event_;
-    Socket listener_;
-    const int port_;
-    int missing_;  // ranks that have not connected
-    bool stopped_ = false;
-    TimePoint now_, paused_until_;
+    std::optional<IncomingHandshakes> handshakes_;  // empty after the thread has ended
+    int port_ = 0;
+    bool is_stopped_ = false;
+    int missing_;                      // ranks that have not connected
     std::vector<bool> has_connected_;  // by rank
-    std::vector<std::unique_ptr<IncomingHandshake>> pending_;
-    std::minstd_rand random_;
     std::thread thread_;
 };
 

@@ -70,7 +70,8 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// The port of rank 0, which is reserved from a start of the job until the next start.
+// The port of rank 0 of a job on one machine, or that mpirun starts. It is reserved from a start of
+// the job until the next start.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}
@@ -135,9 +136,19 @@ dist::JobNode job_node(const LaunchPlan& plan) {
             .num_threads = plan.threads};
 }
 
+dist::MachinesOptions machines_of(const LaunchPlan& plan, const LaunchFlags& flags) {
+    dist::MachinesOptions options{.place = job_node(plan),
+                                  .min_nodes = plan.min_nodes,
+                                  .join_timeout = milliseconds(flags.join_timeout)};
+    if (!flags.quiet)
+        options.on_change = [](const std::string& text) {
+            std::cerr << "axle launch: " + text + "\n";
+        };
+    return options;
+}
+
 // Returns a command for each process, with RANK and the other variables set.
-std::vector<dist::Command> commands_of(const LaunchPlan& plan) {
-    const dist::JobNode node = job_node(plan);
+std::vector<dist::Command> commands_of(const LaunchPlan& plan, const dist::JobNode& node) {
     std::vector<dist::Command> commands;
     for (int i = 0; i < plan.processes_here; ++i) {
         dist::Command command{.arguments = plan.command, .environment = plan.environment};
@@ -177,14 +188,19 @@ int run_launch(std::vector<std::string> arguments) {
     // The parent process may have set SIGCHLD to be ignored, and then waiting for children fails.
     std::signal(SIGCHLD, SIG_DFL);
 
-    Ports ports(plan);
     dist::SuperviseOptions options = supervision(*flags);
+    if (plan.num_machines > 1 && plan.mpirun_hostfile.empty()) {
+        const auto commands = [&](const dist::JobNode& node) { return commands_of(plan, node); };
+        return dist::supervise_machines(machines_of(plan, *flags), commands, options);
+    }
+    Ports ports(plan);
     options.environment = [&](int) {
         return std::map<std::string, std::string>{
             {"MASTER_PORT", std::to_string(ports.next())},
             {"AXLE_JOB_TOKEN", plan.token.empty() ? dist::make_job_token() : plan.token}};
     };
-    if (plan.mpirun_hostfile.empty()) return dist::supervise(commands_of(plan), options);
+    if (plan.mpirun_hostfile.empty())
+        return dist::supervise(commands_of(plan, job_node(plan)), options);
     return dist::supervise({mpirun_command(plan)}, options);
 }
 

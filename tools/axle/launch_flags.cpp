@@ -79,9 +79,17 @@ class Declaration {
             .range(1, 65536);
         add("--num_machines", f_.num_machines, "Machines").range(1, 65536);
         add("--machine_rank", f_.machine_rank, "Number of this machine, from 0").range(0, 65535);
+        add("--min_nodes", f_.min_nodes,
+            "Restart a job that has lost machines if at least this many are left; default: "
+            "--num_machines")
+            .range(1, 65536);
+        add("--join_timeout", f_.join_timeout,
+            "Seconds to wait for all machines at the start, and for --min_nodes before a restart")
+            .range(0.001, 1e6);
         add("--main_process_ip", f_.main_process_ip, "Address of machine 0");
         add("--main_process_port", f_.main_process_port,
-            "Port of rank 0; 0 chooses a free one on this machine")
+            "Port of rank 0, or with several machines of the launcher of machine 0; 0 chooses a "
+            "free one on this machine")
             .range(0, 65535);
         add("--token_file", f_.token_file,
             "File with the secret shared by all machines of the job, readable only by you; "

@@ -17,6 +17,8 @@ struct LaunchFlags {
     bool cpu = false, multi_gpu = false;
 
     std::optional<int> num_processes, num_machines, machine_rank, main_process_port;
+    std::optional<int> min_nodes;
+    double join_timeout = 300;
     std::optional<int> num_cpu_threads_per_process;
     bool enable_cpu_affinity = false;
     std::optional<std::string> mixed_precision, gpu_ids, main_process_ip, token_file;

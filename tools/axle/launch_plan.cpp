@@ -137,6 +137,13 @@ class Planner {
     void plan_machines() {
         if (!f_.num_machines) take_default("num_machines", "1");
         p_.num_machines = f_.num_machines.value_or(c_.num_machines);
+        p_.min_nodes = f_.min_nodes.value_or(p_.num_machines);
+        if (p_.min_nodes > p_.num_machines)
+            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: ",
+                                 p_.min_nodes, " of ", p_.num_machines));
+        if (p_.min_nodes < p_.num_machines && f_.max_restarts == 0)
+            throw ValueError(str("launch: --min_nodes ", p_.min_nodes, " of ", p_.num_machines,
+                                 " machines needs --max_restarts above 0, the number of restarts"));
         if (p_.num_machines == 1) return;
         if (!f_.machine_rank && !config_)
             throw ValueError(
@@ -213,6 +220,10 @@ class Planner {
         p_.command.insert(p_.command.end(), f_.program.begin(), f_.program.end());
         p_.mpirun_hostfile =
             f_.mpirun_hostfile.value_or(text_in(c_.mpirun_config, "mpirun_hostfile").value_or(""));
+        if (!p_.mpirun_hostfile.empty() && f_.min_nodes)
+            throw ValueError(
+                "launch: --min_nodes cannot be combined with --mpirun_hostfile: mpirun starts "
+                "processes on a fixed list of hosts");
     }
 
     void plan_environment() {

@@ -13,11 +13,14 @@ namespace axle::launcher {
 
 struct LaunchPlan {
     int num_machines = 1, machine_rank = 0;
+    int min_nodes = 1;  // the least number of machines of a restart
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
-    int main_process_port = 0;  // port of rank 0; 0: a free port
-    std::string token;          // empty: a new token for each start of the job
-    int threads = 0;            // threads per process; 0: as in JobNode
+    // Port of rank 0, or of the launcher of machine 0 if there are several machines; 0: a free
+    // port.
+    int main_process_port = 0;
+    std::string token;  // empty: a new token for each start of the job
+    int threads = 0;    // threads per process; 0: as in JobNode
     bool keep_to_cores = false;
 
     std::string mpirun_hostfile;                     // empty: mpirun is not used

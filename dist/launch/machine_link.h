@@ -1,0 +1,53 @@
+// Private to dist: MachineLink, a connection between the launchers of two machines.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+#include "dist/launch/machine_messages.h"
+#include "dist/transport/launcher_channel.h"
+#include "dist/transport/socket.h"
+
+namespace axle::dist {
+
+// A connection on which both sides have proven that they have the job's token. No function waits.
+// The connection is lost if the peer closes it, sends what is not a message, sends nothing within
+// the silence timeout, or does not read what it is sent.
+class MachineLink {
+  public:
+    MachineLink(Socket socket, std::chrono::milliseconds silence_timeout);
+
+    bool is_lost() const { return !reason_.empty(); }
+    // Returns a text such as "the connection was closed", or "" if the connection is not lost.
+    const std::string& reason() const { return reason_; }
+
+    void send(const MachineMessage& message);
+    // Sends heartbeats and the rest of earlier messages, and returns the messages that were
+    // received.
+    std::vector<MachineMessage> proceed();
+
+    void add_poll_entry(std::vector<pollfd>& waited) const;
+    // Returns when proceed() must be called even if there is nothing to read or write.
+    TimePoint next_timer() const { return next_heartbeat_; }
+
+    // Waits until the peer has closed the connection, but at most until the deadline, so that it
+    // receives all messages.
+    void finish(TimePoint deadline);
+
+  private:
+    void write();
+    void read(std::vector<MachineMessage>& messages);
+    void lose(std::string reason);
+
+    Socket socket_;
+    LineReader lines_;
+    std::string out_;  // messages that are not sent yet
+    std::chrono::milliseconds silence_timeout_, interval_;
+    TimePoint last_received_, next_heartbeat_;
+    std::string reason_;
+};
+
+}  // namespace axle::dist

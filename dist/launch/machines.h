@@ -1,0 +1,57 @@
+// Private to dist: Machines, the connection of a launcher to the launchers of the other machines.
+//
+// The launcher of machine 0 is the server: it decides when a launch starts, on which machines and
+// with which ranks, and when the job ends. Each launcher calls proceed() in its only loop, so that
+// no launcher has a thread for this.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include <poll.h>
+
+#include "dist/launch/launch.h"
+#include "dist/launch/machine_messages.h"
+#include "dist/transport/proof.h"
+#include "dist/transport/socket.h"
+
+namespace axle::dist {
+
+using MachineDecision = std::variant<LaunchStart, JobEnd>;
+
+// No function waits.
+class Machines {
+  public:
+    virtual ~Machines() = default;
+
+    // Sends and receives what is possible, and detects machines that are lost. Must be called when
+    // a descriptor of add_poll_entries() is ready, and at the time next_timer().
+    virtual void proceed() = 0;
+    virtual void add_poll_entries(std::vector<pollfd>& waited) const = 0;
+    virtual TimePoint next_timer() const = 0;
+
+    // Returns the next launch, or the end of the job, as soon as it is decided. Each decision is
+    // returned once.
+    virtual std::optional<MachineDecision> take_decision() = 0;
+    // Returns the failure of the current launch if it happened on another machine first. The
+    // processes of this machine must then end.
+    virtual std::optional<LaunchFailure> failure() const = 0;
+
+    // Report the first failure of the current launch on this machine, and that all its processes on
+    // this machine have ended.
+    virtual void report(const LaunchFailure& failure) = 0;
+    virtual void report(const LaunchEnd& end) = 0;
+};
+
+// Starts the server on machine 0, and connects to it from other machines. Throws CommError if the
+// server can't listen, or is not reached within the join timeout, and when `cancel` becomes
+// readable.
+std::unique_ptr<Machines> join_machines(const MachinesOptions& options, int max_restarts,
+                                        const Socket& cancel);
+
+// Returns the key with which launchers prove that they have the job's token.
+Key key_of_launchers(const MachinesOptions& options);
+
+}  // namespace axle::dist

@@ -1,0 +1,51 @@
+// Private to dist: IncomingHandshakes, a listening socket and its connections without proof.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <poll.h>
+
+#include "dist/transport/proof.h"
+#include "dist/transport/socket.h"
+#include "dist/transport/tcp_handshake.h"
+
+namespace axle::dist {
+
+// Accepts connections and runs the server's side of their handshakes. A client has five seconds to
+// prove that it has the key. Connections without proof have a fixed number of places; if all are
+// taken, a new connection replaces a random one, and a client whose connection was closed tries
+// again. No function waits. Used by one thread.
+class IncomingHandshakes {
+  public:
+    // Called for each client that has proven that it has the key, with a rank above that of the
+    // server. A rank can connect several times. May throw, which closes the connection.
+    using Connected = std::function<void(int rank, Socket socket)>;
+
+    IncomingHandshakes(Socket listener, const Key& key, int rank, int size, Connected connected);
+
+    // Accepts, receives and sends what is possible.
+    void proceed();
+    // Closes all connections without proof.
+    void clear() { pending_.clear(); }
+    void add_poll_entries(std::vector<pollfd>& waited) const;
+    // Returns when proceed() must be called even if there is nothing to read.
+    TimePoint next_timer() const;
+
+  private:
+    void accept_some(TimePoint now);
+    bool drop_one();
+
+    const Socket listener_;
+    const Key key_;
+    const int rank_, size_;
+    const Connected connected_;
+    TimePoint paused_until_;
+    std::vector<std::unique_ptr<IncomingHandshake>> pending_;
+    std::minstd_rand random_;
+};
+
+}  // namespace axle::dist
