@@ -1,6 +1,6 @@
 #include "kernels/failpoint.h"
 
-#ifdef AXLE_FAILPOINTS
+#if AXLE_FAILPOINTS
 
 #include <array>
 #include <atomic>

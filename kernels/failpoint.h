@@ -6,7 +6,9 @@
 // nothing and the names are not in the library, which a test checks.
 #pragma once
 
-#ifdef AXLE_FAILPOINTS
+#include "kernels/failpoints_option.h"
+
+#if AXLE_FAILPOINTS
 
 #include <atomic>
 #include <cstdint>

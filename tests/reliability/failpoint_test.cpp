@@ -21,7 +21,7 @@
 namespace axle::tests {
 namespace {
 
-#ifdef AXLE_FAILPOINTS
+#if AXLE_FAILPOINTS
 
 // A flag that this process and its children share.
 class SharedFlag {
