@@ -155,7 +155,7 @@ TEST(DataLoader, RejectsStatesWithInvalidPositionOrDifferentSizes) {
     EXPECT_NO_THROW(loader.load_state_dict(state(5, 2, 10)));
     EXPECT_THROW(loader.load_state_dict(state(6, 2, 10)), ValueError);
     EXPECT_THROW(loader.load_state_dict(state(-1, 2, 10)), ValueError);
-    EXPECT_THROW(loader.load_state_dict(state(1, 4, 10)), ValueError);
+    EXPECT_THROW(loader.load_state_dict(state(1, 3, 10)), ValueError);
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 11)), ValueError);
     EXPECT_THROW(loader.load_state_dict(state(1, 2, 10, 0)), ValueError);
     EXPECT_THROW(loader.load_state_dict(Tree{{"epoch", 1}}), IndexError);
