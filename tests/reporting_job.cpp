@@ -19,7 +19,7 @@
 namespace axle::tests {
 
 ReportingJob::ReportingJob(int size, const Rank& rank, const dist::ProcessGroupOptions& options,
-                           const std::function<void(int)>& before_join) {
+                           const std::function<void(dist::Environment&)>& before_join) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("ReportingJob: cannot create a pipe");
     reports_ = ends[0];
@@ -39,8 +39,9 @@ ReportingJob::ReportingJob(int size, const Rank& rank, const dist::ProcessGroupO
                 if (write(ends[1], &report, sizeof report) != sizeof report)
                     throw std::runtime_error("cannot report to the test");
             };
-            if (before_join) before_join(r);
-            rank(dist::ProcessGroup::create(environment_of(r, size, port), options), reporter);
+            dist::Environment environment = environment_of(r, size, port);
+            if (before_join) before_join(environment);
+            rank(dist::ProcessGroup::create(environment, options), reporter);
         } catch (const std::exception& error) {
             std::cerr << "rank " << r << ": " << error.what() << std::endl;
             code = 1;

@@ -29,9 +29,9 @@ class ReportingJob {
     // A process ends with code 0, or with code 1 if the function throws.
     using Rank = std::function<void(const Group&, const Reporter&)>;
 
-    // Each process calls `before_join` with its rank before it joins the job.
+    // Each process calls `before_join` with its environment before it joins the job.
     ReportingJob(int size, const Rank& rank, const dist::ProcessGroupOptions& options = {},
-                 const std::function<void(int)>& before_join = {});
+                 const std::function<void(dist::Environment&)>& before_join = {});
     ~ReportingJob();
     ReportingJob(const ReportingJob&) = delete;
     ReportingJob& operator=(const ReportingJob&) = delete;

@@ -79,8 +79,8 @@ void run_with(const Failpoint& failpoint, int rank, FailpointAction action, Figu
         2,
         [&](const auto& group, const auto& report) { load_and_save(folder.path(), group, report); },
         {.join_timeout = std::chrono::seconds(3), .heartbeat_timeout = std::chrono::seconds(1)},
-        [&](int r) {
-            if (r == rank) set_failpoint(failpoint.name, action, *reached);
+        [&](const dist::Environment& environment) {
+            if (environment.rank == rank) set_failpoint(failpoint.name, action, *reached);
         });
     const bool ended =
         job.wait(std::chrono::seconds(20), action == FailpointAction::freeze ? rank : -1);
@@ -122,8 +122,11 @@ TEST(Failpoints, LongSeriesBreaksNoCheckpointAndBlocksNoRank) {
 
 TEST(Failpoints, BreakNoCheckpointAndBlockNoRank) {
     Figures figures;
-    for (const Failpoint& failpoint : failpoints())
-        run_with(failpoint, 1, FailpointAction::kill, figures);
+    for (const Failpoint& failpoint : failpoints()) {
+        const int before = figures.reached;
+        for (const int rank : {0, 1}) run_with(failpoint, rank, FailpointAction::kill, figures);
+        EXPECT_GT(figures.reached, before) << "no rank has reached " << failpoint.name;
+    }
     EXPECT_EQ(figures.broken, 0);
 }
 

@@ -2,9 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,6 +15,7 @@
 #include "core/ops.h"
 #include "dist/group/process_group.h"
 #include "nlohmann/json.hpp"
+#include "tests/figures.h"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"
 #include "tests/wait.h"
@@ -138,10 +136,9 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
 }
 
 // Measures over many runs with the default heartbeat how often a survivor hung, ended without an
-// error or did not report the victim, and how long it took to end. Writes the results to the file
-// AXLE_FIGURES, if set.
+// error or did not report the victim, and how long it took to end.
 TEST(RankFailures, LongSeriesAreAlwaysReported) {
-    auto figures = nlohmann::json::array();
+    auto figures = nlohmann::ordered_json::array();
     for (const int signal : {SIGKILL, SIGSTOP})
         for (const int size : {2, 4}) {
             int trials = 0, silent = 0, unnamed = 0;
@@ -180,6 +177,7 @@ TEST(RankFailures, LongSeriesAreAlwaysReported) {
             EXPECT_EQ(silent, 0);
             EXPECT_EQ(unnamed, 0);
             ASSERT_FALSE(seconds.empty());
+            EXPECT_LT(seconds.back(), signal == SIGKILL ? 2 : 10);
             figures.push_back({{"struck_by", signal == SIGKILL ? "SIGKILL" : "SIGSTOP"},
                                {"processes", size},
                                {"trials", trials},
@@ -189,9 +187,7 @@ TEST(RankFailures, LongSeriesAreAlwaysReported) {
                                {"median_seconds", seconds[seconds.size() / 2]},
                                {"longest_seconds", seconds.back()}});
         }
-    std::cout << figures.dump(1) << '\n';
-    if (const char* file = std::getenv("AXLE_FIGURES"))
-        std::ofstream(file) << figures.dump(1) << '\n';
+    tests::record_figure("dead_and_frozen_ranks", figures);
 }
 
 std::string title(const testing::TestParamInfo<RankFailure::ParamType>& named) {
