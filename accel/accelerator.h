@@ -260,9 +260,10 @@ class Accelerator : public AcceleratorProcesses {
     // Adds the objects in order. Throws ValueError with the indices of null pointers.
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
     // Saves a checkpoint and returns its path. The checkpoint has the models, optimizers,
-    // schedulers, loaders with their positions, random states, registered objects and, between two
-    // updates, gradients. Its directory is created complete or not at all
-    // (accel/state/checkpoint.h). A checkpoint saved in a loop body resumes with the next batch.
+    // schedulers, loaders with their positions, random states, registered objects, the state of
+    // replicas (dist::DataParallel::state_dict) and, between two updates, gradients. Its directory
+    // is created complete or not at all (accel/state/checkpoint.h). A checkpoint saved in a loop
+    // body resumes with the next batch.
     //
     // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
     // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an

@@ -19,6 +19,10 @@ namespace axle::accel {
 
 // A scope of local SGD, equivalent to accelerate.local_sgd.LocalSGD: parameters are averaged
 // instead of gradients. Does nothing for one process, or if `enabled` is false.
+//
+// Checkpoints contain the number of steps and the model and optimizer state of each process. If
+// load_state() loads a checkpoint that was saved in a scope, the current scope, or else the next
+// one, continues with the saved number of steps.
 class [[nodiscard]] LocalSGD {
   public:
     // Throws ValueError if local_sgd_steps is less than 1, and UsageError if the model is not

@@ -18,7 +18,7 @@ namespace {
 thread_local int cloning = 0;
 thread_local int entered = 0;  // number of active calls of prepared models on this thread
 
-enum class Role : std::uint8_t { parameter, buffer, unsaved_buffer };
+enum class Role : std::uint8_t { parameter, buffer, optional_buffer, unsaved_buffer };
 
 // Calls f(name, tensor, role) for all parameters and buffers of a module and of the modules below
 // it. A tied tensor is visited once for each name.
@@ -32,8 +32,8 @@ class Walker : public Visitor {
         f_(prefix_ + std::string(name), parameter, Role::parameter);
     }
     void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) override {
-        f_(prefix_ + std::string(name), buffer,
-           options.persistent ? Role::buffer : Role::unsaved_buffer);
+        const Role saved = options.required ? Role::buffer : Role::optional_buffer;
+        f_(prefix_ + std::string(name), buffer, options.persistent ? saved : Role::unsaved_buffer);
     }
     void on_child(std::string_view name, Module& child) override {
         const std::size_t length = prefix_.size();
@@ -301,6 +301,9 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         loaded.insert(tensor.impl().get());
         given.erase(found);
     }
+    walk(*this, [&](const std::string&, Tensor& tensor, Role role) {
+        if (role == Role::optional_buffer) loaded.insert(tensor.impl().get());
+    });
     for (const auto& [name, tensor] : own)
         if (!loaded.contains(tensor.impl().get())) report.missing.push_back(name);
     for (const auto& [name, tensor] : state)

@@ -37,6 +37,9 @@ struct BufferOptions {
     // If false, the buffer is not in state_dict() and load_state_dict() does not need it, for
     // example because the constructor can compute it. It is still moved and cloned with the module.
     bool persistent = true;
+    // If false, load_state_dict() does not need the buffer, for example because older files do not
+    // have it. The buffer then keeps its value.
+    bool required = true;
 };
 
 // Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear

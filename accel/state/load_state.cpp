@@ -272,6 +272,9 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
         if (loop_.scaling) state.scaler = folder.read("scaler");
         state.custom = read_custom(folder, custom_.size(), processes_.is_main_process());
         read_own(state);
+        if (folder.is_axle())
+            fitting(folder, str("data_parallel_", processes_.process_index()),
+                    [&] { read_replicas(state); });
     });
     return state;
 }
@@ -287,6 +290,10 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
                                                       ? state.gradients[i]
                                                       : std::map<std::string, Tensor>());
         });
+    if (!state.replicas.empty())
+        fitting(folder,
+                str("data_parallel_", state.has_own_replicas ? processes_.process_index() : 0),
+                [&] { load_replicas(state); });
     load_each(folder, "optimizer", prepared_.optimizers(), state.optimizers);
     load_each(folder, "scheduler", prepared_.schedulers(), state.schedulers);
     load_each(folder, "dl_state_dict", prepared_.loaders(), state.loaders);

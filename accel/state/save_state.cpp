@@ -126,6 +126,7 @@ Tree StateFiles::own_state() const {
             gradients.elements().back().set(name, gradient);
     }
     own.set("gradients", std::move(gradients));
+    own.set("data_parallel", replica_state());
     return own;
 }
 
@@ -149,6 +150,8 @@ StateContents StateFiles::contents(std::vector<nn::StateDict> weights, const std
         add(str("custom_checkpoint_", i), std::move(custom[i]));
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
         add(str("random_states_", rank), own[rank]["random_states"]);
+        if (const Tree& replicas = own[rank]["data_parallel"]; !replicas.is_null())
+            add(str("data_parallel_", rank), replicas);
         const Tree& gradients = own[rank]["gradients"];
         for (std::size_t i = 0; i < gradients.size(); ++i) {
             NamedTensors named;

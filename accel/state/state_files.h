@@ -26,8 +26,8 @@
 
 namespace axle::accel {
 
-// Saves and loads the prepared and registered objects, the loss scale, random states, the
-// accumulation state and, between two updates, gradients. All processes must call save() and load()
+// Saves and loads the prepared and registered objects, the state of replicas, the loss scale, random
+// states, the accumulation state and, between two updates, gradients. All processes must call save() and load()
 // together; an error on one process is thrown on all processes. Refers to the prepared objects and
 // to the state of the loop.
 class StateFiles {
@@ -78,6 +78,10 @@ class StateFiles {
         std::int64_t window = 0;
         std::map<std::string, std::int64_t> logged_steps;
         std::vector<Tree> divisions;  // states of the gradient division, one per process
+        // The states of the replicas of each model (DataParallel::state_dict), null if there are
+        // none; and whether this process saved them.
+        std::vector<Tree> replicas;
+        bool has_own_replicas = false;
     };
 
     std::string next_directory(const std::string& output_dir);
@@ -92,6 +96,9 @@ class StateFiles {
                             std::vector<Tree> custom, std::optional<double> metric);
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
+    void read_replicas(LoadedState& state) const;
+    void load_replicas(const LoadedState& state) const;
+    Tree replica_state() const;
     void apply(const LoadedState& state, bool strict);
     // Calls f on each process. An exception on one process is thrown on all processes.
     template <class F>

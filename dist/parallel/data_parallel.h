@@ -49,6 +49,19 @@ class CommHook {
         std::function<void()> finish;
     };
     virtual Pending start(GradientBucket& bucket, ProcessGroup& group) = 0;
+
+    // Returns the state that this rank keeps between reductions of the buckets of one model, for
+    // checkpoints. A hook without state returns an empty map, as the default does.
+    virtual Tree state_dict(const std::vector<GradientBucket>&) const { return Tree::map(); }
+    // Whether a state was saved by the rank that loads it, by rank 0 of another number of ranks, or
+    // for buckets with other parameters.
+    enum class Source : std::uint8_t { own, other_rank, other_buckets };
+    // Loads a state; an empty map resets the hook. Returns false if a part of the state was reset
+    // instead, because it belongs to another rank, to other buckets or to other options. Throws
+    // ValueError if the state is invalid.
+    virtual bool load_state_dict(const Tree&, const std::vector<GradientBucket>&, Source) {
+        return true;
+    }
 };
 
 // A scope in which backward accumulates gradients without reducing them. The first backward after
@@ -85,6 +98,18 @@ class DataParallel {
     void before_forward();
     // Must be called after the model was moved; `moved` is the object to which it was moved.
     void set_model(nn::Module& moved);
+
+    // Returns what a checkpoint of this rank needs in addition to the model of rank 0: the layout
+    // of the buckets (only on rank 0, because it is the same on all ranks), the state of the hook,
+    // the steps of an active LocalSgd, and parameters and buffers that differ from those of rank 0.
+    Tree state_dict() const;
+    // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
+    // of rank 0 must be added to the states of other ranks. An active LocalSgd, or else the next
+    // one, continues with the saved steps. If the number of ranks has changed, is_own must be
+    // false, and all ranks must load the state of rank 0. Returns false if the state of the hook
+    // was not restored completely (see CommHook). Throws ValueError, ShapeError or DTypeError if
+    // the state is invalid.
+    bool load_state_dict(const Tree& state, bool is_own = true);
 
     const std::vector<GradientBucket>& buckets() const;
 

@@ -1,6 +1,7 @@
 // Private to dist: the state that DataParallel and Join share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -8,6 +9,8 @@
 #include "dist/parallel/reducer.h"
 
 namespace axle::dist {
+
+class LocalSgd;
 
 struct DataParallel::Impl {
     Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_, DataParallelOptions options);
@@ -24,6 +27,8 @@ struct DataParallel::Impl {
     std::vector<Tensor> parameters, buffers;
     bool broadcasts_buffers;
     bool buffers_are_due = true;
+    LocalSgd* local_sgd = nullptr;     // the active scope
+    std::int64_t local_sgd_steps = 0;  // the loaded steps with which the next scope begins
     Reducer reducer;
 };
 

@@ -29,6 +29,8 @@ LocalSgd::LocalSgd(DataParallel* replicas, std::shared_ptr<ProcessGroup> group,
     if (!enabled_ || replicas == nullptr) return;
     replicas_ = replicas;
     replicas_->impl_->reducer.is_local = true;
+    replicas_->impl_->local_sgd = this;
+    steps_ = std::exchange(replicas_->impl_->local_sgd_steps, 0);
 }
 
 LocalSgd::~LocalSgd() noexcept(false) {
@@ -49,7 +51,9 @@ void LocalSgd::finish() {
 }
 
 void LocalSgd::resume_reduction() {
-    if (replicas_ != nullptr) replicas_->impl_->reducer.is_local = false;
+    if (replicas_ == nullptr) return;
+    replicas_->impl_->reducer.is_local = false;
+    replicas_->impl_->local_sgd = nullptr;
 }
 
 void LocalSgd::average() { average_together(*group_, parameters_); }

@@ -19,7 +19,8 @@
 namespace axle::dist {
 
 // A scope of local SGD, as Accelerate's LocalSGD: gradients are not reduced, and parameters are
-// averaged at intervals. The optimizer's state is not averaged.
+// averaged at intervals. The optimizer's state is not averaged. Between two averages the ranks have
+// different parameters; DataParallel::state_dict() contains them and the number of steps.
 class [[nodiscard]] LocalSgd {
   public:
     // Begins the scope and turns off the reductions of `replicas`. The second constructor is for a
@@ -40,6 +41,7 @@ class [[nodiscard]] LocalSgd {
     void finish();
 
   private:
+    friend class DataParallel;
     LocalSgd(DataParallel* replicas, std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled);
     void average();

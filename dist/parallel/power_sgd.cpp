@@ -84,6 +84,8 @@ struct Memory {
     Tensor q = {}, random = {};  // 1-d; `random` is the initial value of q
 };
 
+constexpr const char* kOp = "power_sgd_hook";
+
 class PowerSgd : public CommHook {
   public:
     PowerSgd(PowerSgdOptions options, bool batched) : options_(options), batched_(batched) {
@@ -103,6 +105,53 @@ class PowerSgd : public CommHook {
         if (bucket.is_last) ++iteration_;
         if (!compresses) return start_mean(bucket.buffer, group, options_.wrapper);
         return compress(bucket, group);
+    }
+
+    // The error feedback differs between ranks; the rest of the state does not.
+    Tree state_dict(const std::vector<GradientBucket>& buckets) const override {
+        Tree saved = Tree::list();
+        for (const GradientBucket& bucket : buckets) {
+            saved.push_back(Tree::map());
+            const Memory* const memory = find_memory(bucket);
+            if (memory == nullptr) continue;
+            if (memory->error.defined()) saved.elements().back().set("error", memory->error);
+            if (memory->q.defined() && memory->q.numel() > 0)
+                saved.elements().back().set("q", memory->q);
+        }
+        return Tree{{"iteration", iteration_},
+                    {"matrix_approximation_rank", options_.matrix_approximation_rank},
+                    {"min_compression_rate", options_.min_compression_rate},
+                    {"batched", batched_},
+                    {"buckets", std::move(saved)}};
+    }
+
+    bool load_state_dict(const Tree& state, const std::vector<GradientBucket>& buckets,
+                         Source source) override {
+        const NoGrad no_grad;
+        const std::int64_t iteration = state.empty() ? 0 : state["iteration"].integer();
+        if (iteration < 0)
+            throw ValueError(str(kOp, ": the saved iteration is negative: ", iteration));
+        const bool is_equal =
+            !state.empty() && source != Source::other_buckets &&
+            state["matrix_approximation_rank"].integer() == options_.matrix_approximation_rank &&
+            state["min_compression_rate"].number() == options_.min_compression_rate &&
+            state["batched"].boolean() == batched_;
+        const Tree saved = state.empty() ? Tree::list() : state["buckets"];
+        if (is_equal && saved.size() != buckets.size())
+            throw ValueError(
+                str(kOp, ": the state has ", saved.size(), " buckets instead of ", buckets.size()));
+        bool is_complete = true;
+        for (const Tree& bucket : saved.elements())
+            if (!is_equal ? !bucket.empty() : source != Source::own && bucket.contains("error"))
+                is_complete = false;
+        std::vector<Memory> loaded(buckets.size());
+        for (std::size_t i = 0; i < buckets.size() && is_equal; ++i)
+            loaded[i] = memory_from(saved[i], buckets[i], source == Source::own);
+        iteration_ = iteration;
+        for (std::size_t i = 0; i < buckets.size(); ++i)
+            if (loaded[i].error.defined() || loaded[i].q.defined() || find_memory(buckets[i]))
+                memory_of(buckets[i]) = std::move(loaded[i]);
+        return is_complete;
     }
 
   private:
@@ -177,15 +226,45 @@ class PowerSgd : public CommHook {
         }
     }
 
-    Memory& memory_of(const GradientBucket& bucket) {
-        if (bucket.index >= memories_.size()) memories_.resize(bucket.index + 1);
-        if (memories_[bucket.index] == nullptr)
-            memories_[bucket.index] = std::make_unique<Memory>();
+    // Returns the state of a bucket, or nullptr if there is none.
+    Memory* find_memory(const GradientBucket& bucket) const {
+        if (bucket.index >= memories_.size() || !memories_[bucket.index]) return nullptr;
         Memory& memory = *memories_[bucket.index];
         const bool is_same = std::equal(
             memory.parameters.begin(), memory.parameters.end(), bucket.parameters.begin(),
             bucket.parameters.end(), [](const Tensor& a, const Tensor& b) { return a.is_same(b); });
-        if (!is_same) memory = {.parameters = bucket.parameters};
+        return is_same ? &memory : nullptr;
+    }
+
+    Memory& memory_of(const GradientBucket& bucket) {
+        if (Memory* const memory = find_memory(bucket)) return *memory;
+        if (bucket.index >= memories_.size()) memories_.resize(bucket.index + 1);
+        if (memories_[bucket.index] == nullptr)
+            memories_[bucket.index] = std::make_unique<Memory>();
+        return *memories_[bucket.index] = {.parameters = bucket.parameters};
+    }
+
+    // Returns the saved state of a bucket. Throws ValueError if a tensor does not fit the bucket.
+    Memory memory_from(const Tree& saved, const GradientBucket& bucket, bool has_error) const {
+        Memory memory{.parameters = bucket.parameters};
+        const Reduction r = cut(bucket);
+        const auto load = [&](const char* name, const Tensor& like) -> Tensor {
+            const Tree* const found = saved.find(name);
+            if (found == nullptr) return {};
+            const Tensor& x = found->tensor();
+            if (x.shape() != like.shape() || x.dtype() != like.dtype())
+                throw ValueError(str(kOp, ": '", name, "' of bucket ", bucket.index, " is ",
+                                     x.dtype(), ' ', x.shape(), " instead of ", like.dtype(), ' ',
+                                     like.shape()));
+            // x * 0 is NaN for infinities and NaN.
+            if (x.numel() > 0 && sum(mul(x, 0)).item() != 0)
+                throw ValueError(str(kOp, ": '", name, "' of bucket ", bucket.index,
+                                     " contains infinities or NaN"));
+            return clone(to(x, like.device()));
+        };
+        const Tensor error = load("error", r.input), q = load("q", r.q);
+        if (options_.use_error_feedback && has_error) memory.error = error;
+        if (options_.warm_start) memory.q = q;
         return memory;
     }
 
@@ -228,7 +307,7 @@ class PowerSgd : public CommHook {
     void begin_q(Reduction& r, Memory& memory, std::size_t index) const {
         if (r.factors.empty()) return;
         const bool is_warm = memory.q.defined();
-        if (!is_warm) {
+        if (!is_warm || !memory.random.defined()) {
             Normal normal(options_.random_seed * 0x2545f4914f6cdd1d + index * 0x9e3779b9 +
                           static_cast<std::uint64_t>(options_.warm_start ? 0 : iteration_));
             std::vector<double> values(static_cast<std::size_t>(r.q.numel()));

@@ -9,14 +9,6 @@
 #include "dist/parallel/buckets.h"
 
 namespace axle::dist {
-namespace {
-
-// The first bucket is small, so that the first reduction starts early.
-constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
-
-std::size_t bytes_of_mb(double mb) { return static_cast<std::size_t>(mb * 1024 * 1024); }
-
-}  // namespace
 
 Reducer::Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> group,
                  DataParallelOptions options)
@@ -32,7 +24,7 @@ Reducer::Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> 
     std::vector<std::size_t> order(parameters_.size());
     std::iota(order.rbegin(), order.rend(), 0);
     install(order);
-    records_order_ = options_.static_graph || !options_.find_unused_parameters;
+    records_order_ = can_rebuild();
     hook_state_->reducer = this;
 
     const std::shared_ptr<HookState>& hook_state = hook_state_;
@@ -55,37 +47,6 @@ Reducer::Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> 
 Reducer::~Reducer() {
     hooks_.clear();
     cancel();
-}
-
-void Reducer::install(const std::vector<std::size_t>& order) {
-    const auto plan =
-        plan_buckets(tensors_, order, kFirstBucketBytes, bytes_of_mb(options_.bucket_cap_mb));
-    buckets_ = make_buckets(tensors_, plan);
-    for (std::size_t b = 0; b < plan.size(); ++b)
-        for (std::size_t i = 0; i < plan[b].size(); ++i) {
-            parameters_[plan[b][i]].bucket = b;
-            parameters_[plan[b][i]].place = i;
-        }
-    trees_.assign(buckets_.size(), {});
-}
-
-// Rebuilds the buckets in the order that rank 0 has recorded, or in the current order if rank 0 had
-// no data. Called between windows, because accumulated gradients in buckets are discarded.
-void Reducer::rebuild_if_due() {
-    if (!rebuild_is_due_) return;
-    rebuild_is_due_ = false;
-    if (order_.size() != parameters_.size()) {
-        order_.clear();
-        for (const GradientBucket& bucket : buckets_)
-            for (const Tensor& t : bucket.parameters)
-                order_.push_back(hook_state_->index.at(t.impl().get()));
-    }
-    const Tensor order = tensor(std::vector<std::int64_t>(order_.begin(), order_.end()),
-                                {static_cast<std::int64_t>(order_.size())});
-    group_->broadcast(order, 0);
-    const auto* const from = order.data<std::int64_t>();
-    order_.assign(from, from + order.numel());
-    install(order_);
 }
 
 // --- start of a pass

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -43,6 +44,13 @@ class Reducer {
     bool divides_by_all = true;  // whether the mean counts ranks without data
 
     const std::vector<GradientBucket>& buckets() const { return buckets_; }
+    CommHook& hook() const { return *options_.hook; }
+    // Returns the names of the parameters of each bucket and, if the next pass rebuilds the
+    // buckets, the order of the parameters in the new buckets.
+    Tree layout() const;
+    // Restores a layout between two passes. Returns false if it has other parameters or needs other
+    // options: then only the order of the parameters is restored, or nothing.
+    bool set_layout(const Tree& layout);
     // Called on a rank without data to take part in one pass of the other ranks with zeros.
     void shadow(Step step);
 
@@ -85,7 +93,11 @@ class Reducer {
     };
 
     void install(const std::vector<std::size_t>& order);
+    bool can_rebuild() const { return options_.static_graph || !options_.find_unused_parameters; }
     void rebuild_if_due();
+    std::vector<std::size_t> current_order() const;
+    Tree names_of(const std::vector<std::size_t>& order) const;
+    std::optional<std::vector<std::size_t>> order_from(const std::vector<std::string>& names) const;
 
     void on_begin(const std::vector<Tensor>& leaves);
     void on_final(std::size_t index);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
-#include "core/graph.h"
 #include "core/profiler/profiler.h"
 
 namespace axle::nn {
@@ -57,6 +56,7 @@ Float8Linear::Float8Linear(const Float8Options& options, Device device) : option
     if (options.scaling == Float8Scaling::current) return;
     history_ = zeros({options.history_length, 3}, {.device = device});
     scales_ = ones({3, 2}, {.device = device});
+    if (options.interval > 1) calls_ = zeros({1}, {.dtype = i64, .device = device});
 }
 
 // Converts the buffers back to f32, because Module::to(DType) also converts buffers.
@@ -66,13 +66,18 @@ void Float8Linear::widen_buffers() {
 }
 
 void Float8Linear::begin_call() {
-    // A captured graph cannot count calls on the host, so it computes new scales in every call.
-    const bool is_due = calls_++ % options_.interval == 0 || is_capturing();
+    const NoGrad no_grad;
+    const Tensor before = calls_.defined() ? axle::clone(scales_) : Tensor();
     update_float8_scales({.most_recent = options_.most_recent,
                           .margin = static_cast<double>(options_.margin),
-                          .dtypes = {options_.forward, options_.forward, options_.gradient},
-                          .rescales = is_due},
+                          .dtypes = {options_.forward, options_.forward, options_.gradient}},
                          history_, scales_);
+    if (!calls_.defined()) return;
+    // The calls are counted on the device, so that captured graphs count them too. A saved count
+    // that does not fit the interval starts a new interval.
+    const Tensor is_due = eq(calls_, 0);
+    scales_.copy_(where(is_due, scales_, before));
+    calls_.copy_(where(lt(calls_, options_.interval - 1), add(calls_, 1), zeros_like(calls_)));
 }
 
 Rounding Float8Linear::rounding(Role role, bool updates_history) const {
@@ -97,6 +102,7 @@ std::shared_ptr<LinearPolicy> Float8Linear::clone() const {
 void Float8Linear::visit(Visitor& v) {
     v.buffer("amax_history", history_);
     v.buffer("scale", scales_);
+    v.buffer("calls", calls_, {.required = false});
 }
 
 Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation activation) {

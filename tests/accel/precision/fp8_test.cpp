@@ -307,6 +307,40 @@ TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
     EXPECT_EQ(net.layers[1].policy->named_buffers()[0].second.to_vector(), saved);
 }
 
+// Covers 8.fp8.
+TEST(Fp8, ResumesExactlyBetweenUpdatesOfTheScales) {
+    constexpr int kSteps = 8;
+    const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
+    const auto options = [] { return te({.interval = 3, .amax_history_len = 4}); };
+    struct Training {
+        explicit Training(const AcceleratorOptions& options) : accelerator(options) {
+            accelerator.prepare(net);
+        }
+        // Returns a gradient, which depends on the scales.
+        Tensor step(int number) {
+            net.zero_grad();
+            accelerator.backward(sum(net(x * (1 + number * 1.7))));
+            return net.layers[1].weight.grad().clone();
+        }
+        Net net = (manual_seed(4), Net());
+        Tensor x = randn({8, 16});
+        Accelerator accelerator;
+    };
+    Training whole(options());
+    std::vector<Tensor> gradients;
+    for (int step = 0; step < kSteps; ++step) {
+        gradients.push_back(whole.step(step));
+        whole.accelerator.save_state(folder / str("after_", step + 1));
+    }
+    for (int done = 1; done < kSteps; ++done) {
+        SCOPED_TRACE(str("after ", done, " steps"));
+        Training resumed(options());
+        resumed.accelerator.load_state(folder / str("after_", done));
+        for (int step = done; step < kSteps; ++step)
+            tests::expect_same_bits(resumed.step(step), gradients[static_cast<std::size_t>(step)]);
+    }
+}
+
 TEST(Fp8, HasEqualScalesInAllReplicas) {
     std::vector<Net> nets(2);
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

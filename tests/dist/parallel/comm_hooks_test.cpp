@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/autograd/autograd.h"
 #include "dist/parallel/data_parallel.h"
 #include "gmock/gmock.h"
@@ -215,6 +217,44 @@ TEST(PowerSgd, IsExactForZeroAndRankDeficientGradients) {
         model.step(matrix, ones({10}, {f64}));
         expect_close(model.matrix.grad(), matrix, 1e-10);
     }
+}
+
+TEST(PowerSgd, RejectsAnInvalidState) {
+    manual_seed(7);
+    Weights model(10, 10);
+    const auto hook = dist::power_sgd_hook({.start_powerSGD_iter = 0});
+    DataParallel replicas(model, dist::ProcessGroup::alone(), {.hook = hook});
+    for (int step = 0; step < 3; ++step) model.step(randn({10, 10}, {f64}), randn({10}, {f64}));
+    const Tree state = hook->state_dict(replicas.buckets());
+    const auto load = [&](const Tree& from) {
+        return hook->load_state_dict(from, replicas.buckets(), CommHook::Source::own);
+    };
+    const auto changed = [&](const char* name, const Tensor& tensor) {
+        Tree copy = state;
+        copy["buckets"][0].set(name, tensor);
+        return copy;
+    };
+    EXPECT_TRUE(load(state));
+    const Tensor error = state["buckets"][0]["error"].tensor();
+    EXPECT_GT(error.abs().max().item(), 0);
+    for (const double invalid : {std::nan(""), HUGE_VAL})
+        expect_error<ValueError>({"power_sgd_hook: 'error' of bucket 0", "infinities or NaN"},
+                                 [&] { load(changed("error", full_like(error, invalid))); });
+    expect_error<ValueError>({"power_sgd_hook: 'error' of bucket 0", "float32"},
+                             [&] { load(changed("error", to(error, f32))); });
+    expect_error<ValueError>({"power_sgd_hook: 'q' of bucket 0", "[3]", "[10]"},
+                             [&] { load(changed("q", zeros({3}, {f64}))); });
+    Tree negative = state;
+    negative.set("iteration", -1);
+    expect_error<ValueError>({"power_sgd_hook: the saved iteration is negative: -1"},
+                             [&] { load(negative); });
+    Tree none = state;
+    none.set("buckets", Tree::list());
+    expect_error<ValueError>({"power_sgd_hook: the state has 0 buckets instead of 1"},
+                             [&] { load(none); });
+    // The errors have not changed the state.
+    tests::expect_same_bits(hook->state_dict(replicas.buckets())["buckets"][0]["error"].tensor(),
+                            error);
 }
 
 TEST(PowerSgd, RejectsInvalidOptions) {

@@ -232,6 +232,19 @@ TEST(Float8Linear, SavesLoadsAndClonesItsHistory) {
     EXPECT_EQ(one.named_buffers()[1].first, "policy.scale");
 }
 
+TEST(Float8Linear, LoadsAStateWithoutCalls) {
+    const Float8Options options = {
+        .scaling = Float8Scaling::delayed, .interval = 3, .history_length = 4};
+    Linear one = layer_of(options), two = layer_of(options);
+    for (int step = 0; step < 3; ++step) one(Operands(step).x);
+    nn::StateDict state = one.state_dict();
+    ASSERT_EQ(std::erase_if(state, [](const auto& entry) { return entry.first == "policy.calls"; }),
+              1u);
+    EXPECT_TRUE(two.load_state_dict(state).missing.empty());
+    const Operands o(3);
+    tests::expect_same_bits(two(o.x).detach(), one(o.x).detach());  // call 3 begins an interval
+}
+
 TEST(Float8Linear, UpdatesHistoryOncePerCheckpointedCall) {
     const Float8Options options = {.scaling = Float8Scaling::delayed, .history_length = 4};
     Linear plain = layer_of(options), checkpointed = layer_of(options);
