@@ -26,10 +26,10 @@
 
 namespace axle::accel {
 
-// Saves and loads the prepared and registered objects, the state of replicas, the loss scale, random
-// states, the accumulation state and, between two updates, gradients. All processes must call save() and load()
-// together; an error on one process is thrown on all processes. Refers to the prepared objects and
-// to the state of the loop.
+// Saves and loads the prepared and registered objects, the state of replicas, the loss scale,
+// random states, the accumulation state and, between two updates, gradients. All processes must
+// call save() and load() together; an error on one process is thrown on all processes. Refers to
+// the prepared objects and to the state of the loop.
 class StateFiles {
   public:
     StateFiles(ProjectConfiguration project, const PartialState& processes, Preparation& prepared,
