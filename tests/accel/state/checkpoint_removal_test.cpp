@@ -1,0 +1,177 @@
+// Tests that the removal of checkpoints and temporary directories touches no files outside, also if
+// another process replaces a folder by a symbolic link meanwhile.
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+
+#include "accel/state/checkpoint.h"
+#include "accel/state/checkpoint_folder.h"
+#include "gtest/gtest.h"
+#include "tests/accel/state/checkpoint_files.h"
+#include "tests/log_capture.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::put;
+using tests::TemporaryFolder;
+
+// Returns the texts of all files in a folder.
+std::map<std::string, std::string> texts_in(const std::string& folder) {
+    std::map<std::string, std::string> texts;
+    for (const std::string& name : contents_of(folder).files)
+        texts[name] = read_file(folder + "/" + name);
+    return texts;
+}
+
+// A thread that exchanges two paths until stop(), as long as both exist.
+class Exchanger {
+  public:
+    Exchanger(const std::string& a, const std::string& b)
+        : thread_([this, a, b] {
+              while (!stop_)
+                  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0)
+                      ++count_;
+          }) {
+        while (count_ == 0) std::this_thread::yield();
+    }
+    ~Exchanger() { stop(); }
+    Exchanger(const Exchanger&) = delete;
+    Exchanger& operator=(const Exchanger&) = delete;
+
+    // Returns the number of exchanges.
+    int stop() {
+        stop_ = true;
+        if (thread_.joinable()) thread_.join();
+        return count_;
+    }
+
+  private:
+    std::atomic<bool> stop_ = false;
+    std::atomic<int> count_ = 0;
+    std::thread thread_;
+};
+
+class CheckpointRemoval : public testing::Test {
+  protected:
+    // Writes a checkpoint with files in folders.
+    void write_checkpoint(const std::string& name, std::int64_t iteration) const {
+        accel::CheckpointWriter writer(folder_ / name, Durability::none);
+        writer.write("state", Tree{{"iteration", iteration}});
+        put(writer.directory() + "/unet/config.json", "{}");
+        put(writer.directory() + "/unet/parts/weights", "weights");
+        writer.commit({.iteration = iteration});
+    }
+    // Calls `remove` again and again while another thread exchanges the folder `attacked` with a
+    // symbolic link to a copy of it outside, until there were `exchanges` of them. `prepare` writes
+    // the folders. Expects that the copy does not change.
+    void attack(const std::string& attacked, int exchanges, const std::function<void()>& prepare,
+                const std::function<void()>& remove) const {
+        const std::string link = folder_ / "link";
+        const std::string outside = outside_ / "copy";
+        tests::LogCapture reports;  // removals that fail because of an exchange are reported
+        prepare();
+        fs::copy(folder_ / attacked, outside, fs::copy_options::recursive);
+        put(outside + "/other", "a file that no manifest lists");
+        const auto texts = texts_in(outside);
+        int removals = 0;
+        for (int count = 0; count < exchanges;) {
+            for (const std::string& name : list_folder(folder_.path()))
+                fs::remove_all(folder_ / name);
+            prepare();
+            fs::create_directory_symlink(outside, link);
+            Exchanger exchanger(folder_ / attacked, link);
+            try {
+                remove();
+                ++removals;
+            } catch (const FileError&) {  // a link in place of the folder is an error
+            }
+            count += exchanger.stop();
+            ASSERT_EQ(texts_in(outside), texts);
+        }
+        EXPECT_GT(removals, 0);
+    }
+    void attack_rotation(const std::string& attacked, int exchanges) const {
+        const auto prepare = [&] {
+            write_checkpoint("checkpoint_1", 1);
+            write_checkpoint("checkpoint_2", 2);
+        };
+        attack(attacked, exchanges, prepare, [&] { accel::rotate_checkpoints(folder_.path(), 1); });
+    }
+    // Removes a checkpoint with a file that its manifest does not list, so that its files are
+    // removed one by one.
+    void attack_listed_files(const std::string& attacked, int exchanges) const {
+        const auto prepare = [&] {
+            write_checkpoint("checkpoint_1", 1);
+            put(folder_ / "checkpoint_1/notes.txt", "mine");
+        };
+        attack(attacked, exchanges, prepare,
+               [&] { accel::remove_checkpoint(folder_ / "checkpoint_1"); });
+    }
+    void attack_temporaries(const std::string& attacked, int exchanges) const {
+        const auto prepare = [&] {
+            put(folder_ / ".axle-save-0123456789abcdef/state.json", "{}");
+            put(folder_ / ".axle-trash-0123456789abcdef/unet/config.json", "{}");
+            put(folder_ / ".axle-trash-0123456789abcdef/unet/parts/weights", "weights");
+        };
+        attack(attacked, exchanges, prepare, [&] {
+            const accel::CheckpointWriter removes(folder_ / "checkpoint_3", Durability::none);
+        });
+    }
+
+    TemporaryFolder folder_{tests::FolderStorage::in_memory};
+    TemporaryFolder outside_{tests::FolderStorage::in_memory};
+};
+
+constexpr int kExchanges = 20'000, kManyExchanges = 100'000;
+
+TEST_F(CheckpointRemoval, FollowsNoLinkInPlaceOfAFolder) {
+    write_checkpoint("checkpoint_1", 1);
+    fs::rename(folder_ / "checkpoint_1/unet", outside_ / "unet");
+    fs::create_directory_symlink(outside_ / "unet", folder_ / "checkpoint_1/unet");
+    accel::remove_checkpoint(folder_ / "checkpoint_1");
+    EXPECT_EQ(read_file(outside_ / "unet/config.json"), "{}");
+    EXPECT_EQ(read_file(outside_ / "unet/parts/weights"), "weights");
+    EXPECT_EQ(list_folder(folder_ / "checkpoint_1"), std::vector<std::string>{"unet"});
+}
+
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenACheckpointIsExchanged) {
+    attack_rotation("checkpoint_1", kExchanges);
+}
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderOfACheckpointIsExchanged) {
+    attack_rotation("checkpoint_1/unet", kExchanges);
+}
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenACheckpointWithOtherFilesIsExchanged) {
+    attack_listed_files("checkpoint_1", kExchanges);
+}
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderBesideOtherFilesIsExchanged) {
+    attack_listed_files("checkpoint_1/unet", kExchanges);
+}
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenATemporaryDirectoryIsExchanged) {
+    attack_temporaries(".axle-save-0123456789abcdef", kExchanges);
+}
+TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderOfATemporaryDirectoryIsExchanged) {
+    attack_temporaries(".axle-trash-0123456789abcdef/unet", kExchanges);
+}
+
+TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenACheckpointIsExchanged) {
+    attack_rotation("checkpoint_1", kManyExchanges);
+}
+TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenAFolderBesideOtherFilesIsExchanged) {
+    attack_listed_files("checkpoint_1/unet", kManyExchanges);
+}
+TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenATemporaryDirectoryIsExchanged) {
+    attack_temporaries(".axle-save-0123456789abcdef", kManyExchanges);
+}
+
+}  // namespace
+}  // namespace axle
