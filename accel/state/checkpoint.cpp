@@ -228,11 +228,11 @@ void remove_checkpoint(const std::string& path) {
         return remove_all(trash);
     }
     // Without its manifest, which is removed first, the folder is no checkpoint.
-    remove_file(child(path, kManifest));
+    remove_file(path, kManifest);
     sync_folder(path);
-    for (const std::string& name : files) remove_file(child(path, name));
+    for (const std::string& name : files) remove_file(path, name);
     for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder)
-        remove_if_empty(child(path, *folder));
+        remove_if_empty(path, *folder);
 }
 
 CheckpointWriter::CheckpointWriter(const std::string& path, Durability durability)

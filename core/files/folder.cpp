@@ -85,6 +85,22 @@ int remove_below(int parent, const std::string& name, const std::string& path) {
     return result == -ENOENT ? 0 : result;
 }
 
+// Opens the folder of a path below `folder` without following links, and calls
+// operation(descriptor, last part of the path). Returns its result, or 0 if there is nothing at the
+// path.
+template <class Operation>
+int in_folder_of(const std::string& name, int parent, const std::string& folder,
+                 const Operation& operation) {
+    const OpenFolder open(parent, folder, kFolderFlags | O_NOFOLLOW);
+    const std::size_t slash = name.find('/');
+    int result = open.get();
+    if (result >= 0)
+        result = slash == std::string::npos ? retry([&] { return operation(open.get(), name); })
+                                            : in_folder_of(name.substr(slash + 1), open.get(),
+                                                           name.substr(0, slash), operation);
+    return result == -ENOENT || result == -ENOTDIR || result == -ELOOP ? 0 : result;
+}
+
 }  // namespace
 
 std::string folder_of(const std::string& path) {
@@ -175,11 +191,19 @@ void remove_file(const std::string& path) {
     if (result < 0 && result != -ENOENT) fail_on(path, "can't be removed", result);
 }
 
-bool remove_if_empty(const std::string& path) {
-    const int result = retry([&] { return file_system().remove_folder(kWorkingFolder, path); });
-    if (result < 0 && result != -ENOTEMPTY && result != -EEXIST && result != -ENOENT)
-        fail_on(path, "can't be removed", result);
-    return result == 0;
+void remove_file(const std::string& folder, const std::string& name) {
+    const int result = in_folder_of(name, kWorkingFolder, folder, [](int at, const auto& last) {
+        return file_system().remove_file(at, last);
+    });
+    if (result < 0) fail_on(folder + "/" + name, "can't be removed", result);
+}
+
+void remove_if_empty(const std::string& folder, const std::string& name) {
+    const int result = in_folder_of(name, kWorkingFolder, folder, [](int at, const auto& last) {
+        return file_system().remove_folder(at, last);
+    });
+    if (result < 0 && result != -ENOTEMPTY && result != -EEXIST)
+        fail_on(folder + "/" + name, "can't be removed", result);
 }
 
 void create_directories(const std::string& path, Durability durability) {

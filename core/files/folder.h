@@ -51,10 +51,13 @@ std::string put_in_place(const std::string& from, const std::string& to, Durabil
 
 // Removes a file, or a folder with its contents. Does nothing if there is nothing at the path.
 void remove_all(const std::string& path);
-// Removes a file in a folder. Does nothing if it is missing.
+// Removes a file. Does nothing if it is missing.
 void remove_file(const std::string& path);
-// Removes a folder if it is empty. Returns whether it was removed.
-bool remove_if_empty(const std::string& path);
+// Remove a file, or a folder if it is empty, given by its path in `folder`. Neither the path nor
+// `folder` is followed through a symbolic link, also if another process puts one there meanwhile.
+// Do nothing if the file is missing or a part of its path is not a folder.
+void remove_file(const std::string& folder, const std::string& name);
+void remove_if_empty(const std::string& folder, const std::string& name);
 
 // The exclusive lock of a file or folder. It is released on destruction and when the process ends,
 // also by SIGKILL. Locks of the same path exclude each other within a process too. Some file

@@ -106,6 +106,18 @@ void check_savable(const StateDict& state, const std::string& directory) {
         fail(directory, "can't save weights: the path must be a folder, but is a file");
 }
 
+// Returns whether an index may name this file. A name with a folder could refer to files elsewhere,
+// and other characters mean different things to different systems.
+bool is_shard_name(const std::string& name) {
+    constexpr std::size_t kLongest = 255;
+    const bool is_known = name.ends_with(kSafetensors) || name.ends_with(".bin");
+    return is_known && name.size() <= kLongest && name[0] != '.' &&
+           std::ranges::all_of(name, [](char c) {
+               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '.' || c == '_' || c == '-';
+           });
+}
+
 void check_format(const std::string& path, const Metadata& metadata) {
     const auto format = metadata.find("format");
     if (format == metadata.end())
@@ -246,15 +258,15 @@ void WeightFiles::read_shards() {
     }
     const Tree* map = index.is_map() ? index.find("weight_map") : nullptr;
     if (map == nullptr || !map->is_map()) fail(path_, "weight_map is missing or not a map");
+    for (const auto& [name, shard] : map->entries())
+        if (!shard.is_string() || !is_shard_name(shard.string()))
+            fail(path_, str("weight_map: ", printable(name),
+                            " must name a .safetensors or .bin file of the same folder, with "
+                            "letters, digits and . _ - only: ",
+                            printable(str(shard))));
     std::map<std::string, Weights> shards;
     for (const auto& [name, shard] : map->entries()) {
-        const std::string file = shard.is_string() ? shard.string() : "";
-        // A path with a folder is rejected, so that an index cannot refer to files elsewhere.
-        if (!(file.ends_with(kSafetensors) || file.ends_with(".bin")) ||
-            fs::path(file).filename() != file)
-            fail(path_, str("weight_map: ", printable(name),
-                            " must name a .safetensors or .bin file of the same folder: ",
-                            printable(str(shard))));
+        const std::string& file = shard.string();
         auto found = shards.find(file);
         if (found == shards.end()) {
             const fs::path path = fs::path(path_).parent_path() / file;

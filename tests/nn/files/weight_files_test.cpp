@@ -2,14 +2,23 @@
 
 #include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "core/files/file.h"
+#include "core/files/file_system.h"
 #include "core/ops.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "nn/init.h"
 #include "nn/layers/linear.h"
 #include "tests/close.h"
+#include "tests/core/files/faulty_file_system.h"
 #include "tests/full_disk.h"
 #include "tests/nn/golden.h"
 #include "tests/temporary_folder.h"
@@ -30,6 +39,92 @@ std::set<std::string> files_in(const std::string& folder) {
 
 // Returns the floats 0, 1, 2, ...
 Tensor counted(std::int64_t bytes) { return arange(bytes / 4).to(f32); }
+
+// Records the paths that are opened while the object exists.
+class OpenedPaths : public FaultyFileSystem {
+  public:
+    OpenedPaths() : FaultyFileSystem(file_system(), SIZE_MAX, 0) { replace_file_system(this); }
+    ~OpenedPaths() override { replace_file_system(nullptr); }
+    OpenedPaths(const OpenedPaths&) = delete;
+    OpenedPaths& operator=(const OpenedPaths&) = delete;
+
+    int open(int folder, const std::string& name, int flags, unsigned mode) override {
+        paths.push_back(name);
+        return FaultyFileSystem::open(folder, name, flags, mode);
+    }
+    std::vector<std::string> paths;
+};
+
+// Names that are not a single component of ASCII letters, digits, '.', '_' and '-' with a known
+// suffix, or that are hidden or too long.
+std::vector<std::string> invalid_shard_names() {
+    using namespace std::string_literals;
+    return {"",
+            ".",
+            "..",
+            "...",
+            "/",
+            "model",
+            "model.exe",
+            "MODEL.SAFETENSORS",
+            "model.safetensors.index.json",
+            ".bin",
+            ".safetensors",
+            "..safetensors",
+            ".hidden.safetensors",
+            "/etc/model.safetensors",
+            "//model.safetensors",
+            "../model.safetensors",
+            "../../model.bin",
+            "a/../part.safetensors",
+            "a/part.safetensors",
+            "./part.safetensors",
+            "a//part.safetensors",
+            "part.safetensors/",
+            "part.safetensors/.",
+            "part.safetensors/..",
+            "~/part.safetensors",
+            "..\\part.safetensors",
+            "a\\part.safetensors",
+            "C:\\part.safetensors",
+            "C:part.safetensors",
+            "\\\\host\\share\\part.safetensors",
+            "file:///tmp/part.safetensors",
+            "https://host/part.safetensors",
+            "https:part.safetensors",
+            "host:80.safetensors",
+            "%2e%2e%2fpart.safetensors",
+            "part%00.safetensors",
+            "part.exe?x=.safetensors",
+            "part#1.safetensors",
+            "part\0.safetensors"s,
+            "part.safetensors\0"s,
+            "part.exe\0.safetensors"s,
+            "part\n.safetensors",
+            "part\r.safetensors",
+            "part\t.safetensors",
+            "part\b.bin",
+            "part\x1b[31m.safetensors",
+            "part\x7f.safetensors",
+            " part.safetensors",
+            "part .safetensors",
+            "part.safetensors ",
+            std::string(244, 'a') + ".safetensors",
+            std::string(100'000, 'a') + ".safetensors",
+            "poid\xc3\xa9.safetensors",                  // the composed form of an accent
+            "poide\xcc\x81.safetensors",                 // its decomposed form
+            "\xef\xbc\x8e\xef\xbc\x8fpart.safetensors",  // wide forms of '.' and '/'
+            "part\xe2\x80\x8b.safetensors",              // a space without width
+            "\xe2\x80\xaepart.safetensors",              // changes the direction of the text
+            "$HOME.safetensors",
+            "$(id).safetensors",
+            "`id`.bin",
+            "part;x.bin",
+            "part|x.bin",
+            "part*.safetensors",
+            "'part'.safetensors",
+            "{part}.safetensors"};
+}
 
 nn::StateDict three() { return {{"b", counted(48)}, {"a", counted(16)}, {"c", counted(80)}}; }
 
@@ -189,6 +284,66 @@ TEST(WeightFiles, RejectInvalidFiles) {
     save_safetensors(folder / "part.safetensors", three(), {{"format", "pt"}});
     refuse_index(R"({"weight_map": {"d": "part.safetensors"}})",
                  "part.safetensors does not contain d");
+}
+
+TEST(WeightFiles, RejectInvalidShardNamesBeforeTheyOpenAShard) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string index = folder / "model.safetensors.index.json";
+    save_safetensors(folder / "part.safetensors", three(), {{"format", "pt"}});
+    std::vector<nlohmann::json> values = {3, nullptr, true, nlohmann::json::array({"a.bin"}),
+                                          nlohmann::json::object()};
+    for (const std::string& name : invalid_shard_names()) values.emplace_back(name);
+    EXPECT_GE(values.size(), 40u);
+    for (const nlohmann::json& value : values) {
+        SCOPED_TRACE(value.dump().substr(0, 100));
+        nlohmann::json text;
+        // A valid name before the invalid one is not opened either.
+        text["weight_map"] = {{"a", "part.safetensors"}, {"b", value}};
+        write_file_atomically(index, text.dump());
+        const OpenedPaths opened;
+        expect_error<FileError>({index.c_str(), "weight_map: b must name a .safetensors or .bin"},
+                                [&] { return nn::WeightFiles(index); });
+        EXPECT_THAT(opened.paths, ElementsAre(index));
+    }
+}
+
+TEST(WeightFiles, RejectShardsThatAreNotRegularFilesWithoutWaiting) {
+    namespace fs = std::filesystem;
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    for (const std::string suffix : {".safetensors", ".bin"}) {
+        const auto path = [&](const char* name) { return folder / (name + suffix); };
+        ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+        fs::create_directory(path("folder"));
+        fs::create_symlink("/dev/zero", path("device"));
+        fs::create_symlink(path("pipe"), path("link_to_pipe"));
+        fs::create_symlink(path("folder"), path("link_to_folder"));
+        fs::create_symlink(path("missing"), path("broken_link"));
+        fs::create_symlink(path("loop"), path("loop"));
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path("socket").copy(address.sun_path, sizeof address.sun_path - 1);
+        const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        for (const char* name : {"pipe", "folder", "device", "link_to_pipe", "link_to_folder",
+                                 "broken_link", "loop", "socket", "missing"}) {
+            nlohmann::json text;
+            text["weight_map"]["a"] = name + suffix;
+            write_file_atomically(folder / "an.index.json", text.dump());
+            expect_error<FileError>({path(name).c_str()},
+                                    [&] { return nn::WeightFiles(folder / "an.index.json"); });
+        }
+        ::close(socket);
+    }
+}
+
+// The cache of the Hugging Face Hub has a link for each file of a model.
+TEST(WeightFiles, FollowLinksToShards) {
+    const TemporaryFolder folder(FolderStorage::in_memory), blobs(FolderStorage::in_memory);
+    save_safetensors(blobs / "0123", three(), {{"format", "pt"}});
+    std::filesystem::create_symlink(blobs / "0123", folder / "part.safetensors");
+    write_file_atomically(folder / "an.index.json", R"({"weight_map": {"a": "part.safetensors"}})");
+    const nn::WeightFiles files(folder / "an.index.json");
+    expect_same_bits(files.weights().at("a").read(), counted(16));
 }
 
 }  // namespace axle::tests
