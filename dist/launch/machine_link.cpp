@@ -83,7 +83,9 @@ void MachineLink::read(std::vector<MachineMessage>& messages) {
         if (size == 0) return;
         last_received_ = Clock::now();
         lines_.add({bytes.data(), static_cast<std::size_t>(size)});
-        while (const auto line = lines_.next()) {
+        for (;;) {
+            const auto line = lines_.next();
+            if (!line) break;
             const auto message = read_machine_message(*line);
             if (!message) return lose("it sent an invalid message");
             messages.push_back(*message);
