@@ -112,7 +112,7 @@ TEST(KilledSave, LongSeriesLosesNoAcknowledgedCheckpoint) {
     expect_no_loss(4, 300);
 }
 
-constexpr std::int64_t kEpochs = 6;
+constexpr std::int64_t kEpochs = 12;
 
 // Trains to the end, saves after every batch, and writes each loss and the final state to files.
 void train_to_the_end(const std::string& folder, const ReportingJob::Group& group,
