@@ -58,7 +58,7 @@ TEST(LoaderState, ResumesWithAnotherStepSizeAfterTheSameSamples) {
             EXPECT_EQ(samples, whole) << processes << " processes after " << done << " steps";
         }
     }
-    // And on more processes again.
+    // A pass can also continue on more processes than before.
     Ids samples;
     const Tree state = read(2, 2, {}, 2, samples);
     read(2, 4, state, 100, samples);
