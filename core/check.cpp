@@ -57,6 +57,8 @@ void check_in_place(const char* op, const Tensor& x) {
         throw UsageError(
             str(op, ": a tensor that requires a gradient can't be changed in place: ", x.shape(),
                 "; use the op that returns a new tensor, or a NoGrad scope"));
+    if (ShardProvider* const provider = x.impl()->storage->provider())
+        provider->check_host_access(op);
 }
 
 namespace {

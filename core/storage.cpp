@@ -1,5 +1,7 @@
 #include "core/storage.h"
 
+#include <utility>
+
 #include "core/cuda.h"
 #include "core/memory/memory.h"
 #include "kernels/error.h"
@@ -37,6 +39,9 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
     if (!release_) release_ = [] {};
 }
 
+Storage::Storage(std::size_t bytes, Device device, ShardProvider& provider)
+    : bytes_(bytes), device_(device), release_([] {}), provider_(&provider) {}
+
 Storage::~Storage() {
     if (release_) {
         release_();
@@ -51,11 +56,25 @@ Storage::~Storage() {
 
 void Storage::record_stream([[maybe_unused]] int device) const {
 #if AXLE_CUDA
+    if (memory_ != nullptr) memory_->record_stream(device);
     if (release_) return;
     cudaStream_t stream = cuda::context(device).stream();
     if (pinned_) cuda::pinned_memory::record_stream(data_, stream);
     if (device_.is_cuda()) cuda::device_memory::record_stream(device_.index, data_, stream);
 #endif
+}
+
+void Storage::set_memory(std::shared_ptr<Storage> memory) {
+    data_ = memory == nullptr ? nullptr : memory->data();
+    memory_ = std::move(memory);
+}
+
+void Storage::provide() const {
+    if (provider_ == nullptr)
+        throw UsageError(
+            "storage: the elements of this tensor were sharded over processes, and the object that "
+            "gathers them was destroyed; keep the Accelerator alive while its models are used");
+    provider_->provide(const_cast<Storage&>(*this));  // NOLINT: the elements do not change
 }
 
 }  // namespace axle

@@ -1,5 +1,5 @@
-// Storage: the memory of a tensor, which is allocated by Axle, provided by the caller, or absent
-// (meta).
+// Storage: the memory of a tensor, which is allocated by Axle, provided by the caller, gathered on
+// use from the processes that share it, or absent (meta).
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,30 @@
 
 namespace axle {
 
+class Storage;
+class Tensor;
+
+// The owner of a storage whose elements are sharded over processes, such as the parameters of a
+// model (dist/sharding/). The storage has memory only while the elements are used.
+class ShardProvider {
+  public:
+    virtual ~ShardProvider() = default;
+    // Called when the elements of a storage without memory are needed, on the thread that needs
+    // them. Must call set_memory() of the storage, or throw.
+    virtual void provide(Storage& storage) = 0;
+    // Called before the program reads or writes single elements (`op` is the name of the function).
+    // Throws UsageError if it must not.
+    virtual void check_host_access(const char* op) const = 0;
+    // Called when a process has changed its part of the elements.
+    virtual void changed() = 0;
+    // Returns the object that all storages which are sharded over the same processes have in
+    // common.
+    virtual const void* processes() const = 0;
+    // Returns the 0-d tensors `number` of these processes as a 1-d tensor, in rank order. All of
+    // them must call this function.
+    virtual Tensor gather_numbers(const Tensor& number) const = 0;
+};
+
 class Storage {
   public:
     // Allocates uninitialized memory on the device. GPU memory is allocated for the current stream;
@@ -21,11 +45,19 @@ class Storage {
     // Uses existing memory, which must stay valid until the storage is destroyed. The destructor
     // calls `release` unless it is empty.
     Storage(void* data, std::size_t bytes, Device device, std::function<void()> release);
+    // Creates a storage without memory, which the provider supplies on use. The provider must call
+    // set_provider(nullptr) before it is destroyed. From then on, data() throws UsageError if the
+    // storage has no memory.
+    Storage(std::size_t bytes, Device device, ShardProvider& provider);
     ~Storage();
     Storage(const Storage&) = delete;
     Storage& operator=(const Storage&) = delete;
 
-    void* data() const { return data_; }
+    void* data() const {
+        if (data_ == nullptr && !device_.is_meta()) [[unlikely]]
+            provide();
+        return data_;
+    }
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
     bool is_pinned() const { return pinned_; }
@@ -33,18 +65,32 @@ class Storage {
     // reused before that work is done. Call it if a tensor of one stream is used on another stream.
     void record_stream(int device) const;
 
+    // --- storages with a provider
+    ShardProvider* provider() const { return provider_; }
+    void set_provider(ShardProvider* provider) { provider_ = provider; }
+    bool has_memory() const { return data_ != nullptr; }
+    // Makes this storage use the memory of another storage, or no memory if `memory` is null.
+    void set_memory(std::shared_ptr<Storage> memory);
+
     // Returns the number of in-place changes through any view. Saved tensors compare it to detect
     // changes.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
-    void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+    void bump_version() {
+        version_.fetch_add(1, std::memory_order_relaxed);
+        if (provider_ != nullptr) provider_->changed();
+    }
 
   private:
+    void provide() const;
+
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
     Device device_;
     bool pinned_ = false;
     std::atomic<std::uint32_t> version_ = 0;
     std::function<void()> release_;
+    ShardProvider* provider_ = nullptr;
+    std::shared_ptr<Storage> memory_;  // the memory of a storage with a provider
 };
 
 }  // namespace axle

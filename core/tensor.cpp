@@ -83,6 +83,8 @@ void Tensor::check_access(DType t) const {
         throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t, " was requested"));
     if (device().is_meta())
         throw DeviceError("data: the tensor is on the meta device and has no data");
+    if (ShardProvider* const provider = impl_->storage->provider())
+        provider->check_host_access("data");
 }
 
 View Tensor::view() {
@@ -100,6 +102,8 @@ std::vector<double> Tensor::to_vector() const {
     if (device().is_meta())
         throw DeviceError("to_vector: the tensor is on the meta device and has no data");
     check_compute("to_vector", *this);
+    if (ShardProvider* const provider = impl_->storage->provider())
+        provider->check_host_access("to_vector");
     if (device().is_cuda()) return axle::to(detach(), Device::cpu()).to_vector();
     std::vector<double> values(static_cast<std::size_t>(numel()));
     View out;
@@ -139,6 +143,8 @@ Tensor Tensor::detach() const {
 void Tensor::set_data(const Tensor& source) const {
     if (source.shape() != shape())
         throw ShapeError(str("set_data: shapes differ: ", shape(), " and ", source.shape()));
+    if (ShardProvider* const provider = impl_->storage->provider())
+        provider->check_host_access("set_data");
     const Tensor from = source.is_contiguous() ? source : axle::contiguous(source.detach());
     impl_->storage = from.impl_->storage;
     impl_->strides = from.impl_->strides;

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "core/text/type_name.h"
@@ -16,7 +17,6 @@ namespace axle::nn {
 namespace {
 
 thread_local int cloning = 0;
-thread_local int entered = 0;  // number of active calls of prepared models on this thread
 
 enum class Role : std::uint8_t { parameter, buffer, optional_buffer, unsaved_buffer };
 
@@ -106,6 +106,7 @@ Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(
 }
 Module::Module(Module&& other) noexcept
     : hooks_(std::exchange(other.hooks_, nullptr)),
+      call_hooks_(std::exchange(other.call_hooks_, nullptr)),
       layer_cast_(other.layer_cast_),
       training_(other.training_) {
     try {
@@ -119,6 +120,7 @@ Module& Module::operator=(Module&& other) noexcept {
     if (this == &other) return *this;
     set_hooks(nullptr);
     hooks_ = std::exchange(other.hooks_, nullptr);
+    call_hooks_ = std::exchange(other.call_hooks_, nullptr);
     layer_cast_ = other.layer_cast_;
     training_ = other.training_;
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
@@ -159,64 +161,6 @@ void Module::separate_tensors(const Module& original) {
         t = copy;
     });
 }
-
-namespace {
-
-// Counts the active calls of prepared models on this thread.
-struct ActiveCall {
-    ActiveCall() { ++entered; }
-    ~ActiveCall() { --entered; }
-    ActiveCall(const ActiveCall&) = delete;
-    ActiveCall& operator=(const ActiveCall&) = delete;
-};
-
-// Replaces the floating parameters of a module that has a LayerCast: for the lifetime of the scope,
-// they are casts to the compute dtype.
-class ComputeDtypeScope {
-  public:
-    ComputeDtypeScope(Module& layer, DType compute) {
-        // Buffers are not replaced, because a policy writes to them during the call.
-        walk(layer, [&](const std::string&, Tensor& t, Role role) {
-            if (role == Role::parameter && is_floating(t.dtype()))
-                replaced_.emplace_back(&t, axle::to(t, compute));
-        });
-        swap();
-    }
-    ~ComputeDtypeScope() { swap(); }
-    ComputeDtypeScope(const ComputeDtypeScope&) = delete;
-    ComputeDtypeScope& operator=(const ComputeDtypeScope&) = delete;
-
-  private:
-    void swap() noexcept {
-        for (auto& [place, tensor] : replaced_) std::swap(*place, tensor);
-    }
-
-    // A parameter of the module, and its other value: the cast before swap(), then the original.
-    std::vector<std::pair<Tensor*, Tensor>> replaced_;
-};
-
-}  // namespace
-
-struct Module::Entry::Scopes {
-    std::optional<ComputeDtypeScope> compute_dtype;
-    std::optional<ActiveCall> active;
-    std::optional<AutocastGuard> autocast;
-};
-
-Module::Entry::Entry(Module& module) {
-    const ForwardHooks* hooks = module.hooks_.get();
-    if (hooks == nullptr && !module.layer_cast_) return;
-    scopes_ = make_owning<Scopes>();
-    if (module.layer_cast_) scopes_->compute_dtype.emplace(module, module.layer_cast_->compute);
-    if (hooks == nullptr) return;
-    scopes_->active.emplace();
-    if (entered > 1) return;
-    if (hooks->before_forward) hooks->before_forward(module);
-    if (!hooks->autocast) return;
-    scopes_->autocast.emplace(hooks->autocast, hooks->cache_enabled);
-    converts_ = hooks->outputs_to_f32;
-}
-Module::Entry::~Entry() = default;
 
 void Module::set_layer_cast(std::optional<LayerCast> cast) {
     if (cast) to(cast->storage);
@@ -319,7 +263,7 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         if (tensor.device().is_meta())
             tensor.set_data(axle::clone(axle::to(source->detach(), tensor.dtype())));
         else
-            tensor.copy_(*source);
+            autograd::copy_to_leaf(tensor, *source);
     }
     return report;
 }

@@ -111,6 +111,13 @@ struct ForwardHooks {
     std::shared_ptr<ModuleObserver> observer = {};
 };
 
+// Functions that are called before and after every call of a module, also if another module calls
+// it. `after` is called with an exception in flight too, and must not throw.
+struct CallHooks {
+    std::function<void(Module&)> before = {};
+    std::function<void(Module&)> after = {};
+};
+
 // The dtype in which a layer stores its tensors, and the dtype to which they are cast during its
 // calls.
 struct LayerCast {
@@ -186,6 +193,10 @@ class Module {
     // Accelerator::prepare sets these hooks. They are null if the model is not prepared.
     void set_hooks(std::shared_ptr<const ForwardHooks> hooks);
     const std::shared_ptr<const ForwardHooks>& hooks() const { return hooks_; }
+    // Sets the functions to call around every call of this module; null removes them. Sharded
+    // training sets them.
+    void set_call_hooks(std::shared_ptr<const CallHooks> hooks) { call_hooks_ = std::move(hooks); }
+    const std::shared_ptr<const CallHooks>& call_hooks() const { return call_hooks_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
     // module's tensors to the storage dtype. nullopt ends layerwise casting and leaves the tensors
     // as they are. Throws DTypeError unless the storage dtype is floating.
@@ -269,11 +280,12 @@ class Module {
 
       private:
         struct Scopes;
-        OwningPtr<Scopes> scopes_;  // null unless the module has hooks or a LayerCast
+        OwningPtr<Scopes> scopes_;  // null unless the module has hooks, call hooks or a LayerCast
         bool converts_ = false;
     };
 
     std::shared_ptr<const ForwardHooks> hooks_;
+    std::shared_ptr<const CallHooks> call_hooks_;
     std::optional<LayerCast> layer_cast_;
     bool training_ = true;
 };

@@ -1,7 +1,9 @@
 #include "optim/clip.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/autograd/autograd.h"
 #include "core/launch.h"
@@ -13,15 +15,53 @@
 namespace axle::optim {
 namespace {
 
-Tensor total_norm_of(const char* op, const GradTable& grads, double norm_type) {
+void check_norm_type(const char* op, double norm_type) {
     if (norm_type == 0 || std::isnan(norm_type) ||
         norm_type == -std::numeric_limits<double>::infinity())
         throw ValueError(str(op, ": norm_type must be infinity or a nonzero number: ", norm_type));
+}
+
+// Returns the norm of the gradients in the table, in f64.
+Tensor norm_of(const GradTable& grads, double norm_type) {
     Tensor norm = empty({}, {.dtype = f64, .device = grads.device()});
     launch(norm.device(), [&](auto& on) {
         kernels::norm(on, grads.runs(), norm_type, static_cast<double*>(norm.raw_data()));
     });
     return norm;
+}
+
+// Returns the norm of the concatenation of tensors, given a 1-d tensor of the norms of each.
+Tensor norm_of_norms(const Tensor& norms, double norm_type) {
+    if (std::isinf(norm_type)) return max(norms);
+    return pow(sum(pow(norms, norm_type)), 1 / norm_type);
+}
+
+// Returns the norm of the gradients of all parameters. The norms of the local parts of sharded
+// parameters are combined in rank order, so that all processes get the same bits.
+Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
+                     double norm_type) {
+    check_norm_type(op, norm_type);
+    // The parameters that are sharded over the same processes.
+    std::vector<std::pair<const ShardProvider*, std::vector<Tensor>>> sharded;
+    std::vector<Tensor> whole;
+    for (const Tensor& param : params) {
+        if (!autograd::is_sharded(param)) {
+            whole.push_back(param);
+            continue;
+        }
+        const ShardProvider* const provider = param.impl()->storage->provider();
+        auto found = std::ranges::find_if(sharded, [&](const auto& entry) {
+            return entry.first->processes() == provider->processes();
+        });
+        if (found == sharded.end()) found = sharded.insert(found, {provider, {}});
+        found->second.push_back(param);
+    }
+    if (sharded.empty()) return norm_of(grads, norm_type);
+    std::vector<Tensor> norms;
+    if (!whole.empty()) norms.push_back(norm_of(GradTable(op, whole), norm_type).unsqueeze(0));
+    for (const auto& [provider, group] : sharded)
+        norms.push_back(provider->gather_numbers(norm_of(GradTable(op, group), norm_type)));
+    return norm_of_norms(cat(norms, 0), norm_type);
 }
 
 void clip(GradTable& grads, double max_norm, const Tensor& norm) {
@@ -41,7 +81,7 @@ Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type) {
     const profiler::OpScope scope("get_total_norm");
     const NoGrad no_grad;
     const GradTable grads("get_total_norm", params);
-    return total_norm_of("get_total_norm", grads, norm_type).to(grads.norm_dtype());
+    return total_norm_of("get_total_norm", params, grads, norm_type).to(grads.norm_dtype());
 }
 
 void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
@@ -60,7 +100,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, doubl
     const profiler::OpScope scope("clip_grad_norm_");
     const NoGrad no_grad;
     GradTable grads("clip_grad_norm_", params);
-    const Tensor norm = total_norm_of("clip_grad_norm_", grads, norm_type);
+    const Tensor norm = total_norm_of("clip_grad_norm_", params, grads, norm_type);
     if (error_if_nonfinite && !std::isfinite(norm.item()))
         throw ValueError(str("clip_grad_norm_: the norm of the gradients is not finite: order ",
                              norm_type, ", norm ", norm.item()));

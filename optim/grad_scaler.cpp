@@ -132,7 +132,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
             throw UsageError("GradScaler: unscale_() is being called after step()");
     }
     for (const Tensor& param : optimizer.parameters())
-        if (const Tensor grad = param.grad(); grad.defined() && grad.dtype() == f16)
+        if (const Tensor grad = autograd::local_part(param).grad();
+            grad.defined() && grad.dtype() == f16)
             throw ValueError(
                 str("GradScaler: unscale_() cannot unscale float16 gradients, whose range is too "
                     "small: ",
@@ -155,7 +156,7 @@ Tensor GradScaler::before_step(Optimizer& optimizer) {
 void GradScaler::step(Optimizer& optimizer) {
     if (!options_.enabled) return optimizer.step();
     const std::vector<Tensor> params = optimizer.parameters();
-    if (std::ranges::none_of(params, [](const Tensor& p) { return p.grad().defined(); }))
+    if (std::ranges::none_of(params, autograd::has_gradient))
         throw UsageError(
             "GradScaler: step(): no parameter of the optimizer has a gradient; call "
             "scale(loss).backward() first");

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/autograd/local_part.h"
 #include "core/ops.h"
 #include "core/tensor.h"
 #include "kernels/ops/optimizer.h"
@@ -11,12 +12,12 @@
 namespace axle::optim {
 
 // A kernel table of the gradients of a list of parameters. The table contains copies of gradients
-// that are not contiguous.
+// that are not contiguous. For a sharded parameter, it contains the gradient of the local part.
 class GradTable {
   public:
     GradTable(const char* op, const std::vector<Tensor>& params) {
         for (const Tensor& param : params) {
-            Tensor grad = param.grad();
+            Tensor grad = autograd::local_part(param).grad();
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())
                 throw DeviceError(

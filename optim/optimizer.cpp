@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -102,10 +103,12 @@ void Optimizer::zero_grad(bool set_to_none) {
     const NoGrad no_grad;
     for (std::size_t g = 0; g < group_count(); ++g)
         for (const Tensor& param : group(g).params) {
-            if (set_to_none)
+            if (set_to_none) {
                 param.zero_grad();
-            else if (Tensor grad = param.grad(); grad.defined())
-                grad.zero_();
+                continue;
+            }
+            if (autograd::is_sharded(param)) autograd::take_pending_gradient(param);
+            if (Tensor grad = autograd::local_part(param).grad(); grad.defined()) grad.zero_();
         }
 }
 
@@ -178,17 +181,19 @@ void Optimizer::fill_slots() {
     for (std::size_t g = 0; g < group_count(); ++g)
         for (const Tensor& param : group(g).params) {
             const std::uint64_t place = index++;
-            if (Tensor grad = param.grad(); grad.defined())
+            if (Tensor grad = autograd::local_part(param).grad(); grad.defined())
                 add_slot(param, std::move(grad), g, place);
         }
 }
 
 void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
+    const Tensor part = autograd::local_part(param);
     if (!private_->updated.empty() && param.device() != private_->updated[0].device())
         throw DeviceError(str(name(), ": parameters are on two devices: ",
                               private_->updated[0].device(), " and ", param.device()));
-    kernels::Slot slot = slot_of(param, std::move(grad), group);
-    slot.stochastic = is_half(param.dtype()) && this->group(group).stochastic_rounding;
+    kernels::Slot slot = slot_of(part, std::move(grad), group);
+    slot.first_element = autograd::local_begin(param);
+    slot.stochastic = is_half(part.dtype()) && this->group(group).stochastic_rounding;
     if (slot.stochastic) slot.seed = rounding_seed(group, place);
     if (buffers_needed(group) > 0 || slot.stochastic) add_state(slot, param, group);
     kernels::append(private_->slots, slot);
@@ -247,6 +252,7 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
 
 // Returns the state of a parameter, complete for the current device and dtype of the parameter.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
+    const Tensor part = autograd::local_part(param);
     // Every replay would reset the state if its creation were captured.
     if (is_capturing() && !this->state(param))
         throw UsageError(str(name(),
@@ -255,13 +261,13 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     auto& states = private_->states;
     const auto found = states.find(param.impl().get());
     if (found != states.end()) {
-        complete_state(found->second, param, group);
+        complete_state(found->second, part, group);
         return found->second;
     }
     // A new state is added when it is complete, so that an exception leaves the optimizer
     // unchanged.
     ParamState created;
-    complete_state(created, param, group);
+    complete_state(created, part, group);
     return states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
@@ -289,7 +295,11 @@ void Optimizer::finish_slots() {
     for (auto& [param, values] : private_->dense_copies)
         launch(param.device(),
                [&](auto& on) { kernels::copy(on, std::as_const(values).view(), param.view()); });
-    for (const Tensor& param : private_->updated) param.impl()->storage->bump_version();
+    for (const Tensor& param : private_->updated) {
+        param.impl()->storage->bump_version();
+        if (autograd::is_sharded(param))
+            autograd::local_part(param).impl()->storage->bump_version();
+    }
     private_->dense_copies.clear();
     private_->dense_grads.clear();
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/ops.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_private.h"
@@ -136,16 +137,20 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
 }
 
 ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
-    const DType dtype = param.dtype() == f64 ? f64 : f32;
+    const DType dtype = autograd::local_part(param).dtype() == f64 ? f64 : f32;
     ParamState state;
     const bool has_step = saves_step() || tree.contains("step");
     state.step = step_tensor(has_step ? tree["step"] : Tree(1), param.device());
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
+        // The state of a sharded parameter is given for all of its elements, or for its local part.
         const std::optional<Shape> shape = buffer_shape(param, b);
         if (!saved || saved->is_null() || !shape) continue;
-        const Tensor& buffer = saved->tensor();
-        if (buffer.shape() != *shape)
+        Tensor buffer = saved->tensor();
+        const Tensor part = autograd::local_part(param);
+        if (autograd::is_sharded(param) && buffer.shape() == *shape)
+            buffer = autograd::local_part_of(param, buffer);
+        else if (buffer.shape() != (autograd::is_sharded(param) ? part.shape() : *shape))
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b], " must be ",
                                  *shape, " for a parameter of shape ", param.shape(), ", not ",
                                  buffer.shape()));

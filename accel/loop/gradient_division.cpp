@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/autograd/local_part.h"
 #include "core/graph.h"
 #include "core/ops.h"
 #include "optim/clip.h"
@@ -100,7 +101,7 @@ void GradientDivision::remove(const optim::Optimizer& optimizer) {
 }
 
 bool GradientDivision::has_gradients(const Part& part) {
-    return std::ranges::any_of(part.parameters, [](const Tensor& p) { return p.grad().defined(); });
+    return std::ranges::any_of(part.parameters, autograd::has_gradient);
 }
 
 bool GradientDivision::holds_sum(const Part& part) const {

@@ -9,6 +9,7 @@
 
 #include "core/autograd/autograd_meta.h"
 #include "core/autograd/leaf_registry.h"
+#include "core/autograd/local_part.h"
 #include "core/check.h"
 #include "core/ops.h"
 
@@ -217,6 +218,77 @@ HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> 
     });
 }
 
+// --- sharded leaves
+
+bool is_sharded(const Tensor& leaf) {
+    const OwningPtr<Meta>& meta = leaf.impl()->autograd;
+    return meta != nullptr && meta->local_part.defined();
+}
+
+Tensor local_part(const Tensor& leaf) {
+    return is_sharded(leaf) ? leaf.impl()->autograd->local_part : leaf;
+}
+
+bool has_gradient(const Tensor& leaf) {
+    return pending_gradient(leaf).defined() ||
+           (is_sharded(leaf) && local_part(leaf).grad().defined());
+}
+
+void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin) {
+    if (!leaf.is_leaf())
+        throw UsageError(str("set_local_part: the tensor is not a leaf: ", leaf.shape()));
+    Meta& meta = meta_of(leaf);
+    if (meta.grad.defined())
+        throw UsageError(str("set_local_part: the leaf ", leaf.shape(),
+                             " has a gradient; call zero_grad() first"));
+    meta.local_part = part;
+    meta.local_begin = begin;
+}
+
+std::int64_t local_begin(const Tensor& leaf) {
+    return is_sharded(leaf) ? leaf.impl()->autograd->local_begin : 0;
+}
+
+Tensor local_part_of(const Tensor& leaf, const Tensor& whole) {
+    if (!is_sharded(leaf)) return whole;
+    return whole.reshape({-1}).narrow(0, local_begin(leaf), local_part(leaf).numel());
+}
+
+void copy_to_leaf(const Tensor& leaf, const Tensor& whole) {
+    const NoGrad no_grad;
+    local_part(leaf).copy_(local_part_of(leaf, whole.detach()));
+    if (is_sharded(leaf)) leaf.impl()->storage->bump_version();
+}
+
+Tensor take_pending_gradient(const Tensor& leaf) {
+    const OwningPtr<Meta>& meta = leaf.impl()->autograd;
+    return meta == nullptr ? Tensor() : std::exchange(meta->grad, {});
+}
+
+Tensor pending_gradient(const Tensor& leaf) {
+    const OwningPtr<Meta>& meta = leaf.impl()->autograd;
+    return meta == nullptr ? Tensor() : meta->grad;
+}
+
+namespace {
+thread_local std::vector<std::function<void()>> after_rule;
+}  // namespace
+
+void run_after_rule(std::function<void()> f) {
+    if (running == nullptr)
+        f();
+    else
+        after_rule.push_back(std::move(f));
+}
+
+void rule_has_returned() {
+    while (!after_rule.empty()) {
+        const std::function<void()> f = std::move(after_rule.back());
+        after_rule.pop_back();
+        f();
+    }
+}
+
 }  // namespace autograd
 
 // --- Tensor: gradients
@@ -242,11 +314,24 @@ bool Tensor::is_leaf() const {
     return impl_->autograd == nullptr || impl_->autograd->node == nullptr;
 }
 
+namespace {
+
+[[noreturn]] void refuse_whole_gradient(const char* op, const Tensor& leaf) {
+    throw UsageError(str(op, ": the gradient of the parameter ", leaf.shape(),
+                         " is sharded over processes; use autograd::local_part(parameter).grad() "
+                         "for the part of this process"));
+}
+
+}  // namespace
+
 Tensor Tensor::grad() const {
-    return impl_->autograd == nullptr ? Tensor() : impl_->autograd->grad;
+    if (impl_->autograd == nullptr) return {};
+    if (autograd::is_sharded(*this)) refuse_whole_gradient("grad", *this);
+    return impl_->autograd->grad;
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
+    if (autograd::is_sharded(*this)) refuse_whole_gradient("set_grad", *this);
     if (grad.defined() && grad.shape() != shape())
         throw ShapeError(
             str("set_grad: shapes differ: gradient ", grad.shape(), ", tensor ", shape()));
@@ -254,7 +339,9 @@ void Tensor::set_grad(const Tensor& grad) const {
 }
 
 void Tensor::zero_grad() const {
-    if (impl_->autograd != nullptr) impl_->autograd->grad = {};
+    if (impl_->autograd == nullptr) return;
+    impl_->autograd->grad = {};
+    if (autograd::is_sharded(*this)) impl_->autograd->local_part.zero_grad();
 }
 
 void Tensor::backward() const { autograd::backward({*this}); }

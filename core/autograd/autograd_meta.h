@@ -53,12 +53,19 @@ struct Meta {
     int output = 0;
     // The members of a leaf. grad is undefined if there is no gradient.
     Tensor grad;
+    // See core/autograd/local_part.h. Undefined unless the leaf is sharded.
+    Tensor local_part;
+    std::int64_t local_begin = 0;
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
     // The state of the leaf in the current backward pass.
     std::uint64_t pass = 0;
     int pending = 0;
     Tensor incoming;
 };
+
+// Calls the functions given to run_after_rule() (local_part.h). Called when no rule runs on this
+// thread.
+void rule_has_returned();
 
 // Returns the tensor's Meta; creates it if it is missing.
 Meta& meta_of(const Tensor& t);

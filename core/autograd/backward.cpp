@@ -207,8 +207,14 @@ class Pass {
             }
             ~Running() { running = std::move(before); }
             std::shared_ptr<Node> before;
-        } const scope(node);
-        return node->rule(dy, needs);
+        };
+        Grads dx;
+        {
+            const Running scope(node);
+            dx = node->rule(dy, needs);
+        }
+        if (running == nullptr) rule_has_returned();
+        return dx;
     }
 
     // Returns the end of an error message: which op of the forward pass made NaN first.

@@ -7,6 +7,7 @@
 #include "core/ops.h"
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/data_parallel_impl.h"
+#include "dist/parallel/same_model.h"
 
 namespace axle::dist {
 namespace {
@@ -26,41 +27,6 @@ nn::StateDict trained(const nn::Module& model) {
     return result;
 }
 
-std::string describe(const std::string& name, const Tensor& t) {
-    return str(name, " ", t.dtype(), " ", t.shape(), t.requires_grad() ? "" : " frozen");
-}
-
-// Returns a list of lines with the name, dtype and shape of each tensor of the model.
-Tree describe(const nn::Module& model) {
-    Tree lines = Tree::list();
-    for (const nn::StateDict& state : {model.named_parameters(), model.named_buffers()})
-        for (const auto& [name, tensor] : state) lines.push_back(describe(name, tensor));
-    return lines;
-}
-
-// Returns a text about the first line that differs, or "" if all lines are equal.
-std::string find_difference(const Tree& lines, const Tree& expected) {
-    const auto line = [](const Tree& of, std::size_t i) {
-        return i < of.size() ? of.elements()[i].string() : std::string("no further tensor");
-    };
-    for (std::size_t i = 0; i < std::max(lines.size(), expected.size()); ++i)
-        if (line(lines, i) != line(expected, i))
-            return str("'", line(lines, i), "' instead of rank 0's '", line(expected, i), "'");
-    return {};
-}
-
-// Throws CommError on every rank if the model of a rank differs from the model of rank 0.
-void check_same_model(const nn::Module& model, ProcessGroup& group) {
-    if (group.size() == 1) return;
-    const Tree lines = describe(model);
-    const Tree differs = find_difference(lines, group.broadcast_object(lines));
-    const std::vector<Tree> all = group.all_gather_object(differs);
-    for (std::size_t rank = 0; rank < all.size(); ++rank)
-        if (!all[rank].string().empty())
-            throw CommError(str("data parallel: the ranks' models differ: rank ", rank, " has ",
-                                all[rank].string()));
-}
-
 }  // namespace
 
 DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group_,
@@ -71,7 +37,7 @@ DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group
       buffers(tensors_of(model->named_buffers())),
       broadcasts_buffers(options.broadcast_buffers && !buffers.empty()),
       reducer(trained(*model), group, std::move(options)) {
-    check_same_model(*model, *group);
+    check_same_on_ranks("data parallel", "models", describe(*model), *group);
     take_model_of(0);
 }
 

@@ -45,6 +45,9 @@ struct Slot {
     // If true, a 16-bit parameter is rounded stochastically (kernels/ops/rounding.h) with random
     // numbers that depend only on seed, step and element. Otherwise it is rounded to nearest.
     bool stochastic = false;
+    // The index of the row's first element in its parameter, of which the row may be a part.
+    // Selects the random numbers. A multiple of 8.
+    std::int64_t first_element = 0;
 };
 
 // Adds a row to the end of the table and sets its `begin`.

@@ -150,7 +150,8 @@ void store_parameter(const Slot& slot, const Philox& draws, const Lane* p, std::
     void* const to = at(slot.param, slot.param_dtype, offset);
     if constexpr (std::is_same_v<Lane, float>)
         if (slot.stochastic && is_half(slot.param_dtype))
-            return store_stochastically(p, to, slot.param_dtype, draws, offset, n);
+            return store_stochastically(p, to, slot.param_dtype, draws, slot.first_element + offset,
+                                        n);
     store_lanes<Lane>(p, to, slot.param_dtype, 1, n);
 }
 

@@ -110,7 +110,7 @@ template <class Lane, int N>
 __device__ void store_stochastically(const Slot& slot, const Philox& draws, std::int64_t i,
                                      const Pack<Lane, N>& lanes) {
     std::uint32_t halves[N];
-    random_halves(draws, i, halves);
+    random_halves(draws, slot.first_element + i, halves);
     if (slot.param_dtype == DType::f16) return put_rounded<Half>(slot.param, i, lanes, halves);
     put_rounded<BFloat16>(slot.param, i, lanes, halves);
 }

@@ -1,0 +1,16 @@
+// Private to dist: checks that all ranks have made the same model.
+#pragma once
+
+#include "dist/group/process_group.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+// Returns a list of lines with the name, dtype and shape of each tensor of the model.
+Tree describe(const nn::Module& model);
+
+// Throws CommError on every rank, with the first line that differs, if the lines of a rank differ
+// from those of rank 0. `op` begins the message and `what` names the described objects.
+void check_same_on_ranks(const char* op, const char* what, const Tree& lines, ProcessGroup& group);
+
+}  // namespace axle::dist

@@ -1,0 +1,144 @@
+// Private to dist: FlatParameter, the parameters of a unit in one buffer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "dist/group/process_group.h"
+#include "dist/sharding/sharded_data_parallel.h"
+#include "dist/sharding/sharding_options.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+class FlatParameter;
+
+// What a ShardedDataParallel does when its parameters are gathered and freed.
+class GatherObserver {
+  public:
+    virtual ~GatherObserver() = default;
+    // Called after an op has caused the parameters to be gathered.
+    virtual void gathered_on_use(FlatParameter& parameters) = 0;
+};
+
+// The groups, dtypes and counters that the FlatParameters of a model share.
+struct ShardingContext {
+    std::shared_ptr<ProcessGroup> group, replicas;
+    ShardingPrecision precision;
+    Device device;
+    ShardingCounters counters = {};
+    GatherObserver* observer = nullptr;
+};
+
+// Parameters of one unit with the same dtype, device and requires_grad, in a flat buffer that is
+// cut into equal parts, one for each rank. A parameter begins at a multiple of 64 bytes; a cut may
+// be inside a parameter. Every rank stores its part in the dtype of the model. The whole buffer
+// exists in param_dtype while it is gathered; the handles of the parameters are views of it.
+//
+// The methods that communicate must be called by all ranks in the same order.
+class FlatParameter final : public ShardProvider {
+  public:
+    struct Member {
+        std::string name;
+        Tensor handle;           // the parameter of the model
+        std::int64_t begin = 0;  // first element in the buffer
+        std::int64_t numel = 0;
+        std::int64_t in_part =
+            0;  // first element of this rank's part of the parameter, in the part
+        std::int64_t first_local = 0;  // the same element's index in the parameter
+        Tensor local;                  // the elements that this rank stores, 1-d
+        bool expected = false;         // whether the current pass computes its gradient
+        bool ready = false;            // whether this gradient is final
+    };
+
+    // Shards the parameters. Their values are those of rank 0 if sync_module_states, otherwise
+    // those of this rank.
+    FlatParameter(std::string name, const nn::StateDict& parameters, ShardingContext& context,
+                  bool sync_module_states);
+    // The parameters have no elements afterwards.
+    ~FlatParameter() override;
+    FlatParameter(const FlatParameter&) = delete;
+    FlatParameter& operator=(const FlatParameter&) = delete;
+
+    const std::string& name() const { return name_; }
+    std::vector<Member>& members() { return members_; }
+    const Tensor& part() const { return part_; }
+    bool is_trained() const { return is_trained_; }
+    std::int64_t part_size() const { return part_.numel(); }
+    int rank() const { return context_.group->rank(); }
+
+    // --- gathering
+    bool is_sharded() const { return state_ == State::sharded; }
+    bool is_gathered() const { return state_ == State::gathered; }
+    // Begins to gather, unless this has begun before.
+    void start_gather();
+    // Waits until the parameters are gathered, which begins now if it has not begun before.
+    void gather();
+    // Frees the gathered elements; if they are being gathered, waits for that first.
+    void free() noexcept;
+    // Returns a tensor of the whole buffer in the dtype of the model, gathered from the parts.
+    Tensor gather_part(const Tensor& part) const;
+    // Makes the handles views of `buffer`, which has the dtype of the model, or ends this if it is
+    // undefined.
+    void set_full(const Tensor& buffer);
+    bool is_full() const { return full_.defined(); }
+    // Overwrites the part with this rank's elements of the buffer given to set_full().
+    void write_back();
+
+    // --- gradients
+    // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
+    // sends.
+    void collect_gradient(std::size_t member);
+    // Collects the pending gradients of all members, and begins to reduce the mean over all ranks
+    // to the parts of the ranks. finish_reduce() waits, and adds the result to the gradients of the
+    // local parts; members without a pending gradient get none.
+    void start_reduce();
+    void finish_reduce();
+    bool is_reducing() const { return reduction_.has_value() && reduction_->started; }
+    // Waits for a reduction and drops its result, and the collected gradients.
+    void cancel_reduce() noexcept;
+
+    // --- ShardProvider
+    void provide(Storage& storage) override;
+    void check_host_access(const char* op) const override;
+    void changed() override;
+    const void* processes() const override { return context_.group.get(); }
+    Tensor gather_numbers(const Tensor& number) const override;
+
+  private:
+    enum class State : std::uint8_t { sharded, gathering, gathered };
+    struct Reduction {
+        Tensor whole, part;
+        std::vector<bool> has_gradient;  // by member
+        Work work;
+        bool started = false;
+    };
+
+    void lay_out(const nn::StateDict& parameters);
+    void fill_part(bool sync_module_states);
+    void find_local_parts();
+    void attach(const std::shared_ptr<Storage>& storage, DType dtype);
+    DType model_dtype() const { return part_.dtype(); }
+    DType reduce_dtype() const;
+    void count(int change);
+
+    std::string name_;
+    ShardingContext& context_;
+    std::vector<Member> members_;
+    bool is_trained_ = false;
+    std::int64_t total_ = 0;            // number of elements of the buffer
+    DType compute_dtype_ = f32;         // dtype of the gathered buffer
+    Tensor part_;                       // this rank's elements
+    std::shared_ptr<Storage> storage_;  // the storage of the handles, without memory while sharded
+    State state_ = State::sharded;
+    Tensor gathered_, sent_;  // buffers of the gather in progress
+    Work work_;
+    Tensor full_;  // see set_full()
+    std::optional<Reduction> reduction_;
+};
+
+}  // namespace axle::dist

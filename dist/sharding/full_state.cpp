@@ -1,0 +1,130 @@
+#include "dist/sharding/full_state.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
+#include "core/ops.h"
+#include "dist/sharding/flat_parameter.h"
+
+namespace axle::dist {
+namespace {
+
+FlatParameter* buffer_of(const Tensor& parameter) {
+    return dynamic_cast<FlatParameter*>(parameter.impl()->storage->provider());
+}
+
+// Returns the buffers of the parameters, each once, in the order of the parameters.
+std::vector<FlatParameter*> buffers_of(const std::vector<Tensor>& parameters) {
+    std::vector<FlatParameter*> buffers;
+    for (const Tensor& parameter : parameters)
+        if (FlatParameter* const buffer = buffer_of(parameter);
+            buffer != nullptr && std::ranges::find(buffers, buffer) == buffers.end())
+            buffers.push_back(buffer);
+    return buffers;
+}
+
+// Gathers the part, and calls f(member, complete tensor) for all members on the ranks that get
+// tensors.
+template <class F>
+void gather_members(FlatParameter& buffer, const Tensor& part, const FullStateOptions& options,
+                    F&& f) {
+    const NoGrad no_grad;
+    const Tensor whole = buffer.gather_part(part);
+    if (options.rank0_only && buffer.rank() != 0) return;
+    for (const FlatParameter::Member& member : buffer.members()) {
+        const Tensor values = whole.narrow(0, member.begin, member.numel);
+        const Tensor copied =
+            options.offload_to_cpu && values.device().is_cuda() ? values.cpu() : values.clone();
+        f(member, copied.view(member.handle.shape()));
+    }
+}
+
+}  // namespace
+
+bool is_sharded(const nn::Module& model) {
+    return std::ranges::any_of(model.parameters(), autograd::is_sharded);
+}
+
+nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options) {
+    std::unordered_map<const Impl*, Tensor> complete;
+    const std::vector<Tensor> parameters = model.parameters();
+    for (FlatParameter* const buffer : buffers_of(parameters))
+        gather_members(*buffer, buffer->part(), options,
+                       [&](const FlatParameter::Member& member, const Tensor& whole) {
+                           complete.emplace(member.handle.impl().get(), whole);
+                       });
+    nn::StateDict result;
+    std::unordered_map<std::string, Tensor> handles;
+    for (const auto& [name, tensor] : model.state_dict({.keep_vars = true}))
+        handles.emplace(name, tensor);
+    for (auto& [name, tensor] : model.saved_state()) {
+        const Tensor& handle = handles.at(name);
+        if (!autograd::is_sharded(handle))
+            result.emplace_back(name, tensor);
+        else if (const auto found = complete.find(handle.impl().get()); found != complete.end())
+            result.emplace_back(name, found->second);
+    }
+    return complete.empty() && is_sharded(model) ? nn::StateDict() : result;
+}
+
+Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options) {
+    const NoGrad no_grad;
+    Tree tree = optimizer.state_dict();
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    const std::vector<FlatParameter*> buffers = buffers_of(parameters);
+    if (buffers.empty()) return tree;
+    std::unordered_map<const Impl*, std::string> numbers;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+        numbers.emplace(parameters[i].impl().get(), std::to_string(i));
+    Tree state = tree["state"];
+    bool gets_tensors = true;
+    for (FlatParameter* const buffer : buffers) {
+        gets_tensors = gets_tensors && !(options.rank0_only && buffer->rank() != 0);
+        // The names of the buffers that any parameter has, which are the same on all ranks.
+        std::vector<std::string> names;
+        const auto tensor_of = [&](const FlatParameter::Member& member,
+                                   const std::string& name) -> const Tree* {
+            const auto number = numbers.find(member.handle.impl().get());
+            if (number == numbers.end()) return nullptr;
+            const Tree* const entry = tree["state"].find(number->second);
+            return entry == nullptr ? nullptr : entry->find(name);
+        };
+        for (const FlatParameter::Member& member : buffer->members()) {
+            const auto number = numbers.find(member.handle.impl().get());
+            if (number == numbers.end()) continue;
+            const Tree* const entry = tree["state"].find(number->second);
+            if (entry == nullptr) continue;
+            for (const auto& [name, value] : entry->entries())
+                if (name != "step" && std::ranges::find(names, name) == names.end())
+                    names.push_back(name);
+        }
+        for (const std::string& name : names) {
+            Tensor part;
+            for (const FlatParameter::Member& member : buffer->members()) {
+                const Tree* const value = tensor_of(member, name);
+                if (value == nullptr) continue;
+                if (!part.defined())
+                    part = zeros({buffer->part_size()}, {.dtype = value->tensor().dtype(),
+                                                         .device = buffer->part().device()});
+                part.narrow(0, member.in_part, member.local.numel()).copy_(value->tensor());
+            }
+            gather_members(*buffer, part, options,
+                           [&](const FlatParameter::Member& member, const Tensor& whole) {
+                               if (tensor_of(member, name) == nullptr) return;
+                               const std::string& number = numbers.at(member.handle.impl().get());
+                               Tree entry = state[number];
+                               entry.set(name, whole);
+                               state.set(number, std::move(entry));
+                           });
+        }
+    }
+    tree.set("state", gets_tensors ? std::move(state) : Tree::map());
+    return tree;
+}
+
+}  // namespace axle::dist

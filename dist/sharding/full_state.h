@@ -1,0 +1,33 @@
+// The states of sharded models and their optimizers as complete tensors, as checkpoints contain
+// them (FULL_STATE_DICT of FSDP).
+//
+// All ranks must call these functions together. They gather one unit at a time. Module::
+// load_state_dict() and Optimizer::load_state_dict() load complete states into sharded objects
+// without communication: each rank copies its part.
+#pragma once
+
+#include "core/tree/tree.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+
+namespace axle::dist {
+
+struct FullStateOptions {
+    // If true, ranks other than the first of the parameters' group get no tensors.
+    bool rank0_only = true;
+    bool offload_to_cpu = true;  // whether the tensors are copied to the CPU
+};
+
+// Returns whether a parameter of the model is sharded.
+bool is_sharded(const nn::Module& model);
+
+// Returns model.saved_state() with all elements of the parameters, in the dtype that the model had
+// before it was sharded. Tensors that are not sharded are returned as they are. Ranks without
+// tensors (see rank0_only) get an empty list.
+nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options = {});
+
+// Returns optimizer.state_dict() with buffers in the shape of the whole parameters. Ranks without
+// tensors get the groups and an empty state.
+Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options = {});
+
+}  // namespace axle::dist

@@ -1,0 +1,30 @@
+// Private to dist: divides the parameters of a model into units.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dist/sharding/sharding_options.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+// A unit with its modules and parameters. The first unit of a plan is that of the model.
+struct PlannedUnit {
+    ShardUnit unit;
+    std::vector<nn::Module*> modules;
+    // Sets of parameters with the same dtype and requires_grad, in the order of visit().
+    std::vector<nn::StateDict> parameters;
+};
+
+struct ShardPlan {
+    std::vector<PlannedUnit> units;
+    nn::StateDict ignored;  // the parameters of ignored modules
+};
+
+// Makes the plan that the options describe. Throws ValueError if a module does not exist, is
+// repeated, or is the model itself, and if a unit has no parameter.
+ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options);
+
+}  // namespace axle::dist

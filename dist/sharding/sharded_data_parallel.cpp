@@ -1,0 +1,122 @@
+#include "dist/sharding/sharded_data_parallel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
+#include "core/ops.h"
+#include "dist/parallel/buckets.h"
+#include "dist/parallel/same_model.h"
+#include "dist/sharding/sharded_pass.h"
+
+namespace axle::dist {
+namespace {
+
+// Describes the plan and the options that must be equal on all ranks.
+Tree describe(const ShardPlan& plan, const ShardingOptions& options) {
+    Tree lines = Tree::list();
+    lines.push_back(str("strategy ", name_of(options.strategy)));
+    for (const PlannedUnit& unit : plan.units)
+        for (const nn::StateDict& parameters : unit.parameters)
+            for (const auto& [name, tensor] : parameters)
+                lines.push_back(str(name, " in the unit ", unit.unit.modules.front()));
+    return lines;
+}
+
+void check_shardable(const nn::Module& model) {
+    for (const auto& [name, tensor] : model.named_parameters()) {
+        if (autograd::is_sharded(tensor))
+            throw UsageError(str("sharding: the parameter ", name, " is sharded already"));
+        if (tensor.grad().defined())
+            throw UsageError(str("sharding: the parameter ", name,
+                                 " has a gradient; shard the model before the first backward, or "
+                                 "call zero_grad()"));
+    }
+}
+
+// Throws CommError on all ranks if the values of a parameter differ from those of rank 0.
+void check_same_values(const nn::Module& model, ProcessGroup& group) {
+    const NoGrad no_grad;
+    Tree sums = Tree::list();
+    for (const auto& [name, tensor] : model.named_parameters()) {
+        const Tensor values = tensor.detach().to(f64);
+        const double sum = axle::sum(values).item(), squares = axle::sum(values * values).item();
+        sums.push_back(str(name, " with the sums ", sum, " and ", squares));
+    }
+    check_same_on_ranks("sharding", "values", sums, group);
+}
+
+}  // namespace
+
+ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
+                                         ShardingOptions options) {
+    check_shardable(model);
+    ShardPlan plan = plan_shards(model, options);
+    check_same_on_ranks("sharding", "models", dist::describe(model), *group);
+    check_same_on_ranks("sharding", "plans", describe(plan, options), *group);
+    std::vector<Tensor> buffers;
+    for (const auto& [name, tensor] : model.named_buffers()) buffers.push_back(tensor);
+    if (options.sync_module_states)
+        broadcast_together(*group, buffers, 0);
+    else
+        check_same_values(model, *group);
+    std::vector<std::vector<nn::Module*>> units;
+    for (const PlannedUnit& unit : plan.units) units.push_back(unit.modules);
+    pass_ = std::make_shared<ShardedPass>(std::move(plan), std::move(group), std::move(options));
+    for (std::size_t u = 0; u < units.size(); ++u)
+        for (nn::Module* const module : units[u]) {
+            const bool is_last = module == units[u].back();
+            const std::weak_ptr<ShardedPass> pass = pass_;
+            module->set_call_hooks(std::make_shared<const nn::CallHooks>(
+                nn::CallHooks{.before =
+                                  [pass, u](nn::Module&) {
+                                      if (const auto alive = pass.lock()) alive->enter(u);
+                                  },
+                              .after =
+                                  [pass, u, is_last](nn::Module&) {
+                                      if (const auto alive = pass.lock()) alive->leave(u, is_last);
+                                  }}));
+        }
+}
+
+ShardedDataParallel::~ShardedDataParallel() = default;
+
+void ShardedDataParallel::set_sync(bool reduce) { pass_->syncs = reduce; }
+bool ShardedDataParallel::syncs() const { return pass_->syncs; }
+const ShardingOptions& ShardedDataParallel::options() const { return pass_->options(); }
+const ShardingCounters& ShardedDataParallel::counters() const { return pass_->context().counters; }
+void ShardedDataParallel::reset_counters() {
+    ShardingCounters& counters = pass_->context().counters;
+    const std::int64_t gathered = counters.gathered_buffers;
+    counters = {.gathered_buffers = gathered, .peak_gathered_buffers = gathered};
+}
+void ShardedDataParallel::reshard() { pass_->reshard(); }
+
+// --- FullParameters
+
+struct FullParameters::Impl {
+    std::vector<FlatParameter*> buffers;
+    FullParametersOptions options;
+};
+
+FullParameters::FullParameters(nn::Module& module, FullParametersOptions options)
+    : impl_(std::make_unique<Impl>()) {
+    impl_->options = options;
+    for (const Tensor& tensor : module.parameters()) {
+        auto* const buffer = dynamic_cast<FlatParameter*>(tensor.impl()->storage->provider());
+        if (buffer != nullptr && std::ranges::find(impl_->buffers, buffer) == impl_->buffers.end())
+            impl_->buffers.push_back(buffer);
+    }
+    for (FlatParameter* const buffer : impl_->buffers)
+        buffer->set_full(buffer->gather_part(buffer->part()));
+}
+
+FullParameters::~FullParameters() {
+    for (FlatParameter* const buffer : impl_->buffers) {
+        if (impl_->options.write_back) buffer->write_back();
+        buffer->set_full({});
+    }
+}
+
+}  // namespace axle::dist

@@ -1,0 +1,91 @@
+// ShardedDataParallel: trains a model whose parameters, gradients and optimizer states are divided
+// among the processes (FSDP, ZeRO).
+//
+//     dist::ShardedDataParallel sharded(model, group, {.units = {{{"h.0"}}, {{"h.1"}}}});
+//     optim::AdamW optimizer(model.parameters());   // also possible before sharding
+//     model(batch).backward();                      // leaves the mean of all ranks' gradients,
+//     optimizer.step();                             // in parts, and updates this rank's part
+//
+// The tensors of the model stay the same objects. A sharded parameter has its shape and dtype (or
+// ShardingPrecision::param_dtype), but no elements in memory: they are gathered when an op uses
+// them. Calling a module of a unit gathers the unit's parameters in advance, and the end of the
+// call frees them. So memory holds the parts of this rank and a few units. Reading or writing
+// elements of a sharded parameter, and grad(), throw UsageError; see FullParameters and
+// core/autograd/local_part.h.
+//
+// All ranks must run the same calls and reach the same parameters in backward; different
+// collectives are reported as ProcessGroup documents. An op that uses a sharded parameter on one
+// rank only waits for the other ranks.
+//
+// The design follows Rajbhandari et al., "ZeRO", SC 2020 (arXiv:1910.02054), and Zhao et al.,
+// "PyTorch FSDP", VLDB 2023 (arXiv:2304.11277).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dist/sharding/sharding_options.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+// Numbers that describe the communication of a sharded model.
+struct ShardingCounters {
+    std::int64_t all_gathers = 0, reduce_scatters = 0, all_reduces = 0;
+    // Sizes of the gathered and of the reduced buffers in bytes, added up.
+    std::int64_t gathered_bytes = 0, reduced_bytes = 0;
+    // The number of buffers that are gathered or being gathered now, and its maximum. A unit has
+    // one buffer for each dtype and for trained and frozen parameters.
+    std::int64_t gathered_buffers = 0, peak_gathered_buffers = 0;
+};
+
+// The sharded state of a model. The model must outlive it; its parameters have no elements
+// afterwards. Not thread-safe.
+class ShardedDataParallel {
+  public:
+    // Shards the model. Throws UsageError if the model is sharded already or a parameter has a
+    // gradient, ValueError if a name in the options is unknown or if a unit contains no parameter,
+    // and CommError on all ranks if the models, units or values (see sync_module_states) of the
+    // ranks differ.
+    ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
+                        ShardingOptions options = {});
+    ~ShardedDataParallel();
+    ShardedDataParallel(const ShardedDataParallel&) = delete;
+    ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
+
+    // Sets whether later backward passes reduce gradients (see reduce_without_sync).
+    void set_sync(bool reduce);
+    bool syncs() const;
+    const ShardingOptions& options() const;
+    const ShardingCounters& counters() const;
+    void reset_counters();
+    // Frees all gathered parameters.
+    void reshard();
+
+  private:
+    std::shared_ptr<class ShardedPass> pass_;
+};
+
+struct FullParametersOptions {
+    // Whether changes of the elements are kept at the end of the scope. All ranks must make the
+    // same changes.
+    bool write_back = true;
+};
+
+// A scope in which the sharded parameters of a module, and of all modules below it, have all of
+// their elements, in the dtype of the model. All ranks must enter and leave the scope together.
+// Optimizers must not step in it. A module without sharded parameters is not changed.
+class [[nodiscard]] FullParameters {
+  public:
+    explicit FullParameters(nn::Module& module, FullParametersOptions options = {});
+    ~FullParameters();
+    FullParameters(const FullParameters&) = delete;
+    FullParameters& operator=(const FullParameters&) = delete;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace axle::dist

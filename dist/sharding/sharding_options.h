@@ -1,0 +1,83 @@
+// The options of ShardedDataParallel (dist/sharding/sharded_data_parallel.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "dist/group/process_group.h"
+#include "kernels/dtype.h"
+
+namespace axle::dist {
+
+// Which parts of the training state are sharded. Optimizer states are sharded in all strategies.
+enum class ShardingStrategy : std::uint8_t {
+    // Parameters are gathered for forward, freed, and gathered again for backward (FULL_SHARD of
+    // FSDP, ZeRO-3).
+    full_shard,
+    // Parameters are gathered for forward and freed when backward has computed their gradients
+    // (SHARD_GRAD_OP of FSDP).
+    shard_grad_op,
+    // Parameters stay gathered until an optimizer changes them (ZeRO-1 and ZeRO-2).
+    shard_optimizer,
+};
+const char* name_of(ShardingStrategy strategy);
+
+// The time at which backward begins to gather the unit that it needs next.
+enum class BackwardPrefetch : std::uint8_t {
+    backward_pre,   // when it begins to use the current unit
+    backward_post,  // when the gradients of the current unit are final
+    none,           // when it needs the unit
+};
+
+// The dtypes of sharded training.
+struct ShardingPrecision {
+    // The dtype of gathered parameters, in which the model computes. nullopt: as in the model.
+    std::optional<DType> param_dtype = {};
+    // The dtype in which gradients are reduced. nullopt: f64 for f64 parameters, otherwise f32.
+    std::optional<DType> reduce_dtype = {};
+
+    bool operator==(const ShardingPrecision&) const = default;
+};
+
+// A set of modules whose parameters are gathered together when one of the modules is called.
+struct ShardUnit {
+    std::vector<std::string> modules;  // names as in Module::named_modules()
+    // Whether the parameters are freed after the call of the last module. nullopt: as the strategy
+    // says.
+    std::optional<bool> reshard_after_forward = {};
+};
+
+struct ShardingOptions {
+    ShardingStrategy strategy = ShardingStrategy::full_shard;
+    // The units, which may contain each other: a parameter belongs to the innermost unit, and a
+    // tied parameter to the innermost unit that contains all of its names. Parameters outside of
+    // all units belong to the unit of the model.
+    std::vector<ShardUnit> units = {};
+    // Names of modules whose parameters are not sharded. Their gradients are averaged over all
+    // processes.
+    std::vector<std::string> ignored_modules = {};
+    ShardingPrecision precision = {};
+    BackwardPrefetch backward_prefetch = BackwardPrefetch::backward_pre;
+    // Whether a call of a unit begins to gather the unit that was called next in the last forward.
+    bool forward_prefetch = true;
+    // Whether at most two units are gathered in advance or left over from earlier calls, besides
+    // the units of active calls and those that are not freed.
+    bool limit_all_gathers = true;
+    // Whether backward without sync reduces gradients to the parts of the processes, which needs
+    // less memory. If false, it adds up whole gradients, which needs less communication.
+    bool reduce_without_sync = false;
+    // Whether all processes start from the values of rank 0. If false, the values must be equal on
+    // all processes.
+    bool sync_module_states = true;
+    // The device of the parts and of gathered parameters.
+    Device device = Device::cpu();
+    // The processes with the same part of the parameters, whose gradients are averaged after they
+    // were reduced (HYBRID_SHARD). nullptr: no other process has the part.
+    std::shared_ptr<ProcessGroup> replicas = nullptr;
+};
+
+}  // namespace axle::dist

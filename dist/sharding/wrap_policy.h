@@ -1,0 +1,32 @@
+// Functions that choose the units of a sharded model, as FSDP's auto_wrap_policy does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dist/sharding/sharding_options.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+// Returns one unit for each module of one of the types, such as "GptBlock" or "LlamaDecoderLayer".
+// Namespaces may be left out, and the names of Transformers are accepted too ("GPT2Block"). Throws
+// ValueError if the model has no module of a type.
+std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types);
+
+// Returns units of at least min_num_params parameters: a module is a unit if it has as many
+// parameters outside of its own units. Lists of modules are not units, because they are not called.
+// Throws ValueError unless min_num_params is at least 1.
+std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_params);
+
+// Returns one unit for each module below the model for which `is_unit` returns true.
+std::vector<ShardUnit> units_where(nn::Module& model,
+                                   const std::function<bool(const nn::Module&)>& is_unit);
+
+// Returns the names of the modules whose whole names match the regular expression (ECMAScript, in
+// which simple expressions mean the same as in Python). Throws ValueError if it is invalid.
+std::vector<std::string> modules_matching(nn::Module& model, const std::string& pattern);
+
+}  // namespace axle::dist

@@ -1,0 +1,442 @@
+#include "dist/sharding/sharded_data_parallel.h"
+
+#include <string>
+#include <tuple>
+
+#include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
+#include "gmock/gmock.h"
+#include "tests/dist/sharding/sharded_models.h"
+
+namespace axle {
+namespace {
+
+using dist::FullParameters;
+using dist::ShardedDataParallel;
+using dist::ShardingStrategy;
+using tests::clones_of;
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_same_losses;
+using tests::expect_same_training;
+using tests::Gpt64;
+using tests::Group;
+using tests::loss_of;
+using tests::on_ranks;
+using tests::run_ranks;
+using tests::train_alone;
+using tests::Training;
+
+std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+
+constexpr ShardingStrategy kStrategies[] = {ShardingStrategy::full_shard,
+                                            ShardingStrategy::shard_grad_op,
+                                            ShardingStrategy::shard_optimizer};
+
+class ShardedRanks : public testing::TestWithParam<std::tuple<int, ShardingStrategy>> {
+  protected:
+    int ranks() const { return std::get<0>(GetParam()); }
+    ShardingStrategy strategy() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Sharded, ShardedRanks,
+                         testing::Combine(testing::Values(1, 2, 3, 4),
+                                          testing::ValuesIn(kStrategies)),
+                         [](const auto& suffix) {
+                             return std::to_string(std::get<0>(suffix.param)) + "_" +
+                                    name_of(std::get<1>(suffix.param));
+                         });
+
+TEST_P(ShardedRanks, TrainAsOneProcess) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, ranks());
+    const Training expected = train_alone(whole);
+    on_ranks(ranks(), [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group,
+                                          {.strategy = strategy(), .units = gpt.units()});
+        expect_same_training(model, group, expected);
+    });
+}
+
+TEST_P(ShardedRanks, TrainCheckpointedBlocksAsOneProcess) {
+    const Gpt64 gpt{.checkpoint_blocks = true};
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, ranks());
+    const Training expected = train_alone(whole);
+    on_ranks(ranks(), [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group,
+                                          {.strategy = strategy(), .units = gpt.units()});
+        expect_same_training(model, group, expected);
+    });
+}
+
+TEST_P(ShardedRanks, AccumulateGradientsWithoutSync) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    for (std::int64_t step = 0; step < 3; ++step)
+        loss_of(whole, step, *dist::ProcessGroup::alone()).backward();
+    const double expected = optim::get_total_norm(whole.parameters()).item();
+    for (const bool reduce_without_sync : {false, true}) {
+        auto models = clones_of(gpt.make(), ranks());
+        on_ranks(ranks(), [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            ShardedDataParallel sharded(model, group,
+                                        {.strategy = strategy(),
+                                         .units = gpt.units(),
+                                         .reduce_without_sync = reduce_without_sync});
+            for (std::int64_t step = 0; step < 3; ++step) {
+                sharded.set_sync(step == 2);
+                loss_of(model, step, *group).backward();
+            }
+            EXPECT_NEAR(optim::get_total_norm(model.parameters()).item(), expected, 1e-10);
+            const std::int64_t reduced = reduce_without_sync ? 3 : 1;
+            EXPECT_EQ(sharded.counters().reduce_scatters, reduced * (gpt.layers + 1));
+        });
+    }
+}
+
+// Every unit is gathered once for forward and, if it was freed, once for backward. The unit of the
+// model stays gathered in between.
+TEST(ShardedDataParallel, GathersAndReducesEachUnitOncePerPass) {
+    const Gpt64 gpt;
+    for (const ShardingStrategy strategy : kStrategies) {
+        SCOPED_TRACE(name_of(strategy));
+        auto models = clones_of(gpt.make(), 2);
+        on_ranks(2, [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            ShardedDataParallel sharded(model, group, {.strategy = strategy, .units = gpt.units()});
+            for (std::int64_t step = 0; step < 3; ++step) {
+                sharded.reset_counters();
+                loss_of(model, step, *group).backward();
+                const bool frees = strategy == ShardingStrategy::full_shard;
+                const bool keeps = strategy == ShardingStrategy::shard_optimizer && step > 0;
+                const std::int64_t gathers = keeps ? 0 : gpt.layers + 1 + (frees ? gpt.layers : 0);
+                EXPECT_EQ(sharded.counters().all_gathers, gathers) << "step " << step;
+                EXPECT_EQ(sharded.counters().reduce_scatters, gpt.layers + 1) << "step " << step;
+            }
+        });
+    }
+}
+
+TEST(ShardedDataParallel, GathersAtMostTwoUnitsInAdvance) {
+    const Gpt64 gpt{.layers = 8};
+    auto models = clones_of(gpt.make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        for (std::int64_t step = 0; step < 3; ++step) loss_of(model, step, *group).backward();
+        // The unit of the model, an active unit, and the next unit. In backward, the unit of the
+        // model and two blocks.
+        EXPECT_EQ(sharded.counters().peak_gathered_buffers, 3);
+        EXPECT_EQ(sharded.counters().gathered_buffers, 0);
+    });
+}
+
+TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
+    const Gpt64 gpt;
+    auto models = clones_of(gpt.make(), 4);
+    on_ranks(4, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const std::int64_t all = model.num_parameters();
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        std::int64_t local = 0;
+        for (const Tensor& p : model.parameters()) {
+            EXPECT_FALSE(p.impl()->storage->has_memory());
+            local += autograd::local_part(p).numel();
+        }
+        // The cuts are at equal parts of each unit, which ends with up to 4 * 64 bytes of padding
+        // and has up to 64 bytes between parameters.
+        EXPECT_NEAR(static_cast<double>(local), static_cast<double>(all) / 4, 200);
+        const Tensor total = full({}, static_cast<double>(local), {.dtype = f64});
+        group->all_reduce(total);
+        EXPECT_EQ(total.item(), static_cast<double>(all));
+    });
+}
+
+TEST(ShardedDataParallel, EvaluatesWithoutKeepingParameters) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    const auto [ids, labels] = tests::batch_of(0);
+    const Tensor expected = whole(ids).detach();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        const NoGrad no_grad;
+        expect_close(model(ids), expected, 1e-12);
+        EXPECT_EQ(sharded.counters().gathered_buffers, 0);
+    });
+}
+
+// Covers 14.use_orig_params and 14.activation_checkpointing's frozen weights: a unit with trained
+// and frozen parameters.
+TEST(ShardedDataParallel, TrainsPartlyFrozenUnits) {
+    const Gpt64 gpt;
+    const auto freeze = [](nn::Gpt& model) {
+        for (auto& [name, tensor] : model.named_parameters())
+            if (name.find("h.1.") != std::string::npos || name.find("c_fc") != std::string::npos)
+                tensor.set_requires_grad(false);
+    };
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 3);
+    freeze(whole);
+    const Training expected = train_alone(whole);
+    on_ranks(3, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        freeze(model);
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        expect_same_training(model, group, expected);
+        EXPECT_EQ(sharded.counters().gathered_buffers, 0);
+    });
+}
+
+TEST(ShardedDataParallel, AveragesOverReplicasOfShards) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 4);
+    const Training expected = train_alone(whole);
+    on_ranks(4, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const auto shards = group->split(group->rank() / 2),
+                   replicas = group->split(group->rank() % 2);
+        const ShardedDataParallel sharded(model, shards,
+                                          {.units = gpt.units(), .replicas = replicas});
+        expect_same_training(model, group, expected);
+        EXPECT_EQ(sharded.counters().all_reduces, tests::kSteps * (gpt.layers + 1));
+    });
+}
+
+TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    whole.to(f32);
+    auto models = clones_of(whole, 2);
+    const Training expected = train_alone(whole);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        ShardedDataParallel sharded(
+            model, group,
+            {.units = gpt.units(), .precision = {.param_dtype = bf16, .reduce_dtype = f32}});
+        EXPECT_EQ(model.transformer.wpe.weight.dtype(), bf16);
+        EXPECT_EQ(autograd::local_part(model.transformer.wpe.weight).dtype(), f32);
+        const std::int64_t before = sharded.counters().gathered_bytes;
+        const NoGrad no_grad;
+        static_cast<void>(loss_of(model, 0, *group));
+        const std::int64_t bytes = sharded.counters().gathered_bytes - before;
+        EXPECT_NEAR(static_cast<double>(bytes), 2.0 * static_cast<double>(whole.num_parameters()),
+                    64.0 * 2 * 16 * 4);
+        // A step of Adam has nearly the same size for every gradient, so only losses are close.
+        const GradMode recording(true);
+        expect_same_losses(model, group, expected, 0.02);
+    });
+}
+
+TEST(ShardedDataParallel, TakesTheValuesOfRankZero) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    {
+        const NoGrad no_grad;
+        models[1].transformer.wpe.weight.fill_(3);
+    }
+    const Tensor expected = whole.transformer.wpe.weight.detach();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        const FullParameters full(model);
+        expect_close(model.transformer.wpe.weight.detach(), expected, 0);
+    });
+}
+
+TEST(ShardedDataParallel, RejectsDifferentValuesWithoutSync) {
+    const Gpt64 gpt;
+    auto models = clones_of(gpt.make(), 2);
+    {
+        const NoGrad no_grad;
+        models[1].transformer.wpe.weight.fill_(3);
+    }
+    const auto texts = run_ranks(2, [&](const Group& group) {
+        const ShardedDataParallel sharded(models[at(group)], group, {.sync_module_states = false});
+    });
+    for (const std::string& text : texts)
+        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' values differ: rank 1 has "
+                                              "'transformer.wpe.weight"));
+}
+
+TEST(ShardedDataParallel, RejectsDifferentPlans) {
+    const Gpt64 gpt;
+    auto models = clones_of(gpt.make(), 2);
+    const auto texts = run_ranks(2, [&](const Group& group) {
+        const ShardedDataParallel sharded(
+            models[at(group)], group,
+            {.units = {{{group->rank() == 0 ? "transformer.h.0" : "transformer.h.1"}}}});
+    });
+    for (const std::string& text : texts)
+        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' plans differ: rank 1 has "));
+}
+
+TEST(ShardedDataParallel, RejectsUnknownAndEmptyUnits) {
+    nn::Gpt model = Gpt64().make();
+    const auto group = dist::ProcessGroup::alone();
+    const auto shard = [&](std::vector<dist::ShardUnit> units) {
+        const ShardedDataParallel sharded(model, group, {.units = std::move(units)});
+    };
+    expect_error<ValueError>({"sharding: units: the model has no module 'transformer.h.9'"},
+                             [&] { shard({{{"transformer.h.9"}}}); });
+    expect_error<ValueError>({"sharding: the module 'transformer.h.0' belongs to two units"}, [&] {
+        shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
+    });
+    expect_error<ValueError>(
+        {"sharding: the unit of module 'transformer.drop' has no parameters of its own"},
+        [&] { shard({{{"transformer.drop"}}}); });
+    EXPECT_TRUE(model.transformer.wpe.weight.impl()->storage->has_memory());
+}
+
+TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
+    nn::Gpt model = Gpt64().make();
+    const auto group = dist::ProcessGroup::alone();
+    const ShardedDataParallel sharded(model, group);
+    Tensor weight = model.transformer.wpe.weight;
+    const NoGrad no_grad;
+    const char* const what = "elements of transformer.wte.weight and other parameters are sharded";
+    expect_error<UsageError>({"to_vector: the ", what, "FullParameters"},
+                             [&] { static_cast<void>(weight.to_vector()); });
+    expect_error<UsageError>({"data: the ", what}, [&] { weight.data<double>(); });
+    expect_error<UsageError>({"fill_: the ", what}, [&] { weight.fill_(0); });
+    expect_error<UsageError>({"copy_: the ", what}, [&] { weight.copy_(zeros({6, 8}, {f64})); });
+    expect_error<UsageError>({"set_data: the ", what}, [&] { weight.set_data(zeros({6, 8})); });
+    expect_error<UsageError>({"grad: the gradient of the parameter [6, 8] is sharded"},
+                             [&] { static_cast<void>(weight.grad()); });
+    expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is sharded already"},
+                             [&] { const ShardedDataParallel again(model, group); });
+}
+
+TEST(ShardedDataParallel, GathersParametersThatAreUsedOutsideOfTheModel) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    const auto penalty = [](nn::Gpt& model) {
+        const Tensor w = model.transformer.h[1].mlp.c_fc.weight;
+        return sum(w * w);
+    };
+    const Tensor loss = penalty(whole);
+    loss.backward();
+    const double norm = optim::get_total_norm(whole.parameters()).item();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        const Tensor own = penalty(model);
+        own.backward();
+        EXPECT_NEAR(own.item(), loss.item(), 1e-12);
+        EXPECT_NEAR(optim::get_total_norm(model.parameters()).item(), norm, 1e-12);
+    });
+}
+
+TEST(ShardedDataParallel, UsesNewParametersAfterAnUpdate) {
+    const Gpt64 gpt;
+    for (const ShardingStrategy strategy : kStrategies) {
+        auto models = clones_of(gpt.make(), 2);
+        on_ranks(2, [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            const ShardedDataParallel sharded(model, group,
+                                              {.strategy = strategy, .units = gpt.units()});
+            optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+            const Tensor before = loss_of(model, 0, *group);
+            before.backward();
+            optimizer.step();
+            const double after = loss_of(model, 0, *group).item();
+            EXPECT_LT(after, before.item() - 0.001);
+            // The weights without a forward of the model, too.
+            const Tensor w = model.transformer.h[0].attn.c_attn.weight;
+            const double gathered = sum(w * w).item();
+            const FullParameters full(model);
+            EXPECT_NEAR(gathered, sum(w * w).item(), 1e-12);
+        });
+    }
+}
+
+TEST(ShardedDataParallel, TrainsOnAfterAnExceptionInBackward) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    const Training expected = train_alone(whole);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        {
+            const auto hook = autograd::on_leaf_final(
+                model.transformer.h[1].mlp.c_fc.weight,
+                [](const Tensor&) { throw ValueError("an error of this test"); });
+            const Tensor loss = loss_of(model, 3, *group);
+            EXPECT_THROW(loss.backward(), ValueError);
+        }
+        model.zero_grad();
+        expect_same_training(model, group, expected);
+    });
+}
+
+TEST(ShardedDataParallel, AveragesGradientsOfIgnoredModules) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    const Training expected = train_alone(whole);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(
+            model, group,
+            {.units = gpt.units(), .ignored_modules = {"transformer.ln_f", "transformer.h.2.mlp"}});
+        EXPECT_FALSE(autograd::is_sharded(model.transformer.ln_f.weight));
+        expect_same_training(model, group, expected);
+    });
+}
+
+TEST(ShardedDataParallel, ComputesTheNormOfAllGradients) {
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 3);
+    loss_of(whole, 0, *dist::ProcessGroup::alone()).backward();
+    for (const double norm_type : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+        const double expected = optim::get_total_norm(whole.parameters(), norm_type).item();
+        on_ranks(3, [&](const Group& group) {
+            nn::Gpt model = models[at(group)].clone();
+            const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+            loss_of(model, 0, *group).backward();
+            const Tensor norm = optim::get_total_norm(model.parameters(), norm_type);
+            EXPECT_NEAR(norm.item(), expected, 1e-12);
+            const Tensor all = group->all_gather(norm);
+            for (int rank = 0; rank < 3; ++rank) tests::expect_same_bits(all[rank], norm);
+        });
+    }
+}
+
+TEST(FullParameters, KeepsChangesUnlessTold) {
+    const Gpt64 gpt;
+    auto models = clones_of(gpt.make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        const Tensor bias = model.transformer.h[0].mlp.c_fc.bias;
+        const NoGrad no_grad;
+        for (const bool write_back : {true, false}) {
+            const FullParameters full(model, {.write_back = write_back});
+            Tensor(bias).fill_(write_back ? 5 : 6);
+        }
+        EXPECT_EQ(sum(bias).item(), 5.0 * 32);
+        const FullParameters full(model.transformer.h[0]);
+        EXPECT_EQ(bias.to_vector()[3], 5);
+        EXPECT_THROW(static_cast<void>(model.transformer.wpe.weight.to_vector()), UsageError);
+    });
+}
+
+TEST(ShardedDataParallel, LeavesUnusableParametersWithAClearError) {
+    nn::Gpt model = Gpt64().make();
+    { const ShardedDataParallel sharded(model, dist::ProcessGroup::alone()); }
+    expect_error<UsageError>({"storage: the elements of this tensor were sharded"}, [&] {
+        static_cast<void>(loss_of(model, 0, *dist::ProcessGroup::alone()));
+    });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,115 @@
+// Models that several ranks train with sharded parameters, and their training on one process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "dist/sharding/sharded_data_parallel.h"
+#include "nn/models/gpt.h"
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "tests/close.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle::tests {
+
+struct Gpt64 {
+    std::int64_t layers = 3;
+    bool checkpoint_blocks = false;
+
+    // Returns an f64 model, with the same initial values in every call.
+    nn::Gpt make() const {
+        manual_seed(7);
+        nn::Gpt model({.vocab_size = 13,
+                       .block_size = 6,
+                       .n_layer = layers,
+                       .n_head = 2,
+                       .n_embd = 8,
+                       .checkpoint_blocks = checkpoint_blocks});
+        model.to(f64);
+        return model;
+    }
+
+    // Returns one unit for each block.
+    std::vector<dist::ShardUnit> units() const {
+        std::vector<dist::ShardUnit> result;
+        for (std::int64_t i = 0; i < layers; ++i)
+            result.push_back({{"transformer.h." + std::to_string(i)}});
+        return result;
+    }
+};
+
+// Returns ids and labels [12, 6] of a step.
+inline std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < 12 * 7; ++i) ids.push_back((i * i + 5 * step + i / 7) % 13);
+    const Tensor all = tensor(ids).reshape({12, 7});
+    return {all.narrow(1, 0, 6).contiguous(), all.narrow(1, 1, 6).contiguous()};
+}
+
+// Returns this rank's loss of a step.
+inline Tensor loss_of(nn::Gpt& model, std::int64_t step, const dist::ProcessGroup& group) {
+    const auto [ids, labels] = batch_of(step);
+    return model.loss(part(ids, group), part(labels, group));
+}
+
+// The losses and the final parameters of a training.
+struct Training {
+    std::vector<double> losses;
+    std::vector<Tensor> parameters;
+};
+
+inline constexpr std::int64_t kSteps = 4;
+inline constexpr double kMaxNorm = 0.3;
+
+// Trains a model on one process with AdamW and clipping.
+inline Training train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
+    Training result;
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    const auto group = dist::ProcessGroup::alone();
+    for (std::int64_t step = 0; step < steps; ++step) {
+        const Tensor loss = loss_of(model, step, *group);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
+        optimizer.step();
+        optimizer.zero_grad();
+        result.losses.push_back(loss.item());
+    }
+    for (const Tensor& p : model.parameters()) result.parameters.push_back(p.detach().clone());
+    return result;
+}
+
+// Trains a sharded model on its part of the same batches, and expects the same losses.
+inline void expect_same_losses(nn::Gpt& model, const Group& group, const Training& expected,
+                               double tolerance = 1e-9) {
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+        const Tensor loss = loss_of(model, static_cast<std::int64_t>(step), *group);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
+        optimizer.step();
+        optimizer.zero_grad();
+        const Tensor mean = loss.detach().clone();
+        group->all_reduce(mean, dist::ReduceOp::mean);
+        EXPECT_NEAR(mean.item(), expected.losses[step], tolerance) << "step " << step;
+    }
+}
+
+// Does the same, and expects the same parameters too.
+inline void expect_same_training(nn::Gpt& model, const Group& group, const Training& expected,
+                                 double tolerance = 1e-9) {
+    expect_same_losses(model, group, expected, tolerance);
+    const dist::FullParameters full(model);
+    const nn::StateDict named = model.named_parameters();
+    ASSERT_EQ(named.size(), expected.parameters.size());
+    for (std::size_t i = 0; i < named.size(); ++i) {
+        SCOPED_TRACE(named[i].first);
+        expect_close(named[i].second.detach(), expected.parameters[i], tolerance);
+    }
+}
+
+}  // namespace axle::tests
