@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include <signal.h>
 #include <unistd.h>
 
 #include "kernels/error.h"
@@ -54,6 +55,8 @@ pid_t fork_process() {
     const pid_t child = ::fork();
     if (child < 0)
         throw std::runtime_error(str("fork_process: ", std::generic_category().message(errno)));
+    if (child == 0)
+        for (const int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_DFL);
     if (threads > 1) kernels::set_num_threads(threads);
     return child;
 }
