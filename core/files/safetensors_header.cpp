@@ -110,8 +110,7 @@ bool HeaderReader::number_unsigned(std::uint64_t x) {
 }
 
 bool HeaderReader::set_dtype(const std::string& name) {
-    for (const auto& [known, dtype] : kDTypes)
-        if (name == known) return entry_.dtype = dtype, true;
+    if (const std::optional<DType> dtype = dtype_named(name)) return entry_.dtype = *dtype, true;
     if (name == "F4" || name == "F6_E2M3" || name == "F6_E3M2")
         return refuse(str(tensor(), "elements smaller than a byte are not supported: ", name));
     return refuse(str(tensor(), "unknown dtype: ", printable(name)));
@@ -223,6 +222,18 @@ void check_tokens(std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<DType> dtype_named(std::string_view name) {
+    for (const auto& [known, dtype] : kDTypes)
+        if (name == known) return dtype;
+    return std::nullopt;
+}
+
+std::string name_in_safetensors(DType dtype) {
+    for (const auto& [name, known] : kDTypes)
+        if (dtype == known) return name;
+    throw ValueError(str("safetensors: the format has no dtype ", dtype));
+}
 
 int safetensors_rank(DType dtype) {
     int rank = 0;

@@ -6,6 +6,7 @@
 // of memory per byte and 32 MiB, and the time to sort its names.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,11 @@ SafetensorsHeader read_safetensors_header(const std::string& text);
 // Returns the header for these tensors in this order, padded to a multiple of 8 bytes. Throws
 // ValueError if read_safetensors_header would reject it.
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata);
+
+// Convert between a dtype and its name in the format, such as "F32". dtype_named() returns nullopt
+// for other names. name_in_safetensors() throws ValueError for a dtype that the format lacks.
+std::optional<DType> dtype_named(std::string_view name);
+std::string name_in_safetensors(DType dtype);
 
 // Returns the position of a dtype in the format's list. Tensors are sorted by it, largest first.
 int safetensors_rank(DType dtype);

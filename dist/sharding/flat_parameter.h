@@ -70,6 +70,8 @@ class FlatParameter final : public ShardProvider {
     bool is_trained() const { return is_trained_; }
     std::int64_t part_size() const { return part_.numel(); }
     int rank() const { return context_.group->rank(); }
+    // Returns the index of this rank among the ranks with the same part.
+    int replica() const { return context_.replicas == nullptr ? 0 : context_.replicas->rank(); }
 
     // --- gathering
     bool is_sharded() const { return state_ == State::sharded; }

@@ -16,14 +16,12 @@ using dist::ShardedDataParallel;
 using dist::ShardingStrategy;
 using tests::clones_of;
 using tests::expect_close;
-using tests::expect_error;
 using tests::expect_same_losses;
 using tests::expect_same_training;
 using tests::Gpt64;
 using tests::Group;
 using tests::loss_of;
 using tests::on_ranks;
-using tests::run_ranks;
 using tests::train_alone;
 using tests::Training;
 
@@ -233,86 +231,6 @@ TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
     });
 }
 
-TEST(ShardedDataParallel, TakesTheValuesOfRankZero) {
-    const Gpt64 gpt;
-    nn::Gpt whole = gpt.make();
-    auto models = clones_of(whole, 2);
-    {
-        const NoGrad no_grad;
-        models[1].transformer.wpe.weight.fill_(3);
-    }
-    const Tensor expected = whole.transformer.wpe.weight.detach();
-    on_ranks(2, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
-        const FullParameters full(model);
-        expect_close(model.transformer.wpe.weight.detach(), expected, 0);
-    });
-}
-
-TEST(ShardedDataParallel, RejectsDifferentValuesWithoutSync) {
-    const Gpt64 gpt;
-    auto models = clones_of(gpt.make(), 2);
-    {
-        const NoGrad no_grad;
-        models[1].transformer.wpe.weight.fill_(3);
-    }
-    const auto texts = run_ranks(2, [&](const Group& group) {
-        const ShardedDataParallel sharded(models[at(group)], group, {.sync_module_states = false});
-    });
-    for (const std::string& text : texts)
-        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' values differ: rank 1 has "
-                                              "'transformer.wpe.weight"));
-}
-
-TEST(ShardedDataParallel, RejectsDifferentPlans) {
-    const Gpt64 gpt;
-    auto models = clones_of(gpt.make(), 2);
-    const auto texts = run_ranks(2, [&](const Group& group) {
-        const ShardedDataParallel sharded(
-            models[at(group)], group,
-            {.units = {{{group->rank() == 0 ? "transformer.h.0" : "transformer.h.1"}}}});
-    });
-    for (const std::string& text : texts)
-        EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' plans differ: rank 1 has "));
-}
-
-TEST(ShardedDataParallel, RejectsUnknownAndEmptyUnits) {
-    nn::Gpt model = Gpt64().make();
-    const auto group = dist::ProcessGroup::alone();
-    const auto shard = [&](std::vector<dist::ShardUnit> units) {
-        const ShardedDataParallel sharded(model, group, {.units = std::move(units)});
-    };
-    expect_error<ValueError>({"sharding: units: the model has no module 'transformer.h.9'"},
-                             [&] { shard({{{"transformer.h.9"}}}); });
-    expect_error<ValueError>({"sharding: the module 'transformer.h.0' belongs to two units"}, [&] {
-        shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
-    });
-    expect_error<ValueError>(
-        {"sharding: the unit of module 'transformer.drop' has no parameters of its own"},
-        [&] { shard({{{"transformer.drop"}}}); });
-    EXPECT_TRUE(model.transformer.wpe.weight.impl()->storage->has_memory());
-}
-
-TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
-    nn::Gpt model = Gpt64().make();
-    const auto group = dist::ProcessGroup::alone();
-    const ShardedDataParallel sharded(model, group);
-    Tensor weight = model.transformer.wpe.weight;
-    const NoGrad no_grad;
-    const char* const what = "elements of transformer.wte.weight and other parameters are sharded";
-    expect_error<UsageError>({"to_vector: the ", what, "FullParameters"},
-                             [&] { static_cast<void>(weight.to_vector()); });
-    expect_error<UsageError>({"data: the ", what}, [&] { weight.data<double>(); });
-    expect_error<UsageError>({"fill_: the ", what}, [&] { weight.fill_(0); });
-    expect_error<UsageError>({"copy_: the ", what}, [&] { weight.copy_(zeros({6, 8}, {f64})); });
-    expect_error<UsageError>({"set_data: the ", what}, [&] { weight.set_data(zeros({6, 8})); });
-    expect_error<UsageError>({"grad: the gradient of the parameter [6, 8] is sharded"},
-                             [&] { static_cast<void>(weight.grad()); });
-    expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is sharded already"},
-                             [&] { const ShardedDataParallel again(model, group); });
-}
-
 TEST(ShardedDataParallel, GathersParametersThatAreUsedOutsideOfTheModel) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
@@ -427,14 +345,6 @@ TEST(FullParameters, KeepsChangesUnlessTold) {
         const FullParameters full(model.transformer.h[0]);
         EXPECT_EQ(bias.to_vector()[3], 5);
         EXPECT_THROW(static_cast<void>(model.transformer.wpe.weight.to_vector()), UsageError);
-    });
-}
-
-TEST(ShardedDataParallel, LeavesUnusableParametersWithAClearError) {
-    nn::Gpt model = Gpt64().make();
-    { const ShardedDataParallel sharded(model, dist::ProcessGroup::alone()); }
-    expect_error<UsageError>({"storage: the elements of this tensor were sharded"}, [&] {
-        static_cast<void>(loss_of(model, 0, *dist::ProcessGroup::alone()));
     });
 }
 

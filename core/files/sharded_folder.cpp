@@ -1,0 +1,219 @@
+#include "core/files/sharded_folder.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/files/folder.h"
+#include "core/files/safetensors_header.h"
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+constexpr const char* kFormat = "axle.sharded";
+constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kMaxIndex = std::int64_t{256} << 20;
+constexpr std::size_t kIndexMemoryPerByte = 16;
+constexpr std::size_t kIndexMemory = std::size_t{16} << 20;
+
+std::string file_of(int rank) {
+    char name[32];
+    std::snprintf(name, sizeof name, "rank_%05d.safetensors", rank);
+    return name;
+}
+
+bool is_file_name(const std::string& name) {
+    constexpr std::string_view kBegin = "rank_", kEnd = ".safetensors";
+    if (name.size() <= kBegin.size() + kEnd.size() || name.size() > 64) return false;
+    if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+    return std::all_of(name.begin() + kBegin.size(), name.end() - kEnd.size(),
+                       [](char c) { return c >= '0' && c <= '9'; });
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& reason) {
+    throw FileError(str(printable(path), ": ", reason));
+}
+
+Tree tree_of(const Shape& shape) {
+    Tree list = Tree::list();
+    for (const std::int64_t size : shape) list.push_back(size);
+    return list;
+}
+
+// Sorts the parts by their first element. Throws an error of type E unless they contain all
+// elements of the tensor.
+template <class E>
+void sort_parts(const std::string& context, const std::string& name, ShardedFolder::Entry& entry) {
+    std::ranges::sort(entry.parts, {}, &ShardedFolder::Entry::Part::begin);
+    std::int64_t next = 0;
+    for (const ShardedFolder::Entry::Part& part : entry.parts) {
+        if (part.begin > next) break;
+        next = std::max(next, part.end);
+    }
+    if (next < numel(entry.shape))
+        throw E(str(context, ": elements [", next, ", ...) of ", printable(name), ' ', entry.shape,
+                    " are in no file"));
+}
+
+// Reads the entry of one tensor. Throws ValueError if it is invalid.
+ShardedFolder::Entry entry_from(const Tree& tree) {
+    ShardedFolder::Entry entry;
+    const std::string& dtype = tree["dtype"].string();
+    const std::optional<DType> known = dtype_named(dtype);
+    if (!known) throw ValueError(str("unknown dtype ", in_quotes(dtype)));
+    entry.dtype = *known;
+    if (tree["shape"].size() > kMaxDims) throw ValueError("too many dimensions");
+    for (const Tree& size : tree["shape"].elements()) {
+        if (size.integer() < 0) throw ValueError("a negative size");
+        entry.shape.push_back(size.integer());
+    }
+    if (checked_bytes(entry.shape, entry.dtype) < 0) throw ValueError("the shape is too large");
+    const std::int64_t all = numel(entry.shape);
+    for (const Tree& tree_of_part : tree["parts"].elements()) {
+        ShardedFolder::Entry::Part part{tree_of_part[0].string(), tree_of_part[1].integer(),
+                                        tree_of_part[2].integer()};
+        if (!is_file_name(part.file))
+            throw ValueError(str("the name of a file is invalid: ", in_quotes(part.file)));
+        if (part.begin < 0 || part.end < part.begin || part.end > all)
+            throw ValueError(
+                str("the range [", part.begin, ", ", part.end, ") is outside of ", entry.shape));
+        entry.parts.push_back(std::move(part));
+    }
+    return entry;
+}
+
+}  // namespace
+
+Tree entries_of(int rank, const std::vector<TensorPart>& parts) {
+    Tree entries = Tree::map();
+    for (const TensorPart& part : parts) {
+        Tree ranges = Tree::list();
+        if (const std::int64_t count = part.values.numel(); count > 0)
+            ranges.push_back(Tree::list({file_of(rank), part.begin, part.begin + count}));
+        entries.set(part.name, {{"dtype", name_in_safetensors(part.values.dtype())},
+                                {"shape", tree_of(part.shape)},
+                                {"parts", std::move(ranges)}});
+    }
+    return entries;
+}
+
+void write_tensor_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts,
+                        Durability durability) {
+    NamedTensors tensors;
+    for (const TensorPart& part : parts)
+        if (part.values.numel() > 0) tensors.emplace_back(part.name, part.values);
+    save_safetensors(folder + "/" + file_of(rank), tensors, {{"format", "pt"}}, durability);
+}
+
+void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
+                         const Tree& extra, Durability durability) {
+    const std::string path = folder + "/" + kShardedIndexName;
+    std::map<std::string, ShardedFolder::Entry> all;
+    for (std::size_t rank = 0; rank < entries.size(); ++rank)
+        for (const auto& [name, tree] : entries[rank].entries()) {
+            ShardedFolder::Entry entry = entry_from(tree);
+            const auto [known, is_new] = all.try_emplace(name, entry);
+            if (is_new) continue;
+            if (known->second.shape != entry.shape || known->second.dtype != entry.dtype)
+                throw ValueError(str("write_sharded_index: rank ", rank, " has ", printable(name),
+                                     ' ', entry.dtype, ' ', entry.shape, ", another rank ",
+                                     known->second.dtype, ' ', known->second.shape));
+            std::ranges::move(entry.parts, std::back_inserter(known->second.parts));
+        }
+    Tree tensors = Tree::map();
+    for (auto& [name, entry] : all) {
+        sort_parts<ValueError>("write_sharded_index", name, entry);
+        Tree parts = Tree::list();
+        for (const ShardedFolder::Entry::Part& part : entry.parts)
+            parts.push_back(Tree::list({part.file, part.begin, part.end}));
+        tensors.set(name, {{"dtype", name_in_safetensors(entry.dtype)},
+                           {"shape", tree_of(entry.shape)},
+                           {"parts", std::move(parts)}});
+    }
+    AtomicFile file(path, durability);
+    file.write(to_json({{"format", kFormat},
+                        {"version", kVersion},
+                        {"tensors", std::move(tensors)},
+                        {"extra", extra}},
+                       -1));
+    file.commit();
+}
+
+bool ShardedFolder::is_one(const std::string& path) {
+    return kind_of(path + "/" + kShardedIndexName) == FileKind::file;
+}
+
+ShardedFolder::ShardedFolder(std::string path) : path_(std::move(path)) {
+    const InputFile index(path_, kShardedIndexName);
+    try {
+        const std::string text = index.read(kMaxIndex);
+        const Tree tree = from_json(text, kIndexMemory + kIndexMemoryPerByte * text.size());
+        if (tree["format"].string() != kFormat)
+            throw ValueError(str("the format is ", in_quotes(tree["format"].string()),
+                                 " instead of '", kFormat, "'"));
+        if (tree["version"].integer() > kVersion)
+            throw ValueError(str("the version ", tree["version"].integer(),
+                                 " is newer than this library's ", kVersion));
+        for (const auto& [name, entry] : tree["tensors"].entries()) try {
+                entries_.emplace(name, entry_from(entry));
+            } catch (const ValueError& error) {
+                throw ValueError(str(printable(name), ": ", error.what()));
+            }
+        extra_ = tree["extra"];
+    } catch (const ValueError& error) {
+        fail(index.path(), error.what());
+    } catch (const IndexError& error) {
+        fail(index.path(), error.what());
+    }
+    for (auto& [name, entry] : entries_)
+        sort_parts<FileError>(printable(index.path()), name, entry);
+}
+
+const SafetensorsFile& ShardedFolder::file(const std::string& name) const {
+    auto found = files_.find(name);
+    if (found == files_.end()) {
+        const InputFile without_links(path_, name);
+        found = files_.emplace(name, SafetensorsFile(without_links.path())).first;
+    }
+    return found->second;
+}
+
+Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int64_t count) const {
+    const NoGrad no_grad;
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) fail(path_, str("contains no tensor ", in_quotes(name)));
+    const Entry& entry = found->second;
+    if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
+        throw IndexError(str("ShardedFolder::read: elements [", begin, ", ", begin + count, ") of ",
+                             printable(name), ' ', entry.shape));
+    Tensor result = Tensor::empty({count}, {.dtype = entry.dtype});
+    // The parts are sorted by their first element and have all elements.
+    std::int64_t at = begin;
+    for (const Entry::Part& part : entry.parts) {
+        if (at >= begin + count) break;
+        if (part.end <= at) continue;
+        const Tensor values = file(part.file).mapped_tensor(name);
+        if (values.dtype() != entry.dtype || values.shape() != Shape{part.end - part.begin})
+            fail(path_ + "/" + part.file,
+                 str(printable(name), " is ", values.dtype(), ' ', values.shape(), " instead of ",
+                     entry.dtype, " [", part.end - part.begin, "]"));
+        const std::int64_t end = std::min(begin + count, part.end);
+        result.narrow(0, at - begin, end - at).copy_(values.narrow(0, at - part.begin, end - at));
+        at = end;
+    }
+    return result;
+}
+
+Tensor ShardedFolder::read(const std::string& name) const {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) fail(path_, str("contains no tensor ", in_quotes(name)));
+    return read(name, 0, numel(found->second.shape)).view(found->second.shape);
+}
+
+}  // namespace axle

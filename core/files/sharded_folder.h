@@ -1,0 +1,91 @@
+// ShardedFolder: folders of tensors that several processes store in parts, such as the parameters
+// of a sharded model. Each process writes one safetensors file, and one process writes the index:
+//
+//     rank_00000.safetensors   1-d parts of tensors, under the names of the tensors
+//     index.json               {"format": "axle.sharded", "version": 1, "tensors": {"name": {
+//                              "dtype": "F32", "shape": [2, 3], "parts":
+//                              [["rank_00000.safetensors", 0, 4], ...]}}, "extra": ...}
+//
+// A part is a file and the range [begin, end) of the tensor's elements, in row-major order, that
+// the file has. Parts may overlap. The number of processes that read
+// may differ from the number that wrote: each reads only the elements that it needs.
+//
+// Limits: an index has at most 256 MiB and needs at most 16 bytes of memory per byte and 16 MiB.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/files/safetensors.h"
+#include "core/tree/tree.h"
+
+namespace axle {
+
+inline constexpr const char* kShardedIndexName = "index.json";
+
+// The part of a tensor that a process stores.
+struct TensorPart {
+    std::string name;
+    Shape shape;             // of the whole tensor
+    std::int64_t begin = 0;  // index of the first element of the part in the whole tensor
+    Tensor values;           // 1-d; may be empty
+};
+
+// Returns the entries of one process for write_sharded_index(). Throws ValueError for a dtype that
+// safetensors files lack.
+Tree entries_of(int rank, const std::vector<TensorPart>& parts);
+
+// Writes the file of one process into an existing folder. Throws as save_safetensors() does.
+void write_tensor_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts,
+                        Durability durability = Durability::full);
+
+// Writes the index, given the entries of all processes in rank order, and data without tensors that
+// ShardedFolder::extra() returns. Throws ValueError if processes have different shapes or dtypes
+// under one name, or if elements of a tensor are in no part.
+void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
+                         const Tree& extra = {}, Durability durability = Durability::full);
+
+// A folder that the functions above have written. Files are opened on first use, and must not be
+// symbolic links. Functions throw FileError with the path and the reason if a file is missing or
+// invalid. Not thread-safe.
+class ShardedFolder {
+  public:
+    struct Entry {
+        struct Part {
+            std::string file;
+            std::int64_t begin = 0, end = 0;
+        };
+        DType dtype = DType::f32;
+        Shape shape;
+        std::vector<Part> parts;  // sorted by their first element
+    };
+
+    // Reads and checks the index.
+    explicit ShardedFolder(std::string path);
+
+    // Returns whether a folder has an index of this format.
+    static bool is_one(const std::string& path);
+
+    const std::string& path() const { return path_; }
+    const std::map<std::string, Entry>& entries() const { return entries_; }
+    const Tree& extra() const { return extra_; }
+    // Returns elements [begin, begin + count) of a tensor, in row-major order, as a 1-d CPU tensor.
+    // Throws FileError if the index does not have the tensor or some of the elements, and
+    // IndexError for a range outside of the tensor.
+    Tensor read(const std::string& name, std::int64_t begin, std::int64_t count) const;
+    // Returns a whole tensor.
+    Tensor read(const std::string& name) const;
+
+  private:
+    const SafetensorsFile& file(const std::string& name) const;
+
+    std::string path_;
+    std::map<std::string, Entry> entries_;
+    Tree extra_;
+    mutable std::map<std::string, SafetensorsFile> files_;
+};
+
+}  // namespace axle

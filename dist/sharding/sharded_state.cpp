@@ -1,0 +1,162 @@
+#include "dist/sharding/sharded_state.h"
+
+#include <charconv>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
+#include "core/ops.h"
+#include "dist/group/shared_error.h"
+#include "dist/sharding/flat_parameter.h"
+
+namespace axle::dist {
+namespace {
+
+// Returns whether this rank stores the part of the parameter: whether the parameter is sharded and
+// the rank is the first with this part, or it is not sharded and the rank is the main one.
+bool stores(const Tensor& parameter, bool is_main) {
+    if (!autograd::is_sharded(parameter)) return is_main;
+    const auto* const buffer =
+        dynamic_cast<const FlatParameter*>(parameter.impl()->storage->provider());
+    return buffer == nullptr || buffer->replica() == 0;
+}
+
+// Returns the values of a parameter, or of a buffer of its state, that this rank stores.
+TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& values) {
+    return {.name = std::move(name),
+            .shape = parameter.shape(),
+            .begin = autograd::local_begin(parameter),
+            .values = values.detach().reshape({-1})};
+}
+
+// Returns the elements of a parameter, or of a buffer of its state, that this rank stores.
+Tensor read_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
+    const Shape& saved = folder.entries().at(name).shape;
+    if (saved != parameter.shape())
+        throw ShapeError(str("load_sharded: ", name, " is ", parameter.shape(),
+                             " in the model and ", saved, " in ", printable(folder.path())));
+    if (!autograd::is_sharded(parameter)) return folder.read(name);
+    return folder.read(name, autograd::local_begin(parameter),
+                       autograd::local_part(parameter).numel());
+}
+
+std::string list_names(const std::set<std::string>& names) {
+    std::string text;
+    std::size_t count = 0;
+    for (const std::string& name : names) {
+        if (count++ == 8) return text + ", ...";
+        text += (text.empty() ? "" : ", ") + printable(name);
+    }
+    return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+ShardedState sharded_state(const nn::Module& model, bool is_main) {
+    ShardedState state;
+    std::set<const Impl*> seen;
+    for (const auto& [name, tensor] : model.state_dict({.keep_vars = true}))
+        if (seen.insert(tensor.impl().get()).second && stores(tensor, is_main))
+            state.parts.push_back(part_of(name, tensor, autograd::local_part(tensor)));
+    return state;
+}
+
+ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main) {
+    ShardedState state;
+    const Tree tree = optimizer.state_dict();
+    Tree steps = Tree::map();
+    std::size_t number = 0;
+    for (const Tensor& parameter : optimizer.parameters()) {
+        const std::string key = std::to_string(number++);
+        const Tree* const entry = tree["state"].find(key);
+        if (entry == nullptr) continue;
+        for (const auto& [name, value] : entry->entries()) {
+            if (name == "step")
+                steps.set(key, value.tensor().item());
+            else if (stores(parameter, is_main))
+                state.parts.push_back(part_of(key + "." + name, parameter, value.tensor()));
+        }
+        if (!entry->contains("step")) steps.set(key, nullptr);
+    }
+    state.extra = {{"param_groups", tree["param_groups"]}, {"steps", std::move(steps)}};
+    return state;
+}
+
+void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
+                  Durability durability) {
+    const std::vector<Tree> entries = group.gather_object(entries_of(group.rank(), state.parts));
+    gather_or_throw(group, "save_sharded", [&]() -> Tree {
+        write_tensor_parts(folder, group.rank(), state.parts, durability);
+        return {};
+    });
+    gather_or_throw(group, "save_sharded", [&]() -> Tree {
+        if (group.rank() == 0) write_sharded_index(folder, entries, state.extra, durability);
+        return {};
+    });
+}
+
+void load_sharded(const ShardedFolder& folder, nn::Module& model) {
+    const NoGrad no_grad;
+    std::set<std::string> missing, unexpected;
+    for (const auto& [name, entry] : folder.entries()) unexpected.insert(name);
+    std::vector<std::pair<Tensor, Tensor>> loaded;
+    std::set<const Impl*> found;
+    const nn::StateDict own = model.state_dict({.keep_vars = true});
+    for (const auto& [name, tensor] : own) {
+        if (unexpected.erase(name) == 0 || !found.insert(tensor.impl().get()).second) continue;
+        loaded.emplace_back(tensor, read_part(folder, name, tensor));
+    }
+    for (const auto& [name, tensor] : own)
+        if (!found.contains(tensor.impl().get())) missing.insert(name);
+    if (!missing.empty() || !unexpected.empty())
+        throw ValueError(str("load_sharded: the names in ", printable(folder.path()),
+                             " differ from the model's; missing: ", list_names(missing),
+                             "; unexpected: ", list_names(unexpected)));
+    for (auto& [tensor, values] : loaded) {
+        if (tensor.device().is_meta() && !autograd::is_sharded(tensor)) {
+            tensor.set_data(values.to(tensor.dtype()));
+            continue;
+        }
+        autograd::local_part(tensor).copy_(values);
+        if (autograd::is_sharded(tensor)) tensor.impl()->storage->bump_version();
+    }
+}
+
+void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
+    const NoGrad no_grad;
+    Tree state = Tree::map();
+    const Tree& extra = folder.extra();
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    const auto number_of = [&](const std::string& key) {
+        std::size_t number = parameters.size();
+        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+        if (error != std::errc() || end != key.data() + key.size() || number >= parameters.size())
+            throw FileError(str(printable(folder.path()), ": ", in_quotes(key),
+                                " is not the number of one of the optimizer's ", parameters.size(),
+                                " parameters"));
+        return number;
+    };
+    for (const auto& [key, step] : extra["steps"].entries()) {
+        static_cast<void>(number_of(key));
+        Tree entry = Tree::map();
+        if (!step.is_null()) entry.set("step", full({}, step.number(), {.dtype = f32}));
+        state.set(key, std::move(entry));
+    }
+    for (const auto& [name, ignored] : folder.entries()) {
+        const std::size_t dot = name.find('.');
+        const std::string key = name.substr(0, dot);
+        const Tensor& parameter = parameters[number_of(key)];
+        if (dot == std::string::npos || !state.contains(key))
+            throw FileError(str(printable(folder.path()), ": ", in_quotes(name),
+                                " belongs to no parameter with a state"));
+        Tree entry = state[key];
+        entry.set(name.substr(dot + 1), read_part(folder, name, parameter));
+        state.set(key, std::move(entry));
+    }
+    optimizer.load_state_dict(
+        {{"state", std::move(state)}, {"param_groups", extra["param_groups"]}});
+}
+
+}  // namespace axle::dist

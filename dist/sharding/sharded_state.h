@@ -1,0 +1,41 @@
+// The states of sharded models and their optimizers in folders to which every rank writes its part
+// (SHARDED_STATE_DICT of FSDP; core/files/sharded_folder.h). The folders can be loaded on any
+// number of ranks, with other units or strategies, and without sharding.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/files/sharded_folder.h"
+#include "dist/group/process_group.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+
+namespace axle::dist {
+
+// What one rank contributes to a sharded folder. The tensors share memory with the model or the
+// optimizer.
+struct ShardedState {
+    std::vector<TensorPart> parts;
+    Tree extra;  // data for the index, which is equal on all ranks
+};
+
+// Return this rank's part of the state, without communication. `is_main` must be true on one rank,
+// which also stores what is not sharded. Of ranks with the same part (ShardingOptions::replicas),
+// only the first one stores it.
+ShardedState sharded_state(const nn::Module& model, bool is_main);
+ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
+
+// Writes the states of all ranks of the group into a folder that all of them can reach, which must
+// exist. All ranks must call this function; rank 0 writes the index when all other files are
+// written. An error on one rank is thrown on all ranks.
+void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
+                  Durability durability = Durability::full);
+
+// Load a folder into a model or optimizer, sharded or not. Each rank reads its part. Throw
+// FileError if the folder is invalid, ValueError if names are missing or unexpected, ShapeError if
+// a shape differs, and the errors of Optimizer::load_state_dict().
+void load_sharded(const ShardedFolder& folder, nn::Module& model);
+void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
+
+}  // namespace axle::dist

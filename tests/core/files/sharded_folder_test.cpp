@@ -1,0 +1,152 @@
+#include "core/files/sharded_folder.h"
+
+#include <filesystem>
+
+#include "core/ops.h"
+#include "gmock/gmock.h"
+#include "tests/close.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using tests::expect_error;
+using tests::expect_same_bits;
+using tests::TemporaryFolder;
+
+// Writes the parts of a rank and returns its entries of the index.
+Tree write_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts) {
+    write_tensor_parts(folder, rank, parts);
+    return entries_of(rank, parts);
+}
+
+// Writes a [3, 4] and an empty tensor, cut into parts of the given sizes, one for each rank.
+Tensor write_cut(const std::string& folder, const std::vector<std::int64_t>& sizes) {
+    const Tensor whole = arange(12, {.dtype = f32}).reshape({3, 4});
+    std::vector<Tree> entries;
+    std::int64_t begin = 0;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+        const Tensor values = whole.reshape({-1}).narrow(0, begin, sizes[rank]);
+        entries.push_back(
+            write_parts(folder, static_cast<int>(rank),
+                        {{.name = "weight", .shape = {3, 4}, .begin = begin, .values = values},
+                         {.name = "none", .shape = {0}, .values = zeros({0}, {i64})}}));
+        begin += sizes[rank];
+    }
+    write_sharded_index(folder, entries, {{"step", 7}});
+    return whole;
+}
+
+void write_index(const std::string& folder, const std::string& text) {
+    AtomicFile file(folder + "/index.json");
+    file.write(text);
+    file.commit();
+}
+
+TEST(ShardedFolder, ReadsAnyRangeOfATensor) {
+    const TemporaryFolder folder;
+    for (const std::vector<std::int64_t>& sizes :
+         {std::vector<std::int64_t>{12}, {5, 7}, {5, 0, 6, 1}}) {
+        const Tensor whole = write_cut(folder.path(), sizes);
+        const ShardedFolder state(folder.path());
+        expect_same_bits(state.read("weight"), whole);
+        for (std::int64_t begin = 0; begin <= 12; ++begin)
+            for (std::int64_t count = 0; begin + count <= 12; ++count)
+                expect_same_bits(state.read("weight", begin, count),
+                                 whole.reshape({-1}).narrow(0, begin, count));
+        EXPECT_EQ(state.read("none").dtype(), i64);
+        EXPECT_EQ(state.extra()["step"].integer(), 7);
+    }
+}
+
+TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
+    const TemporaryFolder folder;
+    write_cut(folder.path(), {5, 7});
+    const ShardedFolder state(folder.path());
+    expect_error<IndexError>({"ShardedFolder::read: elements [10, 13) of weight [3, 4]"},
+                             [&] { state.read("weight", 10, 3); });
+    expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
+}
+
+TEST(ShardedFolder, RefusesToWriteAnIndexWithMissingElements) {
+    const TemporaryFolder folder;
+    const Tree first = write_parts(folder.path(), 0,
+                                   {{.name = "w", .shape = {6}, .begin = 0, .values = ones({2})}});
+    const Tree last = write_parts(folder.path(), 1,
+                                  {{.name = "w", .shape = {6}, .begin = 4, .values = ones({2})}});
+    expect_error<ValueError>({"write_sharded_index: elements [2, ...) of w [6] are in no file"},
+                             [&] {
+                                 write_sharded_index(folder.path(), {first, last});
+                             });
+    const Tree other = write_parts(folder.path(), 1,
+                                   {{.name = "w", .shape = {7}, .begin = 2, .values = ones({5})}});
+    expect_error<ValueError>(
+        {"write_sharded_index: rank 1 has w float32 [7], another rank float32 [6]"}, [&] {
+            write_sharded_index(folder.path(), {first, other});
+        });
+    EXPECT_FALSE(ShardedFolder::is_one(folder.path()));
+}
+
+TEST(ShardedFolder, RejectsInvalidIndices) {
+    const TemporaryFolder folder;
+    const auto expect_rejected = [&](const std::string& text, const char* reason) {
+        SCOPED_TRACE(text);
+        write_index(folder.path(), text);
+        expect_error<FileError>({folder.path().c_str(), "index.json: ", reason},
+                                [&] { const ShardedFolder state(folder.path()); });
+    };
+    const auto with = [](const std::string& tensor) {
+        return R"({"format": "axle.sharded", "version": 1, "extra": null, "tensors": {"w": )" +
+               tensor + "}}";
+    };
+    expect_rejected("[]", "");
+    expect_rejected(R"({"format": "other"})", "the format is 'other' instead of 'axle.sharded'");
+    expect_rejected(R"({"format": "axle.sharded", "version": 2})",
+                    "the version 2 is newer than this library's 1");
+    expect_rejected(with(R"({"dtype": "X", "shape": [1], "parts": []})"), "unknown dtype 'X'");
+    expect_rejected(with(R"({"dtype": "F32", "shape": [-1], "parts": []})"), "a negative size");
+    expect_rejected(with(R"({"dtype": "F32", "shape": [9223372036854775807, 8], "parts": []})"),
+                    "the shape is too large");
+    expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": [["../a", 0, 4]]})"),
+                    "the name of a file is invalid: '../a'");
+    for (const char* range : {"-1, 4", "0, 5", "3, 2"})
+        expect_rejected(with(std::string(R"({"dtype": "F32", "shape": [4], "parts": )") +
+                             R"([["rank_00000.safetensors", )" + range + "]]}"),
+                        "is outside of [4]");
+    expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": )"
+                         R"([["rank_00000.safetensors", 1, 4]]})"),
+                    "elements [0, ...) of w [4] are in no file");
+}
+
+TEST(ShardedFolder, RejectsFilesThatDoNotMatchTheIndex) {
+    const TemporaryFolder folder;
+    write_cut(folder.path(), {5, 7});
+    {
+        const TemporaryFolder other;
+        write_cut(other.path(), {6, 6});
+        std::filesystem::copy_file(other / "rank_00001.safetensors",
+                                   folder / "rank_00001.safetensors",
+                                   std::filesystem::copy_options::overwrite_existing);
+    }
+    const ShardedFolder state(folder.path());
+    expect_error<FileError>(
+        {"", "rank_00001.safetensors: weight is float32 [6] instead of float32 [7]"},
+        [&] { state.read("weight"); });
+    EXPECT_EQ(state.read("weight", 0, 5).numel(), 5);
+}
+
+TEST(ShardedFolder, FollowsNoLinks) {
+    const TemporaryFolder folder, other;
+    write_cut(other.path(), {12});
+    std::filesystem::create_symlink(other / "index.json", folder / "index.json");
+    EXPECT_FALSE(ShardedFolder::is_one(folder.path()));
+    EXPECT_THROW(ShardedFolder{folder.path()}, FileError);
+    write_cut(folder.path(), {12});
+    std::filesystem::remove(folder / "rank_00000.safetensors");
+    std::filesystem::create_symlink(other / "rank_00000.safetensors",
+                                    folder / "rank_00000.safetensors");
+    EXPECT_THROW(ShardedFolder(folder.path()).read("weight"), FileError);
+}
+
+}  // namespace
+}  // namespace axle
