@@ -5,6 +5,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/memory/memory.h"
 #include "gmock/gmock.h"
 #include "tests/dist/sharding/sharded_models.h"
 
@@ -151,6 +152,47 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
         group->all_reduce(total);
         EXPECT_EQ(total.item(), static_cast<double>(all));
     });
+}
+
+// Returns the bytes of parameters, gradients and moments after a step, on one process and, added
+// up, on four ranks that share this process.
+std::pair<std::int64_t, std::int64_t> bytes_of_state(std::int64_t width) {
+    const auto make = [&] {
+        return nn::Gpt(
+            {.vocab_size = 128, .block_size = 6, .n_layer = 4, .n_head = 2, .n_embd = width});
+    };
+    const std::int64_t before = host_memory::stats().current;
+    std::int64_t alone = 0, together = 0;
+    {
+        nn::Gpt whole = make();
+        optim::AdamW optimizer(whole.parameters());
+        loss_of(whole, 0, *dist::ProcessGroup::alone()).backward();
+        optimizer.step();
+        alone = host_memory::stats().current - before;
+    }
+    auto models = clones_of(make(), 4);
+    on_ranks(4, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = Gpt64{.layers = 4}.units()});
+        optim::AdamW optimizer(model.parameters());
+        loss_of(model, 0, *group).backward();
+        optimizer.step();
+        group->barrier();
+        if (group->rank() == 0) together = host_memory::stats().current - before;
+        group->barrier();
+    });
+    return {alone, together};
+}
+
+// Adds up several widths, because the allocator rounds sizes up by at most a quarter.
+TEST(ShardedDataParallel, DividesTheMemoryOfTheStateByTheNumberOfRanks) {
+    double alone = 0, together = 0;
+    for (const std::int64_t width : {128, 160, 192, 224, 256}) {
+        const auto [one, four] = bytes_of_state(width);
+        alone += static_cast<double>(one);
+        together += static_cast<double>(four);
+    }
+    EXPECT_LE(together / 4, 0.27 * alone);
 }
 
 TEST(ShardedDataParallel, EvaluatesWithoutKeepingParameters) {

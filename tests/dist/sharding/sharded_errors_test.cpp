@@ -1,6 +1,7 @@
 // Tests models that cannot be sharded, and misuse of sharded parameters.
 #include <string>
 
+#include "core/autograd/autograd.h"
 #include "dist/sharding/sharded_data_parallel.h"
 #include "gmock/gmock.h"
 #include "tests/dist/sharding/sharded_models.h"
