@@ -1,6 +1,6 @@
 // Usage:
 //     bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N]
-//         [--dtype f32|bf16]
+//         [--dtype f32|bf16] [--sharding full_shard|shard_grad_op|shard_optimizer]
 //     bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //         [--deterministic] [--batch N] [--time N]
 //
@@ -8,7 +8,8 @@
 // batch of random numbers. Prints one line of JSON with the median time of a step and the peak
 // memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
 // the two programs in turn. Processes that axle launch has started average their gradients, and
-// rank 0 prints.
+// rank 0 prints. With --sharding, the processes of a GPT shard its parameters, with one unit for
+// each block.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
@@ -34,6 +35,8 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "dist/parallel/data_parallel.h"
+#include "dist/sharding/sharded_data_parallel.h"
+#include "dist/sharding/wrap_policy.h"
 #include "kernels/thread_pool.h"
 #include "nn/layers/mlp.h"
 #include "nn/models/gpt.h"
@@ -51,6 +54,7 @@ struct Options {
     int threads = 2;
     int steps = 50;
     std::string dtype = "f32";
+    std::optional<dist::ShardingStrategy> sharding;
     std::shared_ptr<dist::ProcessGroup> group = nullptr;
     // Options of --serve:
     bool served = false, deterministic = false;
@@ -69,10 +73,17 @@ struct Training {
     std::int64_t items = 0;
 };
 
-// Returns the replicas of a model, or null for a job with one process.
-std::unique_ptr<dist::DataParallel> replicas_of(const Options& options, nn::Module& model) {
+// Distributes a model over the processes, and returns the object that does it, or null for a job
+// with one process.
+std::shared_ptr<void> distribute(const Options& options, nn::Module& model) {
+    if (options.sharding)
+        return std::make_shared<dist::ShardedDataParallel>(
+            model, options.group,
+            dist::ShardingOptions{.strategy = *options.sharding,
+                                  .units = dist::units_by_type(model, {"GptBlock"}),
+                                  .precision = {.param_dtype = options.autocast()}});
     if (options.group->size() == 1) return nullptr;
-    return std::make_unique<dist::DataParallel>(model, options.group);
+    return std::make_shared<dist::DataParallel>(model, options.group);
 }
 
 template <class Loss>
@@ -93,12 +104,12 @@ Training classifier_training(const Options& options, Model model, const Shape& i
     struct State {
         State(const Options& options, Model model_, const Shape& images, std::int64_t classes_)
             : model(std::move(model_)),
-              replicas(replicas_of(options, model)),
+              distributed(distribute(options, model)),
               x(randn(images)),
               y(randint(0, classes_, {images[0]})) {}
 
         Model model;
-        std::unique_ptr<dist::DataParallel> replicas;
+        std::shared_ptr<void> distributed;
         optim::SGD optimizer{model.parameters(), {.lr = 0.01}};
         Tensor x, y;
     };
@@ -118,12 +129,12 @@ Training gpt_training(const Options& options, const nn::GptConfig& config, std::
     struct State {
         State(const Options& options, const nn::GptConfig& config_, const Shape& shape)
             : model(config_),
-              replicas(replicas_of(options, model)),
+              distributed(distribute(options, model)),
               x(randint(0, config_.vocab_size, shape)),
               y(randint(0, config_.vocab_size, shape)) {}
 
         nn::Gpt model;
-        std::unique_ptr<dist::DataParallel> replicas;
+        std::shared_ptr<void> distributed;
         std::vector<Tensor> params = model.parameters();
         optim::AdamW optimizer{params, {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1}};
         Tensor x, y;
@@ -239,6 +250,14 @@ void run_server(Options options) {
     }
 }
 
+dist::ShardingStrategy strategy_named(const std::string& name) {
+    for (const auto strategy :
+         {dist::ShardingStrategy::full_shard, dist::ShardingStrategy::shard_grad_op,
+          dist::ShardingStrategy::shard_optimizer})
+        if (name == name_of(strategy)) return strategy;
+    throw std::invalid_argument("--sharding: unknown: " + name);
+}
+
 Options parse(const std::vector<std::string>& arguments) {
     Options options;
     for (std::size_t i = 0; i < arguments.size(); i += 2) {
@@ -262,6 +281,8 @@ Options parse(const std::vector<std::string>& arguments) {
             options.steps = std::stoi(value);
         else if (name == "--dtype")
             options.dtype = value;
+        else if (name == "--sharding")
+            options.sharding = strategy_named(value);
         else if (name == "--device")
             options.serve.device = value;
         else if (name == "--batch")

@@ -5,6 +5,7 @@ Uses the fastest known settings for a CPU: the given number of threads and one i
 denormals flushed to zero, fused attention, fused optimizers, and clipping with foreach kernels.
 --compile applies torch.compile to the model. Under torchrun the model is wrapped in
 DistributedDataParallel with Gloo, with gradients as views of its buckets, and rank 0 prints.
+--sharding applies FSDP 2 to each block of a GPT and to the model instead.
 """
 
 import argparse
@@ -139,6 +140,17 @@ def peak_resident_bytes():
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
 
 
+def shard(model, arguments):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    kept = dict(reshard_after_forward=arguments.sharding == "full_shard")
+    if arguments.dtype == "bf16":
+        kept["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        fully_shard(block, **kept)
+    fully_shard(model, **kept)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=TRAININGS, default="char-gpt")
@@ -146,6 +158,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--sharding", choices=("full_shard", "shard_grad_op"))
     arguments = parser.parse_args()
 
     torch.set_num_threads(arguments.threads)
@@ -153,14 +166,18 @@ def main():
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
     model, optimizer, data, max_norm, items = TRAININGS[arguments.model]()
-    parameters = list(model.parameters())
     run, processes, rank = model, int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     if processes > 1:
         torch.distributed.init_process_group("gloo")
+    if arguments.sharding:
+        shard(model, arguments)
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+    elif processes > 1:
         run = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     if arguments.compile:
         run = torch.compile(run)
-    autocast = arguments.dtype == "bf16"
+    parameters = list(model.parameters())
+    autocast = arguments.dtype == "bf16" and not arguments.sharding
 
     def step():
         if autocast:
