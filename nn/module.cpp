@@ -97,7 +97,8 @@ std::string list_names(const std::vector<std::string>& names,
 }  // namespace
 
 Module::Module() { add_module(*this); }
-Module::Module(const Module& other) : layer_cast_(other.layer_cast_), training_(other.training_) {
+Module::Module(const Module& other)
+    : layer_cast_(other.layer_cast_), training_(other.training_), checkpoints_(other.checkpoints_) {
     if (cloning == 0)
         throw UsageError(
             "module: modules can't be copied, because the copy would share its weights: bind "
@@ -108,7 +109,8 @@ Module::Module(Module&& other) noexcept
     : hooks_(std::exchange(other.hooks_, nullptr)),
       call_hooks_(std::exchange(other.call_hooks_, nullptr)),
       layer_cast_(other.layer_cast_),
-      training_(other.training_) {
+      training_(other.training_),
+      checkpoints_(other.checkpoints_) {
     try {
         add_module(*this);
     } catch (const std::bad_alloc&) {
@@ -123,6 +125,7 @@ Module& Module::operator=(Module&& other) noexcept {
     call_hooks_ = std::exchange(other.call_hooks_, nullptr);
     layer_cast_ = other.layer_cast_;
     training_ = other.training_;
+    checkpoints_ = other.checkpoints_;
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
     return *this;
 }

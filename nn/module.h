@@ -12,6 +12,7 @@
 // from visit().
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -197,6 +199,12 @@ class Module {
     // training sets them.
     void set_call_hooks(std::shared_ptr<const CallHooks> hooks) { call_hooks_ = std::move(hooks); }
     const std::shared_ptr<const CallHooks>& call_hooks() const { return call_hooks_; }
+    // Sets whether calls of this module keep only their arguments for backward, which runs
+    // forward() again (activation checkpointing, see axle::checkpoint()). Has an effect on classes
+    // that derive from Model, if forward() returns a Tensor and the arguments can be copied. While
+    // gradients are not recorded, and in evaluation mode, forward() runs as usual.
+    void set_checkpointing(bool on = true) { checkpoints_ = on; }
+    bool is_checkpointing() const { return checkpoints_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
     // module's tensors to the storage dtype. nullopt ends layerwise casting and leaves the tensors
     // as they are. Throws DTypeError unless the storage dtype is floating.
@@ -288,6 +296,7 @@ class Module {
     std::shared_ptr<const CallHooks> call_hooks_;
     std::optional<LayerCast> layer_cast_;
     bool training_ = true;
+    bool checkpoints_ = false;
 };
 
 // The base class of user-defined modules (CRTP): model(args...) calls forward(args...) inside
@@ -302,7 +311,12 @@ class Model : public Module {
 
     template <class... Args>
     auto operator()(Args&&... args) {
-        return enter([&] { return self().forward(std::forward<Args>(args)...); });
+        return enter([&] {
+            if constexpr (can_checkpoint<Args...>())
+                if (is_checkpointing() && is_training())
+                    return checkpointed(std::forward<Args>(args)...);
+            return self().forward(std::forward<Args>(args)...);
+        });
     }
 
     std::pair<const void*, std::size_t> object_memory() const override {
@@ -324,6 +338,27 @@ class Model : public Module {
 
   private:
     Derived& self() { return static_cast<Derived&>(*this); }
+    // Returns whether forward() returns a Tensor and takes constant arguments of types that can be
+    // copied.
+    template <class... Args>
+    static constexpr bool can_checkpoint() {
+        if constexpr ((std::is_copy_constructible_v<std::decay_t<Args>> && ...))
+            return requires(Derived& module, const std::decay_t<Args>&... args) {
+                { module.forward(args...) } -> std::same_as<Tensor>;
+            };
+        return false;
+    }
+    template <class... Args>
+    Tensor checkpointed(Args&&... args) {
+        const auto kept =
+            std::make_shared<const std::tuple<std::decay_t<Args>...>>(std::forward<Args>(args)...);
+        return checkpoint(
+            [this, kept](const std::vector<Tensor>&) {
+                return std::apply([this](const auto&... each) { return self().forward(each...); },
+                                  *kept);
+            },
+            {});
+    }
     // The vptr sanitizer rejects the cast while the object is under construction.
     __attribute__((no_sanitize("vptr"))) void remember_old_bytes() noexcept {
         auto* const begin = reinterpret_cast<std::byte*>(this);

@@ -100,7 +100,7 @@ void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_p
     const profiler::OpScope scope(op);
     const NoGrad no_grad;
     const std::vector<Tensor> params = optimizer.parameters();
-    if (!params.empty()) to(params[0].device());
+    if (!params.empty()) to(autograd::local_part(params[0]).device());
     GradTable grads(op, params);
     const Tensor& scalars = scalars_of(optimizer);
     kernels::StepScalars* const s = raw(scalars);

@@ -137,7 +137,7 @@ void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t p
 }
 
 void Optimizer::step_slots() {
-    const Device device = private_->updated[0].device();
+    const Device device = autograd::local_part(private_->updated[0]).device();
     if (scalars_.defined() && scalars_.device() != device)
         throw DeviceError(
             str(name(), ": scalars are on ", scalars_.device(), ", parameters are on ", device));
@@ -164,7 +164,7 @@ void Optimizer::push_options(bool all) {
     const std::vector<Tensor> params = parameters();
     if (params.empty()) return;
     upload_plan_.all = all;
-    fill_groups(params[0].device());
+    fill_groups(autograd::local_part(params[0]).device());
     upload_plan_.all = false;
 }
 
@@ -188,9 +188,11 @@ void Optimizer::fill_slots() {
 
 void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
     const Tensor part = autograd::local_part(param);
-    if (!private_->updated.empty() && param.device() != private_->updated[0].device())
-        throw DeviceError(str(name(), ": parameters are on two devices: ",
-                              private_->updated[0].device(), " and ", param.device()));
+    if (!private_->updated.empty())
+        if (const Device other = autograd::local_part(private_->updated[0]).device();
+            part.device() != other)
+            throw DeviceError(
+                str(name(), ": parameters are on two devices: ", other, " and ", part.device()));
     kernels::Slot slot = slot_of(part, std::move(grad), group);
     slot.first_element = autograd::local_begin(param);
     slot.stochastic = is_half(part.dtype()) && this->group(group).stochastic_rounding;

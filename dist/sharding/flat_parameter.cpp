@@ -69,7 +69,7 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
     const int ranks = context_.group->size();
     total_ = round_up(std::max(total_, aligned), ranks * aligned);
     compute_dtype_ = is_floating(dtype) ? context_.precision.param_dtype.value_or(dtype) : dtype;
-    part_ = zeros({total_ / ranks}, {.dtype = dtype, .device = context_.device});
+    part_ = zeros({total_ / ranks}, {.dtype = dtype, .device = context_.part_device});
 }
 
 // Copies this rank's elements to the part.
@@ -79,11 +79,13 @@ void FlatParameter::fill_part(bool sync_module_states) {
         if (!member.handle.device().is_meta())
             whole.narrow(0, member.begin, member.numel)
                 .copy_(member.handle.detach().reshape({member.numel}));
-    if (sync_module_states) {
-        if (context_.replicas != nullptr) context_.replicas->broadcast(whole);
-        context_.group->broadcast(whole);
-    }
+    if (sync_module_states) broadcast(whole);
     part_.copy_(whole.narrow(0, context_.group->rank() * part_size(), part_size()));
+}
+
+void FlatParameter::broadcast(const Tensor& whole) const {
+    if (context_.replicas != nullptr) context_.replicas->broadcast(whole);
+    context_.group->broadcast(whole);
 }
 
 void FlatParameter::find_local_parts() {
@@ -123,7 +125,7 @@ void FlatParameter::count(int change) {
 void FlatParameter::start_gather() {
     if (state_ != State::sharded) return;
     const NoGrad no_grad;
-    sent_ = part_.to(compute_dtype_);
+    sent_ = part_.to(compute_dtype_).to(context_.device);
     gathered_ = Tensor::empty({total_}, {.dtype = compute_dtype_, .device = context_.device});
     work_ = context_.group->all_gather_into_async(gathered_, sent_);
     state_ = State::gathering;
@@ -174,8 +176,9 @@ void FlatParameter::set_full(const Tensor& buffer) {
     full_ = buffer;
 }
 
-void FlatParameter::write_back() {
+void FlatParameter::write_back(bool from_rank_zero) {
     const NoGrad no_grad;
+    if (from_rank_zero) broadcast(full_);
     part_.copy_(full_.narrow(0, context_.group->rank() * part_size(), part_size()));
     storage_->bump_version();
 }
@@ -222,7 +225,7 @@ void FlatParameter::finish_reduce() {
         context_.replicas->all_reduce(done.part, ReduceOp::mean);
         ++context_.counters.all_reduces;
     }
-    const Tensor mean = done.part.to(part_.dtype() == f64 ? f64 : f32);
+    const Tensor mean = done.part.to(part_.dtype() == f64 ? f64 : f32).to(context_.part_device);
     for (std::size_t i = 0; i < members_.size(); ++i) {
         if (!done.has_gradient[i]) continue;
         const Member& m = members_[i];

@@ -29,7 +29,7 @@ class GatherObserver {
 struct ShardingContext {
     std::shared_ptr<ProcessGroup> group, replicas;
     ShardingPrecision precision;
-    Device device;
+    Device device, part_device;  // of gathered parameters, and of the parts
     ShardingCounters counters = {};
     GatherObserver* observer = nullptr;
 };
@@ -83,13 +83,15 @@ class FlatParameter final : public ShardProvider {
     // Frees the gathered elements; if they are being gathered, waits for that first.
     void free() noexcept;
     // Returns a tensor of the whole buffer in the dtype of the model, gathered from the parts.
+    // The tensor is on the device of gathered parameters.
     Tensor gather_part(const Tensor& part) const;
     // Makes the handles views of `buffer`, which has the dtype of the model, or ends this if it is
     // undefined.
     void set_full(const Tensor& buffer);
     bool is_full() const { return full_.defined(); }
-    // Overwrites the part with this rank's elements of the buffer given to set_full().
-    void write_back();
+    // Overwrites the part with this rank's elements of the buffer given to set_full(). If
+    // `from_rank_zero`, these are the elements that rank 0 has.
+    void write_back(bool from_rank_zero = false);
 
     // --- gradients
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
@@ -122,6 +124,7 @@ class FlatParameter final : public ShardProvider {
 
     void lay_out(const nn::StateDict& parameters);
     void fill_part(bool sync_module_states);
+    void broadcast(const Tensor& whole) const;
     void find_local_parts();
     void attach(const std::shared_ptr<Storage>& storage, DType dtype);
     DType model_dtype() const { return part_.dtype(); }

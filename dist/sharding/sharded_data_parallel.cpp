@@ -40,6 +40,7 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
     const NoGrad no_grad;
     Tree sums = Tree::list();
     for (const auto& [name, tensor] : model.named_parameters()) {
+        if (tensor.device().is_meta()) continue;
         const Tensor values = tensor.detach().to(f64);
         const double sum = axle::sum(values).item(), squares = axle::sum(values * values).item();
         sums.push_back(str(name, " with the sums ", sum, " and ", squares));
@@ -56,7 +57,12 @@ ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<Proc
     check_same_on_ranks("sharding", "models", dist::describe(model), *group);
     check_same_on_ranks("sharding", "plans", describe(plan, options), *group);
     std::vector<Tensor> buffers;
-    for (const auto& [name, tensor] : model.named_buffers()) buffers.push_back(tensor);
+    for (const auto& [name, tensor] : model.named_buffers()) {
+        if (tensor.device().is_meta() && !options.device.is_meta())
+            tensor.set_data(
+                zeros(tensor.shape(), {.dtype = tensor.dtype(), .device = options.device}));
+        buffers.push_back(tensor);
+    }
     if (options.sync_module_states)
         broadcast_together(*group, buffers, 0);
     else

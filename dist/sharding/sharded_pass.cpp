@@ -1,6 +1,7 @@
 #include "dist/sharding/sharded_pass.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "core/autograd/local_part.h"
@@ -54,6 +55,37 @@ std::size_t ShardedPass::Order::after(std::size_t unit) const {
 
 // --- construction
 
+// Returns the modules that directly have a parameter of the unit on the meta device.
+std::vector<nn::Module*> ShardedPass::modules_without_memory(const PlannedUnit& planned) {
+    std::unordered_set<const axle::Impl*> missing;
+    for (const nn::StateDict& parameters : planned.parameters)
+        for (const auto& [name, tensor] : parameters)
+            if (tensor.device().is_meta()) missing.insert(tensor.impl().get());
+    std::vector<nn::Module*> found;
+    for (nn::Module* const root : planned.modules)
+        for (const auto& [name, module] : root->named_modules()) {
+            if (std::ranges::find(found, module) != found.end()) continue;
+            const bool has_one =
+                std::ranges::any_of(module->named_parameters(), [&](const auto& entry) {
+                    return entry.first.find('.') == std::string::npos &&
+                           missing.contains(entry.second.impl().get());
+                });
+            if (has_one) found.push_back(module);
+        }
+    return found;
+}
+
+// Calls param_init_fn for the modules while the unit has all of its elements.
+void ShardedPass::initialize(const Unit& unit, const std::vector<nn::Module*>& modules) const {
+    const NoGrad no_grad;
+    for (const auto& buffer : unit.buffers) buffer->set_full(buffer->gather_part(buffer->part()));
+    for (nn::Module* const module : modules) options_.param_init_fn(*module);
+    for (const auto& buffer : unit.buffers) {
+        buffer->write_back(options_.sync_module_states);
+        buffer->set_full({});
+    }
+}
+
 ShardedPass::ShardedPass(ShardPlan plan, std::shared_ptr<ProcessGroup> group,
                          ShardingOptions options)
     : options_(std::move(options)), hook_state_(std::make_shared<HookState>()) {
@@ -61,6 +93,7 @@ ShardedPass::ShardedPass(ShardPlan plan, std::shared_ptr<ProcessGroup> group,
     context_.replicas = options_.replicas;
     context_.precision = options_.precision;
     context_.device = options_.device;
+    context_.part_device = options_.offload_to_cpu ? Device::cpu() : options_.device;
     context_.observer = this;
     for (const PlannedUnit& planned : plan.units) {
         const bool is_root = units_.empty();
@@ -68,9 +101,11 @@ ShardedPass::ShardedPass(ShardPlan plan, std::shared_ptr<ProcessGroup> group,
         unit.name = planned.unit.modules.front();
         unit.reshards_after_forward = planned.unit.reshard_after_forward.value_or(
             !is_root && options_.strategy == ShardingStrategy::full_shard);
+        const std::vector<nn::Module*> empty = modules_without_memory(planned);
         for (const nn::StateDict& parameters : planned.parameters)
             unit.buffers.push_back(std::make_unique<FlatParameter>(unit.name, parameters, context_,
                                                                    options_.sync_module_states));
+        if (options_.param_init_fn && !empty.empty()) initialize(unit, empty);
         units_.push_back(std::move(unit));
     }
     for (const auto& [name, tensor] : plan.ignored)

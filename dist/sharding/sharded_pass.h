@@ -73,6 +73,8 @@ class ShardedPass : public GatherObserver {
     };
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
+    static std::vector<nn::Module*> modules_without_memory(const PlannedUnit& planned);
+    void initialize(const Unit& unit, const std::vector<nn::Module*>& modules) const;
     void add_hooks();
     bool frees_after_forward(const Unit& unit) const;
     bool is_kept(const Unit& unit) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,10 @@
 #include "core/device.h"
 #include "dist/group/process_group.h"
 #include "kernels/dtype.h"
+
+namespace axle::nn {
+class Module;
+}  // namespace axle::nn
 
 namespace axle::dist {
 
@@ -73,8 +78,17 @@ struct ShardingOptions {
     // Whether all processes start from the values of rank 0. If false, the values must be equal on
     // all processes.
     bool sync_module_states = true;
-    // The device of the parts and of gathered parameters.
+    // The device of gathered parameters, and of the parts unless offload_to_cpu is set.
     Device device = Device::cpu();
+    // Whether the parts of parameters, gradients and optimizer states are on the CPU, where the
+    // optimizer runs (CPU offload).
+    bool offload_to_cpu = false;
+    // Gives values to the parameters and buffers of modules that were constructed without memory
+    // (nn/init.h), while a unit's parameters have all of their elements. Called once for each
+    // module that directly has a parameter on the meta device, on every rank. If empty, such
+    // parameters start with zeros; with sync_module_states they take the values of rank 0, which
+    // may have been constructed as usual.
+    std::function<void(nn::Module&)> param_init_fn = {};
     // The processes with the same part of the parameters, whose gradients are averaged after they
     // were reduced (HYBRID_SHARD). nullptr: no other process has the part.
     std::shared_ptr<ProcessGroup> replicas = nullptr;

@@ -1,0 +1,113 @@
+// Tests sharded models that were constructed without memory.
+#include <memory>
+#include <set>
+
+#include "core/autograd/autograd.h"
+#include "core/memory/memory.h"
+#include "gmock/gmock.h"
+#include "nn/init.h"
+#include "tests/dist/sharding/sharded_models.h"
+
+namespace axle {
+namespace {
+
+using dist::FullParameters;
+using dist::ShardedDataParallel;
+using tests::clones_of;
+using tests::expect_same_bits;
+using tests::Gpt64;
+using tests::Group;
+using tests::on_ranks;
+
+std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+
+nn::Gpt without_memory() {
+    const nn::init::EmptyWeights empty;
+    return nn::Gpt({.vocab_size = 13, .block_size = 6, .n_layer = 3, .n_head = 2, .n_embd = 8});
+}
+
+nn::Gpt f32_gpt() {
+    nn::Gpt model = Gpt64().make();
+    model.to(f32);
+    return model;
+}
+
+void expect_parameters(nn::Gpt& model, const nn::Gpt& expected) {
+    const FullParameters full(model);
+    const nn::StateDict actual = model.named_parameters(), wanted = expected.named_parameters();
+    ASSERT_EQ(actual.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        SCOPED_TRACE(wanted[i].first);
+        expect_same_bits(actual[i].second.detach(), wanted[i].second.detach());
+    }
+}
+
+// Covers 14.cpu_ram_efficient_loading and 14.sync_module_states.
+TEST(ShardedConstruction, TakesTheValuesOfRankZeroIntoEmptyModels) {
+    const nn::Gpt whole = f32_gpt();
+    std::vector<nn::Gpt> models;
+    models.push_back(whole.clone());
+    for (int rank = 1; rank < 3; ++rank) models.push_back(without_memory());
+    on_ranks(3, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = Gpt64().units()});
+        expect_parameters(model, whole);
+    });
+}
+
+// Covers 14.param_init_fn.
+TEST(ShardedConstruction, InitializesModulesWithoutMemory) {
+    const auto initialize = [](nn::Module& module) {
+        const NoGrad no_grad;
+        for (Tensor& parameter : module.parameters())
+            parameter.copy_(full(parameter.shape(), static_cast<double>(parameter.numel())));
+    };
+    nn::Gpt whole = f32_gpt();
+    for (Tensor& parameter : whole.parameters()) {
+        const NoGrad no_grad;
+        parameter.fill_(static_cast<double>(parameter.numel()));
+    }
+    std::vector<nn::Gpt> models;
+    for (int rank = 0; rank < 2; ++rank) models.push_back(without_memory());
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        std::multiset<const nn::Module*> initialized;
+        const ShardedDataParallel sharded(
+            model, group, {.units = Gpt64().units(), .param_init_fn = [&](nn::Module& module) {
+                               initialized.insert(&module);
+                               initialize(module);
+                           }});
+        // wte, wpe, ln_f and, in each block, two norms and four linear layers.
+        EXPECT_EQ(initialized.size(), 3U + 3 * 6);
+        EXPECT_EQ(std::set(initialized.begin(), initialized.end()).size(), initialized.size());
+        expect_parameters(model, whole);
+    });
+}
+
+TEST(ShardedConstruction, NeedsTheMemoryOfItsPartAndAUnit) {
+    const auto make = [] {
+        const nn::init::EmptyWeights empty;
+        return nn::Gpt(
+            {.vocab_size = 128, .block_size = 6, .n_layer = 8, .n_head = 2, .n_embd = 128});
+    };
+    std::vector<nn::Gpt> models;
+    for (int rank = 0; rank < 4; ++rank) models.push_back(make());
+    const std::int64_t all = models[0].num_parameters() * 4;
+    const std::int64_t unit = models[0].transformer.h[0].num_parameters() * 4;
+    host_memory::reset_peak();
+    const std::int64_t before = host_memory::stats().current;
+    on_ranks(4, [&](const Group& group) {
+        const ShardedDataParallel sharded(
+            models[at(group)], group,
+            {.units = Gpt64{.layers = 8}.units(), .param_init_fn = [](nn::Module& module) {
+                 for (Tensor& p : module.parameters()) nn::init::normal_(p);
+             }});
+        group->barrier();
+    });
+    // Four ranks share this process. Each has a quarter of the model, and one unit before and after
+    // it is cut.
+    EXPECT_LT(host_memory::stats().peak - before, all + all / 4 + 4 * 2 * unit);
+}
+
+}  // namespace
+}  // namespace axle
