@@ -75,6 +75,24 @@ TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
     }
 }
 
+// Checksums are computed over chunks of 1 MiB.
+TEST(Checkpoint, DetectsDamageAtAnyPlaceOfALargeFile) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    constexpr std::size_t kSize = 3'500'000;
+    const std::string path = folder / "state";
+    CheckpointWriter writer(path);
+    put(writer.directory() + "/large", std::string(kSize, 'x'));
+    writer.commit({});
+    EXPECT_NO_THROW(CheckpointReader{path});
+    for (std::size_t at = 0; at < kSize; at += 499'999) {
+        std::string bytes(kSize, 'x');
+        bytes[at] = 'y';
+        put(path + "/large", bytes);
+        expect_error<FileError>({path.c_str(), "large", "has changed since it was saved"},
+                                [&] { const CheckpointReader reader(path); });
+    }
+}
+
 // Covers 31.save_state.
 TEST(Checkpoint, DoesNotReplaceFilesOrFoldersThatAreNotCheckpoints) {
     const TemporaryFolder folder;
