@@ -5,6 +5,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/files/file_memory.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -283,13 +284,21 @@ void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size
         const std::optional<Shape> shape = buffer_shape(param, b);
         if (!shape) continue;
         Tensor& buffer = state.buffers[b];
-        if (!buffer.defined()) buffer = zeros(*shape, like);
+        if (!buffer.defined()) buffer = new_buffer(*shape, like.dtype, like.device);
         if (buffer.numel() != numel(*shape))
             throw ShapeError(str(name(), ": ", buffer_names()[b], " does not match its parameter: ",
                                  buffer.shape(), ", parameter ", param.shape()));
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
     }
+}
+
+void Optimizer::offload_states(const std::string& folder) { private_->state_folder = folder; }
+
+Tensor Optimizer::new_buffer(const Shape& shape, DType dtype, Device device) const {
+    if (device.is_cpu() && !private_->state_folder.empty())
+        return zeros_in_file(private_->state_folder, shape, dtype);
+    return zeros(shape, {.dtype = dtype, .device = device});
 }
 
 void Optimizer::finish_slots() {

@@ -148,6 +148,12 @@ class Optimizer {
     // Returns the state of a parameter, or nullptr before its first step.
     const ParamState* state(const Tensor& param) const;
 
+    // Makes buffers of states that are created or loaded later use memory that is mapped from
+    // temporary files in `folder` (offload to NVMe, core/files/file_memory.h); "" ends this.
+    // Applies to parameters on the CPU, and to the local parts of sharded parameters there. Steps
+    // throw FileError if the disk is full, and then change nothing.
+    void offload_states(const std::string& folder);
+
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
     // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups. The
     // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
@@ -213,6 +219,8 @@ class Optimizer {
     // Returns the state of a parameter on its device, and creates the state if necessary.
     ParamState& prepare_state(const Tensor& param, std::size_t group);
     void complete_state(ParamState& state, const Tensor& param, std::size_t group) const;
+    // Returns a buffer of a state, filled with zeros.
+    Tensor new_buffer(const Shape& shape, DType dtype, Device device) const;
 
     void before_access() {
         if (hooks_) hooks_->before_access(*this);

@@ -1,6 +1,7 @@
 // Private to optim: the members of an optimizer that its header does not need.
 #pragma once
 
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@ namespace axle::optim {
 
 struct Optimizer::Private {
     std::unordered_map<const Impl*, ParamState> states;
+    std::string state_folder;  // see offload_states()
 
     // The kernel table of the current step. Every step fills it again, which costs no more than
     // checking whether it has changed.

@@ -140,7 +140,8 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     const DType dtype = autograd::local_part(param).dtype() == f64 ? f64 : f32;
     ParamState state;
     const bool has_step = saves_step() || tree.contains("step");
-    state.step = step_tensor(has_step ? tree["step"] : Tree(1), param.device());
+    state.step =
+        step_tensor(has_step ? tree["step"] : Tree(1), autograd::local_part(param).device());
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
         // The state of a sharded parameter is given for all of its elements, or for its local part.
@@ -154,7 +155,9 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b], " must be ",
                                  *shape, " for a parameter of shape ", param.shape(), ", not ",
                                  buffer.shape()));
-        state.buffers[b] = clone(buffer.to(dtype).to(param.device()));
+        const Device device = autograd::local_part(param).device();
+        state.buffers[b] = new_buffer(buffer.shape(), dtype, device);
+        state.buffers[b].copy_(buffer);
     }
     return state;
 }
