@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -60,6 +61,8 @@ void FusedOptimizer::clip_to(const Tensor& norm) {
 
 void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     const NoGrad no_grad;
+    // The gradient of a sharded parameter is reduced after the hook.
+    if (!autograd::local_part(param).grad().defined()) return;
     if (clip_grad_value_) optim::clip_grad_value_({param}, *clip_grad_value_);
     if (param.numel() > 0) apply(param, place);
     param.zero_grad();
@@ -85,7 +88,7 @@ std::vector<autograd::HookHandle> FusedOptimizer::when_final(
 void FusedOptimizer::for_remaining(const std::vector<FusedOptimizer*>& optimizers, const Each& f) {
     for (FusedOptimizer* optimizer : optimizers)
         for (std::size_t i = 0; i < optimizer->params_.size(); ++i)
-            if (optimizer->params_[i].grad().defined()) f(*optimizer, i);
+            if (autograd::has_gradient(optimizer->params_[i])) f(*optimizer, i);
 }
 
 // Runs the first of two passes, which computes the norms of the gradients and does not update
@@ -133,7 +136,12 @@ void FusedOptimizer::run(const std::vector<FusedOptimizer*>& optimizers, const T
     const Each apply = [](FusedOptimizer& optimizer, std::size_t i) {
         optimizer.apply_and_free(optimizer.params_[i], i);
     };
-    for (FusedOptimizer* optimizer : optimizers) optimizer->begin(lr);
+    for (FusedOptimizer* optimizer : optimizers) {
+        optimizer->begin(lr);
+        const bool is_sharded = std::ranges::any_of(optimizer->params_, autograd::is_sharded);
+        if (is_sharded) optimizer->check_sharded();
+        at_end = at_end || is_sharded;
+    }
     if (!at_end && std::ranges::any_of(optimizers, clips)) measure(optimizers, loss);
     {
         std::vector<autograd::HookHandle> hooks;
@@ -207,6 +215,13 @@ Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
     const Tensor columns = update_average(state.buffers[1], mean(square, {-2}));
     return gradient *
            (rsqrt(rows / mean(rows, {-1}, true)).unsqueeze(-1) * rsqrt(columns).unsqueeze(-2));
+}
+
+void AdaLomo::check_sharded() const {
+    throw UsageError(
+        "AdaLomo: needs the rows and columns of whole matrices, but the parameters are sharded "
+        "over "
+        "processes; use Lomo");
 }
 
 void AdaLomo::apply(const Tensor& param, std::uint64_t) {

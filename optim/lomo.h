@@ -59,6 +59,8 @@ class FusedOptimizer : public Optimizer {
     // Updates a parameter with its gradient, which is already clipped by value. `place` is the
     // index of the parameter.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
+    // Throws UsageError if the optimizer cannot update parameters that are sharded over processes.
+    virtual void check_sharded() const {}
     // Returns the factor for the gradients of this pass as a 0-d f64 tensor if they are clipped by
     // norm.
     const Tensor& clip_factor() const { return clip_factor_; }
@@ -151,6 +153,7 @@ class AdaLomo : public FusedOptimizer {
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
     void apply(const Tensor& param, std::uint64_t place) override;
+    void check_sharded() const override;
 
   private:
     Tensor update_of(const Tensor& gradient, ParamState& state) const;

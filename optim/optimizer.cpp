@@ -133,7 +133,7 @@ void Optimizer::step() {
 void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t place) {
     const NoGrad no_grad;
     clear_slots();
-    add_slot(param, param.grad(), group, place);
+    add_slot(param, autograd::local_part(param).grad(), group, place);
     step_slots();
 }
 

@@ -4,6 +4,7 @@
 #include "core/autograd/autograd.h"
 #include "dist/sharding/sharded_data_parallel.h"
 #include "gmock/gmock.h"
+#include "optim/lomo.h"
 #include "tests/dist/sharding/sharded_models.h"
 
 namespace axle {
@@ -100,6 +101,15 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
                              [&] { static_cast<void>(weight.grad()); });
     expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is sharded already"},
                              [&] { const ShardedDataParallel again(model, group); });
+}
+
+TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
+    nn::Gpt model = Gpt64().make();
+    const auto alone = dist::ProcessGroup::alone();
+    const ShardedDataParallel sharded(model, alone);
+    optim::AdaLomo optimizer(model.parameters());
+    expect_error<UsageError>({"AdaLomo: needs the rows and columns of whole matrices"},
+                             [&] { optimizer.fused_backward(loss_of(model, 0, *alone), 0.1); });
 }
 
 TEST(ShardedDataParallel, LeavesUnusableParametersWithAClearError) {
