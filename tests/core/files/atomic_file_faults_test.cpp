@@ -1,0 +1,75 @@
+// Lets each operation of writing a file fail.
+#include <cerrno>
+
+#include "core/files/file.h"
+#include "gtest/gtest.h"
+#include "kernels/error.h"
+#include "tests/core/files/faulty_file_system.h"
+#include "tests/core/files/memory_file_system.h"
+
+namespace axle {
+namespace {
+
+void write(const std::string& text) {
+    AtomicFile file("/file");
+    file.write(text);
+    file.commit();
+}
+
+// Writes a file while operation number `failing` fails. Returns whether write() has thrown.
+bool throws(FileSystem& disk, std::size_t failing, int error) {
+    tests::FaultyFileSystem faulty(disk, failing, error);
+    FileSystem* const before = replace_file_system(&faulty);
+    bool thrown = false;
+    try {
+        write("new");
+    } catch (const FileError&) {
+        thrown = true;
+    }
+    replace_file_system(before);
+    return thrown;
+}
+
+// Returns the number of operations of write() that can fail.
+std::size_t count_operations() {
+    tests::MemoryFileSystem disk;
+    tests::FaultyFileSystem counting(disk, SIZE_MAX, EIO);
+    FileSystem* const before = replace_file_system(&counting);
+    write("new");
+    replace_file_system(before);
+    return counting.operations();
+}
+
+TEST(AtomicFile, ReportsTheFailureOfEachOperation) {
+    const std::size_t operations = count_operations();
+    // create, write, sync and close the file; rename it; sync and close the folder. The last one
+    // does not matter, because the changes are on the disk.
+    ASSERT_EQ(operations, 7U);
+    for (const int error : {ENOSPC, EDQUOT, EIO, EACCES, EROFS})
+        for (std::size_t failing = 0; failing + 1 < operations; ++failing) {
+            SCOPED_TRACE(testing::Message() << "operation " << failing << ", error " << error);
+            tests::MemoryFileSystem disk;
+            FileSystem* const before = replace_file_system(&disk);
+            write("old");
+            EXPECT_TRUE(throws(disk, failing, error));
+            const std::string text = read_file("/file");
+            EXPECT_TRUE(text == "old" || text == "new") << text;
+            replace_file_system(before);
+        }
+}
+
+TEST(AtomicFile, RepeatsInterruptedAndShortOperations) {
+    const std::size_t operations = count_operations();
+    for (const int error : {EINTR, 0})
+        for (std::size_t failing = 0; failing < operations; ++failing) {
+            SCOPED_TRACE(testing::Message() << "operation " << failing << ", error " << error);
+            tests::MemoryFileSystem disk;
+            FileSystem* const before = replace_file_system(&disk);
+            EXPECT_FALSE(throws(disk, failing, error));
+            EXPECT_EQ(read_file("/file"), "new");
+            replace_file_system(before);
+        }
+}
+
+}  // namespace
+}  // namespace axle
