@@ -9,6 +9,7 @@
 #include "core/cuda.h"
 #include "core/memory/memory.h"
 #include "core/profiler/profiler.h"
+#include "dist/sharding/full_state.h"
 #include "nn/files/weight_files.h"
 
 namespace axle::accel {
@@ -243,7 +244,7 @@ bool Accelerator::should_save_model() const {
 }
 
 nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
-    return model.state_dict();
+    return dist::is_sharded(model) ? dist::full_state_dict(model) : model.state_dict();
 }
 
 void Accelerator::save_model(const nn::Module& model, const std::string& directory,
@@ -255,8 +256,9 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
             "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_model", profiler::Category::io);
     const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;
+    const nn::StateDict weights = dist::full_state_dict(model, {.rank0_only = !each_node});
     if (is_saving_process(state(), each_node))
-        nn::save_weights(model.saved_state(), directory, options.max_shard_size);
+        nn::save_weights(weights, directory, options.max_shard_size);
 }
 
 void Accelerator::save(const nn::StateDict& tensors, const std::string& path,

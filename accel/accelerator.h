@@ -148,7 +148,7 @@ class Accelerator : public AcceleratorProcesses {
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of a prepared model over the processes, or
     // nullptr if they are not averaged. Throws UsageError if the model is not prepared.
-    dist::DataParallel* data_parallel(const nn::Module& model) const;
+    dist::DistributedModel* data_parallel(const nn::Module& model) const;
     // Returns whether the latest micro-batch completes an update. The initial value is true.
     bool sync_gradients() const;
     // Overrides sync_gradients() until the next micro-batch.
@@ -286,12 +286,13 @@ class Accelerator : public AcceleratorProcesses {
     // set since. Setting a negative number throws ValueError.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
-    // Returns the parameters and buffers, which share the model's memory, under all their names.
-    // All processes must call this function.
+    // Returns the parameters and buffers, which share the model's memory, under all their names. If
+    // the model is sharded, returns copies of all elements on process 0, and nothing on the others
+    // (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
     // process writes and does not wait for the other processes: call wait_for_everyone() before
-    // they read.
+    // they read. All processes must call this function if the model is sharded.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process

@@ -44,7 +44,7 @@ data::SkipDataLoader Accelerator::skip_first_batches(data::DataLoader& loader,
     return data::skip_first_batches(loader, num_batches);
 }
 
-dist::DataParallel* Accelerator::data_parallel(const nn::Module& model) const {
+dist::DistributedModel* Accelerator::data_parallel(const nn::Module& model) const {
     return parts_->preparation.replicas_of(model);
 }
 

@@ -1,12 +1,18 @@
 #include "accel/local_sgd.h"
 
+#include "dist/parallel/data_parallel.h"
+
 namespace axle::accel {
 
 LocalSGD::LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
                    bool enabled)
     : local_([&] {
           const auto& group = accelerator.state().process_group();
-          dist::DataParallel* const replicas = accelerator.data_parallel(model);
+          dist::DistributedModel* const distributed = accelerator.data_parallel(model);
+          auto* const replicas = dynamic_cast<dist::DataParallel*>(distributed);
+          if (distributed != nullptr && replicas == nullptr && enabled)
+              throw UsageError(
+                  "LocalSGD: needs data parallel training; the model is sharded over processes");
           enabled = enabled && accelerator.use_distributed();
           return replicas == nullptr
                      ? dist::LocalSgd(group, model, local_sgd_steps, enabled)

@@ -51,9 +51,10 @@ GradientDivision::Part& GradientDivision::part_of(const nn::Module* model,
     return *parts_.back();
 }
 
-void GradientDivision::set_objects(const std::vector<nn::Module*>& models,
-                                   const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
-                                   const std::vector<optim::Optimizer*>& optimizers) {
+void GradientDivision::set_objects(
+    const std::vector<nn::Module*>& models,
+    const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas,
+    const std::vector<optim::Optimizer*>& optimizers) {
     std::vector<std::size_t> sizes = {models.size()};
     for (optim::Optimizer* optimizer : optimizers) {
         sizes.push_back(0);

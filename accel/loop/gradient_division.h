@@ -12,7 +12,7 @@
 #include "core/autograd/autograd.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
-#include "dist/parallel/data_parallel.h"
+#include "dist/parallel/distributed_model.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 
@@ -40,7 +40,7 @@ class GradientDivision {
     // Sets the prepared objects. Does nothing if they have not changed. `replicas` has one element
     // per model, nullptr if the model's gradients are not averaged.
     void set_objects(const std::vector<nn::Module*>& models,
-                     const std::vector<std::shared_ptr<dist::DataParallel>>& replicas,
+                     const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas,
                      const std::vector<optim::Optimizer*>& optimizers);
     // Removes a model with its divisions. Only its address is used, because it may be destroyed
     // already.
@@ -91,7 +91,7 @@ class GradientDivision {
     struct Part {
         const nn::Module* model = nullptr;
         const optim::Optimizer* optimizer = nullptr;
-        dist::DataParallel* replicas = nullptr;
+        dist::DistributedModel* replicas = nullptr;
         std::vector<Tensor> parameters = {};
         Tensor weight = {};       // f64 scalar: the sum of this process's weights
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by

@@ -19,7 +19,7 @@ AccumulateScope::~AccumulateScope() noexcept(false) {
     if (at_end_ && std::uncaught_exceptions() == exceptions_) at_end_();
 }
 
-SyncScope::SyncScope(dist::DataParallel* replicas)
+SyncScope::SyncScope(dist::DistributedModel* replicas)
     : replicas_(replicas), before_(replicas == nullptr || replicas->syncs()) {
     if (replicas_ != nullptr) replicas_->set_sync(true);
 }

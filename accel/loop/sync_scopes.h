@@ -7,7 +7,7 @@
 #include "core/memory/owning_ptr.h"
 
 namespace axle::dist {
-class DataParallel;
+class DistributedModel;
 class Join;
 }  // namespace axle::dist
 
@@ -47,13 +47,13 @@ class [[nodiscard]] AccumulateScope {
 // A scope in which a model's gradients are averaged, even within an enclosing NoSyncScope.
 class [[nodiscard]] SyncScope {
   public:
-    explicit SyncScope(dist::DataParallel* replicas);
+    explicit SyncScope(dist::DistributedModel* replicas);
     ~SyncScope();
     SyncScope(const SyncScope&) = delete;
     SyncScope& operator=(const SyncScope&) = delete;
 
   private:
-    dist::DataParallel* replicas_;  // nullptr if gradients are not averaged
+    dist::DistributedModel* replicas_;  // nullptr if gradients are not averaged
     bool before_;
 };
 

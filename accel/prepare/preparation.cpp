@@ -11,6 +11,7 @@
 #include "core/numerics.h"
 #include "core/random.h"
 #include "core/text/type_name.h"
+#include "dist/sharding/sharded_data_parallel.h"
 
 namespace axle::accel {
 namespace {
@@ -166,14 +167,18 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     model.check_visit();
     if (!evaluation_mode && processes_.is_main_process()) warn_of_untrained(model);
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
-    if (device_placement.value_or(options_.device_placement)) model.to(processes_.device());
+    const bool moves = device_placement.value_or(options_.device_placement);
+    // A sharded model is moved unit by unit, because it may be too large for the device.
+    const bool is_sharded = !evaluation_mode && options_.sharding && processes_.use_distributed();
+    if (moves && !is_sharded) model.to(processes_.device());
     auto hooks = std::make_shared<nn::ForwardHooks>();
     hooks->observer = hooks_;
     hooks->autocast = options_.autocast_dtype;
     hooks->cache_enabled = options_.autocast_cache_enabled;
     hooks->outputs_to_f32 = options_.outputs_to_f32;
-    const std::shared_ptr<dist::DataParallel> replicas =
-        evaluation_mode ? nullptr : replicate(model);
+    const std::shared_ptr<dist::DistributedModel> replicas =
+        evaluation_mode ? nullptr : distribute(model);
+    if (moves && is_sharded) model.to(processes_.device());  // what is not sharded
     if (replicas)  // a weak reference, because the model can outlive the replicas
         hooks->before_forward = [weak = std::weak_ptr(replicas)](nn::Module&) {
             if (const auto alive = weak.lock()) alive->before_forward();
@@ -183,7 +188,37 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     model.set_hooks(std::move(hooks));
 }
 
-std::unique_ptr<dist::DataParallel> Preparation::replicate(nn::Module& model) const {
+// Throws UsageError if a prepared optimizer has taken a step with the model's parameters, because
+// its state would have to be sharded too.
+void Preparation::check_without_state(const nn::Module& model) const {
+    for (const optim::Optimizer* optimizer : optimizers_)
+        for (const auto& [name, parameter] : model.named_parameters())
+            if (optimizer->state(parameter) != nullptr)
+                throw UsageError(
+                    str("prepare: the model must be prepared before the first step of its "
+                        "optimizer, because its parameters are sharded: ",
+                        printable(name), " has an optimizer state"));
+}
+
+namespace {
+
+// Converts trained f16 and bf16 parameters to f32, and logs their number.
+void upcast(nn::Module& model, bool logs) {
+    std::size_t count = 0;
+    for (const Tensor& parameter : model.parameters()) {
+        if (!parameter.requires_grad() || !is_half(parameter.dtype())) continue;
+        parameter.set_data(parameter.detach().to(f32));
+        ++count;
+    }
+    if (count > 0 && logs)
+        log(LogLevel::warning, "prepare: ", count, count == 1 ? " parameter" : " parameters",
+            " of half precision converted to float32, in which the optimizer updates sharded "
+            "parameters of mixed precision training");
+}
+
+}  // namespace
+
+std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& model) const {
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
@@ -193,12 +228,19 @@ std::unique_ptr<dist::DataParallel> Preparation::replicate(nn::Module& model) co
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();
+    if (options_.sharding && processes_.use_distributed())
+        if (const auto sharding = options_.sharding(model)) {
+            check_without_state(model);
+            if (options_.upcasts_sharded) upcast(model, processes_.is_main_process());
+            return std::make_unique<dist::ShardedDataParallel>(model, processes_.process_group(),
+                                                               *sharding);
+        }
     if (!trains || !(processes_.use_distributed() || adds_like_processes)) return nullptr;
     return std::make_unique<dist::DataParallel>(model, processes_.process_group(),
                                                 options_.data_parallel);
 }
 
-dist::DataParallel* Preparation::replicas_of(const nn::Module& model) const {
+dist::DistributedModel* Preparation::replicas_of(const nn::Module& model) const {
     const auto found = std::find(models_.begin(), models_.end(), &model);
     if (found == models_.end())
         throw UsageError("Accelerator: this model has not been prepared; prepare it first");
@@ -208,7 +250,7 @@ dist::DataParallel* Preparation::replicas_of(const nn::Module& model) const {
 NoSyncScope::Guards Preparation::no_sync_guards(
     std::initializer_list<const nn::Module*> models) const {
     auto guards = std::make_shared<std::vector<std::unique_ptr<dist::NoSyncGuard>>>();
-    const auto add = [&](dist::DataParallel* replicas) {
+    const auto add = [&](dist::DistributedModel* replicas) {
         if (replicas != nullptr) guards->push_back(std::make_unique<dist::NoSyncGuard>(*replicas));
     };
     for (const nn::Module* model : models) add(replicas_of(*model));
@@ -223,7 +265,13 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
     if (!processes_.use_distributed()) return {};
     std::vector<dist::DataParallel*> trained;
     for (const nn::Module* model : models)
-        if (dist::DataParallel* replicas = replicas_of(*model)) trained.push_back(replicas);
+        if (dist::DistributedModel* const distributed = replicas_of(*model)) {
+            trained.push_back(dynamic_cast<dist::DataParallel*>(distributed));
+            if (trained.back() == nullptr)
+                throw UsageError(
+                    "join_uneven_inputs: needs data parallel training; a model is sharded over "
+                    "processes, which need the same number of batches");
+        }
     OwningPtr<dist::Join> join;
     if (!trained.empty()) join = make_owning<dist::Join>(trained, dist::Join::Options());
     if (even_batches) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "accel/process/partial_state.h"
 #include "data/loading/loader.h"
 #include "dist/parallel/data_parallel.h"
+#include "dist/sharding/sharding_options.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 #include "optim/schedules/scheduler.h"
@@ -31,6 +33,12 @@ struct PreparationOptions {
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
     dist::DataParallelOptions data_parallel = {};
+    // Returns how a model is sharded over the processes, or nullopt for data parallel training. If
+    // empty, no model is sharded.
+    std::function<std::optional<dist::ShardingOptions>(nn::Module&)> sharding = {};
+    // Whether trained parameters of sharded models are converted to f32, in which the optimizer
+    // updates them, if they are f16 or bf16.
+    bool upcasts_sharded = false;
     PrepareDataLoaderOptions loading = {};
     std::optional<Fp8Plan> fp8 = {};
 };
@@ -81,7 +89,9 @@ class Preparation {
     const std::vector<optim::Scheduler*>& schedulers() const { return schedulers_; }
     const std::vector<data::DataLoader*>& loaders() const { return loaders_; }
     // Returns one element per model of models(), nullptr if its gradients are not averaged.
-    const std::vector<std::shared_ptr<dist::DataParallel>>& replicas() const { return replicas_; }
+    const std::vector<std::shared_ptr<dist::DistributedModel>>& replicas() const {
+        return replicas_;
+    }
     // Returns how often the lists of optimizers and schedulers have changed.
     int revision() const { return revision_; }
 
@@ -92,7 +102,7 @@ class Preparation {
 
     // Returns the replicas of a prepared model, or nullptr if its gradients are not averaged.
     // Throws UsageError for a model that is not prepared.
-    dist::DataParallel* replicas_of(const nn::Module& model) const;
+    dist::DistributedModel* replicas_of(const nn::Module& model) const;
     // Returns guards that suspend gradient averaging for the models, or for all models if none is
     // given.
     NoSyncScope::Guards no_sync_guards(std::initializer_list<const nn::Module*> models) const;
@@ -106,7 +116,8 @@ class Preparation {
     bool add(std::vector<T*>& list, const char* kind, T& object);
     void lose(const void* object);
     void rename(const void* from, const void* to);
-    std::unique_ptr<dist::DataParallel> replicate(nn::Module& model) const;
+    std::unique_ptr<dist::DistributedModel> distribute(nn::Module& model) const;
+    void check_without_state(const nn::Module& model) const;
     void share_rounding_seeds(optim::Optimizer& optimizer) const;
 
     PreparationOptions options_;
@@ -114,7 +125,7 @@ class Preparation {
     std::shared_ptr<LoopState> loop_;
     std::shared_ptr<class TrainingHooks> hooks_;
     std::vector<nn::Module*> models_;
-    std::vector<std::shared_ptr<dist::DataParallel>> replicas_;
+    std::vector<std::shared_ptr<dist::DistributedModel>> replicas_;
     std::vector<optim::Optimizer*> optimizers_;
     std::vector<optim::Scheduler*> schedulers_;
     std::vector<data::DataLoader*> loaders_;

@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
+#include "dist/sharding/full_state.h"
 
 namespace axle::accel {
 namespace {
@@ -23,16 +24,6 @@ std::uint64_t unsigned_from(const Tree& tree) {
     if (error != std::errc() || stop != text.data() + text.size())
         throw ValueError(str("not an unsigned integer: '", text, "'"));
     return value;
-}
-
-void set_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients) {
-    for (const auto& [name, parameter] : model.named_parameters()) {
-        const auto found = gradients.find(name);
-        if (found == gradients.end())
-            parameter.zero_grad();
-        else
-            parameter.set_grad(found->second.to(parameter.device()));
-    }
 }
 
 // Returns the gradients that a process had accumulated. If the number of processes has changed,
@@ -286,9 +277,9 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
                 [&] { state.models[i]->load_state_dict(state.weights[i], {.strict = strict}); });
     for (std::size_t i = 0; i < prepared_.models().size(); ++i)
         fitting(folder, numbered("gradients", i), [&] {
-            set_gradients(*prepared_.models()[i], i < state.gradients.size()
-                                                      ? state.gradients[i]
-                                                      : std::map<std::string, Tensor>());
+            dist::set_whole_gradients(
+                *prepared_.models()[i],
+                i < state.gradients.size() ? state.gradients[i] : std::map<std::string, Tensor>());
         });
     if (!state.replicas.empty())
         fitting(folder,

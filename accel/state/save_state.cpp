@@ -8,21 +8,13 @@
 #include "core/files/safetensors.h"
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
+#include "dist/sharding/full_state.h"
 #include "kernels/failpoint.h"
 
 namespace axle::accel {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Returns a map from the names of parameters to their gradients, if they are defined.
-nn::StateDict gradients_of(const nn::Module& model) {
-    nn::StateDict gradients;
-    for (const auto& [name, parameter] : model.named_parameters())
-        if (const Tensor grad = parameter.grad(); grad.defined())
-            gradients.emplace_back(name, grad);
-    return gradients;
-}
 
 // The state of a registered module.
 class ModuleState : public Checkpointable {
@@ -122,7 +114,7 @@ Tree StateFiles::own_state() const {
     Tree gradients = Tree::list();
     for (std::size_t i = 0; i < prepared_.models().size() && is_between; ++i) {
         gradients.push_back(Tree::map());
-        for (const auto& [name, gradient] : gradients_of(*prepared_.models()[i]))
+        for (const auto& [name, gradient] : dist::whole_gradients(*prepared_.models()[i]))
             gradients.elements().back().set(name, gradient);
     }
     own.set("gradients", std::move(gradients));
@@ -130,24 +122,24 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-// Returns the contents of a checkpoint. The processes have gathered `own` and `custom`.
-StateContents StateFiles::contents(std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
-                                   std::vector<Tree> custom, std::optional<double> metric) const {
+// Returns the contents of a checkpoint. The processes have gathered `states`.
+StateContents StateFiles::contents(GatheredStates states, std::optional<double> metric) const {
     StateContents all;
     const auto add = [&](std::string stem, Tree tree) {
         all.trees.emplace_back(std::move(stem), std::move(tree));
     };
-    for (std::size_t i = 0; i < weights.size(); ++i)
-        all.tensors.emplace_back(numbered("model", i), std::move(weights[i]));
-    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
-        add(numbered("optimizer", i), prepared_.optimizers()[i]->state_dict());
+    for (std::size_t i = 0; i < states.weights.size(); ++i)
+        all.tensors.emplace_back(numbered("model", i), std::move(states.weights[i]));
+    for (std::size_t i = 0; i < states.optimizers.size(); ++i)
+        add(numbered("optimizer", i), std::move(states.optimizers[i]));
     for (std::size_t i = 0; i < prepared_.schedulers().size(); ++i)
         add(numbered("scheduler", i), prepared_.schedulers()[i]->state_dict());
     for (std::size_t i = 0; i < prepared_.loaders().size(); ++i)
         add(numbered("dl_state_dict", i), prepared_.loaders()[i]->state_dict());
     if (loop_.scaling) add("scaler", loop_.scaling->scaler().state_dict());
-    for (std::size_t i = 0; i < custom.size(); ++i)
-        add(str("custom_checkpoint_", i), std::move(custom[i]));
+    for (std::size_t i = 0; i < states.custom.size(); ++i)
+        add(str("custom_checkpoint_", i), std::move(states.custom[i]));
+    const std::vector<Tree>& own = states.own;
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
         add(str("random_states_", rank), own[rank]["random_states"]);
         if (const Tree& replicas = own[rank]["data_parallel"]; !replicas.is_null())
@@ -212,8 +204,7 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
 
 // Copies the contents, and writes them on a background thread.
 void StateFiles::save_in_background(std::unique_ptr<CheckpointWriter> writer,
-                                    const std::string& path, std::vector<nn::StateDict> weights,
-                                    const std::vector<Tree>& own, std::vector<Tree> custom,
+                                    const std::string& path, GatheredStates states,
                                     std::optional<double> metric) {
     struct Save {
         std::unique_ptr<CheckpointWriter> writer;
@@ -222,8 +213,7 @@ void StateFiles::save_in_background(std::unique_ptr<CheckpointWriter> writer,
         std::string run, path;
     };
     const auto save = std::make_shared<Save>(
-        Save{std::move(writer), contents(std::move(weights), own, std::move(custom), metric),
-             project_, run_, path});
+        Save{std::move(writer), contents(std::move(states), metric), project_, run_, path});
     save->contents.copy_to(staging_);
     background_.start([save] {
         save->contents.write(*save->writer);
@@ -247,12 +237,12 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const bool each_node = project_.save_on_each_node;
     const bool writes = is_saving_process(processes_, each_node);
     AXLE_FAILPOINT("save: before the states are gathered");
-    const std::vector<Tree> own =
+    GatheredStates states;
+    states.own =
         each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
-    std::vector<Tree> custom;
     // All processes use the same order, because state_dict() may call collectives.
     for (const Registered& object : custom_)
-        together("save_state", [&] { custom.push_back(object.state->state_dict()); });
+        together("save_state", [&] { states.custom.push_back(object.state->state_dict()); });
 
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
@@ -272,21 +262,23 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
                     rank, " has the local rank ", static_cast<std::int64_t>(rank) - i));
     const std::int64_t writing =
         places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
-    std::vector<nn::StateDict> weights;
-    for (const nn::Module* model : prepared_.models()) weights.push_back(model->saved_state());
-    run_save_hooks(weights, places[static_cast<std::size_t>(writing)]["directory"].string());
+    // The states of sharded models and their optimizers are gathered where they are written.
+    const dist::FullStateOptions full{.rank0_only = !each_node};
+    for (const nn::Module* model : prepared_.models())
+        states.weights.push_back(dist::full_state_dict(*model, full));
+    for (optim::Optimizer* optimizer : prepared_.optimizers())
+        states.optimizers.push_back(dist::full_state_dict(*optimizer, full));
+    run_save_hooks(states.weights, places[static_cast<std::size_t>(writing)]["directory"].string());
     if (options.asynchronous) {
         together("save_state", [&] {
             if (writer)
-                save_in_background(std::move(writer), path, std::move(weights), own, custom,
-                                   options.metric);
+                save_in_background(std::move(writer), path, std::move(states), options.metric);
         });
         ++project_.iteration;
         return path;
     }
     together("save_state", [&] {
-        if (writer)
-            contents(std::move(weights), own, std::move(custom), options.metric).write(*writer);
+        if (writer) contents(std::move(states), options.metric).write(*writer);
     });
     ++project_.iteration;
     // Old checkpoints are removed after the new one is complete on all machines, because load()

@@ -64,6 +64,12 @@ class StateFiles {
         const void* object;
         std::shared_ptr<Checkpointable> state;
     };
+    // The states that all processes have gathered for a checkpoint: those of models, optimizers and
+    // registered objects, and the states of own_state(), one per process.
+    struct GatheredStates {
+        std::vector<nn::StateDict> weights;
+        std::vector<Tree> optimizers, custom, own;
+    };
     // The contents of a checkpoint, which is read completely before any object changes.
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
@@ -89,11 +95,9 @@ class StateFiles {
     void check_identity(const LoadedState& state, const LoadStateOptions& options) const;
     Tree own_state() const;
     void run_save_hooks(std::vector<nn::StateDict>& weights, const std::string& directory) const;
-    StateContents contents(std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
-                           std::vector<Tree> custom, std::optional<double> metric) const;
+    StateContents contents(GatheredStates states, std::optional<double> metric) const;
     void save_in_background(std::unique_ptr<CheckpointWriter> writer, const std::string& path,
-                            std::vector<nn::StateDict> weights, const std::vector<Tree>& own,
-                            std::vector<Tree> custom, std::optional<double> metric);
+                            GatheredStates states, std::optional<double> metric);
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
     void read_replicas(LoadedState& state) const;

@@ -270,6 +270,13 @@ Tensor pending_gradient(const Tensor& leaf) {
     return meta == nullptr ? Tensor() : meta->grad;
 }
 
+void set_pending_gradient(const Tensor& leaf, const Tensor& gradient) {
+    if (gradient.defined() && gradient.shape() != leaf.shape())
+        throw ShapeError(str("set_pending_gradient: shapes differ: gradient ", gradient.shape(),
+                             ", tensor ", leaf.shape()));
+    meta_of(leaf).grad = gradient;
+}
+
 namespace {
 thread_local std::vector<std::function<void()>> after_rule;
 }  // namespace

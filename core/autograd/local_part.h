@@ -35,6 +35,8 @@ void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 // sharded leaf; undefined if there is none. pending_gradient() only returns it.
 Tensor take_pending_gradient(const Tensor& leaf);
 Tensor pending_gradient(const Tensor& leaf);
+// Replaces the pending gradient. Throws ShapeError unless it has the shape of the leaf.
+void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
 // Calls f when the gradient rule that runs on this thread has returned, or at once if no rule runs.
 // Then no op uses the memory of its operands.

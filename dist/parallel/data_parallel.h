@@ -25,6 +25,7 @@
 
 #include "dist/group/process_group.h"
 #include "dist/parallel/data_parallel_options.h"
+#include "dist/parallel/distributed_model.h"
 #include "nn/module.h"
 
 namespace axle::dist {
@@ -64,52 +65,42 @@ class CommHook {
     }
 };
 
-// A scope in which backward accumulates gradients without reducing them. The first backward after
-// the scope reduces the accumulated gradients.
-class [[nodiscard]] NoSyncGuard;
-
 // The replicas of a model, one per rank, whose gradients are averaged. The model must outlive the
 // DataParallel; call set_model() if it moves. Not thread-safe.
-class DataParallel {
+class DataParallel : public DistributedModel {
   public:
     // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
     // gradient. If the models of the ranks differ, throws CommError with the first name that
     // differs.
     DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                  DataParallelOptions options = {});
-    ~DataParallel();
-    DataParallel(const DataParallel&) = delete;
-    DataParallel& operator=(const DataParallel&) = delete;
+    ~DataParallel() override;
 
-    // Sets whether later backward passes reduce gradients.
-    void set_sync(bool reduce);
-    bool syncs() const;
-    // Returns whether the next backward pass averages gradients over all ranks: syncs() is true and
-    // no LocalSgd is active.
-    bool reduces() const;
+    void set_sync(bool reduce) override;
+    bool syncs() const override;
+    // Returns whether syncs() is true and no LocalSgd is active.
+    bool reduces() const override;
     NoSyncGuard no_sync();
-    // Returns the sum of an f64 scalar over all ranks. For ranks without data (see Join), zero is
-    // added.
-    Tensor sum(const Tensor& number);
+    // For ranks without data (see Join), zero is added.
+    Tensor sum(const Tensor& number) override;
 
     // If broadcast_buffers is true and the model is in training mode, broadcasts the buffers of
     // rank 0 (with a Join, of the first rank with data), unless the last forward ran without sync.
     // Must be called before each forward; hooks that Accelerator::prepare() attaches call it.
-    void before_forward();
-    // Must be called after the model was moved; `moved` is the object to which it was moved.
-    void set_model(nn::Module& moved);
+    void before_forward() override;
+    void set_model(nn::Module& moved) override;
 
     // Returns what a checkpoint of this rank needs in addition to the model of rank 0: the layout
     // of the buckets (only on rank 0, because it is the same on all ranks), the state of the hook,
     // the steps of an active LocalSgd, and parameters and buffers that differ from those of rank 0.
-    Tree state_dict() const;
+    Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
     // of rank 0 must be added to the states of other ranks. An active LocalSgd, or else the next
     // one, continues with the saved steps. If the number of ranks has changed, is_own must be
     // false, and all ranks must load the state of rank 0. Returns false if the state of the hook
     // was not restored completely (see CommHook). Throws ValueError, ShapeError or DTypeError if
     // the state is invalid.
-    bool load_state_dict(const Tree& state, bool is_own = true);
+    bool load_state_dict(const Tree& state, bool is_own = true) override;
 
     const std::vector<GradientBucket>& buckets() const;
 
@@ -118,20 +109,6 @@ class DataParallel {
     friend class LocalSgd;
     struct Impl;
     std::unique_ptr<Impl> impl_;
-};
-
-class [[nodiscard]] NoSyncGuard {
-  public:
-    explicit NoSyncGuard(DataParallel& replicas) : replicas_(&replicas), before_(replicas.syncs()) {
-        replicas.set_sync(false);
-    }
-    ~NoSyncGuard() { replicas_->set_sync(before_); }
-    NoSyncGuard(const NoSyncGuard&) = delete;
-    NoSyncGuard& operator=(const NoSyncGuard&) = delete;
-
-  private:
-    DataParallel* replicas_;
-    bool before_;
 };
 
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,

@@ -127,4 +127,41 @@ Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options) {
     return tree;
 }
 
+nn::StateDict whole_gradients(const nn::Module& model) {
+    const NoGrad no_grad;
+    nn::StateDict gradients;
+    std::unordered_map<const Impl*, Tensor> reduced;
+    for (FlatParameter* const buffer : buffers_of(model.parameters())) {
+        Tensor part;
+        for (const FlatParameter::Member& member : buffer->members()) {
+            const Tensor own = member.local.grad();
+            if (!own.defined()) continue;
+            if (!part.defined())
+                part = zeros({buffer->part_size()}, {.dtype = own.dtype(), .device = own.device()});
+            part.narrow(0, member.in_part, own.numel()).copy_(own);
+        }
+        if (!part.defined()) continue;
+        gather_members(*buffer, part, {.rank0_only = false, .offload_to_cpu = false},
+                       [&](const FlatParameter::Member& member, const Tensor& whole) {
+                           if (member.local.grad().defined())
+                               reduced.emplace(member.handle.impl().get(), whole);
+                       });
+    }
+    for (const auto& [name, parameter] : model.named_parameters()) {
+        Tensor sum = autograd::pending_gradient(parameter);
+        if (const auto found = reduced.find(parameter.impl().get()); found != reduced.end())
+            sum = sum.defined() ? sum + found->second : found->second;
+        if (sum.defined()) gradients.emplace_back(name, sum);
+    }
+    return gradients;
+}
+
+void set_whole_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients) {
+    for (const auto& [name, parameter] : model.named_parameters()) {
+        parameter.zero_grad();
+        if (const auto found = gradients.find(name); found != gradients.end())
+            autograd::set_pending_gradient(parameter, found->second.to(parameter.device()));
+    }
+}
+
 }  // namespace axle::dist

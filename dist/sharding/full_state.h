@@ -6,6 +6,9 @@
 // without communication: each rank copies its part.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "core/tree/tree.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
@@ -29,5 +32,12 @@ nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options 
 // Returns optimizer.state_dict() with buffers in the shape of the whole parameters. Ranks without
 // tensors get the groups and an empty state.
 Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options = {});
+
+// Returns the gradients that this rank has accumulated, by name, in the shapes of the parameters:
+// those that are not reduced yet, plus those that are. Every rank gets them; the mean over all
+// ranks is the gradient of the next update. set_whole_gradients() restores them, and removes the
+// gradients of other parameters, without communication.
+nn::StateDict whole_gradients(const nn::Module& model);
+void set_whole_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients);
 
 }  // namespace axle::dist

@@ -90,6 +90,13 @@ ShardedDataParallel::~ShardedDataParallel() = default;
 
 void ShardedDataParallel::set_sync(bool reduce) { pass_->syncs = reduce; }
 bool ShardedDataParallel::syncs() const { return pass_->syncs; }
+Tensor ShardedDataParallel::sum(const Tensor& number) {
+    const NoGrad no_grad;
+    const Tensor total = number.clone();
+    pass_->context().group->all_reduce(total);
+    if (options().replicas != nullptr) options().replicas->all_reduce(total);
+    return total;
+}
 const ShardingOptions& ShardedDataParallel::options() const { return pass_->options(); }
 const ShardingCounters& ShardedDataParallel::counters() const { return pass_->context().counters; }
 void ShardedDataParallel::reset_counters() {

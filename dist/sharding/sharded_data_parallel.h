@@ -25,6 +25,7 @@
 #include <memory>
 #include <vector>
 
+#include "dist/parallel/distributed_model.h"
 #include "dist/sharding/sharding_options.h"
 #include "nn/module.h"
 
@@ -42,7 +43,7 @@ struct ShardingCounters {
 
 // The sharded state of a model. The model must outlive it; its parameters have no elements
 // afterwards. Not thread-safe.
-class ShardedDataParallel {
+class ShardedDataParallel : public DistributedModel {
   public:
     // Shards the model. Throws UsageError if the model is sharded already or a parameter has a
     // gradient, ValueError if a name in the options is unknown or if a unit contains no parameter,
@@ -50,13 +51,14 @@ class ShardedDataParallel {
     // ranks differ.
     ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                         ShardingOptions options = {});
-    ~ShardedDataParallel();
-    ShardedDataParallel(const ShardedDataParallel&) = delete;
-    ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
+    ~ShardedDataParallel() override;
 
     // Sets whether later backward passes reduce gradients (see reduce_without_sync).
-    void set_sync(bool reduce);
-    bool syncs() const;
+    void set_sync(bool reduce) override;
+    bool syncs() const override;
+    Tensor sum(const Tensor& number) override;
+    // Does nothing, because the sharded parameters and the hooks move with the model.
+    void set_model(nn::Module&) override {}
     const ShardingOptions& options() const;
     const ShardingCounters& counters() const;
     void reset_counters();

@@ -1,0 +1,55 @@
+// DistributedModel: the common interface of the ways in which several processes train one model:
+// DataParallel and ShardedDataParallel.
+#pragma once
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+class DistributedModel {
+  public:
+    virtual ~DistributedModel() = default;
+    DistributedModel(const DistributedModel&) = delete;
+    DistributedModel& operator=(const DistributedModel&) = delete;
+
+    // Sets whether later backward passes reduce gradients.
+    virtual void set_sync(bool reduce) = 0;
+    virtual bool syncs() const = 0;
+    // Returns whether the next backward pass leaves the mean of the gradients of all ranks.
+    virtual bool reduces() const { return syncs(); }
+    // Returns the sum of an f64 scalar over all ranks, which must call this function together.
+    virtual Tensor sum(const Tensor& number) = 0;
+    // Must be called before each forward. Hooks that Accelerator::prepare() attaches call it.
+    virtual void before_forward() {}
+    // Must be called after the model was moved; `moved` is the object to which it was moved.
+    virtual void set_model(nn::Module& moved) = 0;
+
+    // Returns what a checkpoint of this rank needs in addition to the model and its optimizers.
+    virtual Tree state_dict() const { return Tree::map(); }
+    // Loads a state. If the number of ranks has changed, is_own must be false, and all ranks must
+    // load the state of rank 0. Returns false if a part of the state was reset instead.
+    virtual bool load_state_dict(const Tree&, bool /*is_own*/ = true) { return true; }
+
+  protected:
+    DistributedModel() = default;
+};
+
+// A scope in which backward accumulates gradients without reducing them. The first backward after
+// the scope reduces the accumulated gradients.
+class [[nodiscard]] NoSyncGuard {
+  public:
+    explicit NoSyncGuard(DistributedModel& model) : model_(&model), before_(model.syncs()) {
+        model.set_sync(false);
+    }
+    ~NoSyncGuard() { model_->set_sync(before_); }
+    NoSyncGuard(const NoSyncGuard&) = delete;
+    NoSyncGuard& operator=(const NoSyncGuard&) = delete;
+
+  private:
+    DistributedModel* model_;
+    bool before_;
+};
+
+}  // namespace axle::dist
