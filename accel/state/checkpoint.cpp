@@ -188,12 +188,9 @@ bool stays_below(const std::string& name) {
 // Returns whether a path is a checkpoint. Checks the contents, because other programs write files
 // named manifest.json too.
 bool is_checkpoint(const std::string& path) {
-    try {
-        const InputFile file(path, kManifest);
-        return file.read(kLongestManifest).find(kFamily) != std::string::npos;
-    } catch (const FileError&) {
-        return false;
-    }
+    if (kind_of(child(path, kManifest)) != FileKind::file) return false;
+    const InputFile file(path, kManifest);
+    return file.size() <= kLongestManifest && file.read().find(kFamily) != std::string::npos;
 }
 
 CheckpointLabel checkpoint_label(const std::string& path) {

@@ -87,7 +87,8 @@ class CheckpointReader {
     std::vector<std::string> files_;
 };
 
-// Returns whether a directory has Axle's manifest, valid or damaged.
+// Returns whether a directory has Axle's manifest, valid or damaged. Throws FileError if a file
+// that may be the manifest can't be read.
 bool is_checkpoint(const std::string& path);
 // Returns the label of a checkpoint, without verifying its files. Throws FileError if the manifest
 // is missing or damaged.

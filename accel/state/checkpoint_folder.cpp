@@ -41,9 +41,9 @@ CheckpointList list_checkpoints(const std::string& folder) {
     if (!kind_of(folder)) return list;
     for (const std::string& name : list_folder(folder)) {
         const std::string path = (fs::path(folder) / name).string();
-        if (name.starts_with(".axle-") || kind_of(path) != FileKind::folder || !is_checkpoint(path))
-            continue;
+        if (name.starts_with(".axle-") || kind_of(path) != FileKind::folder) continue;
         try {
+            if (!is_checkpoint(path)) continue;
             const CheckpointLabel label = checkpoint_label(path);
             if (label.name.empty() || label.name == name)
                 list.entries.push_back({path, label.iteration, label.run, label.metric});

@@ -30,7 +30,7 @@ struct CheckpointList {
         std::optional<std::int64_t> number;
     };
     std::vector<Entry> entries;    // with a valid manifest, sorted by iteration
-    std::vector<Damaged> damaged;  // with a damaged manifest
+    std::vector<Damaged> damaged;  // with a manifest that is damaged or can't be read
 
     // Returns a damaged checkpoint that may be newer than the iteration, or null.
     const Damaged* newer_damaged(std::int64_t iteration) const;

@@ -19,6 +19,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestOwner = 256;  // bytes
 
+// Returns an absolute path that does not end with a slash or a dot.
+std::string without_slash(const std::string& folder) {
+    const fs::path path = fs::absolute(folder).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).string();
+}
+
 std::string description_of_this_process() {
     char host[HOST_NAME_MAX + 1] = {};
     gethostname(host, sizeof host - 1);
@@ -38,18 +44,26 @@ std::string read_owner(const std::string& file) {
 
 }  // namespace
 
+void check_no_link(const std::string& folder) {
+    if (kind_of(without_slash(folder)) == FileKind::link)
+        throw FileError(str(printable(folder),
+                            ": is a symbolic link, which is not followed, because checkpoints are "
+                            "written and removed there; replace it by a folder, or let the project "
+                            "folder be a link"));
+}
+
 std::string new_run_id() { return random_hex(32); }
 
 std::shared_ptr<const FolderOwner> FolderOwner::claim(const std::string& folder) {
     static std::mutex mutex;
     static std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<const FolderOwner>>
         owners;
-    create_directories(folder);
+    check_no_link(folder);
+    create_directories(folder, Durability::full);  // CheckpointWriter finds them and syncs none
     const std::lock_guard lock(mutex);
     auto& known = owners[identity_of_folder(folder)];
     if (auto owner = known.lock()) return owner;
-    const fs::path path = fs::absolute(folder).lexically_normal();
-    const fs::path named = path.has_filename() ? path : path.parent_path();
+    const fs::path named = without_slash(folder);
     const std::string file =
         (named.parent_path() / ("." + named.filename().string() + ".lock")).string();
     auto taken = PathLock::try_file(file);

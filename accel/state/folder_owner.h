@@ -12,6 +12,10 @@ namespace axle::accel {
 // Returns an id for a new run: 32 random hexadecimal digits.
 std::string new_run_id();
 
+// Throws FileError if the path of a folder is a symbolic link. Links in the path that leads to it
+// are followed.
+void check_no_link(const std::string& folder);
+
 // The right to write checkpoints in a folder, which one process has at a time. It ends when the
 // object is destroyed and when the process ends, however it ends.
 class FolderOwner {
@@ -19,7 +23,7 @@ class FolderOwner {
     // Returns the owner of a folder, which is created if it is missing. Takes the lock of a file
     // next to the folder: "a/.checkpoints.lock" for "a/checkpoints". Calls for the same folder in
     // one process share the owner. Throws FileError, which names the process and the host, if
-    // another process owns the folder.
+    // another process owns the folder, and if the folder is a symbolic link.
     static std::shared_ptr<const FolderOwner> claim(const std::string& folder);
 
     explicit FolderOwner(PathLock lock) : lock_(std::move(lock)) {}

@@ -126,9 +126,11 @@ Tree states_in(const std::string& folder) {
 void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
                         const std::string& newest_path, bool skips) {
     std::map<std::string, std::string> newer;
-    for (const Tree& states : processes)
-        for (const auto& [name, entry] : states["damaged"].entries())
-            if (entry["number"].integer() > newest) newer[name] = entry["reason"].string();
+    for (std::size_t rank = 0; rank < processes.size(); ++rank)
+        for (const auto& [name, entry] : processes[rank]["damaged"].entries())
+            if (entry["number"].integer() > newest)
+                newer.try_emplace(name, str(processes.size() > 1 ? str("process ", rank, ": ") : "",
+                                            entry["reason"].string()));
     for (const auto& [name, reason] : newer) {
         if (!skips)
             throw FileError(str("load_state: the newest checkpoint may be damaged: ", reason,

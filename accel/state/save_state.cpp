@@ -60,6 +60,7 @@ void rotate(const ProjectConfiguration& project, const std::string& run, const s
     if (!project.automatic_checkpoint_naming || !project.total_limit) return;
     AXLE_FAILPOINT("save: before the rotation");
     const std::string folder = folder_of(saved);
+    check_no_link(folder);
     std::vector<std::string> kept = {saved};
     if (project.best_limit)
         for (std::string& best :
@@ -247,8 +248,10 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     std::unique_ptr<CheckpointWriter> writer;
     together("save_state", [&] {
         if (!writes) return;
-        if (project_.automatic_checkpoint_naming && !owner_)
-            owner_ = FolderOwner::claim(folder_of(path));
+        if (project_.automatic_checkpoint_naming) {
+            check_no_link(folder_of(path));
+            if (!owner_) owner_ = FolderOwner::claim(folder_of(path));
+        }
         writer = std::make_unique<CheckpointWriter>(path, options.durability);
     });
     const std::vector<Tree> places = group.all_gather_object(Tree{

@@ -1,5 +1,6 @@
-// Stops launched trainers with SIGTERM at random moments, and compares runs bit by bit.
+// Stops and kills launched trainers at random moments, and compares runs bit by bit.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -104,6 +105,169 @@ TEST_F(StoppedTrainer, LeavesOneNewCheckpointAndNoProcess) { expect_one_checkpoi
 
 TEST_F(StoppedTrainer, LongSeriesLeavesOneNewCheckpointAndNoProcessEach) {
     expect_one_checkpoint_each(100);
+}
+
+// Returns the trainers that a launcher has started.
+std::vector<pid_t> trainers_of(pid_t launcher) {
+    std::vector<pid_t> all = children_of(launcher);
+    std::erase_if(all, [](pid_t pid) { return !is_trainer(pid); });
+    return all;
+}
+
+// Returns the processes whose command line contains a text.
+std::vector<pid_t> processes_with(const std::string& text) {
+    std::vector<pid_t> all;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+        const std::string name = entry.path().filename();
+        if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+        std::ifstream file(entry.path() / "cmdline");
+        std::string line;
+        std::getline(file, line);  // reads nothing if the process has ended
+        if (line.find(text) != std::string::npos) all.push_back(std::stoi(name));
+    }
+    return all;
+}
+
+// Sends signals to jobs of two trainers that start or end.
+class InterruptedTrainer : public Trainer {
+  protected:
+    using Clock = std::chrono::steady_clock;
+
+    // SIGTERM to the launcher or a rank at any moment before the first step, also before their
+    // signal handlers are there.
+    void expect_stops_at_start(int count) {
+        if (IsSkipped() || !prepare()) return;
+        for (int i = 0; i < count && !HasFailure(); ++i) {
+            SCOPED_TRACE(str("signal ", i));
+            const pid_t launcher = start_run("run", kSteps);
+            std::this_thread::sleep_for(random_part_of(startup_));
+            std::vector<pid_t> targets = trainers_of(launcher);
+            targets.push_back(launcher);
+            const pid_t target = targets[random_() % targets.size()];
+            kill(target, SIGTERM);
+            const Ended ended = finish(launcher);
+            // Without its handler, a launcher that has no processes is killed.
+            EXPECT_TRUE(ended.code == 143 || (target == launcher && ended.code == -SIGTERM))
+                << ended.code << ": " << ended.text();
+            expect_whole_run("run");
+            EXPECT_EQ(newest_, std::ssize(metrics("run"))) << ended.text();
+        }
+        record_figure("sigterm_at_start", {{"processes", 2}, {"signals", count}});
+    }
+    // SIGKILL to a rank while it starts, loads a checkpoint or joins the job.
+    void expect_kills_at_start_to_end_the_job(int count) {
+        if (IsSkipped() || !prepare()) return;
+        for (int i = 0; i < count && !HasFailure(); ++i) {
+            SCOPED_TRACE(str("kill ", i));
+            const pid_t launcher = start_run("run", kSteps);
+            std::vector<pid_t> ranks;
+            ASSERT_TRUE(comes_true([&] { return (ranks = trainers_of(launcher)).size() == 2; }));
+            std::this_thread::sleep_for(random_part_of(startup_));
+            kill(ranks[random_() % 2], SIGKILL);
+            expect_killed(launcher);
+            expect_whole_run("run");
+        }
+        record_figure("kills_at_start", {{"processes", 2}, {"kills", count}});
+    }
+    // SIGKILL to a rank after the last step, while it saves, leaves the job and ends.
+    void expect_kills_at_end_to_end_the_job(int count) {
+        if (IsSkipped() || !prepare()) return;
+        int killed = 0;
+        for (int i = 0; i < count && !HasFailure(); ++i) {
+            SCOPED_TRACE(str("kill ", i));
+            const std::string out = str("end", i);
+            newest_ = 0;
+            const pid_t launcher = start_run(out, "3");
+            ASSERT_TRUE(wait_for_rows(launcher, 3, out));
+            const std::vector<pid_t> ranks = trainers_of(launcher);
+            std::this_thread::sleep_for(random_part_of(std::chrono::milliseconds(10)));
+            if (!ranks.empty()) kill(ranks[random_() % ranks.size()], SIGKILL);
+            const bool was_killed = expect_killed(launcher, true);
+            expect_whole_run(out);
+            EXPECT_TRUE(was_killed || newest_ == 3) << "no checkpoint of the last step";
+            killed += was_killed;
+            fs::remove_all(folder_ / out);
+        }
+        EXPECT_GT(killed, 0);
+        record_figure("kills_at_end",
+                      {{"processes", 2}, {"kills", count}, {"before_the_end", killed}});
+    }
+
+  private:
+    static constexpr const char* kSteps = "100000";
+
+    pid_t start_run(const std::string& out, const std::string& steps) {
+        return start(options(out, {"--resume", "auto", "--threads", "1", "--steps", steps,
+                                   "--save-every", "25", "--eval-every", "40"}));
+    }
+    std::chrono::microseconds random_part_of(Clock::duration time) {
+        const auto most = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+        return std::chrono::microseconds(random_() % static_cast<std::uint64_t>(most + 1));
+    }
+    // Writes the first checkpoint and measures how long the start takes.
+    bool prepare() {
+        wrapper_ = {AXLE_BIN_DIR "/axle", "launch", "--quiet", "--cpu", "--num_processes", "2"};
+        const auto begin = Clock::now();
+        const pid_t launcher = start_run("run", kSteps);
+        EXPECT_TRUE(wait_for_rows(launcher, 1, "run"));
+        startup_ = Clock::now() - begin;
+        kill(launcher, SIGTERM);
+        EXPECT_EQ(finish(launcher).code, 143);
+        expect_whole_run("run");
+        EXPECT_GT(newest_, 0);
+        return !HasFailure();
+    }
+    // Waits for a job of which a rank was killed. Returns false if it had ended before, which must
+    // be allowed.
+    bool expect_killed(pid_t launcher, bool may_have_ended = false) {
+        const auto begin = Clock::now();
+        const Ended ended = finish(launcher);
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << ended.text();
+        if (may_have_ended && ended.code == 0) return false;
+        EXPECT_EQ(ended.code, 137) << ended.text();
+        // A rank that has left the job is not missed by the other ranks.
+        EXPECT_TRUE(may_have_ended || ended.text().find(" died") != std::string::npos)
+            << ended.text();
+        return true;
+    }
+    // Expects that a run has no damaged checkpoint, none that is older than `newest_`, and no
+    // process.
+    void expect_whole_run(const std::string& out) {
+        EXPECT_TRUE(comes_true([&] { return processes_with(folder_ / out).empty(); },
+                               std::chrono::seconds(2)))
+            << "a process is left";
+        const std::string folder = folder_ / out + "/checkpoints";
+        const auto list = accel::list_checkpoints(folder);
+        EXPECT_TRUE(list.damaged.empty());
+        const auto latest = accel::latest_good_checkpoint(folder);
+        const std::int64_t iteration =
+            latest ? accel::checkpoint_label(*latest).iteration : std::int64_t{0};
+        EXPECT_GE(iteration, newest_);
+        newest_ = iteration;
+    }
+
+    std::mt19937_64 random_{9};
+    Clock::duration startup_{};  // until the first row of metrics
+    std::int64_t newest_ = 0;    // the iteration of the newest checkpoint
+};
+
+TEST_F(InterruptedTrainer, ExitsWith143WhenItIsStoppedBeforeTheFirstStep) {
+    expect_stops_at_start(8);
+}
+TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
+    expect_kills_at_start_to_end_the_job(5);
+}
+TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEnd) {
+    expect_kills_at_end_to_end_the_job(10);
+}
+TEST_F(InterruptedTrainer, LongSeriesExitsWith143WhenItIsStoppedBeforeTheFirstStep) {
+    expect_stops_at_start(300);
+}
+TEST_F(InterruptedTrainer, LongSeriesEndsWhenARankIsKilledAtTheStart) {
+    expect_kills_at_start_to_end_the_job(300);
+}
+TEST_F(InterruptedTrainer, LongSeriesEndsWhenARankIsKilledAtTheEnd) {
+    expect_kills_at_end_to_end_the_job(300);
 }
 
 class RepeatedTrainer : public Trainer {

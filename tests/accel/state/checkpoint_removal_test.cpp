@@ -11,10 +11,13 @@
 
 #include <fcntl.h>
 
+#include "accel/accelerator.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
+#include "accel/state/folder_owner.h"
 #include "gtest/gtest.h"
 #include "tests/accel/state/checkpoint_files.h"
+#include "tests/close.h"
 #include "tests/log_capture.h"
 #include "tests/temporary_folder.h"
 
@@ -131,6 +134,39 @@ class CheckpointRemoval : public testing::Test {
     TemporaryFolder folder_{tests::FolderStorage::in_memory};
     TemporaryFolder outside_{tests::FolderStorage::in_memory};
 };
+
+// A link beneath the project folder may be by someone else; links that lead to it are the user's.
+TEST_F(CheckpointRemoval, RefusesALinkInPlaceOfTheFolderOfCheckpoints) {
+    fs::create_directory(outside_ / "project");
+    fs::create_directory_symlink(outside_ / "project", folder_ / "project");
+    const std::string checkpoints = outside_ / "project/checkpoints";
+    const auto expect_refusal = [&](const auto& f) {
+        const std::string path = folder_ / "project/checkpoints";
+        tests::expect_error<FileError>({path.c_str(), "is a symbolic link"}, f);
+    };
+    accel::Accelerator accelerator({.cpu = true,
+                                    .project_config = {.project_dir = folder_ / "project",
+                                                       .automatic_checkpoint_naming = true,
+                                                       .total_limit = 1}});
+    accelerator.save_state();
+    fs::rename(checkpoints, outside_ / "elsewhere");
+    fs::create_directory_symlink(outside_ / "elsewhere", checkpoints);
+    const auto texts = texts_in(outside_ / "elsewhere");
+    expect_refusal([&] { accelerator.save_state(); });
+    expect_refusal([&] { accelerator.save_state({}, {.asynchronous = true}); });
+    expect_refusal([&] { accel::FolderOwner::claim(folder_ / "project/checkpoints/"); });
+    EXPECT_EQ(texts_in(outside_ / "elsewhere"), texts);
+    // The link is put there during the save, before the old checkpoints are removed.
+    fs::remove(checkpoints);
+    fs::rename(outside_ / "elsewhere", checkpoints);
+    const accel::HookHandle hook =
+        accelerator.register_save_state_pre_hook([&](const auto&, const auto&, const std::string&) {
+            fs::rename(checkpoints, outside_ / "elsewhere");
+            fs::create_directory_symlink(outside_ / "elsewhere", checkpoints);
+        });
+    expect_refusal([&] { accelerator.save_state(); });
+    EXPECT_TRUE(accel::is_checkpoint(outside_ / "elsewhere/checkpoint_0"));
+}
 
 constexpr int kExchanges = 20'000, kManyExchanges = 100'000;
 

@@ -1,7 +1,9 @@
 // Tests that checkpoints survive a power failure at any moment, and failures of any file operation.
 // The checkpoints are written by the real code to a file system in memory.
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
@@ -10,6 +12,7 @@
 #include "core/ops.h"
 #include "gtest/gtest.h"
 #include "nn/files/weight_files.h"
+#include "tests/accel/training.h"
 #include "tests/close.h"
 #include "tests/core/files/faulty_file_system.h"
 #include "tests/core/files/memory_file_system.h"
@@ -50,16 +53,86 @@ std::int64_t latest_iteration() {
     return latest ? load(*latest) : -1;
 }
 
+// A training run that saves with a limit on the number of checkpoints.
+class SavedRun {
+  public:
+    SavedRun(int total_limit, bool asynchronous) : limit_(total_limit) {
+        const ReplacedFileSystem replaced(memory_);
+        tests::Training training(7, 0, true, nullptr, project());
+        training.run(1, [&] {
+            if (states_.size() == 4) return;
+            states_.push_back(tests::snapshot(training));
+            began_.push_back(memory_.operations());
+            training.accelerator.save_state({}, {.asynchronous = asynchronous});
+            training.accelerator.wait_for_saves();
+            acknowledged_.push_back(memory_.operations());
+        });
+    }
+    const MemoryFileSystem& memory() const { return memory_; }
+
+    // Expects that a new process can resume after a power failure.
+    void expect_to_resume(MemoryFileSystem& image, std::size_t operations) const {
+        const ReplacedFileSystem crashed(image);
+        const std::int64_t acknowledged = count(acknowledged_, operations);
+        tests::Training resumed(99, 0, true, nullptr, project());
+        std::string path;
+        try {
+            path = resumed.accelerator.load_state();
+        } catch (const FileError& error) {
+            EXPECT_EQ(acknowledged, 0) << error.what();
+            return;
+        }
+        const std::int64_t found = accel::checkpoint_number(path).value();
+        EXPECT_GE(found, acknowledged - 1);
+        ASSERT_LT(found, count(began_, operations));
+        tests::expect_same(tests::snapshot(resumed), states_[static_cast<std::size_t>(found)]);
+        // The next save removes older checkpoints and the rests of the interrupted operations.
+        resumed.accelerator.save_state();
+        const std::vector<std::string> names = list_folder("/run/checkpoints");
+        EXPECT_EQ(std::ranges::count(names, str("checkpoint_", found + 1)), 1);
+        EXPECT_LE(std::ssize(names), limit_);
+    }
+
+  private:
+    accel::ProjectConfiguration project() const {
+        return {.project_dir = "/run", .automatic_checkpoint_naming = true, .total_limit = limit_};
+    }
+    // Returns how many of the events happened in the first `operations` operations.
+    static std::int64_t count(const std::vector<std::size_t>& events, std::size_t operations) {
+        return std::ranges::count_if(events, [&](std::size_t at) { return at <= operations; });
+    }
+
+    int limit_;
+    MemoryFileSystem memory_;
+    std::vector<std::vector<Tensor>> states_;        // at each save
+    std::vector<std::size_t> began_, acknowledged_;  // numbers of operations
+};
+
 // Counts the images of all cases.
 class CrashImage : public testing::Test {
   protected:
     // Calls f with every crash image (see MemoryFileSystem::for_each_crash_image()).
     template <class F>
-    static void for_each_image(const MemoryFileSystem& memory, F&& f) {
-        memory.for_each_crash_image([&](MemoryFileSystem& image, std::size_t operations) {
-            ++images_;
-            f(image, operations);
-        });
+    static void for_each_image(const MemoryFileSystem& memory, F&& f, std::size_t exhaustive = 8) {
+        memory.for_each_crash_image(
+            [&](MemoryFileSystem& image, std::size_t operations) {
+                ++images_;
+                f(image, operations);
+            },
+            exhaustive);
+    }
+    // Saves runs, and resumes each in every image.
+    static void expect_runs_to_resume(const std::vector<int>& total_limits,
+                                      std::size_t exhaustive) {
+        for (const bool asynchronous : {false, true})
+            for (const int total_limit : total_limits) {
+                SCOPED_TRACE(str("limit ", total_limit, asynchronous ? ", asynchronous" : ""));
+                const SavedRun run(total_limit, asynchronous);
+                const auto check = [&](MemoryFileSystem& image, std::size_t operations) {
+                    if (!HasFailure()) run.expect_to_resume(image, operations);
+                };
+                for_each_image(run.memory(), check, exhaustive);
+            }
     }
     void TearDown() override { failed_cases_ += HasFailure(); }
     static void TearDownTestSuite() {
@@ -125,6 +198,12 @@ TEST_F(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
         for (const auto& entry : accel::list_checkpoints(kFolder).entries) load(entry.path);
         EXPECT_TRUE(accel::list_checkpoints(kFolder).damaged.empty());
     });
+}
+
+// A save or a removal that a power failure interrupts must not lose the newest acknowledged state.
+TEST_F(CrashImage, OfARunWithALimitResumesFromTheNewestState) { expect_runs_to_resume({1}, 2); }
+TEST_F(CrashImage, LongOfARunWithALimitResumesFromTheNewestState) {
+    expect_runs_to_resume({1, 2, 3}, 6);
 }
 
 // Saves a model of two shards, in which all weights are `value`.

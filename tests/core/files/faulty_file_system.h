@@ -1,4 +1,4 @@
-// A file system in which one operation fails.
+// File systems in which one operation fails.
 #pragma once
 
 #include <cerrno>
@@ -90,6 +90,53 @@ class FaultyFileSystem : public FileSystem {
     std::size_t failing_;
     int error_;
     std::size_t count_ = 0, syncs_ = 0;
+};
+
+// A file system in which one operation that reads fails: opening, reading, mapping, listing, or
+// getting a status. With the error 0, a read returns half of the bytes; with kEnd, it returns none,
+// as if the file had become shorter.
+class FailingReads final : public FaultyFileSystem {
+  public:
+    static constexpr int kEnd = -1;
+    FailingReads(FileSystem& system, std::size_t failing, int error)
+        : FaultyFileSystem(system, SIZE_MAX, 0),
+          system_(system),
+          failing_(failing),
+          error_(error) {}
+
+    // Returns the number of operations that could have failed.
+    std::size_t reads() const { return count_; }
+
+    int open(int folder, const std::string& name, int flags, unsigned mode) override {
+        return fails_at_all() ? -error_ : system_.open(folder, name, flags, mode);
+    }
+    std::int64_t read(int file, std::int64_t offset, std::span<std::byte> bytes) override {
+        if (!fails()) return system_.read(file, offset, bytes);
+        if (error_ == kEnd) return 0;
+        if (error_ != 0) return -error_;
+        return system_.read(file, offset, bytes.first((bytes.size() + 1) / 2));
+    }
+    int map(int file, std::size_t size, void*& memory) override {
+        return fails_at_all() ? -error_ : system_.map(file, size, memory);
+    }
+    int status(int file, FileStatus& status) override {
+        return fails_at_all() ? -error_ : system_.status(file, status);
+    }
+    int status(int folder, const std::string& name, FileStatus& status) override {
+        return fails_at_all() ? -error_ : system_.status(folder, name, status);
+    }
+    int list(int folder, std::vector<std::string>& names) override {
+        return fails_at_all() ? -error_ : system_.list(folder, names);
+    }
+
+  private:
+    bool fails() { return count_++ == failing_; }
+    bool fails_at_all() { return fails() && error_ > 0; }
+
+    FileSystem& system_;
+    std::size_t failing_;
+    int error_;
+    std::size_t count_ = 0;
 };
 
 }  // namespace axle::tests
