@@ -55,13 +55,9 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
                                           const PartialState& processes) {
     const GradScalerKwargs scaler = options.grad_scaler_kwargs.value_or(GradScalerKwargs());
     if (!scaler.enabled) return nullptr;
-    auto scaling = std::make_unique<LossScaling>(scaler, processes.device());
-    if (processes.use_distributed())  // all processes make the same decision
-        scaling->scaler().set_found_inf_hook(
-            [group = processes.process_group()](const Tensor& found_inf) {
-                group->all_reduce(found_inf, dist::ReduceOp::max);
-            });
-    return scaling;
+    return std::make_unique<LossScaling>(
+        scaler, processes.device(),
+        processes.use_distributed() ? processes.process_group() : nullptr);
 }
 
 // Creates the parts. Replaces `mixed_precision` "fp8" if the device does not support it.

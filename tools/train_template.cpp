@@ -21,6 +21,7 @@
 #include "accel/accelerator.h"
 #include "accel/config/structured_config.h"
 #include "accel/config/yaml.h"
+#include "accel/loop/elastic.h"
 #include "accel/metrics.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
@@ -212,13 +213,16 @@ void train(const Config& config, const Tree& resolved) {
     if (training.allow_tf32) set_float32_matmul_precision(MatmulPrecision::high);
     Accelerator accelerator({
         .mixed_precision = training.mixed_precision,
-        .gradient_accumulation_steps = static_cast<int>(training.gradient_accumulation_steps),
         .cpu = training.cpu,
         .dataloader_config = accel::DataLoaderConfiguration{.non_blocking = config.data.pin_memory},
         .log_with = {trackers.begin(), trackers.end()},
         .project_dir = run_folder,
         .scheduler_steps = accel::SchedulerSteps::per_update,
     });
+    // If axle launch has restarted the job on fewer machines, an update keeps its samples.
+    accelerator.set_gradient_accumulation_steps(
+        accel::elastic_accumulation_steps(training.gradient_accumulation_steps,
+                                          *config.data.batch_size, accelerator.num_processes()));
     set_verbosity(accelerator);
     accel::set_seed(training.seed);
     accelerator.print(accel::to_yaml(resolved));

@@ -30,17 +30,19 @@ SyncScope::~SyncScope() {
 
 JoinScope::JoinScope() = default;
 
-JoinScope::JoinScope(OwningPtr<dist::Join> join, std::function<void()> at_end)
+JoinScope::JoinScope(OwningPtr<dist::Join> join,
+                     std::function<void(std::optional<int> last)> at_end)
     : at_end_(std::move(at_end)), join_(std::move(join)) {}
 
 JoinScope::~JoinScope() noexcept(false) {
+    std::optional<int> last;
     try {
-        if (join_) join_->finish();
+        if (join_) last = join_->finish();
     } catch (...) {
-        if (at_end_) at_end_();
+        if (at_end_) at_end_({});
         throw;
     }
-    if (at_end_) at_end_();
+    if (at_end_) at_end_(last);
 }
 
 }  // namespace axle::accel

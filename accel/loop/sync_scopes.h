@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "core/memory/owning_ptr.h"
 
@@ -61,14 +62,16 @@ class [[nodiscard]] SyncScope {
 class [[nodiscard]] JoinScope {
   public:
     JoinScope();
-    JoinScope(OwningPtr<dist::Join> join, std::function<void()> at_end);
+    // `at_end` is called at the end with the result of dist::Join::finish(), or with nullopt if
+    // finish() has thrown or there is no join.
+    JoinScope(OwningPtr<dist::Join> join, std::function<void(std::optional<int> last)> at_end);
     // Waits until no process has batches left. Throws the same errors as dist::Join::finish().
     ~JoinScope() noexcept(false);
     JoinScope(const JoinScope&) = delete;
     JoinScope& operator=(const JoinScope&) = delete;
 
   private:
-    std::function<void()> at_end_;
+    std::function<void(std::optional<int> last)> at_end_;
     OwningPtr<dist::Join> join_;  // nullptr if nothing is averaged
 };
 

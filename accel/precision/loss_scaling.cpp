@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/ops.h"
+#include "dist/group/process_group.h"
+#include "dist/parallel/data_parallel.h"
+
 namespace axle::accel {
 namespace {
 
@@ -21,9 +25,30 @@ GradScaler::Progress progress_of(const GradScaler& scaler, const Optimizer& opti
 
 }  // namespace
 
-LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device)
-    : scaler_(options) {
+LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device,
+                         const std::shared_ptr<dist::ProcessGroup>& group)
+    : scaler_(options), group_(group) {
     scaler_.to(device);
+    if (group) scaler_.set_found_inf_hook([this](const Tensor& found) { share_found_inf(found); });
+}
+
+// Sets found_inf to the maximum over the ranks. Ranks without data take part only in sums of
+// DataParallel.
+void LossScaling::share_found_inf(const Tensor& found_inf) {
+    if (joined_ != nullptr) {
+        found_inf.detach().copy_(gt(joined_->sum(found_inf), 0).to(f64));
+    } else if (const auto group = group_.lock()) {
+        group->all_reduce(found_inf, dist::ReduceOp::max);
+    }
+}
+
+void LossScaling::end_join(std::optional<int> last) {
+    joined_ = nullptr;
+    const auto group = group_.lock();
+    if (!last || !group) return;
+    if (scaler_.has_checked_gradients()) scaler_.update();  // no rank has an update left
+    const Tree state = group->broadcast_object(scaler_.state_dict(), *last);
+    if (group->rank() != *last) scaler_.load_state_dict(state);
 }
 
 void LossScaling::remove(const Optimizer& optimizer) {

@@ -1,6 +1,8 @@
 // Private to accel: scales losses in fp16 and decides when the scale is updated.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -9,17 +11,28 @@
 #include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 
+namespace axle::dist {
+class DataParallel;
+class ProcessGroup;
+}  // namespace axle::dist
+
 namespace axle::accel {
 
 // A GradScaler for all prepared optimizers. The scale is updated once per iteration, from the
 // gradients of all optimizers. Within the scope of accumulate(), the scale is updated when all
 // optimizers have stepped, or at the end of the scope. Outside of this scope, the scale is updated
 // when every optimizer that has gradients has stepped, so that no gradients with the old scale
-// remain. In both cases the scale is also updated before an optimizer steps again. Used by one
-// thread.
+// remain. In both cases the scale is also updated before an optimizer steps again. All processes of
+// a group skip the same steps. Used by one thread.
 class LossScaling {
   public:
-    LossScaling(const optim::GradScalerOptions& options, Device device);
+    // `group` is null if there is one process. The object does not own it, because prepared objects
+    // can outlive the Accelerator and must not keep this rank in the job. When the group is
+    // destroyed, each process skips its own steps.
+    LossScaling(const optim::GradScalerOptions& options, Device device,
+                const std::shared_ptr<dist::ProcessGroup>& group = nullptr);
+    LossScaling(const LossScaling&) = delete;
+    LossScaling& operator=(const LossScaling&) = delete;
 
     optim::GradScaler& scaler() { return scaler_; }
     void add(optim::Optimizer& optimizer) { optimizers_.push_back(&optimizer); }
@@ -45,6 +58,13 @@ class LossScaling {
     // per step.
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
+
+    // Called at the start and the end of a scope of join_uneven_inputs(), which contains
+    // `replicas`. Within the scope, the ranks with data skip the same steps. At its end, all ranks
+    // receive the scale and its step counter from the rank `last`, unless it is nullopt.
+    void begin_join(dist::DataParallel& replicas) { joined_ = &replicas; }
+    void end_join(std::optional<int> last);
+
     // Returns text with the state of each optimizer (such as unscaled or stepped), to compare
     // positions within an iteration.
     std::string stages() const;
@@ -52,11 +72,14 @@ class LossScaling {
   private:
     bool is_complete() const;
     void unscale(optim::Optimizer& optimizer);
+    void share_found_inf(const Tensor& found_inf);
 
     optim::GradScaler scaler_;
     std::vector<optim::Optimizer*> optimizers_;
     std::unordered_map<const optim::Optimizer*, bool> skips_;
     bool is_in_scope_ = false;
+    std::weak_ptr<dist::ProcessGroup> group_;
+    dist::DataParallel* joined_ = nullptr;  // null outside of join_uneven_inputs()
 };
 
 }  // namespace axle::accel

@@ -282,10 +282,13 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
                 "itself, of map-style or sharded datasets; other loaders stay as they are");
         accel::set_even_batches(loaders_, loop_->accumulation.active_loaders(), *even_batches);
     }
-    return {std::move(join), [this, even_batches] {
+    const bool joins_scaling = join && loop_->scaling;
+    if (joins_scaling) loop_->scaling->begin_join(*trained.front());
+    return {std::move(join), [this, even_batches, joins_scaling](std::optional<int> last) {
                 if (even_batches)
                     accel::set_even_batches(loaders_, loop_->accumulation.active_loaders(),
                                             options_.loading.config.even_batches);
+                if (joins_scaling) loop_->scaling->end_join(last);
             }};
 }
 

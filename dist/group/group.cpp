@@ -130,10 +130,9 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
     state->finish = std::move(finish);
     const std::lock_guard lock(sequence_mutex_);
     call.group = id;
-    call.sequence = ++sequence_;
-    job->control().announce_call(call);
+    call.sequence = sequence_ + 1;
     const std::string activity = str(name_of(call.op), " #", call.sequence);
-    post([this, state, activity, run = std::move(run), sequence = call.sequence] {
+    auto task = [this, state, activity, run = std::move(run), sequence = call.sequence] {
         const auto collective = [&] {
             Control& control = job->control();
             control.note(activity);
@@ -146,6 +145,10 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
         };
         // A task must not throw, and std::function allocates memory for anything but a reference.
         state->complete(attempt(activity, std::ref(collective)));
+    };
+    job->control().start_call(call, [&] {
+        post(std::move(task));
+        ++sequence_;
     });
     return Work(state);
 }

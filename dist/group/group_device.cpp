@@ -63,17 +63,20 @@ Work ProcessGroup::Impl::start_on_gpu(
     state->finish = std::move(finish);
     const std::lock_guard lock(sequence_mutex_);
     call.group = id;
-    call.sequence = ++sequence_;
+    call.sequence = sequence_ + 1;
     call.on_gpu = true;
-    job->control().announce_call(call);
     const std::string activity = str(name_of(call.op), " #", call.sequence);
-    post([this, agreement, activity, sequence = call.sequence] {
+    auto task = [this, agreement, activity, sequence = call.sequence] {
         agreement->complete(attempt(activity, [&] {
             Control& control = job->control();
             control.note(activity);
             control.wait_for_agreement(id, sequence);
             control.note("");
         }));
+    };
+    job->control().start_call(call, [&] {
+        post(std::move(task));
+        ++sequence_;
     });
     const std::exception_ptr error = attempt(activity, [&] {
         DeviceEngine& engine = device_engine();

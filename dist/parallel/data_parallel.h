@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,11 @@ class CommHook {
     virtual bool load_state_dict(const Tree&, const std::vector<GradientBucket>&, Source) {
         return true;
     }
+
+    // Called by each DataParallel that gets this hook. A hook with a state returns a new hook with
+    // the same options and an empty state, which the DataParallel uses instead, so that several
+    // models do not share a state. The default returns nullptr: the DataParallel uses this hook.
+    virtual std::shared_ptr<CommHook> for_model() const { return nullptr; }
 };
 
 // The replicas of a model, one per rank, whose gradients are averaged. The model must outlive the
@@ -130,9 +136,11 @@ class [[nodiscard]] Join {
     // Throws UsageError if the models have different groups, or if a model already has a Join.
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
-    // Takes part in the reductions of the other ranks, as described above. A second call does
-    // nothing. Throws UsageError if the ranks with data make different calls.
-    void finish();
+    // Takes part in the reductions of the other ranks, as described above. Returns the rank whose
+    // parameters and buffers all ranks have received. Returns nullopt if an exception is unwinding
+    // the stack, and in a second call, which does nothing. Throws UsageError if the ranks with data
+    // make different calls.
+    std::optional<int> finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;
 

@@ -80,8 +80,9 @@ struct Join::Impl {
         return steps;
     }
 
-    // Takes part in the steps of the other ranks until no rank has data.
-    void shadow_others() const {
+    // Takes part in the steps of the other ranks until no rank has data. Returns the rank whose
+    // models all ranks have received.
+    int shadow_others() const {
         bool is_last = true;
         for (;;) {
             const std::vector<Code> codes = exchange(group, kOutOfData);
@@ -103,6 +104,7 @@ struct Join::Impl {
         }
         const int last = highest_of(is_last);
         for (DataParallel::Impl* model : models) model->take_model_of(last);
+        return last;
     }
 
     // Returns the highest of the ranks that pass is_last = true.
@@ -134,8 +136,8 @@ Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
 
 Join::~Join() noexcept(false) { finish(); }
 
-void Join::finish() {
-    if (!impl_) return;
+std::optional<int> Join::finish() {
+    if (!impl_) return {};
     const std::unique_ptr<Impl> impl = std::move(impl_);
     for (DataParallel::Impl* model : impl->models) {
         model->reducer.announce = nullptr;
@@ -143,7 +145,8 @@ void Join::finish() {
     }
     // If an exception is being thrown, this rank does not take part; the other ranks throw their
     // own errors.
-    if (std::uncaught_exceptions() == impl->exceptions) impl->shadow_others();
+    if (std::uncaught_exceptions() != impl->exceptions) return {};
+    return impl->shadow_others();
 }
 
 }  // namespace axle::dist

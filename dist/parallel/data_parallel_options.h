@@ -33,7 +33,8 @@ struct PowerSgdOptions {
 // matrix_approximation_rank is less than 1, and DTypeError for a wrapper other than f32, f16 and
 // bf16.
 //
-// Checkpoints contain the state of the hook. On another number of processes, or with another rank,
+// Each model to which the hook is given has its own state, as with one PowerSGDState per model in
+// PyTorch. Checkpoints contain the state. On another number of processes, or with another rank,
 // compression rate or bucket size, the errors that the next step would have added are lost.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 

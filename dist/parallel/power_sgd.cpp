@@ -99,6 +99,10 @@ class PowerSgd : public CommHook {
                     options.wrapper));
     }
 
+    std::shared_ptr<CommHook> for_model() const override {
+        return std::make_shared<PowerSgd>(options_, batched_);
+    }
+
     Pending start(GradientBucket& bucket, ProcessGroup& group) override {
         const NoGrad no_grad;
         const bool compresses = iteration_ >= options_.start_powerSGD_iter;

@@ -16,6 +16,7 @@ Reducer::Reducer(const nn::StateDict& parameters, std::shared_ptr<ProcessGroup> 
       group_(std::move(group)),
       hook_state_(std::make_shared<HookState>()) {
     if (options_.hook == nullptr) options_.hook = all_reduce_hook();
+    if (auto own = options_.hook->for_model()) options_.hook = std::move(own);
     for (const auto& [name, tensor] : parameters) {
         hook_state_->index.emplace(tensor.impl().get(), parameters_.size());
         parameters_.push_back({.name = name, .tensor = tensor});

@@ -31,20 +31,32 @@ void CallClient::open_group(std::uint32_t group, const std::vector<int>& ranks) 
     channel_.send(OpenGroup{group, ranks});
 }
 
-void CallClient::announce_call(const CollectiveCall& call) {
+// Everything that may fail, but for the connection, happens before the call is announced.
+void CallClient::start_call(const CollectiveCall& call, const std::function<void()>& post) {
     if (call.counts.size() > kMaxCounts) {
         throw ValueError(
             str(name_of(call.op), ": at most ", kMaxCounts, " sizes, not ", call.counts.size()));
     }
+    const std::string frame = encode(AnnounceCall{call});
     {
         const Lock lock(channel_.mutex());
         channel_.check(lock);
+        rounds_[{call.group, call.sequence}].op = call.op;
+    }
+    try {
+        post();
+    } catch (...) {
+        const Lock lock(channel_.mutex());
+        rounds_.erase({call.group, call.sequence});
+        throw;
+    }
+    {
+        const Lock lock(channel_.mutex());
         ++calls_;
         missing_from_.reset();
         activity_.announce_call(call);
-        rounds_[{call.group, call.sequence}].op = call.op;
     }
-    channel_.send(AnnounceCall{call});
+    channel_.send_frame(frame);
 }
 
 std::vector<std::vector<std::int64_t>> CallClient::wait_for_agreement(std::uint32_t group,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,7 +25,10 @@ class CallClient {
     CallClient(ControlChannel& channel, int world_size);
 
     void open_group(std::uint32_t group, const std::vector<int>& ranks);
-    void announce_call(const CollectiveCall& call);
+    void announce_call(const CollectiveCall& call) {
+        start_call(call, [] {});
+    }
+    void start_call(const CollectiveCall& call, const std::function<void()>& post);
     std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t group,
                                                               std::uint64_t sequence);
     void note(std::string_view activity);

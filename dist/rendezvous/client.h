@@ -44,7 +44,9 @@ class Client final : public Control {
     void open_group(std::uint32_t group, const std::vector<int>& ranks) override {
         calls_.open_group(group, ranks);
     }
-    void announce_call(const CollectiveCall& call) override { calls_.announce_call(call); }
+    void start_call(const CollectiveCall& call, const std::function<void()>& post) override {
+        calls_.start_call(call, post);
+    }
     std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t group,
                                                               std::uint64_t sequence) override {
         return calls_.wait_for_agreement(group, sequence);

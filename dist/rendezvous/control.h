@@ -111,7 +111,13 @@ class Control {
     // for the group.
     virtual void open_group(std::uint32_t group, const std::vector<int>& ranks) = 0;
     // Announces a collective call of this rank. Does not wait.
-    virtual void announce_call(const CollectiveCall& call) = 0;
+    void announce_call(const CollectiveCall& call) {
+        start_call(call, [] {});
+    }
+    // Calls `post`, which queues the collective, and then announces the call. If `post` throws, the
+    // call is not announced, and its sequence number can be used again. The queued collective may
+    // call wait_for_agreement() at once.
+    virtual void start_call(const CollectiveCall& call, const std::function<void()>& post) = 0;
     // Waits until every member has made the same call. Returns the counts of all members, indexed
     // by rank of the group. Throws CommError on every rank if the calls differ. Throws CommError if
     // ranks did not make the call within the timeout; the text has these ranks and their

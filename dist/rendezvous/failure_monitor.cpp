@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include <poll.h>
@@ -21,6 +22,10 @@ constexpr milliseconds kCauseOfDeath{300};
 // The time for which the background thread does not read the socket after a call has read it.
 constexpr milliseconds kReadPause{50};
 
+std::string text_of_thread_failure(int rank, const std::string& why) {
+    return str("rank ", rank, ": the thread that detects failures has failed: ", why);
+}
+
 }  // namespace
 
 FailureMonitor::FailureMonitor(ControlChannel& channel, CallClient& calls,
@@ -31,7 +36,9 @@ FailureMonitor::FailureMonitor(ControlChannel& channel, CallClient& calls,
       rank_(rank),
       interval_(std::clamp<milliseconds>(channel.options().heartbeat_timeout / 4, milliseconds(1),
                                          milliseconds(1000))),
-      quit_event_(make_event()) {
+      quit_event_(make_event()),
+      thread_failure_{.text = text_of_thread_failure(rank, "out of memory")},
+      thread_failure_report_(encode(Report{thread_failure_.text})) {
     for (const ChildEnd& end : channel.child_ends()) ends_.emplace(end.rank, end);
 }
 
@@ -84,48 +91,73 @@ void FailureMonitor::throw_failure(const std::string& otherwise) {
 }
 
 void FailureMonitor::run() noexcept {
-    const auto timeout = channel_.options().heartbeat_timeout;
     Lock lock(channel_.mutex());
-    TimePoint next_heartbeat = channel_.last_received(lock), awake_by = next_heartbeat;
-    std::uint64_t reads = 0;
-    while (!quit_) {
-        const TimePoint now = Clock::now();
-        // After this process was suspended, missing heartbeats do not mean that rank 0 has failed.
-        if (now - awake_by > timeout / 4) channel_.reset_silence_timer(lock, now);
-        const auto is_over = [&] {
-            return channel_.is_disconnected(lock) || channel_.failure(lock);
-        };
-        if (now >= next_heartbeat) {
-            next_heartbeat = now + interval_;
-            AXLE_FAILPOINT("heartbeat: before it is sent");
-            if (!is_over())
-                channel_.send_heartbeat(lock, encode(calls_.activity(lock).heartbeat()));
+    next_heartbeat_ = awake_by_ = channel_.last_received(lock);
+    const auto attempt = [&](auto&& action) {
+        try {
+            action();
+        } catch (const std::exception& error) {
+            fail_thread(lock, error);
         }
-        if (const auto missing = calls_.take_missing(lock, now); missing && !is_over())
-            channel_.send_unlocked(lock, encode(*missing));
-        check_server(lock, now);
-        if (channel_.failure(lock) && !notified_) {
-            notify_failure(lock);
-            continue;
-        }
-        const bool calls_read = channel_.is_read_by_calls(lock, reads);
-        const bool over = is_over();
-        awake_by = next_heartbeat;
-        if (calls_read && !over) awake_by = std::min(awake_by, now + kReadPause);
-        if (channel_.is_disconnected(lock) && !channel_.failure(lock))
-            awake_by = std::min(awake_by, cause_deadline(lock));
-        // poll() ignores descriptor -1.
-        pollfd entries[] = {{quit_event_.descriptor(), POLLIN, 0},
-                            {launcher_.descriptor(), POLLIN, 0},
-                            {over ? -1 : channel_.failure_descriptor(), POLLIN, 0},
-                            {over || calls_read ? -1 : channel_.descriptor(), POLLIN, 0}};
-        lock.unlock();
-        ::poll(entries, std::size(entries), milliseconds_until(awake_by));
-        lock.lock();
-        if (entries[1].revents != 0) read_launcher(lock);
-        if (entries[3].revents != 0) channel_.receive_if_idle(lock);
+    };
+    while (!quit_) attempt([&] { run_once(lock); });
+    if (channel_.failure(lock) && !notified_) attempt([&] { notify_launcher(lock); });
+}
+
+// Sends, checks and reports what is due, and waits until something is.
+void FailureMonitor::run_once(Lock& lock) {
+    const TimePoint now = Clock::now();
+    // After this process was suspended, missing heartbeats do not mean that rank 0 has failed.
+    if (now - awake_by_ > channel_.options().heartbeat_timeout / 4)
+        channel_.reset_silence_timer(lock, now);
+    const auto is_over = [&] { return channel_.is_disconnected(lock) || channel_.failure(lock); };
+    if (now >= next_heartbeat_) {
+        next_heartbeat_ = now + interval_;
+        AXLE_FAILPOINT("heartbeat: before it is sent");
+        if (!is_over()) channel_.send_heartbeat(lock, encode(calls_.activity(lock).heartbeat()));
     }
-    if (channel_.failure(lock) && !notified_) notify_launcher(lock);
+    if (const auto missing = calls_.take_missing(lock, now); missing && !is_over())
+        channel_.send_unlocked(lock, encode(*missing));
+    check_server(lock, now);
+    if (channel_.failure(lock) && !notified_) return notify_failure(lock);
+    const bool calls_read = channel_.is_read_by_calls(lock, reads_);
+    const bool over = is_over();
+    awake_by_ = next_heartbeat_;
+    if (calls_read && !over) awake_by_ = std::min(awake_by_, now + kReadPause);
+    if (channel_.is_disconnected(lock) && !channel_.failure(lock))
+        awake_by_ = std::min(awake_by_, cause_deadline(lock));
+    // poll() ignores descriptor -1.
+    pollfd entries[] = {{quit_event_.descriptor(), POLLIN, 0},
+                        {launcher_.descriptor(), POLLIN, 0},
+                        {over ? -1 : channel_.failure_descriptor(), POLLIN, 0},
+                        {over || calls_read ? -1 : channel_.descriptor(), POLLIN, 0}};
+    lock.unlock();
+    ::poll(entries, std::size(entries), milliseconds_until(awake_by_));
+    lock.lock();
+    if (entries[1].revents != 0) read_launcher(lock);
+    if (entries[3].revents != 0) channel_.receive_if_idle(lock);
+}
+
+// Reports an exception of the thread as a failure of the job, which is sent to the other ranks.
+// Does not allocate memory if memory has run out.
+void FailureMonitor::fail_thread(Lock& lock, const std::exception& error) noexcept {
+    if (!lock.owns_lock()) lock.lock();
+    if (channel_.failure(lock)) return;
+    if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) {
+        try {
+            Failure failure{.text = text_of_thread_failure(rank_, error.what())};
+            std::string report = encode(Report{at_most(failure.text, kMaxText)});
+            thread_failure_ = std::move(failure);
+            thread_failure_report_ = std::move(report);
+        } catch (const std::bad_alloc&) {  // the failure stays "out of memory"
+        }
+    }
+    channel_.fail(lock, std::move(thread_failure_));
+    try {
+        if (!channel_.is_disconnected(lock)) channel_.send_unlocked(lock, thread_failure_report_);
+    } catch (const std::exception&) {  // the other ranks notice that this rank leaves
+        if (!lock.owns_lock()) lock.lock();
+    }
 }
 
 void FailureMonitor::read_launcher(Lock& lock) {
@@ -162,8 +194,11 @@ void FailureMonitor::check_server(const Lock& lock, TimePoint now) {
 }
 
 void FailureMonitor::notify_failure(Lock& lock) {
-    notify_launcher(lock);
     notified_ = true;
+    try {
+        notify_launcher(lock);
+    } catch (const std::bad_alloc&) {  // the launcher notices that this process ends
+    }
     const auto callbacks = std::exchange(failure_callbacks_, {});
     lock.unlock();
     for (const auto& wake : callbacks) wake();

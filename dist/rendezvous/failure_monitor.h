@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,8 +19,9 @@
 namespace axle::dist {
 
 // Implements the failure functions of Control. Its background thread sends heartbeats, checks the
-// heartbeats of rank 0, exchanges failures with the launcher, and calls the failure callbacks.
-// Thread-safe.
+// heartbeats of rank 0, exchanges failures with the launcher, and calls the failure callbacks. If
+// the thread itself fails, for example because memory has run out, it reports this as a failure of
+// the job. Thread-safe.
 class FailureMonitor {
   public:
     FailureMonitor(ControlChannel& channel, CallClient& calls, LauncherConnection& launcher,
@@ -39,6 +42,8 @@ class FailureMonitor {
     using Lock = ControlChannel::Lock;
 
     void run() noexcept;
+    void run_once(Lock& lock);
+    void fail_thread(Lock& lock, const std::exception& error) noexcept;
     void read_launcher(Lock& lock);
     void check_server(const Lock& lock, TimePoint now);
     void notify_failure(Lock& lock);
@@ -54,6 +59,12 @@ class FailureMonitor {
     bool quit_ = false;
     std::map<int, ChildEnd> ends_;
     bool notified_ = false;
+    TimePoint next_heartbeat_, awake_by_;
+    std::uint64_t reads_ = 0;
+    // The failure that is reported if the thread fails, and its Report message. Created while there
+    // is memory, for the case that memory has run out.
+    Failure thread_failure_;
+    std::string thread_failure_report_;
     std::vector<std::function<void()>> failure_callbacks_;
     std::thread thread_;
 };

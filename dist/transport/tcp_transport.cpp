@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -53,7 +54,7 @@ class TcpTransport final : public Transport, public TcpOwner {
         assert(bytes >= 0);
         return connect(from).receive(data, static_cast<std::uint64_t>(bytes), slot);
     }
-    void abort() noexcept override { fail_all(kClosed); }
+    void abort() noexcept override { fail_all(closed_); }
 
   private:
     struct Peer {
@@ -91,6 +92,7 @@ class TcpTransport final : public Transport, public TcpOwner {
     const int rank_, size_;
     const milliseconds timeout_;
     const Socket failed_event_;
+    const std::string closed_ = kClosed;  // abort() may be called when memory has run out
     std::vector<Peer> peers_;
     bool all_connected_ = false;  // used only by the group's worker thread
 
@@ -231,7 +233,11 @@ void TcpTransport::add_connection(int peer, Socket socket) {
 void TcpTransport::fail_all(const std::string& reason) noexcept {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
-    failure_ = reason;
+    try {
+        failure_ = reason;
+    } catch (const std::bad_alloc&) {
+        failure_ = "out of memory";  // is short enough to need no memory
+    }
     signal_event(failed_event_);
     if (acceptor_) acceptor_->stop();
     poller_.stop();

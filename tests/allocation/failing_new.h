@@ -10,6 +10,7 @@ enum class Threads : std::uint8_t {
     this_one,
     others,
     collectives,  // the threads of process groups that run collectives
+    control,      // the threads of process groups that detect failures
 };
 
 // Makes operator new throw std::bad_alloc while the object exists. Only one object may exist.

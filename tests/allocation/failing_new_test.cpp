@@ -30,11 +30,13 @@ bool is_chosen() noexcept {
         case Threads::others:
             return !is_this_one;
         case Threads::collectives:
+        case Threads::control:
             break;
     }
     std::array<char, 16> name = {};
     pthread_getname_np(pthread_self(), name.data(), name.size());
-    return std::string_view(name.data()) == "axle dist";
+    return std::string_view(name.data()) ==
+           (failing_threads == Threads::control ? "axle control" : "axle dist");
 }
 
 bool is_failing() noexcept {

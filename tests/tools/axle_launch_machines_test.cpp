@@ -132,7 +132,7 @@ TEST_F(AxleLaunchMachines, ReportAGlobalBatchThatCannotBeDivided) {
     EXPECT_THAT(ended.text(),
                 HasSubstr("the global batch of 12 samples (3 processes x batch size 4 x 1 "
                           "accumulation steps) cannot be divided among 2 processes: use a multiple "
-                          "of 2 for --gradient-accumulation-steps"));
+                          "of 2 for gradient_accumulation_steps"));
 }
 
 TEST_F(AxleLaunchMachines, RejectConflictingOptions) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/cuda.h"
+#include "tests/environment_variable.h"
 #include "tests/sanitized.h"
 #include "tests/tools/trainer_program.h"
 
@@ -65,6 +66,17 @@ TEST_F(TrainGpt, GivesTheSameResultForAnyNumberOfThreads) {
         EXPECT_EQ(metrics("t"), metrics("t1"));
         EXPECT_TRUE(model("t") == model("t1")) << threads << " threads";
     }
+}
+
+// As in Accelerate, the variable takes precedence.
+TEST_F(TrainGpt, TakesAccumulationStepsFromTheEnvironment) {
+    const Ended option = run(tiny("option", {"--gradient-accumulation-steps", "2"}));
+    ASSERT_EQ(option.code, 0) << option.text();
+    const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2");
+    const Ended variable = run(tiny("variable", {"--gradient-accumulation-steps", "3"}));
+    ASSERT_EQ(variable.code, 0) << variable.text();
+    EXPECT_EQ(metrics("variable"), metrics("option"));
+    EXPECT_TRUE(model("variable") == model("option"));
 }
 
 TEST_F(TrainGpt, GivesTheSameResultForTheSameSeed) {

@@ -7,6 +7,7 @@
 #include "core/files/safetensors.h"
 #include "core/ops.h"
 #include "gmock/gmock.h"
+#include "tests/environment_variable.h"
 #include "tests/tools/trainer_program.h"
 
 namespace axle {
@@ -40,7 +41,7 @@ class TrainTemplate : public TrainerTest {
         EXPECT_EQ(ended.code, 0) << ended.text();
         return ended;
     }
-    Ended train_on(int processes, const std::string& out, const Arguments& more = {}) {
+    Ended launch_on(int processes, const std::string& out, const Arguments& more = {}) {
         Arguments launch = {"launch", "--cpu", "--num_processes", std::to_string(processes),
                             program_};
         const Arguments rest = options(out, more);
@@ -48,6 +49,10 @@ class TrainTemplate : public TrainerTest {
         const std::string trainer = std::exchange(program_, AXLE_BIN_DIR "/axle");
         const Ended ended = run(launch);
         program_ = trainer;
+        return ended;
+    }
+    Ended train_on(int processes, const std::string& out, const Arguments& more = {}) {
+        const Ended ended = launch_on(processes, out, more);
         EXPECT_EQ(ended.code, 0) << ended.text();
         return ended;
     }
@@ -341,6 +346,35 @@ TEST_F(TrainTemplate, ResumesOnTwoProcesses) {
     const auto whole = rows("whole");
     EXPECT_EQ(rows("resumed"), std::vector<json>(whole.begin() + 7, whole.end()));
     EXPECT_TRUE(weights("resumed") == weights("whole"));
+}
+
+// As after a restart on two of four machines.
+TEST_F(TrainTemplate, ResumesOnFewerMachinesWithTheSameUpdates) {
+    const Arguments more = {"data.batch_size=2", "scheduler.name=cosine",
+                            "training.checkpoint_steps=2"};
+    train_on(4, "whole", more);
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "4");
+    Arguments again = more;
+    again.push_back("training.resume_from_checkpoint=" + path("whole", "step_2"));
+    train_on(2, "resumed", again);
+    const auto whole = rows("whole"), resumed = rows("resumed");
+    ASSERT_EQ(whole.size(), 15u);
+    ASSERT_EQ(resumed.size(), 13u);
+    for (std::size_t i = 0; i < resumed.size(); ++i) {
+        EXPECT_EQ(resumed[i]["learning_rate"], whole[i + 2]["learning_rate"]);
+        EXPECT_NEAR(resumed[i]["loss"].get<double>(), whole[i + 2]["loss"].get<double>(), 1e-4);
+    }
+}
+
+TEST_F(TrainTemplate, ReportsAGlobalBatchThatCannotBeDivided) {
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "3");
+    const Ended ended = launch_on(2, "a");
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(
+        ended.text(),
+        HasSubstr("train_template: the global batch of 24 samples (3 processes x batch size "
+                  "8 x 1 accumulation steps) cannot be divided among 2 processes"));
+    EXPECT_FALSE(exists("a", "config.yaml"));
 }
 
 TEST_F(TrainTemplate, NeedsOnlyTheDataFolderWithTheInstalledConfiguration) {

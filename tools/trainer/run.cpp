@@ -1,16 +1,13 @@
 #include "tools/trainer/run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <numeric>
 #include <sstream>
-#include <string_view>
 
+#include "accel/loop/elastic.h"
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
 #include "accel/utils/text.h"
@@ -82,28 +79,6 @@ void handle_signals() {
     sigaction(SIGINT, &action, nullptr);
 }
 
-// Returns the number of micro-batches per update with which `processes` processes have the same
-// samples per update as all processes of the job, whose number axle launch sets. Throws ValueError
-// if there is no such number.
-std::int64_t same_global_batch(std::int64_t batch_size, std::int64_t accumulation,
-                               std::int64_t processes) {
-    const char* const text = std::getenv("AXLE_FULL_WORLD_SIZE");
-    if (text == nullptr) return accumulation;
-    const std::string_view digits = text;
-    std::int64_t all = 0;
-    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), all);
-    if (error != std::errc() || end != digits.end() || all < processes || all > 65536)
-        throw ValueError(str("AXLE_FULL_WORLD_SIZE must be from ", processes,
-                             " (WORLD_SIZE) to 65536: ", in_quotes(text)));
-    if (accumulation * all % processes != 0)
-        throw ValueError(str("the global batch of ", batch_size * accumulation * all, " samples (",
-                             all, " processes x batch size ", batch_size, " x ", accumulation,
-                             " accumulation steps) cannot be divided among ", processes,
-                             " processes: use a multiple of ", processes / std::gcd(all, processes),
-                             " for --gradient-accumulation-steps"));
-    return accumulation * all / processes;
-}
-
 MemoryStats memory_of(Device device) {
     return device.is_cuda() ? cuda::memory_stats(device.index) : host_memory::stats();
 }
@@ -142,7 +117,8 @@ void Options::apply() {
                           "'; use CUDA_VISIBLE_DEVICES to choose a GPU");
     processes =
         std::make_shared<const PartialState>(accel::PartialStateOptions{.cpu = chosen.is_cpu()});
-    accumulation = same_global_batch(batch_size, accumulation, processes->num_processes());
+    accumulation =
+        accel::elastic_accumulation_steps(accumulation, batch_size, processes->num_processes());
     if (!processes->is_local_main_process()) std::cout.setstate(std::ios::failbit);
     if (threads > 0) kernels::set_num_threads(static_cast<int>(threads));
     create_directories(out);
@@ -170,13 +146,15 @@ accel::AcceleratorOptions Options::accelerator() const {
     };
     fields.insert(fields.end(), identity.begin(), identity.end());
     return {.mixed_precision = mixed_precision,
-            .gradient_accumulation_steps = static_cast<int>(accumulation),
             .cpu = Device::parse(device).is_cpu(),
             .log_with = std::move(trackers),
             .project_config = {.project_dir = out,
                                .automatic_checkpoint_naming = true,
                                .total_limit = 2,
                                .identity = std::move(fields)},
+            // The plugin takes precedence over the environment, which apply() has read.
+            .gradient_accumulation_plugin =
+                accel::GradientAccumulationPlugin{.num_steps = static_cast<int>(accumulation)},
             .scheduler_steps = accel::SchedulerSteps::per_update};
 }
 

@@ -54,9 +54,9 @@ struct Options {
     // of each machine writes to std::cout. With eval_only and without weights, the latest
     // checkpoint is resumed. Throws DeviceError, FileError or CommError if a step fails.
     //
-    // If axle launch has restarted the job on fewer machines, increases `accumulation`, so that an
-    // update has the same number of samples as on all machines. Throws ValueError if that is not
-    // possible.
+    // Sets `accumulation` to ACCELERATE_GRADIENT_ACCUMULATION_STEPS if this variable is set. If
+    // axle launch has restarted the job on fewer machines, increases it, so that an update has the
+    // same number of samples as on all machines. Throws ValueError if that is not possible.
     void apply();
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;

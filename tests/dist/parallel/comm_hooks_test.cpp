@@ -222,12 +222,14 @@ TEST(PowerSgd, IsExactForZeroAndRankDeficientGradients) {
 TEST(PowerSgd, RejectsAnInvalidState) {
     manual_seed(7);
     Weights model(10, 10);
-    const auto hook = dist::power_sgd_hook({.start_powerSGD_iter = 0});
-    DataParallel replicas(model, dist::ProcessGroup::alone(), {.hook = hook});
+    DataParallel replicas(model, dist::ProcessGroup::alone(),
+                          {.hook = dist::power_sgd_hook({.start_powerSGD_iter = 0})});
     for (int step = 0; step < 3; ++step) model.step(randn({10, 10}, {f64}), randn({10}, {f64}));
-    const Tree state = hook->state_dict(replicas.buckets());
-    const auto load = [&](const Tree& from) {
-        return hook->load_state_dict(from, replicas.buckets(), CommHook::Source::own);
+    const Tree saved = replicas.state_dict(), state = saved["hook"];
+    const auto load = [&](const Tree& hook) {
+        Tree from = saved;
+        from.set("hook", hook);
+        return replicas.load_state_dict(from);
     };
     const auto changed = [&](const char* name, const Tensor& tensor) {
         Tree copy = state;
@@ -253,8 +255,31 @@ TEST(PowerSgd, RejectsAnInvalidState) {
     expect_error<ValueError>({"power_sgd_hook: the state has 0 buckets instead of 1"},
                              [&] { load(none); });
     // The errors have not changed the state.
-    tests::expect_same_bits(hook->state_dict(replicas.buckets())["buckets"][0]["error"].tensor(),
-                            error);
+    tests::expect_same_bits(replicas.state_dict()["hook"]["buckets"][0]["error"].tensor(), error);
+}
+
+// One hook is given to two models, whose steps alternate, as in an Accelerator with two models.
+TEST(PowerSgd, HasAStatePerModel) {
+    manual_seed(8);
+    const Tensor first = randn({2, 12, 12}, {f64}), second = randn({2, 12, 12}, {f64});
+    const Tensor vectors = randn({2, 12}, {f64});
+    on_ranks(2, [&](const Group& group) {
+        const auto hook = [] { return dist::power_sgd_hook({.start_powerSGD_iter = 3}); };
+        const auto shared = hook();
+        Weights one(12, 12), two(12, 12), expected_one(12, 12), expected_two(12, 12);
+        DataParallel of_one(one, group, {.hook = shared}), of_two(two, group, {.hook = shared});
+        DataParallel alone(expected_one, group, {.hook = hook()});
+        DataParallel also_alone(expected_two, group, {.hook = hook()});
+        for (int step = 0; step < 8; ++step) {
+            one.step(of_rank(first, group), of_rank(vectors, group));
+            two.step(of_rank(second, group), of_rank(vectors, group));
+            expected_one.step(of_rank(first, group), of_rank(vectors, group));
+            expected_two.step(of_rank(second, group), of_rank(vectors, group));
+            tests::expect_same_bits(one.matrix.grad(), expected_one.matrix.grad());
+            tests::expect_same_bits(two.matrix.grad(), expected_two.matrix.grad());
+        }
+        EXPECT_EQ(of_one.state_dict()["hook"]["iteration"].integer(), 8);
+    });
 }
 
 TEST(PowerSgd, RejectsInvalidOptions) {

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <new>
 
 #include <unistd.h>
 
@@ -52,6 +53,19 @@ TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
     const auto errors = run_job(ControlJob(3), [](Control& control) {
         for (std::uint64_t i = 1; i <= 200; ++i) control.announce_call({.sequence = i});
         for (std::uint64_t i = 1; i <= 200; ++i) control.wait_for_agreement(0, i);
+    });
+    EXPECT_THAT(errors, Each(""));
+}
+
+// The call is not announced, so rank 1 does not get an agreement without the data of rank 0.
+TEST(Agreement, AllowsToRepeatACallThatCouldNotBeQueued) {
+    const auto errors = run_job(ControlJob(2), [](Control& control) {
+        if (control.rank() == 0) {
+            const auto fail = [] { throw std::bad_alloc(); };
+            EXPECT_THROW(control.start_call(all_reduce(1), fail), std::bad_alloc);
+        }
+        agree(control, all_reduce(1));
+        barrier(control, 2);
     });
     EXPECT_THAT(errors, Each(""));
 }

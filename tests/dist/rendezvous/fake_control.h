@@ -50,7 +50,9 @@ class FakeControl final : public dist::Control {
     }
     std::int64_t add(const std::string&, std::int64_t) override { return 0; }
     void open_group(std::uint32_t, const std::vector<int>&) override {}
-    void announce_call(const dist::CollectiveCall&) override {}
+    void start_call(const dist::CollectiveCall&, const std::function<void()>& post) override {
+        post();
+    }
     std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t,
                                                               std::uint64_t) override {
         return {};

@@ -1,0 +1,47 @@
+#include "accel/loop/elastic.h"
+
+#include <climits>
+#include <numeric>
+
+#include "accel/config/environment.h"
+#include "accel/config/resolve_options.h"
+#include "kernels/error.h"
+
+namespace axle::accel {
+namespace {
+
+constexpr std::int64_t kMaxProcesses = 65536;
+
+}  // namespace
+
+int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int num_processes) {
+    if (steps > INT_MAX)
+        throw ValueError(
+            str("elastic_accumulation_steps: too many gradient accumulation steps: ", steps));
+    AcceleratorOptions options;
+    options.gradient_accumulation_steps = static_cast<int>(steps);
+    const std::int64_t accumulated = accumulation_steps(options);
+    if (num_processes < 1 || batch_size < 1)
+        throw ValueError(
+            str("elastic_accumulation_steps: the batch size and the number of "
+                "processes must be positive: ",
+                batch_size, " and ", num_processes));
+    const std::int64_t processes = num_processes;
+    const std::int64_t all = number_variable("AXLE_FULL_WORLD_SIZE").value_or(num_processes);
+    if (all < processes || all > kMaxProcesses)
+        throw ValueError(str("AXLE_FULL_WORLD_SIZE must be from ", processes, " (WORLD_SIZE) to ",
+                             kMaxProcesses, ": ", all));
+    if (accumulated * all % processes != 0)
+        throw ValueError(str("the global batch of ", batch_size * accumulated * all, " samples (",
+                             all, " processes x batch size ", batch_size, " x ", accumulated,
+                             " accumulation steps) cannot be divided among ", processes,
+                             " processes: use a multiple of ", processes / std::gcd(all, processes),
+                             " for gradient_accumulation_steps"));
+    const std::int64_t result = accumulated * all / processes;
+    if (result > INT_MAX)
+        throw ValueError(str("elastic_accumulation_steps: too many gradient accumulation steps: ",
+                             accumulated, " x ", all, " / ", processes));
+    return static_cast<int>(result);
+}
+
+}  // namespace axle::accel

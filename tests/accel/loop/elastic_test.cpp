@@ -1,0 +1,68 @@
+#include "accel/loop/elastic.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "tests/close.h"
+#include "tests/environment_variable.h"
+
+namespace axle {
+namespace {
+
+using accel::elastic_accumulation_steps;
+using tests::EnvironmentVariable;
+using tests::expect_error;
+
+TEST(ElasticAccumulationSteps, AreTheStepsIfNoMachineIsLost) {
+    EXPECT_EQ(elastic_accumulation_steps(3, 8, 4), 3);
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "4");
+    EXPECT_EQ(elastic_accumulation_steps(3, 8, 4), 3);
+}
+
+TEST(ElasticAccumulationSteps, KeepTheSamplesOfAnUpdateOnFewerProcesses) {
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "6");
+    EXPECT_EQ(elastic_accumulation_steps(1, 8, 3), 2);
+    EXPECT_EQ(elastic_accumulation_steps(2, 8, 4), 3);
+    EXPECT_EQ(elastic_accumulation_steps(1, 8, 1), 6);
+}
+
+TEST(ElasticAccumulationSteps, AreThoseOfTheEnvironmentIfItSetsThem) {
+    const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4");
+    EXPECT_EQ(elastic_accumulation_steps(3, 8, 2), 4);
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "3");
+    EXPECT_EQ(elastic_accumulation_steps(3, 8, 2), 6);
+}
+
+TEST(ElasticAccumulationSteps, RejectAGlobalBatchThatCannotBeDivided) {
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "6");
+    expect_error<ValueError>({"the global batch of 48 samples (6 processes x batch size 8 x 1 "
+                              "accumulation steps) cannot be divided among 4 processes: use a "
+                              "multiple of 2 for gradient_accumulation_steps"},
+                             [] { elastic_accumulation_steps(1, 8, 4); });
+}
+
+TEST(ElasticAccumulationSteps, RejectNumbersOutOfRange) {
+    expect_error<ValueError>(
+        {"Accelerator: the number of gradient accumulation steps must be positive: 0"},
+        [] { elastic_accumulation_steps(0, 8, 1); });
+    expect_error<ValueError>(
+        {"elastic_accumulation_steps: too many gradient accumulation steps: 4294967296"},
+        [] { elastic_accumulation_steps(std::int64_t{1} << 32, 8, 1); });
+    expect_error<ValueError>(
+        {"elastic_accumulation_steps: the batch size and the number of processes", "0 and 1"},
+        [] { elastic_accumulation_steps(1, 0, 1); });
+    for (const char* const all : {"1", "65537"}) {
+        const EnvironmentVariable variable("AXLE_FULL_WORLD_SIZE", all);
+        expect_error<ValueError>({"AXLE_FULL_WORLD_SIZE must be from 2 (WORLD_SIZE) to 65536", all},
+                                 [] { elastic_accumulation_steps(1, 8, 2); });
+    }
+    const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "2");
+    expect_error<ValueError>({"elastic_accumulation_steps: too many gradient accumulation steps: ",
+                              "2147483647 x 2 / 1"},
+                             [] { elastic_accumulation_steps(2147483647, 1, 1); });
+}
+
+}  // namespace
+}  // namespace axle
