@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/autograd/local_part.h"
 #include "core/ops.h"
 #include "dist/group/process_group.h"
 #include "dist/parallel/data_parallel.h"
@@ -14,8 +15,7 @@ using optim::GradScaler;
 using optim::Optimizer;
 
 bool has_gradients(Optimizer& optimizer) {
-    return std::ranges::any_of(optimizer.parameters(),
-                               [](const Tensor& p) { return p.grad().defined(); });
+    return std::ranges::any_of(optimizer.parameters(), autograd::has_gradient);
 }
 
 GradScaler::Progress progress_of(const GradScaler& scaler, const Optimizer& optimizer) {
