@@ -9,6 +9,7 @@
 
 #include "accel/capture/step_capture.h"
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/log.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
@@ -185,6 +186,10 @@ struct CompiledStep::Compiled {
         host.rewind(before);
         set_gradients(c.gradients_before);
         cannot_capture = true;
+        warn(why);
+    }
+
+    static void warn(const char* why) {
         log(LogLevel::warning,
             "compile: the step can't be captured in a graph and runs eagerly: ", why);
     }
@@ -241,6 +246,12 @@ struct CompiledStep::Compiled {
             return run(batch);
         }
         parameters = host.parameters();
+        if (std::ranges::any_of(parameters, autograd::is_sharded)) {
+            cannot_capture = true;
+            warn("parameters are sharded over processes");
+            ++eager;
+            return run(batch);
+        }
         drop_invalid_graphs();
         const std::string kind = full_kind_of(batch);
         if (std::optional<Tensor> y = as_graph(kind, batch)) return *y;

@@ -200,24 +200,6 @@ void Preparation::check_without_state(const nn::Module& model) const {
                         printable(name), " has an optimizer state"));
 }
 
-namespace {
-
-// Converts trained f16 and bf16 parameters to f32, and logs their number.
-void upcast(nn::Module& model, bool logs) {
-    std::size_t count = 0;
-    for (const Tensor& parameter : model.parameters()) {
-        if (!parameter.requires_grad() || !is_half(parameter.dtype())) continue;
-        parameter.set_data(parameter.detach().to(f32));
-        ++count;
-    }
-    if (count > 0 && logs)
-        log(LogLevel::warning, "prepare: ", count, count == 1 ? " parameter" : " parameters",
-            " of half precision converted to float32, in which the optimizer updates sharded "
-            "parameters of mixed precision training");
-}
-
-}  // namespace
-
 std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& model) const {
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
@@ -229,11 +211,10 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();
     if (options_.sharding && processes_.use_distributed())
-        if (const auto sharding = options_.sharding(model)) {
+        if (auto sharding = options_.sharding(model)) {
             check_without_state(model);
-            if (options_.upcasts_sharded) upcast(model, processes_.is_main_process());
-            return std::make_unique<dist::ShardedDataParallel>(model, processes_.process_group(),
-                                                               *sharding);
+            return std::make_unique<dist::ShardedDataParallel>(model, std::move(sharding->group),
+                                                               std::move(sharding->options));
         }
     if (!trains || !(processes_.use_distributed() || adds_like_processes)) return nullptr;
     return std::make_unique<dist::DataParallel>(model, processes_.process_group(),

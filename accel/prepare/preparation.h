@@ -26,6 +26,12 @@
 
 namespace axle::accel {
 
+// The processes among which the parameters of a model are divided, and how.
+struct ModelSharding {
+    std::shared_ptr<dist::ProcessGroup> group;
+    dist::ShardingOptions options;
+};
+
 struct PreparationOptions {
     bool device_placement = true;  // whether models are moved to the device
     // The dtype in which prepared models run under autocast; nullopt: no autocast.
@@ -33,12 +39,9 @@ struct PreparationOptions {
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
     dist::DataParallelOptions data_parallel = {};
-    // Returns how a model is sharded over the processes, or nullopt for data parallel training. If
-    // empty, no model is sharded.
-    std::function<std::optional<dist::ShardingOptions>(nn::Module&)> sharding = {};
-    // Whether trained parameters of sharded models are converted to f32, in which the optimizer
-    // updates them, if they are f16 or bf16.
-    bool upcasts_sharded = false;
+    // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
+    // change the model before it is sharded. If empty, no model is sharded.
+    std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
     PrepareDataLoaderOptions loading = {};
     std::optional<Fp8Plan> fp8 = {};
 };

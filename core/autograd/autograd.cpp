@@ -310,6 +310,11 @@ Tensor& Tensor::set_requires_grad(bool value) {
                              " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
         throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
+    if (value && !requires_grad() && autograd::is_sharded(*this))
+        throw UsageError(
+            str("set_requires_grad: a frozen parameter can't be trained after its model "
+                "was sharded over processes: ",
+                shape(), "; call it before prepare()"));
     autograd::Meta& meta = autograd::meta_of(*this);
     if (value && !meta.is_registered) autograd::add_leaf(impl_);
     if (!value && meta.is_registered) autograd::remove_leaf(*impl_);

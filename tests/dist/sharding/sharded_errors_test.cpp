@@ -103,6 +103,19 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
                              [&] { const ShardedDataParallel again(model, group); });
 }
 
+TEST(ShardedDataParallel, RejectsTrainingAFrozenParameter) {
+    nn::Gpt model = Gpt64().make();
+    model.transformer.wpe.weight.set_requires_grad(false);
+    const ShardedDataParallel sharded(model, dist::ProcessGroup::alone());
+    expect_error<UsageError>(
+        {"set_requires_grad: a frozen parameter can't be trained after its model "
+         "was sharded over processes: [6, 8]"},
+        [&] { model.transformer.wpe.weight.set_requires_grad(); });
+    model.transformer.wte.weight.set_requires_grad(false);
+    model.transformer.wte.weight.set_requires_grad(false);
+    EXPECT_FALSE(model.transformer.wte.weight.requires_grad());
+}
+
 TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
     nn::Gpt model = Gpt64().make();
     const auto alone = dist::ProcessGroup::alone();

@@ -1,0 +1,239 @@
+// Tests an Accelerator that shards models over processes.
+#include <filesystem>
+#include <string>
+
+#include "accel/accelerator.h"
+#include "accel/local_sgd.h"
+#include "core/autograd/local_part.h"
+#include "core/files/safetensors.h"
+#include "gmock/gmock.h"
+#include "nn/files/weight_files.h"
+#include "tests/dist/sharding/sharded_models.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using accel::FullyShardedDataParallelPlugin;
+using tests::clones_of;
+using tests::expect_close;
+using tests::expect_error;
+using tests::expect_same_bits;
+using tests::Gpt64;
+using tests::Group;
+using tests::loss_of;
+using tests::on_ranks;
+using tests::TemporaryFolder;
+
+std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+
+FullyShardedDataParallelPlugin fsdp(const std::string& strategy = "FULL_SHARD") {
+    return {.reshard_after_forward = strategy,
+            .auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+            .sync_module_states = true};
+}
+
+AcceleratorOptions on_group(const Group& group, AcceleratorOptions options = {}) {
+    options.cpu = true;
+    options.process_group = group;
+    if (group->size() > 1 && !options.fsdp_plugin && !options.deepspeed_plugin)
+        options.fsdp_plugin = fsdp();
+    return options;
+}
+
+// A model with its optimizer and Accelerator.
+struct Run {
+    Run(nn::Gpt& model_, AcceleratorOptions options)
+        : model(model_), accelerator(std::move(options)) {
+        accelerator.prepare(model, optimizer);
+    }
+
+    // Trains with micro-batches of the steps [from, to) and returns the losses of this rank.
+    std::vector<double> train(std::int64_t from, std::int64_t to, const Group& group) {
+        std::vector<double> losses;
+        for (std::int64_t step = from; step < to; ++step) {
+            auto scope = accelerator.accumulate(model);
+            const Tensor loss = loss_of(model, step, *group);
+            accelerator.backward(loss);
+            if (accelerator.sync_gradients())
+                norm = accelerator.clip_grad_norm_(model.parameters(), 0.3).item();
+            optimizer.step();
+            optimizer.zero_grad();
+            losses.push_back(loss.item());
+        }
+        return losses;
+    }
+
+    void expect_weights(const nn::Gpt& expected, double tolerance = 1e-9) {
+        const dist::FullParameters full(model);
+        const auto actual = model.named_parameters(), wanted = expected.named_parameters();
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            SCOPED_TRACE(wanted[i].first);
+            expect_close(actual[i].second.detach(), wanted[i].second.detach(), tolerance);
+        }
+    }
+
+    nn::Gpt& model;
+    optim::AdamW optimizer{model.parameters(), {.lr = 0.01}};
+    double norm = 0;
+    accel::Accelerator accelerator;
+};
+
+// Covers 14.clip_grad_norm_ and 14.optimizer.
+TEST(ShardedAccelerator, TrainsAsOneProcess) {
+    for (const int steps : {1, 3})
+        for (const char* strategy : {"FULL_SHARD", "SHARD_GRAD_OP"}) {
+            SCOPED_TRACE(str(strategy, ", ", steps, " micro-batches"));
+            nn::Gpt whole = Gpt64().make();
+            auto models = clones_of(whole, 3);
+            const auto alone = dist::ProcessGroup::alone();
+            Run expected(whole, on_group(alone, {.gradient_accumulation_steps = steps}));
+            expected.train(0, 6, alone);
+            on_ranks(3, [&](const Group& group) {
+                Run run(models[at(group)], on_group(group, {.gradient_accumulation_steps = steps,
+                                                            .fsdp_plugin = fsdp(strategy)}));
+                EXPECT_TRUE(autograd::is_sharded(run.model.transformer.wte.weight));
+                run.train(0, 6, group);
+                EXPECT_NEAR(run.norm, expected.norm, 1e-9);
+                run.expect_weights(whole);
+            });
+        }
+}
+
+TEST(ShardedAccelerator, KeepsMasterWeightsInF32UnderBf16) {
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        model.to(f32);
+        Run run(model, on_group(group, {.mixed_precision = "bf16"}));
+        EXPECT_EQ(model.transformer.wte.weight.dtype(), bf16);
+        EXPECT_EQ(autograd::local_part(model.transformer.wte.weight).dtype(), f32);
+        const std::vector<double> losses = run.train(0, 20, group);
+        EXPECT_LT(losses.back(), losses.front() - 0.1);
+    });
+}
+
+TEST(ShardedAccelerator, SkipsStepsWithInfiniteGradientsOnAllRanks) {
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        model.to(f32);
+        Run run(model, on_group(group, {.mixed_precision = "fp16"}));
+        const Tensor weight = model.transformer.h[1].mlp.c_fc.weight;
+        const Tensor before = autograd::local_part(weight).clone();
+        const Tensor loss = loss_of(model, 0, *group);
+        run.accelerator.backward(loss);
+        // A local part on rank 1 only.
+        if (group->rank() == 1) autograd::local_part(weight).grad().fill_(INFINITY);
+        run.optimizer.step();
+        EXPECT_TRUE(run.accelerator.optimizer_step_was_skipped());
+        expect_same_bits(autograd::local_part(weight), before);
+        run.optimizer.zero_grad();
+        run.train(1, 2, group);
+        EXPECT_FALSE(run.accelerator.optimizer_step_was_skipped());
+    });
+}
+
+// Saves on 3 ranks and continues on 1, 2 and 4. With two micro-batches per update, the state is
+// saved between two updates. Covers 14.state_dict_type.
+TEST(ShardedAccelerator, ResumesOnAnyNumberOfRanks) {
+    for (const int micro_batches : {1, 2}) {
+        SCOPED_TRACE(micro_batches);
+        const TemporaryFolder folder(tests::FolderStorage::in_memory);
+        const std::string path = folder / "state";
+        nn::Gpt whole = Gpt64().make();
+        auto models = clones_of(whole, 3);
+        const auto alone = dist::ProcessGroup::alone();
+        const AcceleratorOptions options{.gradient_accumulation_steps = micro_batches};
+        Run expected(whole, on_group(alone, options));
+        expected.train(0, 6, alone);
+        on_ranks(3, [&](const Group& group) {
+            Run run(models[at(group)], on_group(group, options));
+            run.train(0, 3, group);
+            run.accelerator.save_state(path);
+        });
+        for (const int ranks : {1, 2, 4}) {
+            SCOPED_TRACE(str(ranks, " ranks"));
+            auto others = clones_of(Gpt64().make(), ranks);
+            on_ranks(ranks, [&](const Group& group) {
+                Run run(others[at(group)], on_group(group, options));
+                run.accelerator.load_state(path);
+                run.train(3, 6, group);
+                run.expect_weights(whole);
+            });
+        }
+    }
+}
+
+TEST(ShardedAccelerator, SavesAsynchronously) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    auto models = clones_of(Gpt64().make(), 2);
+    const auto again = clones_of(Gpt64().make(), 1);
+    on_ranks(2, [&](const Group& group) {
+        Run run(models[at(group)], on_group(group));
+        run.train(0, 2, group);
+        const nn::StateDict weights = run.accelerator.get_state_dict(run.model);
+        run.accelerator.save_state(folder / "state", {.asynchronous = true});
+        run.train(2, 4, group);
+        run.accelerator.wait_for_saves();
+        if (group->rank() != 0) {
+            EXPECT_TRUE(weights.empty());
+            return;
+        }
+        const SafetensorsFile file(folder / "state/model.safetensors");
+        for (const auto& [name, tensor] : weights) {
+            SCOPED_TRACE(name);
+            if (file.contains(name)) expect_same_bits(file.tensor(name), tensor);
+        }
+    });
+}
+
+TEST(ShardedAccelerator, SavesTheWholeModel) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    const nn::Gpt whole = Gpt64().make();
+    auto models = clones_of(whole, 2);
+    on_ranks(2, [&](const Group& group) {
+        Run run(models[at(group)], on_group(group));
+        run.accelerator.save_model(run.model, folder.path());
+        run.accelerator.wait_for_everyone();
+    });
+    const nn::WeightFiles files(folder / "model.safetensors");
+    for (const auto& [name, tensor] : whole.saved_state())
+        expect_same_bits(files.weights().at(name).mapped(), tensor);
+}
+
+TEST(ShardedAccelerator, RejectsWhatNeedsWholeModels) {
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        Run run(model, on_group(group));
+        expect_error<UsageError>({"LocalSGD: needs data parallel training"},
+                                 [&] { const accel::LocalSGD local(run.accelerator, model, 2); });
+        expect_error<UsageError>({"join_uneven_inputs: needs data parallel training"}, [&] {
+            const auto scope = run.accelerator.join_uneven_inputs({&model});
+        });
+    });
+}
+
+// Covers 14.optimizer.
+TEST(ShardedAccelerator, RejectsAModelAfterTheFirstStepOfItsOptimizer) {
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        optim::AdamW optimizer(model.parameters());
+        accel::Accelerator accelerator(on_group(group));
+        accelerator.prepare(optimizer);
+        sum(model.transformer.wte.weight).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        expect_error<UsageError>(
+            {"prepare: the model must be prepared before the first step of its "
+             "optimizer",
+             "transformer.wte.weight has an optimizer state"},
+            [&] { accelerator.prepare(model); });
+    });
+}
+
+}  // namespace
+}  // namespace axle
