@@ -11,6 +11,7 @@
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
 #include "dist/sharding/full_state.h"
+#include "dist/sharding/sharded_state.h"
 
 namespace axle::accel {
 namespace {
@@ -256,9 +257,13 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
         together("load_state", [&] { hook(state.models, directory); });
     together("load_state", [&] {
         const StateFolder& folder = *state.folder;
+        read_parts(state);
         for (std::size_t i = 0; i < state.models.size(); ++i)
-            state.weights.push_back(folder.tensors(numbered("model", i)));
-        state.optimizers = read_each(folder, "optimizer", prepared_.optimizers().size());
+            state.weights.push_back(state.model_parts[i] ? nn::StateDict()
+                                                         : folder.tensors(numbered("model", i)));
+        for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
+            state.optimizers.push_back(
+                state.optimizer_parts[i] ? Tree() : folder.read(numbered("optimizer", i)));
         state.schedulers = read_each(folder, "scheduler", prepared_.schedulers().size());
         if (folder.is_axle())
             state.loaders = read_each(folder, "dl_state_dict", prepared_.loaders().size());
@@ -275,8 +280,12 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
 void StateFiles::apply(const LoadedState& state, bool strict) {
     const StateFolder& folder = *state.folder;
     for (std::size_t i = 0; i < state.models.size(); ++i)
-        fitting(folder, numbered("model", i),
-                [&] { state.models[i]->load_state_dict(state.weights[i], {.strict = strict}); });
+        fitting(folder, numbered("model", i), [&] {
+            if (state.model_parts[i])
+                dist::load_sharded(*state.model_parts[i], *state.models[i]);
+            else
+                state.models[i]->load_state_dict(state.weights[i], {.strict = strict});
+        });
     for (std::size_t i = 0; i < prepared_.models().size(); ++i)
         fitting(folder, numbered("gradients", i), [&] {
             dist::set_whole_gradients(
@@ -287,7 +296,13 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
         fitting(folder,
                 str("data_parallel_", state.has_own_replicas ? processes_.process_index() : 0),
                 [&] { load_replicas(state); });
-    load_each(folder, "optimizer", prepared_.optimizers(), state.optimizers);
+    for (std::size_t i = 0; i < state.optimizers.size(); ++i)
+        fitting(folder, numbered("optimizer", i), [&] {
+            if (state.optimizer_parts[i])
+                dist::load_sharded(*state.optimizer_parts[i], *prepared_.optimizers()[i]);
+            else
+                prepared_.optimizers()[i]->load_state_dict(state.optimizers[i]);
+        });
     load_each(folder, "scheduler", prepared_.schedulers(), state.schedulers);
     load_each(folder, "dl_state_dict", prepared_.loaders(), state.loaders);
     if (loop_.scaling)

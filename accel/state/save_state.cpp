@@ -130,9 +130,11 @@ StateContents StateFiles::contents(GatheredStates states, std::optional<double> 
         all.trees.emplace_back(std::move(stem), std::move(tree));
     };
     for (std::size_t i = 0; i < states.weights.size(); ++i)
-        all.tensors.emplace_back(numbered("model", i), std::move(states.weights[i]));
+        if (!states.model_in_parts[i])
+            all.tensors.emplace_back(numbered("model", i), std::move(states.weights[i]));
     for (std::size_t i = 0; i < states.optimizers.size(); ++i)
-        add(numbered("optimizer", i), std::move(states.optimizers[i]));
+        if (!states.optimizer_in_parts[i])
+            add(numbered("optimizer", i), std::move(states.optimizers[i]));
     for (std::size_t i = 0; i < prepared_.schedulers().size(); ++i)
         add(numbered("scheduler", i), prepared_.schedulers()[i]->state_dict());
     for (std::size_t i = 0; i < prepared_.loaders().size(); ++i)
@@ -232,6 +234,13 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     if (options.asynchronous && project_.save_on_each_node)
         throw NotImplementedError(
             "save_state: asynchronous saving is not implemented with save_on_each_node");
+    const bool in_parts =
+        options.state_dict_type.value_or(state_dict_type_) == StateDictType::sharded;
+    if (in_parts && (options.asynchronous || project_.save_on_each_node))
+        throw NotImplementedError(
+            str("save_state: SHARDED_STATE_DICT is not implemented with ",
+                options.asynchronous ? "asynchronous saving" : "save_on_each_node",
+                "; use StateDictType::full"));
     wait();
     dist::ProcessGroup& group = *processes_.process_group();
     const std::string path = next_directory(output_dir);
@@ -265,13 +274,9 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
                     rank, " has the local rank ", static_cast<std::int64_t>(rank) - i));
     const std::int64_t writing =
         places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
-    // The states of sharded models and their optimizers are gathered where they are written.
-    const dist::FullStateOptions full{.rank0_only = !each_node};
-    for (const nn::Module* model : prepared_.models())
-        states.weights.push_back(dist::full_state_dict(*model, full));
-    for (optim::Optimizer* optimizer : prepared_.optimizers())
-        states.optimizers.push_back(dist::full_state_dict(*optimizer, full));
-    run_save_hooks(states.weights, places[static_cast<std::size_t>(writing)]["directory"].string());
+    const std::string& directory = places[static_cast<std::size_t>(writing)]["directory"].string();
+    gather_or_write(states, directory, in_parts);
+    run_save_hooks(states.weights, directory);
     if (options.asynchronous) {
         together("save_state", [&] {
             if (writer)

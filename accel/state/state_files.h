@@ -53,6 +53,9 @@ class StateFiles {
     }
     const std::map<std::string, std::int64_t>& logged_steps() const { return logged_steps_; }
 
+    // Sets the type that save() uses by default.
+    void set_state_dict_type(StateDictType type) { state_dict_type_ = type; }
+
     // Implement Accelerator::save_state() and load_state().
     std::string save(const std::string& output_dir, const SaveStateOptions& options);
     std::string load(const std::string& input_dir, const LoadStateOptions& options);
@@ -69,12 +72,17 @@ class StateFiles {
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
+        // The models and optimizers that the processes have written in parts.
+        std::vector<bool> model_in_parts, optimizer_in_parts;
     };
     // The contents of a checkpoint, which is read completely before any object changes.
     struct LoadedState {
         std::unique_ptr<const StateFolder> folder;
         std::vector<nn::Module*> models;     // without the models that hooks have removed
         std::vector<nn::StateDict> weights;  // the weights of each of `models`
+        // The weights of each of `models`, and the states of the optimizers, if they were written
+        // in parts.
+        std::vector<std::optional<ShardedFolder>> model_parts, optimizer_parts;
         std::vector<std::map<std::string, Tensor>> gradients;
         std::vector<Tree> optimizers, schedulers, loaders, custom;
         Tree scaler;
@@ -98,6 +106,8 @@ class StateFiles {
     StateContents contents(GatheredStates states, std::optional<double> metric) const;
     void save_in_background(std::unique_ptr<CheckpointWriter> writer, const std::string& path,
                             GatheredStates states, std::optional<double> metric);
+    void gather_or_write(GatheredStates& states, const std::string& directory, bool in_parts) const;
+    void read_parts(LoadedState& state) const;
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
     void read_replicas(LoadedState& state) const;
@@ -112,6 +122,7 @@ class StateFiles {
     const PartialState& processes_;
     Preparation& prepared_;
     LoopState& loop_;
+    StateDictType state_dict_type_ = StateDictType::full;
     std::string run_ = new_run_id();            // all processes use that of the main process
     std::shared_ptr<const FolderOwner> owner_;  // of the folder of automatic names, once it is used
     std::vector<Registered> custom_;

@@ -55,6 +55,10 @@ std::optional<std::int64_t> StateFolder::iteration() const {
     return axle_ ? axle_->label().iteration : checkpoint_number(path_);
 }
 
+bool StateFolder::has_parts(const std::string& name) const {
+    return axle_ && axle_->contains(name + "/" + kShardedIndexName);
+}
+
 bool StateFolder::contains(const std::string& stem) const {
     if (!axle_) return is_file(file(stem));
     return axle_->contains(stem + ".json") || axle_->contains(stem + ".safetensors");

@@ -1,6 +1,7 @@
 // Options of Accelerator::save_state() and load_state().
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,17 @@
 #include "core/files/durability.h"
 
 namespace axle::accel {
+
+// How the states of sharded models and of their optimizers are saved, with the names of FSDP.
+enum class StateDictType : std::uint8_t {
+    // FULL_STATE_DICT: the writing process gathers them, one unit at a time. The files are those of
+    // models that are not sharded.
+    full,
+    // SHARDED_STATE_DICT: each process writes its part to the folders pytorch_model_fsdp_0 and
+    // optimizer_0 (core/files/sharded_folder.h). The checkpoint's folder must be on a disk that all
+    // processes share. Any number of processes can load it, with and without sharding.
+    sharded,
+};
 
 struct SaveStateOptions {
     bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
@@ -22,6 +34,9 @@ struct SaveStateOptions {
     // save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
     // implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
+    // Default: that of the FSDP plugin. `sharded` is not implemented with `asynchronous` and
+    // save_on_each_node (NotImplementedError).
+    std::optional<StateDictType> state_dict_type = {};
 };
 
 struct LoadStateOptions {

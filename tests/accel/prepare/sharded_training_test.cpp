@@ -1,6 +1,7 @@
 // Tests an Accelerator that shards models over processes.
 #include <filesystem>
 #include <string>
+#include <tuple>
 
 #include "accel/accelerator.h"
 #include "accel/local_sgd.h"
@@ -135,11 +136,17 @@ TEST(ShardedAccelerator, SkipsStepsWithInfiniteGradientsOnAllRanks) {
     });
 }
 
+class ShardedStateDicts : public testing::TestWithParam<std::tuple<int, accel::StateDictType>> {};
+INSTANTIATE_TEST_SUITE_P(ShardedAccelerator, ShardedStateDicts,
+                         testing::Combine(testing::Values(1, 2),
+                                          testing::Values(accel::StateDictType::full,
+                                                          accel::StateDictType::sharded)));
+
 // Saves on 3 ranks and continues on 1, 2 and 4. With two micro-batches per update, the state is
 // saved between two updates. Covers 14.state_dict_type.
-TEST(ShardedAccelerator, ResumesOnAnyNumberOfRanks) {
-    for (const int micro_batches : {1, 2}) {
-        SCOPED_TRACE(micro_batches);
+TEST_P(ShardedStateDicts, ResumeOnAnyNumberOfRanks) {
+    const auto [micro_batches, type] = GetParam();
+    {
         const TemporaryFolder folder(tests::FolderStorage::in_memory);
         const std::string path = folder / "state";
         nn::Gpt whole = Gpt64().make();
@@ -151,8 +158,12 @@ TEST(ShardedAccelerator, ResumesOnAnyNumberOfRanks) {
         on_ranks(3, [&](const Group& group) {
             Run run(models[at(group)], on_group(group, options));
             run.train(0, 3, group);
-            run.accelerator.save_state(path);
+            run.accelerator.save_state(path, {.state_dict_type = type});
         });
+        EXPECT_EQ(std::filesystem::exists(path + "/pytorch_model_fsdp_0/index.json"),
+                  type == accel::StateDictType::sharded);
+        EXPECT_EQ(std::filesystem::exists(path + "/model.safetensors"),
+                  type == accel::StateDictType::full);
         for (const int ranks : {1, 2, 4}) {
             SCOPED_TRACE(str(ranks, " ranks"));
             auto others = clones_of(Gpt64().make(), ranks);

@@ -1,0 +1,72 @@
+// Implements the part of StateFiles for sharded models and their optimizers.
+#include <algorithm>
+
+#include "accel/state/state_files.h"
+#include "core/autograd/local_part.h"
+#include "core/files/folder.h"
+#include "dist/sharding/full_state.h"
+#include "dist/sharding/sharded_state.h"
+
+namespace axle::accel {
+namespace {
+
+// The names that FSDP checkpoints of Accelerate have.
+std::string folder_of_model(std::size_t i) { return str("pytorch_model_fsdp_", i); }
+std::string folder_of_optimizer(std::size_t i) { return str("optimizer_", i); }
+
+bool is_sharded(optim::Optimizer& optimizer) {
+    return std::ranges::any_of(optimizer.parameters(), autograd::is_sharded);
+}
+
+}  // namespace
+
+// Gathers the states of models and optimizers where they are written. If `in_parts`, all processes
+// write those of sharded models into `directory` instead.
+void StateFiles::gather_or_write(GatheredStates& states, const std::string& directory,
+                                 bool in_parts) const {
+    const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
+    const bool is_main = processes_.is_main_process();
+    const auto write = [&](const std::string& name, const dist::ShardedState& state) {
+        together("save_state", [&] {
+            if (is_main) create_directories(directory + "/" + name);
+        });
+        // The checkpoint's commit writes the files to the disk.
+        dist::save_sharded(directory + "/" + name, state, *processes_.process_group(),
+                           Durability::none);
+    };
+    for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
+        const nn::Module& model = *prepared_.models()[i];
+        states.model_in_parts.push_back(in_parts && dist::is_sharded(model));
+        if (states.model_in_parts.back()) {
+            write(folder_of_model(i), dist::sharded_state(model, is_main));
+            states.weights.emplace_back();
+        } else {
+            states.weights.push_back(dist::full_state_dict(model, full));
+        }
+    }
+    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i) {
+        optim::Optimizer& optimizer = *prepared_.optimizers()[i];
+        states.optimizer_in_parts.push_back(in_parts && is_sharded(optimizer));
+        if (states.optimizer_in_parts.back()) {
+            write(folder_of_optimizer(i), dist::sharded_state(optimizer, is_main));
+            states.optimizers.emplace_back();
+        } else {
+            states.optimizers.push_back(dist::full_state_dict(optimizer, full));
+        }
+    }
+}
+
+// Opens the folders that were written in parts.
+void StateFiles::read_parts(LoadedState& state) const {
+    const StateFolder& folder = *state.folder;
+    state.model_parts.resize(state.models.size());
+    state.optimizer_parts.resize(prepared_.optimizers().size());
+    for (std::size_t i = 0; i < state.model_parts.size(); ++i)
+        if (folder.has_parts(folder_of_model(i)))
+            state.model_parts[i] = folder.parts(folder_of_model(i));
+    for (std::size_t i = 0; i < state.optimizer_parts.size(); ++i)
+        if (folder.has_parts(folder_of_optimizer(i)))
+            state.optimizer_parts[i] = folder.parts(folder_of_optimizer(i));
+}
+
+}  // namespace axle::accel
