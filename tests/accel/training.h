@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,8 @@ struct Training {
 
     explicit Training(std::uint64_t seed = 7, int workers = 0, bool cpu = false,
                       std::shared_ptr<dist::ProcessGroup> group = nullptr,
-                      accel::ProjectConfiguration project = {})
+                      accel::ProjectConfiguration project = {},
+                      std::optional<accel::FullyShardedDataParallelPlugin> fsdp = {})
         : net((manual_seed(seed), SmallNet())),
           loader(samples(3 * kBatches - 1),
                  {.batch_size = 3, .shuffle = true, .num_workers = workers, .seed = 11}),
@@ -67,6 +69,7 @@ struct Training {
           cosine(optim::get_cosine_schedule_with_warmup(adamw, 2, 8)),
           accelerator({.gradient_accumulation_steps = 2,
                        .cpu = cpu,
+                       .fsdp_plugin = std::move(fsdp),
                        .project_config = std::move(project),
                        .process_group = std::move(group)}) {
         accelerator.prepare(net, adamw, loader, cosine);

@@ -2,12 +2,6 @@
 // through the host.
 #include "core/graph.h"
 #include "tests/cuda/nccl_ranks.h"
-#include "tests/dist/ranks.h"
-#include "tests/free_port.h"
-
-#ifdef AXLE_SIMULATED_GPU
-#include "tests/simulator/simulator.h"
-#endif
 
 namespace axle::tests {
 namespace {
@@ -15,39 +9,7 @@ namespace {
 using dist::ReduceOp;
 using std::chrono::milliseconds;
 using Counts = std::vector<std::int64_t>;
-
-class ProcessGroupOnGpu : public NcclOnGpu {
-  protected:
-    // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart` is true,
-    // ranks on the simulated GPU have different bus ids, so that they do not detect that they share
-    // it. Otherwise all ranks share GPU 0.
-    std::vector<std::string> on_groups(const std::function<void(dist::ProcessGroup&, Device)>& f,
-                                       bool apart = true,
-                                       dist::ProcessGroupOptions options = short_options()) {
-        const int size = GetParam(), port = free_port();
-        std::vector<std::string> errors(static_cast<std::size_t>(size));
-        std::vector<std::thread> threads;
-        for (int rank = 0; rank < size; ++rank)
-            threads.emplace_back([&, rank] {
-                try {
-#ifdef AXLE_SIMULATED_GPU
-                    kernels::simulator::set_bus(apart ? rank : 0);
-#endif
-                    const int device = kSimulated || !apart ? 0 : rank;
-                    dist::Environment environment = environment_of(rank, size, port);
-                    if (!apart) environment.local_rank = 0;
-                    const auto group = dist::ProcessGroup::create(environment, options);
-                    const cuda::Stream stream(device);
-                    const cuda::StreamGuard guard(stream);
-                    f(*group, Device::cuda(device));
-                } catch (const std::exception& e) {
-                    errors[static_cast<std::size_t>(rank)] = e.what();
-                }
-            });
-        for (std::thread& thread : threads) thread.join();
-        return errors;
-    }
-};
+using SharedGroup = std::shared_ptr<dist::ProcessGroup>;
 
 Tensor of_rank(const dist::ProcessGroup& group, const Shape& shape, Device gpu) {
     return to(NcclRank::values(group.rank(), shape), gpu);
@@ -97,7 +59,8 @@ void expect_collectives(dist::ProcessGroup& group, Device gpu) {
 }
 
 TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
-    const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
+    const auto errors = on_groups([](const SharedGroup& shared, Device gpu) {
+        dist::ProcessGroup& group = *shared;
         EXPECT_EQ(group.backend(), "nccl");
         expect_collectives(group, gpu);
         const auto rest = group.split(group.rank() == 0 ? 0 : 1);
@@ -109,7 +72,8 @@ TEST_P(ProcessGroupOnGpu, UsesNcclWhenEveryRankHasAGpu) {
 
 TEST_P(ProcessGroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
     const auto errors = on_groups(
-        [](dist::ProcessGroup& group, Device gpu) {
+        [](const SharedGroup& shared, Device gpu) {
+            dist::ProcessGroup& group = *shared;
             EXPECT_EQ(group.backend(), "tcp");
             expect_collectives(group, gpu);
         },
@@ -117,13 +81,14 @@ TEST_P(ProcessGroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
     for (const std::string& error : errors) EXPECT_EQ(error, "");
     dist::ProcessGroupOptions options = short_options();
     options.backend = "nccl";
-    for (const std::string& error : on_groups([](dist::ProcessGroup&, Device) {}, false, options))
+    for (const std::string& error : on_groups([](const SharedGroup&, Device) {}, false, options))
         EXPECT_EQ(error.find("ProcessGroup: NCCL cannot be used: ranks 0 and 1 share a GPU"), 0u)
             << error;
 }
 
 TEST_P(ProcessGroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
-    const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
+    const auto errors = on_groups([](const SharedGroup& shared, Device gpu) {
+        dist::ProcessGroup& group = *shared;
         group.all_reduce(of_rank(group, {8}, gpu));
         for (;;) {
             group.all_reduce(of_rank(group, {group.rank() == 0 ? 16 : 8}, gpu));
@@ -137,7 +102,8 @@ TEST_P(ProcessGroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
 }
 
 TEST_P(ProcessGroupOnGpu, RejectsGraphCapture) {
-    const auto errors = on_groups([](dist::ProcessGroup& group, Device gpu) {
+    const auto errors = on_groups([](const SharedGroup& shared, Device gpu) {
+        dist::ProcessGroup& group = *shared;
         const Tensor x = of_rank(group, {8}, gpu);
         // Runs one rank after another, because the ranks are threads and can share a GPU.
         for (int rank = 0; rank < group.size(); ++rank) {

@@ -14,8 +14,14 @@
 #include "dist/group/device_engine.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"
+#include "tests/dist/ranks.h"
 #include "tests/dist/rendezvous/fake_control.h"
+#include "tests/free_port.h"
 #include "tests/wait.h"
+
+#ifdef AXLE_SIMULATED_GPU
+#include "tests/simulator/simulator.h"
+#endif
 
 namespace axle::tests {
 
@@ -112,6 +118,40 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
     }
 
     FakeStore store_;
+};
+
+// Runs process groups on several ranks, which are threads of the test.
+class ProcessGroupOnGpu : public NcclOnGpu {
+  protected:
+    // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart` is true,
+    // ranks on the simulated GPU have different bus ids, so that they do not detect that they share
+    // it. Otherwise all ranks share GPU 0.
+    std::vector<std::string> on_groups(
+        const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f,
+        bool apart = true, dist::ProcessGroupOptions options = short_options()) {
+        const int size = GetParam(), port = free_port();
+        std::vector<std::string> errors(static_cast<std::size_t>(size));
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < size; ++rank)
+            threads.emplace_back([&, rank] {
+                try {
+#ifdef AXLE_SIMULATED_GPU
+                    kernels::simulator::set_bus(apart ? rank : 0);
+#endif
+                    const int device = kSimulated || !apart ? 0 : rank;
+                    dist::Environment environment = environment_of(rank, size, port);
+                    if (!apart) environment.local_rank = 0;
+                    const auto group = dist::ProcessGroup::create(environment, options);
+                    const cuda::Stream stream(device);
+                    const cuda::StreamGuard guard(stream);
+                    f(group, Device::cuda(device));
+                } catch (const std::exception& e) {
+                    errors[static_cast<std::size_t>(rank)] = e.what();
+                }
+            });
+        for (std::thread& thread : threads) thread.join();
+        return errors;
+    }
 };
 
 }  // namespace axle::tests

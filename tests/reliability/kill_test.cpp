@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -35,17 +36,28 @@ void kill_some(ReportingJob& job, std::mt19937& random) {
         << "a rank did not end after the death of " << victim;
 }
 
+// Whether the parameters are sharded over the processes, each of which writes its part.
+enum class Sharding : std::uint8_t { none, in_parts };
+
 // Continues from the latest checkpoint and saves after every batch, every second time in the
-// background. Reports the number of batches when the checkpoint is complete.
-void train_and_save(const std::string& folder, const ReportingJob::Group& group,
+// background if the state is not sharded. Reports the number of batches when the checkpoint is
+// complete.
+void train_and_save(const std::string& folder, Sharding sharding, const ReportingJob::Group& group,
                     const ReportingJob::Reporter& report) {
-    Training training(7, 0, true, group, project_in(folder));
+    const bool in_parts = sharding == Sharding::in_parts;
+    Training training(
+        7, 0, true, group, project_in(folder),
+        in_parts ? std::optional(accel::FullyShardedDataParallelPlugin{.sync_module_states = true})
+                 : std::nullopt);
     const bool is_main = training.accelerator.is_main_process();
     if (accel::latest_checkpoint(folder + "/checkpoints")) training.accelerator.load_state();
     if (is_main) report(Event::loaded, training.counter.batches);
     training.run(1'000'000, [&] {
-        const bool asynchronous = training.counter.batches % 2 == 0;
-        training.accelerator.save_state({}, {.asynchronous = asynchronous});
+        const bool asynchronous = !in_parts && training.counter.batches % 2 == 0;
+        training.accelerator.save_state(
+            {}, {.asynchronous = asynchronous,
+                 .state_dict_type =
+                     in_parts ? accel::StateDictType::sharded : accel::StateDictType::full});
         training.accelerator.wait_for_saves();
         if (is_main) report(Event::saved, training.counter.batches);
     });
@@ -57,7 +69,7 @@ struct KillFigures {
 };
 
 // Starts a job again and again on one folder and kills it while it saves.
-KillFigures kill_while_saving(int size, int rounds) {
+KillFigures kill_while_saving(int size, int rounds, Sharding sharding) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::mt19937 random(static_cast<unsigned>(size));
     KillFigures figures;
@@ -65,7 +77,7 @@ KillFigures kill_while_saving(int size, int rounds) {
     for (int round = 0; round <= rounds; ++round) {
         SCOPED_TRACE(str("round ", round));
         ReportingJob job(size, [&](const auto& group, const auto& report) {
-            train_and_save(folder.path(), group, report);
+            train_and_save(folder.path(), sharding, group, report);
         });
         const auto loaded = job.next();
         if (!loaded || loaded->event != Event::loaded) {
@@ -93,12 +105,13 @@ KillFigures kill_while_saving(int size, int rounds) {
     return figures;
 }
 
-void expect_no_loss(int size, int rounds) {
-    const KillFigures figures = kill_while_saving(size, rounds);
+void expect_no_loss(int size, int rounds, Sharding sharding = Sharding::none) {
+    const KillFigures figures = kill_while_saving(size, rounds, sharding);
     EXPECT_EQ(figures.kills, rounds);
     EXPECT_EQ(figures.unreadable, 0);
     EXPECT_EQ(figures.lost, 0);
-    record_figure(str("kills_while_saving_", size, "_processes"),
+    record_figure(str("kills_while_saving_", size,
+                      sharding == Sharding::in_parts ? "_processes_in_parts" : "_processes"),
                   {{"kills", figures.kills},
                    {"acknowledged_saves", figures.saves},
                    {"unreadable", figures.unreadable},
@@ -107,9 +120,14 @@ void expect_no_loss(int size, int rounds) {
 
 TEST(KilledSave, LosesNoAcknowledgedCheckpoint) { expect_no_loss(2, 20); }
 
+TEST(KilledSave, LosesNoAcknowledgedShardedCheckpoint) {
+    expect_no_loss(2, 20, Sharding::in_parts);
+}
+
 TEST(KilledSave, LongSeriesLosesNoAcknowledgedCheckpoint) {
     expect_no_loss(2, 1000);
     expect_no_loss(4, 300);
+    expect_no_loss(4, 100, Sharding::in_parts);
 }
 
 constexpr std::int64_t kEpochs = 12;

@@ -54,7 +54,8 @@ inline std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
 // Returns this rank's loss of a step.
 inline Tensor loss_of(nn::Gpt& model, std::int64_t step, const dist::ProcessGroup& group) {
     const auto [ids, labels] = batch_of(step);
-    return model.loss(part(ids, group), part(labels, group));
+    const Device device = model.transformer.wte.weight.device();
+    return model.loss(part(ids, group).to(device), part(labels, group).to(device));
 }
 
 // The losses and the final parameters of a training.
@@ -93,7 +94,7 @@ inline void expect_same_losses(nn::Gpt& model, const Group& group, const Trainin
         optim::clip_grad_norm_(model.parameters(), kMaxNorm);
         optimizer.step();
         optimizer.zero_grad();
-        const Tensor mean = loss.detach().clone();
+        const Tensor mean = loss.detach().cpu().clone();
         group->all_reduce(mean, dist::ReduceOp::mean);
         EXPECT_NEAR(mean.item(), expected.losses[step], tolerance) << "step " << step;
     }
@@ -108,7 +109,7 @@ inline void expect_same_training(nn::Gpt& model, const Group& group, const Train
     ASSERT_EQ(named.size(), expected.parameters.size());
     for (std::size_t i = 0; i < named.size(); ++i) {
         SCOPED_TRACE(named[i].first);
-        expect_close(named[i].second.detach(), expected.parameters[i], tolerance);
+        expect_close(named[i].second.detach().cpu(), expected.parameters[i], tolerance);
     }
 }
 
