@@ -223,6 +223,12 @@ class Module {
     // elements of vectors, and objects behind pointers.
     void check_visit() const;
 
+    // Returns the names of the types of the modules that are kept whole when the model is divided,
+    // for example the blocks of a transformer: the names of Transformers (_no_split_modules), such
+    // as "GPT2Block", or names of types of this program. Sharded training gathers the parameters of
+    // each such module together. Empty by default.
+    virtual std::vector<std::string> no_split_modules() const { return {}; }
+
   protected:
     Module();
     // Only clone() may call this constructor. Throws UsageError otherwise.

@@ -14,16 +14,24 @@ std::optional<std::string> text_variable(const char* name) {
     return text;
 }
 
-std::optional<bool> flag_variable(const char* name) {
-    const auto text = text_variable(name);
-    if (!text) return std::nullopt;
-    const std::string word = lower(*text);
+std::optional<bool> parse_flag(std::string_view text) {
+    const std::string word = lower(text);
     for (const char* yes : {"1", "true", "t", "yes", "y", "on"})
         if (word == yes) return true;
     for (const char* no : {"0", "false", "f", "no", "n", "off"})
         if (word == no) return false;
-    throw ValueError(str(
-        name, ": must be 1, true, t, yes, y or on, or 0, false, f, no, n or off: '", *text, "'"));
+    return std::nullopt;
+}
+
+std::optional<bool> flag_variable(const char* name) {
+    const auto text = text_variable(name);
+    if (!text) return std::nullopt;
+    const auto flag = parse_flag(*text);
+    if (!flag)
+        throw ValueError(str(name,
+                             ": must be 1, true, t, yes, y or on, or 0, false, f, no, n or off: '",
+                             *text, "'"));
+    return flag;
 }
 
 std::optional<int> number_variable(const char* name) {

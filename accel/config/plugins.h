@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "accel/config/deepspeed_plugin.h"
+#include "accel/config/fsdp_plugin.h"
 #include "kernels/error.h"
 
 namespace axle::accel {
@@ -54,28 +56,6 @@ struct ParallelismConfig {
         return dp_replicate_size * dp_shard_size * tp_size * cp_size * sp_size;
     }
     int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
-};
-
-// Options of fully sharded data parallel training. If no plugin is given and ACCELERATE_USE_FSDP is
-// true, the options are read from FSDP_VERSION, FSDP_SHARDING_STRATEGY and FSDP_OFFLOAD_PARAMS.
-// With one process there is nothing to shard.
-struct FullyShardedDataParallelPlugin {
-    int fsdp_version = 1;
-    // The strategy: "FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", or
-    // "NO_SHARD", which is data parallel training as without a plugin.
-    std::string sharding_strategy = "FULL_SHARD";
-    bool cpu_offload = false;
-};
-
-// Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, the
-// options are read from ACCELERATE_DEEPSPEED_ZERO_STAGE, ACCELERATE_GRADIENT_CLIPPING,
-// ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE and ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE.
-struct DeepSpeedPlugin {
-    // The ZeRO stage, from 0 to 3. Stage 0 is data parallel training, as without a plugin.
-    int zero_stage = 2;
-    std::optional<double> gradient_clipping = {};
-    std::string offload_optimizer_device = "none";  // "none", "cpu" or "nvme"
-    std::string offload_param_device = "none";
 };
 
 // Options of tensor and pipeline parallel training. ACCELERATE_USE_MEGATRON_LM=true requests this

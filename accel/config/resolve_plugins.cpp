@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <initializer_list>
 #include <string_view>
 
 #include "accel/config/environment.h"
+#include "accel/config/resolve_deepspeed.h"
+#include "accel/config/resolve_fsdp.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
@@ -120,67 +121,6 @@ void read_parallelism(AcceleratorOptions& options) {
     if (options.parallelism_config) check_sizes(*options.parallelism_config);
 }
 
-// Parses the name of a strategy or, as Accelerate does, its number, starting at 1.
-std::string sharding_strategy(const std::string& text) {
-    constexpr std::array kNames = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
-                                   "HYBRID_SHARD_ZERO2"};
-    if (text.size() == 1 && text[0] >= '1' && text[0] <= '5')
-        return kNames[static_cast<std::size_t>(text[0] - '1')];
-    check_choice("FullyShardedDataParallelPlugin: sharding_strategy", text, kNames);
-    return text;
-}
-
-void read_fsdp(AcceleratorOptions& options) {
-    if (!options.fsdp_plugin && is_requested("ACCELERATE_USE_FSDP"))
-        options.fsdp_plugin = FullyShardedDataParallelPlugin{
-            .fsdp_version = number_variable("FSDP_VERSION").value_or(1),
-            .sharding_strategy = text_variable("FSDP_SHARDING_STRATEGY").value_or("FULL_SHARD"),
-            .cpu_offload = flag_variable("FSDP_OFFLOAD_PARAMS").value_or(false)};
-    if (!options.fsdp_plugin) return;
-    auto& [version, strategy, cpu_offload] = *options.fsdp_plugin;
-    if (version != 1 && version != 2)
-        throw ValueError(
-            str("FullyShardedDataParallelPlugin: fsdp_version: must be 1 or 2: ", version));
-    strategy = sharding_strategy(strategy);
-}
-
-void read_deepspeed(AcceleratorOptions& options) {
-    refuse_both(options.deepspeed_plugin && !options.deepspeed_plugins.empty(), "deepspeed_plugin",
-                "deepspeed_plugins");
-    if (!options.deepspeed_plugins.empty())
-        options.deepspeed_plugin = options.deepspeed_plugins.front().second;
-    if (!options.deepspeed_plugin && is_requested("ACCELERATE_USE_DEEPSPEED")) {
-        DeepSpeedPlugin plugin;
-        plugin.zero_stage = number_variable("ACCELERATE_DEEPSPEED_ZERO_STAGE").value_or(2);
-        const auto clipping = text_variable("ACCELERATE_GRADIENT_CLIPPING");
-        if (clipping && lower(*clipping) != "none") {
-            double number = 0;
-            const char* const end = clipping->data() + clipping->size();
-            const auto [stop, error] = std::from_chars(clipping->data(), end, number);
-            if (error != std::errc() || stop != end)
-                throw ValueError(str("ACCELERATE_GRADIENT_CLIPPING: not a number: '",
-                                     printable(*clipping), "'"));
-            plugin.gradient_clipping = number;
-        }
-        const auto read = [](const char* variable, std::string& field) {
-            field = text_variable(variable).value_or(field);
-        };
-        read("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", plugin.offload_optimizer_device);
-        read("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", plugin.offload_param_device);
-        options.deepspeed_plugin = plugin;
-    }
-    const auto check = [](const DeepSpeedPlugin& plugin) {
-        if (plugin.zero_stage < 0 || plugin.zero_stage > 3)
-            throw ValueError(
-                str("DeepSpeedPlugin: zero_stage: must be 0, 1, 2 or 3: ", plugin.zero_stage));
-        for (const std::string& device :
-             {plugin.offload_optimizer_device, plugin.offload_param_device})
-            check_choice("DeepSpeedPlugin: offload device", device, {"none", "cpu", "nvme"});
-    };
-    if (options.deepspeed_plugin) check(*options.deepspeed_plugin);
-    for (const auto& [name, plugin] : options.deepspeed_plugins) check(plugin);
-}
-
 [[noreturn]] void not_there(const char* option, const char* what, const char* fix) {
     throw NotImplementedError(
         str("Accelerator: ", option, ": ", what, " is not implemented yet; ", fix));
@@ -211,8 +151,8 @@ const std::vector<std::string>& known_dynamo_backends() {
 void read_plugins(AcceleratorOptions& options) {
     read_dynamo(options);
     read_parallelism(options);
-    read_fsdp(options);
-    read_deepspeed(options);
+    resolve_fsdp(options);
+    resolve_deepspeed(options);
     if (!options.megatron_lm_plugin && is_requested("ACCELERATE_USE_MEGATRON_LM"))
         options.megatron_lm_plugin = MegatronLMPlugin();
 }
@@ -234,23 +174,11 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
         if (config->sp_size > 1)
             not_there("parallelism_config.sp_size", "sequence parallel training", "leave it at 1");
     }
-    if (const auto& fsdp = options.fsdp_plugin) {
-        if (fsdp->cpu_offload)
-            not_there("fsdp_plugin.cpu_offload", "offloading parameters", "leave it off");
-        if (num_processes > 1 && fsdp->sharding_strategy != "NO_SHARD")
-            not_there("fsdp_plugin", "sharded data parallel training",
-                      "without a plugin, and with NO_SHARD, every process has all parameters");
-    }
-    if (const auto& zero = options.deepspeed_plugin) {
-        if (zero->zero_stage > 0)
-            not_there("deepspeed_plugin.zero_stage", "ZeRO",
-                      "without a plugin, and with stage 0, every process has all parameters");
-        if (zero->gradient_clipping)
-            not_there("deepspeed_plugin.gradient_clipping", "clipping within the engine",
-                      "call clip_grad_norm_()");
-        if (zero->offload_optimizer_device != "none" || zero->offload_param_device != "none")
-            not_there("deepspeed_plugin", "offloading to cpu or nvme", "leave it at none");
-    }
+    check_fsdp(options);
+    if (options.fsdp_plugin && num_processes > 1 && options.fsdp_plugin->shards())
+        not_there("fsdp_plugin", "sharded data parallel training",
+                  "without a plugin, and with NO_SHARD, every process has all parameters");
+    if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin, num_processes);
     if (options.megatron_lm_plugin)
         not_there("megatron_lm_plugin", "tensor and pipeline parallel training", "leave it out");
 }

@@ -164,6 +164,9 @@ struct Bert : Model<Bert> {
         v("embeddings", embeddings), v("encoder", encoder);
         if (pooler) v("pooler", *pooler);
     }
+    std::vector<std::string> no_split_modules() const override {
+        return {"BertEmbeddings", "BertLayer"};
+    }
 
     BertConfig config;
     BertEmbeddings embeddings;
@@ -198,6 +201,7 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
     }
+    std::vector<std::string> no_split_modules() const override { return bert.no_split_modules(); }
 
     BertConfig config;
     Bert bert;
@@ -244,6 +248,7 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     // and "token_type_ids". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
+    std::vector<std::string> no_split_modules() const override { return bert.no_split_modules(); }
 
     BertConfig config;
     Bert bert;

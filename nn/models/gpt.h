@@ -141,6 +141,7 @@ struct Gpt : Model<Gpt> {
     void visit(Visitor& v) override {
         v("transformer", transformer), v("lm_head.weight", transformer.wte.weight);
     }
+    std::vector<std::string> no_split_modules() const override { return {"GPT2Block"}; }
 
     GptConfig config;
     // The contents of generation_config.json, or null. generate() does not use it.

@@ -146,6 +146,7 @@ struct Llama : Model<Llama> {
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
+    std::vector<std::string> no_split_modules() const override { return {"LlamaDecoderLayer"}; }
 
     LlamaConfig config;
     // The contents of generation_config.json, or null. generate() does not use it.

@@ -87,11 +87,11 @@ TEST(Questionnaire, AsksForRankAndAddressOnSeveralMachines) {
 
 TEST(Questionnaire, RepeatsQuestionsAfterInvalidAnswers) {
     const auto [config, questions] =
-        answer("seven\n4\n3\n2\n2\n0\n\n10.0.0.1\n\nmaybe\nn\n3\n4\nn\n2\n", 0);
+        answer("seven\n9\n3\n2\n2\n0\n\n10.0.0.1\n\nmaybe\nn\n3\n4\nn\n2\n", 0);
     EXPECT_EQ(config.num_processes, 4);
     EXPECT_FALSE(config.same_network);
     EXPECT_EQ(config.main_process_port, 29500);
-    EXPECT_THAT(questions, HasSubstr("Please enter a number from 1 to 3."));
+    EXPECT_THAT(questions, HasSubstr("Please enter a number from 1 to 4."));
     EXPECT_THAT(questions, HasSubstr("Please enter a number from 0 to 1."));
     EXPECT_THAT(questions, HasSubstr("This has no default."));
     EXPECT_THAT(questions, HasSubstr("Please enter yes or no."));

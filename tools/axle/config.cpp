@@ -1,4 +1,5 @@
 // Implements the commands `axle config`, `axle config default` and `axle config update`.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
+#include "tools/axle/fsdp_flags.h"
 #include "tools/axle/questionnaire.h"
 #include "tools/options/options.h"
 
@@ -72,8 +74,8 @@ class Answers {
         config_.same_network = true;
         type_ = options
                     .add("--distributed_type", config_.distributed_type,
-                         "NO, MULTI_GPU or MULTI_CPU; default: derived from the other flags")
-                    .one_of({"NO", "MULTI_GPU", "MULTI_CPU"});
+                         "NO, MULTI_GPU, MULTI_CPU or FSDP; default: derived from the other flags")
+                    .one_of({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP"});
         processes_ = options
                          .add("--num_processes", config_.num_processes,
                               "Number of processes on all machines")
@@ -95,6 +97,8 @@ class Answers {
         given_.push_back(options.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
         given_.push_back(options.add("--mpirun_hostfile", hostfile_,
                                      "Start the processes with mpirun on the hosts of this file"));
+        for (const FsdpField& field : fsdp_fields())
+            add(options, str("--fsdp_", field.name), fsdp_[field.name], field.help);
         given_.push_back(*type_);
         given_.push_back(*processes_);
     }
@@ -110,7 +114,15 @@ class Answers {
         if (gpus == 0 && !cpu_->was_given()) config_.use_cpu = !says_gpu();
         if (!hostfile_.empty())
             config_.mpirun_config = {{"mpirun_hostfile", expand_home(hostfile_)}};
-        if (!type_->was_given() && (config_.num_processes > 1 || config_.num_machines > 1))
+        const bool has_fsdp =
+            std::ranges::any_of(fsdp_, [](const auto& flag) { return flag.second.has_value(); });
+        if (!type_->was_given() && has_fsdp) config_.distributed_type = "FSDP";
+        const bool is_fsdp = config_.distributed_type == "FSDP";
+        if (has_fsdp && !is_fsdp)
+            throw UsageError("config: --fsdp_ flags need --distributed_type FSDP");
+        if (is_fsdp) config_.fsdp_config = fsdp_config_of(fsdp_);
+        if (!type_->was_given() && !is_fsdp &&
+            (config_.num_processes > 1 || config_.num_machines > 1))
             config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
         if (config_.use_cpu && says_gpu())
@@ -124,7 +136,8 @@ class Answers {
 
   private:
     template <class T>
-    tools::Option add(tools::Options& options, const char* name, T& value, const char* help) {
+    tools::Option add(tools::Options& options, const std::string& name, T& value,
+                      const char* help) {
         given_.push_back(options.add(name, value, help));
         return given_.back();
     }
@@ -134,6 +147,7 @@ class Answers {
 
     ClusterConfig config_;
     std::string hostfile_;
+    FsdpFlags fsdp_;
     std::optional<tools::Option> type_, processes_, cpu_;
     std::vector<tools::Option> given_;
 };

@@ -22,11 +22,13 @@
 #include "tools/axle/commands.h"
 #include "tools/axle/launch_plan.h"
 #include "tools/axle/mpirun.h"
+#include "tools/axle/multinode/multinode.h"
 
 namespace axle::launcher {
 namespace {
 
 std::optional<ClusterConfig> configuration(const LaunchFlags& flags) {
+    if (flags.config_file == "none") return std::nullopt;
     if (flags.config_file) return read_config(*flags.config_file);
     if (flags.cpu) return std::nullopt;
     return read_default_config();
@@ -62,9 +64,9 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
             "Run `axle config` to store them in a configuration. Later launches do not print this "
             "list.\n";
     }
-    if (!flags.without_effect.empty()) {
+    if (!plan.without_effect.empty()) {
         text += "axle launch: these flags have no effect:";
-        for (const std::string& name : flags.without_effect) text += " " + name;
+        for (const std::string& name : plan.without_effect) text += " " + name;
         text += "\n";
     }
     std::cerr << text;
@@ -160,10 +162,55 @@ std::vector<dist::Command> commands_of(const LaunchPlan& plan, const dist::JobNo
     return commands;
 }
 
+// Returns the flags with which pdsh starts `axle launch` on each machine.
+std::vector<std::string> flags_of_machines(const LaunchPlan& plan, const LaunchFlags& flags) {
+    std::vector<std::string> all;
+    const auto add = [&](const char* name, const auto& value) {
+        all.insert(all.end(), {name, str(value)});
+    };
+    if (plan.multinode.are_filtered) add("--gpu_ids", slot_list(plan.multinode.hosts[0]));
+    if (flags.enable_cpu_affinity) all.emplace_back("--enable_cpu_affinity");
+    if (flags.quiet) all.emplace_back("--quiet");
+    if (flags.min_nodes) add("--min_nodes", *flags.min_nodes);
+    if (flags.log_dir) add("--log_dir", *flags.log_dir);
+    add("--max_restarts", flags.max_restarts);
+    add("--join_timeout", flags.join_timeout);
+    add("--monitor_interval", flags.monitor_interval);
+    add("--grace", flags.grace);
+    add("--tee", flags.tee);
+    return all;
+}
+
+int run_multinode(const LaunchPlan& plan, const LaunchFlags& flags,
+                  dist::SuperviseOptions options) {
+    check_multinode_program(plan.multinode.launcher);
+    const bool is_pdsh = plan.multinode.launcher == "pdsh";
+    const MultinodeJob job{.machines = plan.multinode,
+                           .num_machines = plan.num_machines,
+                           .processes_per_machine = plan.processes_here,
+                           .main_process_ip = plan.main_process_ip,
+                           .main_process_port = plan.main_process_port,
+                           .command = plan.command,
+                           .environment = plan.environment,
+                           .threads = plan.threads,
+                           .axle = std::filesystem::read_symlink("/proc/self/exe"),
+                           .folder = std::filesystem::current_path(),
+                           .token_file = plan.token_file,
+                           .flags = flags_of_machines(plan, flags)};
+    if (is_pdsh)
+        options.max_restarts = 0;  // the launchers on the machines restart the job
+    else
+        options.environment = [&](int) {
+            return std::map<std::string, std::string>{
+                {"AXLE_JOB_TOKEN", plan.token.empty() ? dist::make_job_token() : plan.token}};
+        };
+    return dist::supervise({multinode_command(job)}, options);
+}
+
 // Throws FileError if the program, or the Python script, cannot be started. mpirun checks this
 // itself, because the files need to exist only on its hosts.
 void check_program(const LaunchPlan& plan) {
-    if (!plan.mpirun_hostfile.empty()) return;
+    if (!plan.mpirun_hostfile.empty() || !plan.multinode.launcher.empty()) return;
     std::error_code ignored;
     if (!plan.python_script.empty() && !std::filesystem::exists(plan.python_script, ignored)) {
         const auto folder = std::filesystem::current_path(ignored).string();
@@ -189,6 +236,7 @@ int run_launch(std::vector<std::string> arguments) {
     std::signal(SIGCHLD, SIG_DFL);
 
     dist::SuperviseOptions options = supervision(*flags);
+    if (!plan.multinode.launcher.empty()) return run_multinode(plan, *flags, options);
     if (plan.num_machines > 1 && plan.mpirun_hostfile.empty()) {
         const auto commands = [&](const dist::JobNode& node) { return commands_of(plan, node); };
         return dist::supervise_machines(machines_of(plan, *flags), commands, options);

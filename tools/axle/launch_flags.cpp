@@ -37,9 +37,11 @@ class Declaration {
         declare_processes();
         declare_compilation();
         declare_fp8();
+        declare_fsdp();
+        declare_deepspeed();
         declare_foreign();
         options_.set_footer(
-            "Flags of accelerate launch for TPUs, DeepSpeed, FSDP, Megatron-LM and SageMaker "
+            "Flags of accelerate launch for TPUs, Megatron-LM and SageMaker "
             "are accepted without effect, or refused.");
     }
 
@@ -59,7 +61,8 @@ class Declaration {
 
     void declare_job() {
         group_ = "What to start";
-        add("--config_file", f_.config_file, "File with values for flags that are not given");
+        add("--config_file", f_.config_file,
+            "File with values for flags that are not given, or none");
         flag("-m,--module", f_.module, "The program is a Python module, as for python -m");
         flag("--no_python", f_.no_python, "Start the program itself even if its name ends in .py");
         flag("-q,--quiet", f_.quiet, "Don't print default values or how a job failed");
@@ -150,6 +153,21 @@ class Declaration {
                 str("The field ", field, " of the FP8 recipe"));
         flag("--fp8_use_autocast_during_eval", f_.fp8_use_autocast_during_eval,
              "The field use_autocast_during_eval of the FP8 recipe");
+    }
+
+    void declare_fsdp() {
+        group_ = "FSDP";
+        flag("--use_fsdp", f_.use_fsdp, "Shard the model over the processes");
+        for (const FsdpField& field : fsdp_fields())
+            add(str("--fsdp_", field.name), f_.fsdp[field.name], field.help);
+    }
+
+    void declare_deepspeed() {
+        group_ = "DeepSpeed";
+        flag("--use_deepspeed", f_.use_deepspeed,
+             "Shard optimizer states, gradients and parameters, by stage");
+        for (const DeepSpeedField& field : deepspeed_fields())
+            add(str("--", field.name), f_.deepspeed[field.name], field.help);
     }
 
     void declare_foreign() {

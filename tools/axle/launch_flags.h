@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/axle/deepspeed_flags.h"
+#include "tools/axle/fsdp_flags.h"
+
 namespace axle::launcher {
 
 // The values of the flags. An optional is empty if its flag is not given.
@@ -29,6 +32,10 @@ struct LaunchFlags {
     // The values of the flags --fp8_<field>, by field.
     std::map<std::string, std::optional<std::string>> fp8;
     bool fp8_use_autocast_during_eval = false;
+    bool use_fsdp = false;
+    FsdpFlags fsdp;  // --fsdp_<name>
+    bool use_deepspeed = false;
+    DeepSpeedFlags deepspeed;  // the flags of deepspeed_fields(), by name
     std::optional<int> gradient_accumulation_steps;
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;

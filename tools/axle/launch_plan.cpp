@@ -14,6 +14,7 @@
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
+#include "tools/axle/multinode/multinode.h"
 
 namespace axle::launcher {
 namespace {
@@ -22,7 +23,7 @@ constexpr int kUsualPort = 29500;
 
 // Throws an error if `axle launch` does not support the distributed type of a configuration.
 void check_type(const std::string& type) {
-    for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU"})
+    for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"})
         if (type == known) return;
     throw UsageError(str(
         "launch: the configuration is for ", in_quotes(type),
@@ -120,7 +121,23 @@ class Planner {
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         if (f_.cpu && f_.multi_gpu)
             throw ValueError("launch: --cpu cannot be combined with --multi_gpu");
+        if (f_.use_fsdp && (f_.cpu || f_.multi_gpu))
+            throw ValueError(
+                str("launch: --use_fsdp cannot be combined with --", f_.cpu ? "cpu" : "multi_gpu",
+                    ": it uses GPUs, or the CPU if there are none or if the configuration has "
+                    "use_cpu"));
+        if (f_.use_deepspeed && (f_.cpu || f_.multi_gpu || f_.use_fsdp))
+            throw ValueError(str("launch: --use_deepspeed cannot be combined with --",
+                                 f_.cpu         ? "cpu"
+                                 : f_.multi_gpu ? "multi_gpu"
+                                                : "use_fsdp",
+                                 ": it uses GPUs, or the CPU if there are none or if the "
+                                 "configuration has use_cpu"));
+        const bool is_free = !f_.multi_gpu && !f_.use_fsdp && !f_.use_deepspeed;
+        use_fsdp_ = f_.use_fsdp || (c_.distributed_type == "FSDP" && is_free);
+        use_deepspeed_ = f_.use_deepspeed || (c_.distributed_type == "DEEPSPEED" && is_free);
         gpu_ids_ = f_.gpu_ids.value_or(c_.gpu_ids.value_or("all"));
+        if (use_deepspeed_) plan_hosts();
         plan_machines();
         plan_processes();
         plan_meeting();
@@ -134,9 +151,18 @@ class Planner {
         if (!config_) p_.defaults.push_back(str("--", flag, " is ", value));
     }
 
+    void plan_hosts() {
+        const int processes = f_.num_processes.value_or(c_.num_processes);
+        p_.multinode = select_hosts(
+            f_.deepspeed, c_.deepspeed_config, f_.num_machines.value_or(c_.num_machines),
+            processes > 0 && (f_.num_processes || config_) ? std::optional(processes)
+                                                           : std::nullopt);
+    }
+
     void plan_machines() {
-        if (!f_.num_machines) take_default("num_machines", "1");
-        p_.num_machines = f_.num_machines.value_or(c_.num_machines);
+        if (!f_.num_machines && p_.multinode.hosts.empty()) take_default("num_machines", "1");
+        p_.num_machines = p_.multinode.hosts.empty() ? f_.num_machines.value_or(c_.num_machines)
+                                                     : static_cast<int>(p_.multinode.hosts.size());
         p_.min_nodes = f_.min_nodes.value_or(p_.num_machines);
         if (p_.min_nodes > p_.num_machines)
             throw ValueError(str("launch: --min_nodes must not exceed --num_machines: ",
@@ -144,7 +170,11 @@ class Planner {
         if (p_.min_nodes < p_.num_machines && f_.max_restarts == 0)
             throw ValueError(str("launch: --min_nodes ", p_.min_nodes, " of ", p_.num_machines,
                                  " machines needs --max_restarts above 0, the number of restarts"));
-        if (p_.num_machines == 1) return;
+        const std::string& launcher = p_.multinode.launcher;
+        if (f_.min_nodes && !launcher.empty() && launcher != "pdsh")
+            throw ValueError(str("launch: --min_nodes cannot be combined with ", launcher,
+                                 ", which starts processes on a fixed list of hosts"));
+        if (p_.num_machines == 1 || !launcher.empty()) return;
         if (!f_.machine_rank && !config_)
             throw ValueError(
                 "launch: a job on several machines needs --machine_rank, a different one on each "
@@ -162,6 +192,9 @@ class Planner {
 
     void plan_processes() {
         int total = f_.num_processes.value_or(c_.num_processes);
+        if (total < 1 && !p_.multinode.hosts.empty())
+            total =
+                static_cast<int>(p_.multinode.hosts.size() * p_.multinode.hosts[0].slots.size());
         if (!f_.num_processes && config_ && total < 1)
             throw ValueError(
                 "launch: --num_processes is missing: it is neither a flag nor set in the "
@@ -188,10 +221,18 @@ class Planner {
     // Sets the address and the port of rank 0, and the token of the job.
     void plan_meeting() {
         const auto port = f_.main_process_port ? f_.main_process_port : c_.main_process_port;
-        p_.main_process_port = port.value_or(p_.num_machines > 1 ? kUsualPort : 0);
+        const bool is_multinode = !p_.multinode.launcher.empty();
+        const bool is_one = p_.num_machines == 1 && !is_multinode;
+        p_.main_process_port = port.value_or(is_one ? 0 : kUsualPort);
+        p_.token_file = f_.token_file.value_or("");
         if (f_.token_file) p_.token = secret_in(*f_.token_file);
-        if (p_.num_machines == 1) return;
-        const auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
+        if (is_one) return;
+        auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
+        if (!address && !p_.multinode.hosts.empty()) address = p_.multinode.hosts[0].host;
+        if (is_multinode && !address) {  // srun's processes find rank 0 themselves
+            p_.main_process_ip.clear();
+            return;
+        }
         if (!address || address->empty())
             throw ValueError(
                 "launch: a job on several machines needs --main_process_ip: the address of machine "
@@ -200,6 +241,7 @@ class Planner {
         if (p_.main_process_port == 0)
             throw ValueError(
                 "launch: a job on several machines needs a --main_process_port other than 0");
+        if (is_multinode) return;
         const char* const token = std::getenv("AXLE_JOB_TOKEN");
         if (p_.token.empty() && token != nullptr) p_.token = token;
         if (p_.token.empty())
@@ -239,6 +281,8 @@ class Planner {
         plan_gpus();
         plan_compilation();
         plan_fp8();
+        plan_fsdp();
+        plan_deepspeed();
         for (const std::string& variable : f_.env) {
             const std::size_t equals = variable.find('=');
             if (equals == std::string::npos || equals == 0)
@@ -282,7 +326,36 @@ class Planner {
             p_.environment["ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"] = "true";
     }
 
+    void plan_fsdp() {
+        p_.without_effect = f_.without_effect;
+        if (use_fsdp_) {
+            p_.environment.merge(fsdp_variables(f_.fsdp, c_.fsdp_config));
+            return;
+        }
+        for (const auto& [name, value] : f_.fsdp)
+            if (value) p_.without_effect.push_back("--fsdp_" + name);
+    }
+
+    void plan_deepspeed() {
+        auto& e = p_.environment;
+        if (use_deepspeed_) {
+            const bool has_precision = c_.mixed_precision && !f_.mixed_precision;
+            e.merge(deepspeed_variables(f_.deepspeed, c_.deepspeed_config, has_precision));
+            if (!p_.multinode.launcher.empty()) e.merge(read_deepspeed_env());
+            return;
+        }
+        for (const auto& [name, value] : f_.deepspeed)
+            if (value) p_.without_effect.push_back("--" + name);
+    }
+
+    // Makes the slots of the hostfile that the filters select the GPUs of this machine.
+    void take_slots() {
+        if (!p_.multinode.are_filtered || !p_.multinode.launcher.empty()) return;
+        gpu_ids_ = slot_list(p_.multinode.hosts[static_cast<std::size_t>(p_.machine_rank)]);
+    }
+
     void plan_gpus() {
+        take_slots();
         if (gpu_ids_ == "all" || cpu_) return;
         for (const std::string& id : split(gpu_ids_)) {
             const auto fits = [](char c) {
@@ -316,7 +389,7 @@ class Planner {
     const LaunchFlags& f_;
     const std::optional<ClusterConfig>& config_;
     const ClusterConfig c_;
-    bool cpu_ = false, multi_gpu_ = false;
+    bool cpu_ = false, multi_gpu_ = false, use_fsdp_ = false, use_deepspeed_ = false;
     std::string gpu_ids_;
     LaunchPlan p_;
 };

@@ -8,6 +8,7 @@
 
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/launch_flags.h"
+#include "tools/axle/multinode/hostfile.h"
 
 namespace axle::launcher {
 
@@ -28,6 +29,13 @@ struct LaunchPlan {
     std::string python_script;                       // path of the script; empty if there is none
     std::map<std::string, std::string> environment;  // variables of all processes
 
+    // The machines of a job with DeepSpeed's hostfile or launchers. If the launcher is empty, this
+    // program starts the processes of this machine.
+    MultinodeHosts multinode;
+    std::string token_file;
+
+    // The given flags that have no effect.
+    std::vector<std::string> without_effect;
     // Messages about default values that are used because no flag or file sets them.
     std::vector<std::string> defaults;
 };

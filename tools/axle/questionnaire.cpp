@@ -1,10 +1,13 @@
 #include "tools/axle/questionnaire.h"
 
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <vector>
 
+#include "accel/config/fsdp_plugin.h"
 #include "core/log.h"
 #include "kernels/error.h"
 
@@ -52,6 +55,17 @@ class Asker {
         });
         return answer;
     }
+    std::int64_t big_number(const std::string& question, std::int64_t standard) {
+        std::int64_t answer = 0;
+        ask(question, str(standard), [&](const std::string& line) {
+            const char* const end = line.data() + line.size();
+            const auto [stop, error] = std::from_chars(line.data(), end, answer);
+            return error == std::errc() && stop == end && answer >= 0
+                       ? ""
+                       : "Please enter a number of at least 0.";
+        });
+        return answer;
+    }
     bool yes(const std::string& question, bool standard) {
         bool answer = false;
         ask(question, standard ? "yes" : "no", [&](const std::string& line) {
@@ -86,7 +100,7 @@ void ask_for_machines(Asker& asker, ClusterConfig& config) {
 }
 
 void ask_for_processes(Asker& asker, ClusterConfig& config, int gpus) {
-    const bool on_cpu = config.distributed_type == "MULTI_CPU";
+    const bool on_cpu = config.use_cpu;
     const int machines = config.num_machines;
     const int here = on_cpu || gpus < 2 ? 2 : gpus;
     config.num_processes =
@@ -94,6 +108,56 @@ void ask_for_processes(Asker& asker, ClusterConfig& config, int gpus) {
                          machines == 1 ? "" : ", on all machines", "?"),
                      machines == 1 ? here : (on_cpu ? 1 : std::max(gpus, 1)) * machines,
                      machines == 1 ? 2 : machines, 1 << 20, machines);
+}
+
+// Returns the name that the user has chosen.
+std::string choose(Asker& asker, const std::string& question,
+                   const std::vector<std::string>& names) {
+    return names[static_cast<std::size_t>(asker.choice(question, names))];
+}
+
+Tree ask_for_fsdp(Asker& asker) {
+    Tree fsdp = Tree::map();
+    const bool is_v2 = asker.number("Which version of FSDP?", 2, 1, 2) == 2;
+    fsdp.set("fsdp_version", is_v2 ? 2 : 1);
+    if (is_v2)
+        fsdp.set("fsdp_reshard_after_forward",
+                 asker.yes("Free the parameters of each unit after its forward?", true));
+    else
+        fsdp.set("fsdp_reshard_after_forward",
+                 choose(asker, "Which sharding strategy?", accel::fsdp_strategies()));
+    fsdp.set("fsdp_offload_params", asker.yes("Keep parameters and gradients on the CPU?", false));
+    const std::string policy =
+        choose(asker, "Which modules are units, which are gathered one by one?",
+               accel::fsdp_auto_wrap_policies());
+    fsdp.set("fsdp_auto_wrap_policy", policy);
+    if (policy == "TRANSFORMER_BASED_WRAP" && !asker.yes("The blocks that the model names?", true))
+        fsdp.set("fsdp_transformer_layer_cls_to_wrap",
+                 asker.text("Which types of modules, such as GPT2Block,Embedding?"));
+    if (policy == "SIZE_BASED_WRAP")
+        fsdp.set("fsdp_min_num_params",
+                 asker.big_number("How many parameters does a unit have at least?", 100000000));
+    if (!is_v2)
+        fsdp.set("fsdp_backward_prefetch", choose(asker, "When does backward gather the next unit?",
+                                                  accel::fsdp_backward_prefetches()));
+    // LOCAL_STATE_DICT is for version 1 only.
+    fsdp.set("fsdp_state_dict_type",
+             is_v2 ? choose(asker, "Which type of checkpoints?",
+                            {"SHARDED_STATE_DICT", "FULL_STATE_DICT"})
+                   : choose(asker, "Which type of checkpoints?", accel::fsdp_state_dict_types()));
+    if (!is_v2) {
+        fsdp.set("fsdp_forward_prefetch", asker.yes("Gather the next unit during forward?", false));
+        fsdp.set("fsdp_use_orig_params", asker.yes("Keep the shapes of parameters?", true));
+    }
+    const bool loads_once = asker.yes("Does only rank 0 have the values of the model?", true);
+    fsdp.set("fsdp_cpu_ram_efficient_loading", loads_once);
+    if (!is_v2)
+        fsdp.set(
+            "fsdp_sync_module_states",
+            loads_once || asker.yes("Do all processes start with the values of rank 0?", true));
+    fsdp.set("fsdp_activation_checkpointing",
+             asker.yes("Recompute activations in backward?", false));
+    return fsdp;
 }
 
 }  // namespace
@@ -104,13 +168,16 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
     config.same_network = true;
     config.downcast_bf16 = "no";
     config.num_processes = 1;
-    const char* const types[] = {"NO", "MULTI_GPU", "MULTI_CPU"};
-    config.distributed_type = types[asker.choice(
-        "What do you train on?", {"One process", "Several GPUs", "Several processes on the CPU"},
-        gpus > 1 ? 1 : 0)];
+    const char* const types[] = {"NO", "MULTI_GPU", "MULTI_CPU", "FSDP"};
+    config.distributed_type =
+        types[asker.choice("What do you train on?",
+                           {"One process", "Several GPUs", "Several processes on the CPU",
+                            "A model that is sharded over several processes (FSDP)"},
+                           gpus > 1 ? 1 : 0)];
     const bool distributed = config.distributed_type != "NO";
     config.use_cpu = config.distributed_type == "MULTI_CPU" ||
-                     (!distributed && asker.yes("Use the CPU even if there is a GPU?", gpus == 0));
+                     ((!distributed || config.distributed_type == "FSDP") &&
+                      asker.yes("Use the CPU even if there is a GPU?", gpus == 0));
     if (distributed) {
         ask_for_machines(asker, config);
         ask_for_processes(asker, config, gpus);
@@ -118,6 +185,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
     if (distributed && config.use_cpu && asker.yes("Should mpirun start them?", false))
         config.mpirun_config = {
             {"mpirun_hostfile", expand_home(asker.text("Where is its hostfile?", "~/hostfile"))}};
+    if (config.distributed_type == "FSDP") config.fsdp_config = ask_for_fsdp(asker);
     if (!config.use_cpu) {
         config.gpu_ids = asker.text("Which GPUs of this machine, such as 0,1?", "all");
         config.enable_cpu_affinity =

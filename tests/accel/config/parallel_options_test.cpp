@@ -27,23 +27,15 @@ TEST(FsdpPlugin, IsAcceptedOnlyIfThereIsNothingToShard) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {
-        const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"),
-            strategy("FSDP_SHARDING_STRATEGY", "2"), version("FSDP_VERSION", "2");
-        const Accelerator accelerator;
-        EXPECT_EQ(accelerator.options().fsdp_plugin->sharding_strategy, "SHARD_GRAD_OP");
-        EXPECT_EQ(accelerator.options().fsdp_plugin->fsdp_version, 2);
+        const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"), version("FSDP_VERSION", "2");
+        EXPECT_EQ(Accelerator().options().fsdp_plugin->fsdp_version, 2);
     }
-    expect_error<ValueError>(
-        {"FullyShardedDataParallelPlugin: sharding_strategy: must be one of FULL_SHARD, ", "'ALL'"},
-        [] { make({.fsdp_plugin = {{.sharding_strategy = "ALL"}}}); });
-    expect_error<ValueError>({"FullyShardedDataParallelPlugin: fsdp_version: must be 1 or 2: 3"},
-                             [] { make({.fsdp_plugin = {{.fsdp_version = 3}}}); });
     expect_error<NotImplementedError>(
         {"Accelerator: fsdp_plugin.cpu_offload: ", "not implemented yet"},
         [] { make({.fsdp_plugin = {{.cpu_offload = true}}}); });
     on_ranks(2, [](const Group& group) {
         EXPECT_NO_THROW(
-            make({.fsdp_plugin = {{.sharding_strategy = "NO_SHARD"}}, .process_group = group}));
+            make({.fsdp_plugin = {{.reshard_after_forward = "NO_SHARD"}}, .process_group = group}));
         expect_error<NotImplementedError>(
             {"Accelerator: fsdp_plugin: sharded data parallel training is not implemented yet"},
             [&] {
@@ -53,39 +45,28 @@ TEST(FsdpPlugin, IsAcceptedOnlyIfThereIsNothingToShard) {
     });
 }
 
-// Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(DeepSpeedPlugin, RejectsInvalidAndUnimplementedOptions) {
+// Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 15.fp16, 15.gradient_accumulation_steps.
+TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
-    EXPECT_NO_THROW(make({.deepspeed_plugin = plain}));
     const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
     EXPECT_EQ(first.options().deepspeed_plugin->zero_stage, 0);
-    expect_error<UsageError>(
-        {"Accelerator: deepspeed_plugin and deepspeed_plugins are both given"}, [&] {
-            make({.deepspeed_plugin = plain, .deepspeed_plugins = {{"student", plain}}});
-        });
-    expect_error<NotImplementedError>(
-        {"Accelerator: deepspeed_plugin.zero_stage: ZeRO is not implemented yet"},
-        [] { make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}); });
+    const Tree config = {{"zero_optimization", {{"stage", 0}}},
+                         {"bf16", {{"enabled", true}}},
+                         {"gradient_accumulation_steps", 3}};
+    const Accelerator second({.deepspeed_plugin = {{.hf_ds_config = config}}});
+    EXPECT_EQ(second.mixed_precision(), "bf16");
+    EXPECT_EQ(second.gradient_accumulation_steps(), 3);
+    EXPECT_NO_THROW(make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}));  // nothing to shard
+    expect_error<ValueError>({"DeepSpeedPlugin: "},
+                             [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
     expect_error<NotImplementedError>(
         {"Accelerator: deepspeed_plugin.gradient_clipping: ", "call clip_grad_norm_()"},
-        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .gradient_clipping = 1}}}); });
-    expect_error<NotImplementedError>(
-        {"Accelerator: deepspeed_plugin: offloading to cpu or nvme"},
-        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "cpu"}}}); });
-    expect_error<ValueError>({"DeepSpeedPlugin: zero_stage: must be 0, 1, 2 or 3: 4"},
-                             [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
-    expect_error<ValueError>(
-        {"DeepSpeedPlugin: offload device: must be one of none, ", "'disk'"},
-        [] { make({.deepspeed_plugin = {{.zero_stage = 0, .offload_param_device = "disk"}}}); });
-    const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true"),
-        clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
-    {
-        const EnvironmentVariable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "0");
-        expect_error<ValueError>({"ACCELERATE_GRADIENT_CLIPPING: not a number: 'much'"},
-                                 [] { make({}); });
-    }
-    const EnvironmentVariable none("ACCELERATE_GRADIENT_CLIPPING", "none");
-    EXPECT_THROW(make({}), NotImplementedError);
+        [] { make({.deepspeed_plugin = {{.gradient_clipping = 1, .zero_stage = 0}}}); });
+    on_ranks(2, [](const Group& group) {
+        expect_error<NotImplementedError>(
+            {"Accelerator: deepspeed_plugin.zero_stage: ZeRO is not implemented yet"},
+            [&] { make({.deepspeed_plugin = accel::DeepSpeedPlugin{}, .process_group = group}); });
+    });
 }
 
 // Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.

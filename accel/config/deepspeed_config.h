@@ -1,0 +1,85 @@
+// Reads configurations of DeepSpeed, as Accelerate's HfDeepSpeedConfig. Values are named by the
+// keys that lead to them, separated by dots:
+//
+//     accel::DeepSpeedConfig config("ds_config.json");
+//     config.get_value("zero_optimization.stage").integer();
+//
+// Limits: the JSON text of a configuration has at most kMaxDeepSpeedConfig bytes. Time and memory
+// are proportional to its size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/tree/tree.h"
+
+namespace axle::accel {
+
+inline constexpr std::int64_t kMaxDeepSpeedConfig = std::int64_t{1} << 20;
+
+// A configuration of DeepSpeed: a map of options and sections. The value "auto" stands for a value
+// that is filled in when it is known. A configuration is a value: copies are independent.
+class DeepSpeedConfig {
+  public:
+    DeepSpeedConfig() = default;   // an empty configuration
+    DeepSpeedConfig(Tree config);  // NOLINT: a map, else throws ValueError
+    // Reads a configuration from the path of a JSON file, from JSON text, or from JSON text in
+    // base64 (both alphabets, with or without padding). "" and "none" are empty configurations.
+    // Throws FileError if a file can't be read, and ValueError, with the name of the file, for
+    // other text, for JSON that is not a map, and for more than kMaxDeepSpeedConfig bytes.
+    DeepSpeedConfig(const std::string& text);                                  // NOLINT
+    DeepSpeedConfig(const char* text) : DeepSpeedConfig(std::string(text)) {}  // NOLINT
+
+    const Tree& tree() const { return tree_; }
+    bool empty() const { return tree_.empty(); }
+    // Returns the path in quotes, or a description of a configuration that is not from a file.
+    const std::string& source() const { return source_; }
+    bool is_from_file() const { return source_.starts_with('\''); }
+
+    // Returns a pointer to a value, or nullptr if it is missing.
+    const Tree* find(std::string_view name) const;
+    // Returns a value, or `otherwise` if it is missing.
+    Tree get_value(std::string_view name, const Tree& otherwise = {}) const;
+    // Returns the section that contains the value, and the value's key in it. The section is
+    // nullptr if it is missing; the value itself may be missing.
+    std::pair<Tree*, std::string> find_config_node(std::string_view name);
+    // Sets a value, and creates its section. Throws ValueError if the section is not a map.
+    void set(std::string_view name, Tree value);
+    // Removes a value or section. If it is missing, throws ValueError if must_exist is true.
+    void del_config_sub_tree(std::string_view name, bool must_exist = false);
+
+    // Return whether the value exists and is true (false), as Python converts it to bool: 0, "",
+    // null and empty lists and maps are false.
+    bool is_true(std::string_view name) const;
+    bool is_false(std::string_view name) const;
+    bool is_auto(std::string_view name) const;
+
+    bool is_zero2() const { return has_stage(2); }
+    bool is_zero3() const { return has_stage(3); }
+    // Returns whether stage 2 or 3 offloads to "cpu" or "nvme".
+    bool is_offload() const;
+
+    // Replaces a value "auto" by its value in `values`, a map whose keys are whole names such as
+    // "optimizer.params.lr". Throws ValueError if `values` does not contain it. Other values, and
+    // missing ones, are not changed. The second form adds a line to `mismatches` if the value is
+    // not "auto" and differs.
+    void fill_match(std::string_view name, const Tree& values);
+    void fill_match(std::string_view name, const Tree& values,
+                    std::vector<std::string>& mismatches);
+    // Calls fill_match() for all values. Throws one ValueError that lists all mismatches, unless
+    // must_match is false.
+    void deepspeed_config_process(const Tree& values, bool must_match = true);
+
+  private:
+    bool has_stage(int stage) const;
+
+    Tree tree_ = Tree::map();
+    std::string source_ = "the DeepSpeed configuration";
+};
+
+using HfDeepSpeedConfig = DeepSpeedConfig;  // the name in Accelerate
+
+}  // namespace axle::accel

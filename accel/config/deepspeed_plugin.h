@@ -1,0 +1,80 @@
+// The options of sharded training with the names of DeepSpeed's ZeRO, as Accelerate's
+// DeepSpeedPlugin.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accel/config/deepspeed_config.h"
+
+namespace axle::accel {
+
+struct AcceleratorOptions;
+
+// Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, an
+// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
+// from the configuration, from the variable that its comment names, or is the default, in this
+// order. Throws ValueError if an option or its variable contradicts the configuration. After the
+// Accelerator was constructed, hf_ds_config contains all options and precisions.
+struct DeepSpeedPlugin {
+    // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
+    // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must have the section zero_optimization.
+    std::optional<DeepSpeedConfig> hf_ds_config = {};
+    // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). It takes
+    // precedence over the option of the Accelerator, which it defaults to.
+    std::optional<int> gradient_accumulation_steps = {};
+    // The norm to which step() clips gradients; 0 turns clipping off (ACCELERATE_GRADIENT_CLIPPING,
+    // a number, "none" or "auto"). Defaults to 1.0, or with a configuration to 0.
+    std::optional<double> gradient_clipping = {};
+    // The stage, from 0 to 3 (ACCELERATE_DEEPSPEED_ZERO_STAGE). Stage 1 shards optimizer states,
+    // stage 2 also gradients, and stage 3 also parameters. Defaults to 2, or with a configuration
+    // to 0, which is data parallel training.
+    std::optional<int> zero_stage = {};
+    // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
+    // train_micro_batch_size_per_gpu.
+    bool is_train_batch_min = true;
+    // Where optimizer states are kept: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
+    // (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE, _OFFLOAD_OPTIMIZER_NVME_PATH).
+    std::string offload_optimizer_device = {};
+    std::string offload_optimizer_nvme_path = {};
+    // Where parameters are kept in stage 3: "none", "cpu" or "nvme"
+    // (ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE, _OFFLOAD_PARAM_NVME_PATH).
+    std::string offload_param_device = {};
+    std::string offload_param_nvme_path = {};
+    // Whether models are constructed in shards (ACCELERATE_DEEPSPEED_ZERO3_INIT). Defaults to true
+    // in stage 3. In other stages, true logs a warning and is changed to false.
+    std::optional<bool> zero3_init_flag = {};
+    // Whether a model of stage 3 can be saved as a whole
+    // (ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). Axle can always save it.
+    std::optional<bool> zero3_save_16bit_model = {};
+    // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
+    // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a list with commas).
+    std::vector<std::string> transformer_moe_cls_names = {};
+    // Whether MS-AMP computes in fp8 (ACCELERATE_FP8_BACKEND is MSAMP), and its level, "O1" or "O2"
+    // (ACCELERATE_FP8_OPT_LEVEL). Not implemented.
+    std::optional<bool> enable_msamp = {};
+    std::string msamp_opt_level = {};
+
+    bool is_zero3_init_enabled() const {
+        return zero3_init_flag.value_or(hf_ds_config && hf_ds_config->is_zero3());
+    }
+};
+
+// Returns the norm to which step() clips gradients, or nullopt if it does not clip. The plugin must
+// be resolved.
+std::optional<double> gradient_clipping_of(const DeepSpeedPlugin& plugin);
+
+// Returns a plugin of deepspeed_plugins. Throws ValueError, which lists the names, if it does not
+// exist.
+const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
+                                            std::string_view name);
+// Makes the plugin of this name the active one, deepspeed_plugin. Throws as get_deepspeed_plugin.
+void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name);
+
+// Private to accel: reads the options that are not given, and merges all into hf_ds_config. Throws
+// ValueError for invalid or contradictory options, and NotImplementedError for MS-AMP in stage 3.
+void resolve(DeepSpeedPlugin& plugin);
+
+}  // namespace axle::accel

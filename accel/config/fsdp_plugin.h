@@ -1,0 +1,152 @@
+// FullyShardedDataParallelPlugin: the options of fully sharded data parallel training (FSDP).
+//
+//     Accelerator accelerator({.fsdp_plugin = {{.fsdp_version = 2,
+//                                               .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}}});
+//
+// dist/sharding/sharded_data_parallel.h describes how the model is sharded. Axle has one engine for
+// both versions of FSDP, which differ in names, defaults, and in the modules that form units.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dist/sharding/full_state.h"
+#include "kernels/dtype.h"
+
+namespace axle::nn {
+class Module;
+}
+
+namespace axle::accel {
+
+// The dtypes of sharded training. A dtype that is not set is that of the model; reduce_dtype is
+// then f64 for f64 parameters, otherwise f32.
+struct MixedPrecisionPolicy {
+    std::optional<DType> param_dtype = {};   // gathered parameters, in which the model computes
+    std::optional<DType> reduce_dtype = {};  // the reduction of gradients
+    std::optional<DType> buffer_dtype = {};  // floating buffers, for version 1 only
+    std::optional<DType> output_dtype = {};  // outputs of the model, for version 2 only
+
+    bool operator==(const MixedPrecisionPolicy&) const = default;
+};
+
+// A function that returns whether a module below the model is a unit.
+using WrapPolicy = std::function<bool(const nn::Module&)>;
+
+// The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
+// creates one. Options that are not set (an empty optional or string) are read from the variable
+// named in their comment, then they have their default; Accelerator::options() contains the result.
+// Names ignore case. With one process there is nothing to shard.
+//
+// The Accelerator throws ValueError for values that are invalid, also for the version, and
+// NotImplementedError for options that Axle does not implement yet. It logs a warning for options
+// that have no effect.
+struct FullyShardedDataParallelPlugin {
+    // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
+    // unless it is tied, and the last norm and the output head form a unit that stays gathered
+    // between forward and backward.
+    std::optional<int> fsdp_version = {};
+    // Version 1 only, deprecated: use reshard_after_forward. One of the names of
+    // reshard_after_forward (FSDP_SHARDING_STRATEGY). Throws ValueError if reshard_after_forward
+    // differs.
+    std::string sharding_strategy = {};
+    // Version 2: whether the parameters of a unit are freed after its forward (true by default).
+    // Version 1: "FULL_SHARD" (the default), "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD" or
+    // "HYBRID_SHARD_ZERO2", or its number from "1" to "5". NO_SHARD is data parallel training as
+    // without a plugin. HYBRID_ strategies shard within a machine. (FSDP_RESHARD_AFTER_FORWARD)
+    std::variant<std::monostate, bool, std::string> reshard_after_forward = {};
+    // Version 1 only: "BACKWARD_PRE", "BACKWARD_POST", or "NO_PREFETCH" (the default). Version 2
+    // always prefetches as BACKWARD_PRE does. (FSDP_BACKWARD_PREFETCH)
+    std::string backward_prefetch = {};
+    // Version 1 only: whether a unit begins to gather the next unit in forward (false by default).
+    // Version 2 always does, and throws ValueError if this is set. (FSDP_FORWARD_PREFETCH)
+    std::optional<bool> forward_prefetch = {};
+    // A policy, its name ("bf16", "fp16", "fp32", or "fp8", which is bf16), or the values of all
+    // fields of its version by name, each f32, f16 or bf16. If not set, it is set by
+    // mixed_precision.
+    std::variant<std::monostate, std::string, std::map<std::string, DType>, MixedPrecisionPolicy>
+        mixed_precision_policy = {};
+    // The modules that form units: "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP" (the
+    // default: the model is one unit), or a function. (FSDP_AUTO_WRAP_POLICY)
+    std::variant<std::string, WrapPolicy> auto_wrap_policy = {};
+    // The types of the units of TRANSFORMER_BASED_WRAP; by default Module::no_split_modules(). The
+    // variable has a comma-separated list. (FSDP_TRANSFORMER_CLS_TO_WRAP)
+    std::optional<std::vector<std::string>> transformer_cls_names_to_wrap = {};
+    // The least number of parameters of the units of SIZE_BASED_WRAP. 0, the default, means
+    // NO_WRAP. (FSDP_MIN_NUM_PARAMS)
+    std::optional<std::int64_t> min_num_params = {};
+    // Whether parameters, gradients and optimizer states are in host memory. Not implemented.
+    // (FSDP_OFFLOAD_PARAMS)
+    std::optional<bool> cpu_offload = {};
+    // The modules that are not sharded: their names, or a regular expression that matches their
+    // whole names (FSDP_IGNORED_MODULES).
+    std::variant<std::monostate, std::string, std::vector<std::string>> ignored_modules = {};
+    // The type of checkpoints: "FULL_STATE_DICT" (the default of version 1), "SHARDED_STATE_DICT"
+    // (the default of version 2) or, for version 1, "LOCAL_STATE_DICT", or its number: "1", "3" or
+    // "2". (FSDP_STATE_DICT_TYPE)
+    std::string state_dict_type = {};
+    // The places to which states are gathered (state_dict_config_of()).
+    std::optional<dist::FullStateOptions> state_dict_config = {};
+    std::optional<dist::FullStateOptions> optim_state_dict_config = {};
+    bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)
+    // No effect: parameters always keep their names and shapes. (FSDP_USE_ORIG_PARAMS)
+    std::optional<bool> use_orig_params = {};
+    // Initializes the modules of a model on the meta device. Not implemented.
+    std::function<void(nn::Module&)> param_init_fn = {};
+    // Version 1 only: whether all processes start with the values of rank 0. If false, which is the
+    // default, the values must be equal. Version 2 always uses those of rank 0.
+    // (FSDP_SYNC_MODULE_STATES)
+    std::optional<bool> sync_module_states = {};
+    // Whether only rank 0 has the values of the model, which implies sync_module_states. (false by
+    // default; FSDP_CPU_RAM_EFFICIENT_LOADING)
+    std::optional<bool> cpu_ram_efficient_loading = {};
+    // Whether units recompute their activations in backward. Not implemented.
+    // (FSDP_ACTIVATION_CHECKPOINTING)
+    std::optional<bool> activation_checkpointing = {};
+    // Version 2 only: whether the inputs of these units are kept in host memory. Needs
+    // activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
+    std::optional<bool> activation_checkpointing_offload = {};
+
+    // Changes the type of checkpoints, for example before the last one. An empty type is read from
+    // FSDP_STATE_DICT_TYPE if state_dict_type is empty. Throws ValueError for an unknown type, and
+    // for LOCAL_STATE_DICT with version 2.
+    void set_state_dict_type(const std::string& type = {});
+    // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true;
+    // otherwise only checks it. buffer_autocast: the dtype of buffers is f32. Throws ValueError for
+    // unknown names, for dtypes other than f32, f16 and bf16, and for incomplete maps.
+    void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
+                             bool override_policy = false);
+    void set_mixed_precision(DType dtype, bool buffer_autocast = false,
+                             bool override_policy = false);
+    // Sets transformer_cls_names_to_wrap to model.no_split_modules() if TRANSFORMER_BASED_WRAP
+    // needs it, and replaces SIZE_BASED_WRAP without min_num_params by NO_WRAP. Throws ValueError
+    // if the model has no module of one of the types.
+    void set_auto_wrap_policy(nn::Module& model);
+
+    // The following functions need resolved options.
+
+    // Returns the name of the strategy: that of version 1, or FULL_SHARD or SHARD_GRAD_OP as
+    // reshard_after_forward of version 2 means.
+    std::string strategy() const;
+    // Returns false for NO_SHARD.
+    bool shards() const { return strategy() != "NO_SHARD"; }
+};
+
+// Return the accepted names of options in the order of their numbers, which begin with 1.
+const std::vector<std::string>& fsdp_strategies();
+const std::vector<std::string>& fsdp_backward_prefetches();
+const std::vector<std::string>& fsdp_auto_wrap_policies();
+const std::vector<std::string>& fsdp_state_dict_types();
+
+// Returns state_dict_config, or optim_state_dict_config if `of_optimizer`. By default, tensors are
+// copied to the CPU, and only rank 0 gets those of a FULL_STATE_DICT. With one process, tensors
+// stay where they are.
+dist::FullStateOptions state_dict_config_of(const FullyShardedDataParallelPlugin& plugin,
+                                            int num_processes, bool of_optimizer = false);
+
+}  // namespace axle::accel

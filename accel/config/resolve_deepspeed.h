@@ -1,0 +1,16 @@
+// Private to accel: resolves and checks DeepSpeed plugins.
+#pragma once
+
+#include "accel/config/options.h"
+
+namespace axle::accel {
+
+// Resolves all DeepSpeed plugins, and sets the precision and the number of micro-batches per update
+// of the options to those of the active plugin. Throws UsageError if deepspeed_plugin and
+// deepspeed_plugins are both given, and the errors of resolve(DeepSpeedPlugin&).
+void resolve_deepspeed(AcceleratorOptions& options);
+// Throws NotImplementedError for options that Axle does not implement. Logs a warning that lists
+// options of the configuration that have no effect.
+void check_deepspeed(const DeepSpeedPlugin& plugin, int num_processes);
+
+}  // namespace axle::accel

@@ -1,0 +1,43 @@
+// Private to accel: resolves the options of FSDP, and maps them to those of the sharding engine.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accel/config/options.h"
+#include "core/device.h"
+#include "dist/group/process_group.h"
+#include "dist/sharding/sharding_options.h"
+#include "nn/module.h"
+
+namespace axle::accel {
+
+// Returns the element of `names` that `text` names or, as in Accelerate, whose number it is. Throws
+// ValueError, with a message that begins with `option`, if there is none.
+std::string fsdp_name(const std::string& option, const std::string& text,
+                      const std::vector<std::string>& names);
+
+// Adds an FSDP plugin if ACCELERATE_USE_FSDP is true, and sets the options that the plugin does not
+// set. Throws ValueError for invalid options, and logs warnings for options without effect.
+void resolve_fsdp(AcceleratorOptions& options);
+// Throws NotImplementedError for options that Axle does not implement.
+void check_fsdp(const AcceleratorOptions& options);
+
+// Returns the options that shard the model as a resolved plugin says. `device` is the device of the
+// sharded parameters, and `replicas` the processes with the same part of the parameters, or
+// nullptr. Throws UsageError for the strategy NO_SHARD, ValueError if a name of a module or type is
+// not in the model, and NotImplementedError if a parameter is on the meta device.
+dist::ShardingOptions sharding_options_of(FullyShardedDataParallelPlugin plugin, nn::Module& model,
+                                          Device device = Device::cpu(),
+                                          std::shared_ptr<dist::ProcessGroup> replicas = nullptr);
+
+// Converts the floating buffers of a model to buffer_dtype of the plugin, if it is set, as version
+// 1 of FSDP does. Buffers of BatchNorm and of ignored modules keep their dtype.
+void convert_buffers(const FullyShardedDataParallelPlugin& plugin, nn::Module& model);
+
+// Converts trained parameters in f16 and bf16 to f32, in which optimizers update them, and logs a
+// warning with their number. Call it before the model is sharded if mixed_precision is on.
+void upcast_trained_parameters(nn::Module& model);
+
+}  // namespace axle::accel

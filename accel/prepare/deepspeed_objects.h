@@ -1,0 +1,84 @@
+// Optimizers and schedules that a DeepSpeed configuration describes, and values of the
+// configuration that depend on the prepared objects.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "accel/config/deepspeed_plugin.h"
+#include "core/tensor.h"
+#include "nn/module.h"
+#include "optim/schedules/scheduler.h"
+
+namespace axle::accel {
+
+// A placeholder for the optimizer in the section "optimizer" of a configuration.
+struct DummyOptim {
+    struct Group {
+        std::vector<Tensor> params;
+        // nullopt: the value of the configuration.
+        std::optional<double> lr = {}, weight_decay = {};
+    };
+
+    DummyOptim(std::vector<Tensor> params, double lr_ = 1e-3, double weight_decay_ = 0)
+        : groups({{std::move(params)}}), lr(lr_), weight_decay(weight_decay_) {}
+    DummyOptim(std::vector<Group> groups_, double lr_ = 1e-3, double weight_decay_ = 0)
+        : groups(std::move(groups_)), lr(lr_), weight_decay(weight_decay_) {}
+
+    std::vector<Group> groups;
+    double lr, weight_decay;  // replace "auto" in the configuration
+};
+
+// A placeholder for the schedule in the section "scheduler" of a configuration.
+struct DummyScheduler {
+    // The number of steps on one process, which is divided among the processes. Replaces "auto".
+    std::optional<std::int64_t> total_num_steps = {};
+    std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
+    // If set, creates the schedule, and the configuration needs no section "scheduler".
+    std::function<std::unique_ptr<optim::Scheduler>(optim::Optimizer&)> lr_scheduler_callable = {};
+};
+
+// Creates the optimizer of the section "optimizer", and replaces "auto" for its lr and weight_decay
+// in the configuration. The types are Adam, which decouples weight decay unless adam_w_mode is
+// false, AdamW and SGD, in any case. weight_decay is 0 by default. Throws ValueError if the section
+// is missing or invalid, and NotImplementedError for other types.
+std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy);
+
+// Creates the schedule of the section "scheduler", or calls lr_scheduler_callable. Replaces "auto"
+// in the configuration; num_processes divides total_num_steps, which is rounded up. The types are
+// WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest. As in DeepSpeed, a step of the
+// schedule is an update, the first step keeps the rate at the start of the warmup, and OneCycle
+// sets Adam's second beta to 0.99 if it cycles the first. Throws ValueError if the section is
+// missing or invalid. The optimizer must outlive the schedule.
+std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
+                                                 optim::Optimizer& optimizer,
+                                                 const DummyScheduler& dummy, int num_processes);
+
+// The objects that are prepared together. Values of the configuration depend on them.
+struct DeepSpeedObjects {
+    // The batch sizes of the loaders, of one process. nullopt: the loader has none.
+    std::vector<std::optional<std::int64_t>> batch_sizes = {};
+    int data_parallel_size = 1;                    // the number of processes with different batches
+    std::optional<std::int64_t> hidden_size = {};  // of the model (hidden_size_of())
+    bool has_optimizer = false;                    // an optimizer other than a DummyOptim
+    bool has_scheduler = false;                    // a schedule other than a DummyScheduler
+    const DummyOptim* dummy_optim = nullptr;
+    const DummyScheduler* dummy_scheduler = nullptr;
+};
+
+// Replaces "auto" in the configuration of a resolved plugin by the batch sizes, by 1.0 for
+// gradient_clipping, and by sizes of buckets computed from the hidden size: its square for
+// reduce_bucket_size, 0.9 of the square for stage3_prefetch_bucket_size, and 10 times the hidden
+// size for stage3_param_persistence_threshold. Throws ValueError if a value remains "auto", if
+// train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
+// data_parallel_size, or if an optimizer or schedule is given in the program and in the
+// configuration, or a placeholder without its section.
+void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
+
+// Returns the width of a GPT, Llama or BERT model, or nullopt for other models.
+std::optional<std::int64_t> hidden_size_of(const nn::Module& model);
+
+}  // namespace axle::accel

@@ -1,0 +1,93 @@
+#include "accel/prepare/deepspeed_sharding.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "core/files/file.h"
+#include "dist/sharding/wrap_policy.h"
+#include "kernels/error.h"
+
+namespace axle::accel {
+namespace {
+
+// Returns an integer of the section zero_optimization, or `otherwise` if it is missing.
+std::int64_t size_in(const DeepSpeedConfig& config, const char* key, std::int64_t otherwise) {
+    const std::string name = str("zero_optimization.", key);
+    const Tree value = config.get_value(name);
+    if (value.is_null()) return otherwise;
+    constexpr double kMost = 1e18;
+    // DeepSpeed's files also have sizes such as 5e8.
+    if (!value.is_number() || !(value.number() >= 0) || value.number() > kMost)
+        throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
+                             ": must be a number of elements, at least 0: ", value));
+    return static_cast<std::int64_t>(value.number());
+}
+
+std::optional<DType> communication_dtype(const DeepSpeedConfig& config) {
+    const Tree value = config.get_value("communication_data_type");
+    if (value.is_null()) return std::nullopt;
+    const std::string name = value.is_string() ? value.string() : "";
+    if (name == "fp32") return f32;
+    if (name == "fp16") return f16;
+    if (name == "bf16") return bf16;
+    throw ValueError(
+        str("DeepSpeedPlugin: ", config.source(),
+            ": communication_data_type: must be \"fp32\", \"fp16\" or \"bf16\": ", value));
+}
+
+dist::ShardingPrecision precision_of(const DeepSpeedConfig& config) {
+    dist::ShardingPrecision precision;
+    if (config.is_true("fp16.enabled"))
+        precision.param_dtype = f16;
+    else if (config.is_true("bf16.enabled"))
+        precision.param_dtype = bf16;
+    precision.reduce_dtype = precision.param_dtype;
+    if (const auto dtype = communication_dtype(config)) precision.reduce_dtype = dtype;
+    return precision;
+}
+
+std::vector<dist::ShardUnit> units_of(const DeepSpeedPlugin& plugin, nn::Module& model) {
+    constexpr std::int64_t kPersistenceThreshold = 100000;  // the default of DeepSpeed
+    std::vector<std::string> types = model.no_split_modules();
+    if (!plugin.transformer_moe_cls_names.empty()) {
+        try {
+            static_cast<void>(dist::units_by_type(model, plugin.transformer_moe_cls_names));
+        } catch (const ValueError& error) {
+            const std::string text = error.what();
+            throw ValueError("DeepSpeedPlugin: transformer_moe_cls_names" +
+                             text.substr(std::min(text.find(':'), text.size())));
+        }
+        types.insert(types.end(), plugin.transformer_moe_cls_names.begin(),
+                     plugin.transformer_moe_cls_names.end());
+    }
+    if (!types.empty()) return dist::units_by_type(model, types);
+    const std::int64_t least =
+        size_in(*plugin.hf_ds_config, "stage3_param_persistence_threshold", kPersistenceThreshold);
+    return dist::units_by_size(model, std::max<std::int64_t>(1, least));
+}
+
+}  // namespace
+
+std::optional<dist::ShardingOptions> sharding_options_of(const DeepSpeedPlugin& plugin,
+                                                         nn::Module& model, Device device) {
+    const int stage = plugin.zero_stage.value_or(0);
+    if (stage == 0) return std::nullopt;
+    const DeepSpeedConfig& config = *plugin.hf_ds_config;
+    dist::ShardingOptions options;
+    options.strategy =
+        stage == 3 ? dist::ShardingStrategy::full_shard : dist::ShardingStrategy::shard_optimizer;
+    options.reduce_without_sync = stage >= 2;
+    options.units = units_of(plugin, model);
+    options.precision = precision_of(config);
+    if (size_in(config, "stage3_prefetch_bucket_size", 1) == 0) {
+        options.backward_prefetch = dist::BackwardPrefetch::none;
+        options.forward_prefetch = false;
+    }
+    options.device = device;
+    return options;
+}
+
+}  // namespace axle::accel

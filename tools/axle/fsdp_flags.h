@@ -1,0 +1,42 @@
+// Private to tools: the flags --fsdp_* of `axle launch`, and the section fsdp_config of its
+// configuration.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tree/tree.h"
+
+namespace axle::launcher {
+
+// An option of FSDP. The flag is --fsdp_<name>, and the key in fsdp_config is fsdp_<name>, or the
+// name alone.
+struct FsdpField {
+    const char* name;
+    const char* variable;  // the environment variable of the processes
+    const char* standard;  // the default; empty: the variable is not set
+    const char* help;
+};
+const std::vector<FsdpField>& fsdp_fields();
+
+// The values of the flags by name.
+using FsdpFlags = std::map<std::string, std::optional<std::string>>;
+
+// Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError
+// for unknown keys, with the most similar name. A section that is null has no keys.
+Tree fsdp_section(const Tree& fsdp_config);
+// Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
+// precedence over the configuration. Throws ValueError for unknown keys and invalid values.
+std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const Tree& fsdp_config);
+
+// Returns the section fsdp_config with the values of the given flags, with a default version of 2.
+// Throws ValueError for invalid values.
+Tree fsdp_config_of(FsdpFlags flags);
+
+// Returns a configuration of version 1 of FSDP converted to version 2. Logs a warning for each
+// option that version 2 does not have. Throws ValueError for unknown keys and strategies.
+Tree to_fsdp2(const Tree& fsdp_config);
+
+}  // namespace axle::launcher

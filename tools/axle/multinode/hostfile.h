@@ -1,0 +1,49 @@
+// Private to tools: hostfiles of DeepSpeed, and the filters that select machines and slots.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace axle::launcher {
+
+inline constexpr std::int64_t kMaxHostfile = std::int64_t{1} << 20;  // bytes
+
+// A machine, and the numbers of the slots (GPUs) that a job uses, in ascending order.
+struct HostSlots {
+    std::string host;
+    std::vector<int> slots;
+
+    bool operator==(const HostSlots&) const = default;
+};
+
+// The machines of a job, and the launcher that starts the processes on all of them.
+struct MultinodeHosts {
+    // "pdsh", "openmpi", "mvapich", "mpich" or "slurm". Empty: `axle launch` runs on each machine.
+    std::string launcher;
+    std::string hostfile;
+    std::vector<HostSlots> hosts;  // after filtering, with equal numbers of slots; may be empty
+    bool are_filtered = false;
+};
+
+// Returns the slots of a machine as a list, such as "0,2".
+std::string slot_list(const HostSlots& host);
+
+// Parses a hostfile: a line such as `worker-0 slots=4` for each machine. Empty lines and lines that
+// begin with # are ignored. Throws ValueError, with `name` and the line, for other lines, machines
+// that are listed twice, names with other characters than letters, digits and "._-:", more than
+// 1024 slots, and files without a machine.
+std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
+// Reads and parses a file. Throws FileError if it can't be read or has more than kMaxHostfile
+// bytes.
+std::vector<HostSlots> read_hostfile(const std::string& path);
+
+// Returns the machines and slots that a filter leaves, in the order of `hosts`. A filter is a list
+// of machines separated by @, each with the slots that it names, or with all of its slots:
+// `worker-0@worker-1:0,2`. At most one of the filters may be given. Throws ValueError if both are,
+// if a filter is malformed or names a machine or slot that does not exist, and if no slot is left.
+std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::string& inclusion,
+                                    const std::string& exclusion);
+
+}  // namespace axle::launcher
