@@ -5,6 +5,7 @@
 #include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
+#include "accel/prepare/model_sharding.h"
 #include "core/autograd/autocast.h"
 #include "core/cuda.h"
 #include "core/memory/memory.h"
@@ -83,8 +84,11 @@ OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
     const AutocastKwargs autocast = options.autocast_kwargs.value_or(AutocastKwargs());
     if (autocast.enabled) preparation.autocast_dtype = dtype_of(mixed_precision);
     preparation.autocast_cache_enabled = autocast.cache_enabled;
-    return make_owning<AcceleratorParts>(std::move(folders), std::move(preparation), processes,
-                                         std::move(loop), std::move(tracking));
+    set_sharding(preparation, options, processes, mixed_precision);
+    auto parts = make_owning<AcceleratorParts>(std::move(folders), std::move(preparation),
+                                               processes, std::move(loop), std::move(tracking));
+    parts->files.set_state_dict_type(state_dict_type_of(options));
+    return parts;
 }
 
 }  // namespace

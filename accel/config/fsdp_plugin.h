@@ -80,8 +80,8 @@ struct FullyShardedDataParallelPlugin {
     // The least number of parameters of the units of SIZE_BASED_WRAP. 0, the default, means
     // NO_WRAP. (FSDP_MIN_NUM_PARAMS)
     std::optional<std::int64_t> min_num_params = {};
-    // Whether parameters, gradients and optimizer states are in host memory. Not implemented.
-    // (FSDP_OFFLOAD_PARAMS)
+    // Whether parameters, gradients and optimizer states are in host memory between uses
+    // (FSDP_OFFLOAD_PARAMS).
     std::optional<bool> cpu_offload = {};
     // The modules that are not sharded: their names, or a regular expression that matches their
     // whole names (FSDP_IGNORED_MODULES).
@@ -96,7 +96,7 @@ struct FullyShardedDataParallelPlugin {
     bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)
     // No effect: parameters always keep their names and shapes. (FSDP_USE_ORIG_PARAMS)
     std::optional<bool> use_orig_params = {};
-    // Initializes the modules of a model on the meta device. Not implemented.
+    // Gives values to modules that were constructed without memory (dist::ShardingOptions).
     std::function<void(nn::Module&)> param_init_fn = {};
     // Version 1 only: whether all processes start with the values of rank 0. If false, which is the
     // default, the values must be equal. Version 2 always uses those of rank 0.
@@ -105,8 +105,8 @@ struct FullyShardedDataParallelPlugin {
     // Whether only rank 0 has the values of the model, which implies sync_module_states. (false by
     // default; FSDP_CPU_RAM_EFFICIENT_LOADING)
     std::optional<bool> cpu_ram_efficient_loading = {};
-    // Whether units recompute their activations in backward. Not implemented.
-    // (FSDP_ACTIVATION_CHECKPOINTING)
+    // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
+    // FSDP_ACTIVATION_CHECKPOINTING).
     std::optional<bool> activation_checkpointing = {};
     // Version 2 only: whether the inputs of these units are kept in host memory. Needs
     // activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)

@@ -159,15 +159,6 @@ dist::BackwardPrefetch prefetch_named(const std::string& name) {
     return dist::BackwardPrefetch::none;
 }
 
-void refuse_meta(const nn::Module& model) {
-    for (const auto& [name, tensor] : model.named_parameters())
-        if (tensor.device().is_meta())
-            throw NotImplementedError(
-                str("Accelerator: fsdp_plugin: the parameter ", in_quotes(name),
-                    " is on the meta device: param_init_fn and cpu_ram_efficient_loading of such "
-                    "models are not implemented yet; create the model on the CPU"));
-}
-
 void convert(Tensor tensor, DType dtype) {
     const NoGrad no_grad;
     tensor.set_data(axle::to(tensor.detach(), dtype));
@@ -180,7 +171,6 @@ dist::ShardingOptions sharding_options_of(Plugin plugin, nn::Module& model, Devi
     const std::string strategy = plugin.strategy();
     if (!plugin.shards())
         throw UsageError("sharding_options_of: the strategy is NO_SHARD: the model is not sharded");
-    refuse_meta(model);
     plugin.set_auto_wrap_policy(model);
     const bool is_v2 = plugin.fsdp_version == 2;
     dist::ShardingOptions options;
@@ -204,6 +194,8 @@ dist::ShardingOptions sharding_options_of(Plugin plugin, nn::Module& model, Devi
     options.sync_module_states = is_v2 || plugin.sync_module_states.value_or(false) ||
                                  plugin.cpu_ram_efficient_loading.value_or(false);
     options.device = device;
+    options.offload_to_cpu = plugin.cpu_offload.value_or(false);
+    options.param_init_fn = plugin.param_init_fn;
     options.replicas = std::move(replicas);
     return options;
 }

@@ -129,23 +129,13 @@ void resolve_deepspeed(AcceleratorOptions& options) {
     resolve_accumulation(options, active);
 }
 
-void check_deepspeed(const DeepSpeedPlugin& p, int num_processes) {
+void check_deepspeed(const DeepSpeedPlugin& p) {
     const auto not_there = [](const std::string& option, const char* what, const char* fix) {
         throw NotImplementedError(str("Accelerator: deepspeed_plugin.", option, ": ", what,
                                       " is not implemented yet; ", fix));
     };
-    if (p.zero_stage.value_or(0) > 0 && num_processes > 1)
-        not_there("zero_stage", "ZeRO",
-                  "without a plugin, and with stage 0, every process has all parameters");
-    if (p.gradient_clipping.value_or(0) > 0)
-        not_there("gradient_clipping", "clipping within step()", "call clip_grad_norm_()");
-    if (p.offload_optimizer_device != "none")
-        not_there("offload_optimizer_device", "offloading optimizer states", "set it to none");
-    if (p.offload_param_device != "none")
-        not_there("offload_param_device", "offloading parameters", "set it to none");
-    if (p.zero3_init_flag.value_or(false))
-        not_there("zero3_init_flag", "the construction of models in shards",
-                  "set it to false: prepare() shards models that were constructed as a whole");
+    if (p.offload_param_device == "nvme")
+        not_there("offload_param_device", "offloading parameters to nvme", "set it to cpu");
     if (p.enable_msamp.value_or(false) || p.hf_ds_config->is_true("msamp.enabled"))
         not_there("enable_msamp", "MS-AMP", "use mixed_precision fp8 with te_recipe_kwargs");
     const Tree* const tp = p.hf_ds_config->find("tensor_parallel.autotp_size");

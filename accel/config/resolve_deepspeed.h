@@ -11,6 +11,6 @@ namespace axle::accel {
 void resolve_deepspeed(AcceleratorOptions& options);
 // Throws NotImplementedError for options that Axle does not implement. Logs a warning that lists
 // options of the configuration that have no effect.
-void check_deepspeed(const DeepSpeedPlugin& plugin, int num_processes);
+void check_deepspeed(const DeepSpeedPlugin& plugin);
 
 }  // namespace axle::accel

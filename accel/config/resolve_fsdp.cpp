@@ -264,15 +264,6 @@ void resolve_fsdp(AcceleratorOptions& options) {
 void check_fsdp(const AcceleratorOptions& options) {
     if (!options.fsdp_plugin) return;
     const Plugin& plugin = *options.fsdp_plugin;
-    if (plugin.cpu_offload.value_or(false))
-        not_there("cpu_offload", "offloading parameters", "leave it off");
-    if (plugin.activation_checkpointing.value_or(false))
-        not_there("activation_checkpointing", "checkpointing of units",
-                  "leave it off, and turn on checkpointing in the model, such as "
-                  "GptConfig::checkpoint_blocks");
-    if (plugin.param_init_fn)
-        not_there("param_init_fn", "initialization of models on the meta device",
-                  "create the model on the CPU");
     const auto* const policy = std::get_if<MixedPrecisionPolicy>(&plugin.mixed_precision_policy);
     if (policy != nullptr && policy->output_dtype && !options.convert_outputs_to_fp32 &&
         policy->output_dtype != policy->param_dtype)

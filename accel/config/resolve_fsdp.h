@@ -26,8 +26,8 @@ void check_fsdp(const AcceleratorOptions& options);
 
 // Returns the options that shard the model as a resolved plugin says. `device` is the device of the
 // sharded parameters, and `replicas` the processes with the same part of the parameters, or
-// nullptr. Throws UsageError for the strategy NO_SHARD, ValueError if a name of a module or type is
-// not in the model, and NotImplementedError if a parameter is on the meta device.
+// nullptr. Throws UsageError for the strategy NO_SHARD, and ValueError if a name of a module or
+// type is not in the model.
 dist::ShardingOptions sharding_options_of(FullyShardedDataParallelPlugin plugin, nn::Module& model,
                                           Device device = Device::cpu(),
                                           std::shared_ptr<dist::ProcessGroup> replicas = nullptr);

@@ -164,9 +164,9 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
             throw ValueError(
                 str("ParallelismConfig: the product of the sizes must be the number of processes, ",
                     num_processes, ": ", total));
-        if (config->dp_shard_size > 1)
-            not_there("parallelism_config.dp_shard_size", "sharded data parallel training",
-                      "leave it at 1");
+        if (config->dp_shard_size > 1 && !options.fsdp_plugin)
+            throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
+                                 config->dp_shard_size));
         if (config->tp_size > 1)
             not_there("parallelism_config.tp_size", "tensor parallel training", "leave it at 1");
         if (config->cp_size > 1)
@@ -175,10 +175,7 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
             not_there("parallelism_config.sp_size", "sequence parallel training", "leave it at 1");
     }
     check_fsdp(options);
-    if (options.fsdp_plugin && num_processes > 1 && options.fsdp_plugin->shards())
-        not_there("fsdp_plugin", "sharded data parallel training",
-                  "without a plugin, and with NO_SHARD, every process has all parameters");
-    if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin, num_processes);
+    if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin);
     if (options.megatron_lm_plugin)
         not_there("megatron_lm_plugin", "tensor and pipeline parallel training", "leave it out");
 }

@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "core/text/type_name.h"
 #include "dist/sharding/sharded_data_parallel.h"
+#include "optim/clip.h"
 
 namespace axle::accel {
 namespace {
@@ -278,6 +279,7 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
 void Preparation::prepare(optim::Optimizer& optimizer) {
     if (!add(optimizers_, "optimizer", optimizer)) return;
     optimizer.set_hooks(hooks_);
+    if (!options_.state_folder.empty()) optimizer.offload_states(options_.state_folder);
     share_rounding_seeds(optimizer);
     if (processes_.use_distributed()) unchecked_.insert(&optimizer);
     if (loop_->scaling) loop_->scaling->add(optimizer);
@@ -300,6 +302,13 @@ void Preparation::check_first_step(optim::Optimizer& optimizer) {
                 count == 1 ? "belongs" : "belong",
                 " to no prepared model, so their gradients are not averaged; pass the model to "
                 "prepare() too"));
+}
+
+void Preparation::clip_gradients(optim::Optimizer& optimizer) const {
+    if (!options_.max_grad_norm) return;
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    if (loop_->scaling) loop_->scaling->unscale(parameters);
+    optim::clip_grad_norm_(parameters, *options_.max_grad_norm);
 }
 
 // Sets the same rounding seed on all processes. Otherwise they would round with different random

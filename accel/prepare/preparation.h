@@ -42,6 +42,9 @@ struct PreparationOptions {
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.
     std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
+    // The norm to which step() of a prepared optimizer clips its gradients, as DeepSpeed does.
+    std::optional<double> max_grad_norm = {};
+    std::string state_folder = {};  // Optimizer::offload_states() of prepared optimizers
     PrepareDataLoaderOptions loading = {};
     std::optional<Fp8Plan> fp8 = {};
 };
@@ -97,6 +100,8 @@ class Preparation {
     }
     // Returns how often the lists of optimizers and schedulers have changed.
     int revision() const { return revision_; }
+    // Clips the gradients of an optimizer if its step does that. Called by the hooks.
+    void clip_gradients(optim::Optimizer& optimizer) const;
 
     // Returns the options of loaders that are prepared from now on.
     const PrepareDataLoaderOptions& loading() const { return options_.loading; }

@@ -9,6 +9,7 @@ optim::StepPlan TrainingHooks::before_step(optim::Optimizer& optimizer) {
     if (owner_ != nullptr) owner_->check_first_step(optimizer);
     loop_->recorder.before_step(optimizer);
     loop_->accumulation.division().before_step(optimizer);
+    if (owner_ != nullptr) owner_->clip_gradients(optimizer);
     if (loop_->scaling) return {.scalars = loop_->scaling->before_step(optimizer)};
     return {};
 }

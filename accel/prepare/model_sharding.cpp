@@ -1,0 +1,102 @@
+#include "accel/prepare/model_sharding.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "accel/config/resolve_fsdp.h"
+#include "accel/prepare/deepspeed_sharding.h"
+
+namespace axle::accel {
+namespace {
+
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+// The processes that divide the parameters, and those that have the same part.
+struct Groups {
+    Group shards, replicas;
+};
+
+bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
+    return plugin.strategy().starts_with("HYBRID");
+}
+
+// Returns the groups of the mesh's dimensions, or of the machines for the strategies HYBRID_. All
+// processes must call this function.
+Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
+                 const PartialState& processes) {
+    const auto& all = processes.process_group();
+    const auto has = [&](const char* name) {
+        return mesh != nullptr && std::ranges::any_of(mesh->dimensions(), [&](const auto& d) {
+                   return d.name == name;
+               });
+    };
+    if (has("dp_shard"))
+        return {mesh->get_group("dp_shard"),
+                has("dp_replicate") ? mesh->get_group("dp_replicate") : Group()};
+    if (!is_hybrid(plugin)) return {all, Group()};
+    const int local = processes.local_process_index();
+    Groups groups{all->split(processes.process_index() - local), all->split(local)};
+    if (groups.replicas->size() * groups.shards->size() != all->size())
+        throw ValueError(str("FullyShardedDataParallelPlugin: ", plugin.strategy(),
+                             " needs the same number of processes on each machine"));
+    if (groups.replicas->size() == 1) groups.replicas = nullptr;
+    return groups;
+}
+
+// Makes calls of the units keep only their arguments for backward.
+void checkpoint_units(nn::Module& model, const dist::ShardingOptions& options) {
+    const auto modules = model.named_modules();
+    for (const dist::ShardUnit& unit : options.units)
+        for (const auto& [name, module] : modules)
+            if (std::ranges::find(unit.modules, name) != unit.modules.end())
+                module->set_checkpointing();
+}
+
+void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlugin& plugin,
+              const PartialState& processes, bool is_mixed) {
+    const auto groups = std::make_shared<std::optional<Groups>>();
+    preparation.sharding = [plugin, groups, is_mixed, &processes,
+                            mesh = preparation.loading.device_mesh](
+                               nn::Module& model) -> std::optional<ModelSharding> {
+        if (!*groups) *groups = groups_of(plugin, mesh.get(), processes);
+        if (is_mixed) upcast_trained_parameters(model);
+        convert_buffers(plugin, model);
+        dist::ShardingOptions options =
+            sharding_options_of(plugin, model, processes.device(), (*groups)->replicas);
+        if (plugin.activation_checkpointing.value_or(false)) checkpoint_units(model, options);
+        return ModelSharding{(*groups)->shards, std::move(options)};
+    };
+}
+
+void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
+                   const PartialState& processes) {
+    preparation.max_grad_norm = gradient_clipping_of(plugin);
+    if (plugin.offload_optimizer_device == "nvme")
+        preparation.state_folder = plugin.offload_optimizer_nvme_path;
+    preparation.sharding = [plugin, &processes](nn::Module& model) -> std::optional<ModelSharding> {
+        auto options = sharding_options_of(plugin, model, processes.device());
+        if (!options) return std::nullopt;
+        options->offload_to_cpu =
+            plugin.offload_optimizer_device != "none" || plugin.offload_param_device != "none";
+        return ModelSharding{processes.process_group(), std::move(*options)};
+    };
+}
+
+}  // namespace
+
+void set_sharding(PreparationOptions& preparation, const AcceleratorOptions& options,
+                  const PartialState& processes, const std::string& mixed_precision) {
+    if (options.fsdp_plugin && options.fsdp_plugin->shards())
+        set_fsdp(preparation, *options.fsdp_plugin, processes, mixed_precision != "no");
+    if (options.deepspeed_plugin) set_deepspeed(preparation, *options.deepspeed_plugin, processes);
+}
+
+StateDictType state_dict_type_of(const AcceleratorOptions& options) {
+    const bool in_parts =
+        options.fsdp_plugin && options.fsdp_plugin->state_dict_type == "SHARDED_STATE_DICT";
+    return in_parts ? StateDictType::sharded : StateDictType::full;
+}
+
+}  // namespace axle::accel

@@ -1,0 +1,23 @@
+// Private to accel: chooses how prepare() shards models, from the plugins of an Accelerator.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "accel/config/options.h"
+#include "accel/prepare/preparation.h"
+#include "accel/process/partial_state.h"
+#include "accel/state/state_options.h"
+
+namespace axle::accel {
+
+// Sets the options of `preparation` that decide how models and optimizers are sharded, clipped and
+// offloaded. The plugins of `options` must be resolved; `mixed_precision` is the resolved
+// precision.
+void set_sharding(PreparationOptions& preparation, const AcceleratorOptions& options,
+                  const PartialState& processes, const std::string& mixed_precision);
+
+// Returns the type of checkpoints that the FSDP plugin asks for.
+StateDictType state_dict_type_of(const AcceleratorOptions& options);
+
+}  // namespace axle::accel
