@@ -158,9 +158,10 @@ bool ShardedPass::frees_after_forward(const Unit& unit) const {
     return !grad_enabled() || unit.reshards_after_forward;
 }
 
-// Returns whether the unit stays gathered at the moment.
+// Returns whether the unit stays gathered at the moment. In backward, gradients are not recorded.
 bool ShardedPass::is_kept(const Unit& unit) const {
-    return unit.active > 0 || (depth_ == 0 && !frees_after_forward(unit));
+    if (unit.active > 0 || options_.strategy == ShardingStrategy::shard_optimizer) return true;
+    return (depth_ > 0 || grad_enabled()) && !unit.reshards_after_forward;
 }
 
 // Returns the number of units that are gathered but not kept.
