@@ -81,7 +81,7 @@ struct Run {
     accel::Accelerator accelerator;
 };
 
-// Covers 14.clip_grad_norm_ and 14.optimizer.
+// Covers 14.clip_grad_norm_, 14.optimizer.
 TEST(ShardedAccelerator, TrainsAsOneProcess) {
     for (const int steps : {1, 3})
         for (const char* strategy : {"FULL_SHARD", "SHARD_GRAD_OP"}) {

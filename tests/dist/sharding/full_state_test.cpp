@@ -27,7 +27,7 @@ void train(nn::Gpt& model, optim::Optimizer& optimizer, std::int64_t step,
     optimizer.zero_grad();
 }
 
-// Covers 14.state_dict_type and 14.state_dict_config.
+// Covers 14.state_dict_type, 14.state_dict_config.
 TEST(FullState, HasTheWholeTensorsOnRankZeroOnly) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
@@ -57,7 +57,7 @@ TEST(FullState, OfAModelThatIsNotShardedIsItsState) {
         EXPECT_EQ(state[i].second.raw_data(), expected[i].second.raw_data());
 }
 
-// Covers 14.optim_state_dict_config.
+// Covers 14.state_dict_config.
 TEST(FullState, OfAnOptimizerIsThatOfOneProcess) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();

@@ -42,7 +42,7 @@ void expect_parameters(nn::Gpt& model, const nn::Gpt& expected) {
     }
 }
 
-// Covers 14.cpu_ram_efficient_loading and 14.sync_module_states.
+// Covers 14.cpu_ram_efficient_loading, 14.sync_module_states.
 TEST(ShardedConstruction, TakesTheValuesOfRankZeroIntoEmptyModels) {
     const nn::Gpt whole = f32_gpt();
     std::vector<nn::Gpt> models;

@@ -210,8 +210,7 @@ TEST(ShardedDataParallel, EvaluatesWithoutKeepingParameters) {
     });
 }
 
-// Covers 14.use_orig_params and 14.activation_checkpointing's frozen weights: a unit with trained
-// and frozen parameters.
+// A unit may have trained and frozen parameters. Covers 14.use_orig_params.
 TEST(ShardedDataParallel, TrainsPartlyFrozenUnits) {
     const Gpt64 gpt;
     const auto freeze = [](nn::Gpt& model) {
