@@ -44,8 +44,8 @@ AcceleratorOptions on_group(const Group& group, AcceleratorOptions options = {})
 }
 
 // A model with its optimizer and Accelerator.
-struct Run {
-    Run(nn::Gpt& model_, AcceleratorOptions options)
+struct ShardedRun {
+    ShardedRun(nn::Gpt& model_, AcceleratorOptions options)
         : model(model_), accelerator(std::move(options)) {
         accelerator.prepare(model, optimizer);
     }
@@ -89,11 +89,12 @@ TEST(ShardedAccelerator, TrainsAsOneProcess) {
             nn::Gpt whole = Gpt64().make();
             auto models = clones_of(whole, 3);
             const auto alone = dist::ProcessGroup::alone();
-            Run expected(whole, on_group(alone, {.gradient_accumulation_steps = steps}));
+            ShardedRun expected(whole, on_group(alone, {.gradient_accumulation_steps = steps}));
             expected.train(0, 6, alone);
             on_ranks(3, [&](const Group& group) {
-                Run run(models[at(group)], on_group(group, {.gradient_accumulation_steps = steps,
-                                                            .fsdp_plugin = fsdp(strategy)}));
+                ShardedRun run(models[at(group)],
+                               on_group(group, {.gradient_accumulation_steps = steps,
+                                                .fsdp_plugin = fsdp(strategy)}));
                 EXPECT_TRUE(autograd::is_sharded(run.model.transformer.wte.weight));
                 run.train(0, 6, group);
                 EXPECT_NEAR(run.norm, expected.norm, 1e-9);
@@ -107,11 +108,12 @@ TEST(ShardedAccelerator, KeepsMasterWeightsInF32UnderBf16) {
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         model.to(f32);
-        Run run(model, on_group(group, {.mixed_precision = "bf16"}));
+        ShardedRun run(model, on_group(group, {.mixed_precision = "bf16"}));
         EXPECT_EQ(model.transformer.wte.weight.dtype(), bf16);
         EXPECT_EQ(autograd::local_part(model.transformer.wte.weight).dtype(), f32);
-        const std::vector<double> losses = run.train(0, 20, group);
-        EXPECT_LT(losses.back(), losses.front() - 0.1);
+        const double before = run.train(0, 1, group).front();
+        for (int i = 0; i < 10; ++i) run.train(0, 1, group);
+        EXPECT_LT(run.train(0, 1, group).front(), before - 0.1);
     });
 }
 
@@ -120,7 +122,7 @@ TEST(ShardedAccelerator, SkipsStepsWithInfiniteGradientsOnAllRanks) {
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         model.to(f32);
-        Run run(model, on_group(group, {.mixed_precision = "fp16"}));
+        ShardedRun run(model, on_group(group, {.mixed_precision = "fp16"}));
         const Tensor weight = model.transformer.h[1].mlp.c_fc.weight;
         const Tensor before = autograd::local_part(weight).clone();
         const Tensor loss = loss_of(model, 0, *group);
@@ -153,10 +155,10 @@ TEST_P(ShardedStateDicts, ResumeOnAnyNumberOfRanks) {
         auto models = clones_of(whole, 3);
         const auto alone = dist::ProcessGroup::alone();
         const AcceleratorOptions options{.gradient_accumulation_steps = micro_batches};
-        Run expected(whole, on_group(alone, options));
+        ShardedRun expected(whole, on_group(alone, options));
         expected.train(0, 6, alone);
         on_ranks(3, [&](const Group& group) {
-            Run run(models[at(group)], on_group(group, options));
+            ShardedRun run(models[at(group)], on_group(group, options));
             run.train(0, 3, group);
             run.accelerator.save_state(path, {.state_dict_type = type});
         });
@@ -168,7 +170,7 @@ TEST_P(ShardedStateDicts, ResumeOnAnyNumberOfRanks) {
             SCOPED_TRACE(str(ranks, " ranks"));
             auto others = clones_of(Gpt64().make(), ranks);
             on_ranks(ranks, [&](const Group& group) {
-                Run run(others[at(group)], on_group(group, options));
+                ShardedRun run(others[at(group)], on_group(group, options));
                 run.accelerator.load_state(path);
                 run.train(3, 6, group);
                 run.expect_weights(whole);
@@ -182,7 +184,7 @@ TEST(ShardedAccelerator, SavesAsynchronously) {
     auto models = clones_of(Gpt64().make(), 2);
     const auto again = clones_of(Gpt64().make(), 1);
     on_ranks(2, [&](const Group& group) {
-        Run run(models[at(group)], on_group(group));
+        ShardedRun run(models[at(group)], on_group(group));
         run.train(0, 2, group);
         const nn::StateDict weights = run.accelerator.get_state_dict(run.model);
         run.accelerator.save_state(folder / "state", {.asynchronous = true});
@@ -205,7 +207,7 @@ TEST(ShardedAccelerator, SavesTheWholeModel) {
     const nn::Gpt whole = Gpt64().make();
     auto models = clones_of(whole, 2);
     on_ranks(2, [&](const Group& group) {
-        Run run(models[at(group)], on_group(group));
+        ShardedRun run(models[at(group)], on_group(group));
         run.accelerator.save_model(run.model, folder.path());
         run.accelerator.wait_for_everyone();
     });
@@ -218,7 +220,7 @@ TEST(ShardedAccelerator, RejectsWhatNeedsWholeModels) {
     auto models = clones_of(Gpt64().make(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
-        Run run(model, on_group(group));
+        ShardedRun run(model, on_group(group));
         expect_error<UsageError>({"LocalSGD: needs data parallel training"},
                                  [&] { const accel::LocalSGD local(run.accelerator, model, 2); });
         expect_error<UsageError>({"join_uneven_inputs: needs data parallel training"}, [&] {

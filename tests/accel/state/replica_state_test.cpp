@@ -141,7 +141,9 @@ TEST(PowerSgdState, ResumesExactlyBetweenUpdates) {
 // Returns the shapes of the parameters in each bucket.
 std::vector<std::vector<Shape>> layout_of(const ReplicaRun& run) {
     std::vector<std::vector<Shape>> layout;
-    for (const dist::GradientBucket& bucket : run.accelerator.data_parallel(run.net)->buckets()) {
+    const auto& replicas =
+        dynamic_cast<dist::DataParallel&>(*run.accelerator.data_parallel(run.net));
+    for (const dist::GradientBucket& bucket : replicas.buckets()) {
         layout.emplace_back();
         for (const Tensor& parameter : bucket.parameters)
             layout.back().push_back(parameter.shape());
