@@ -40,7 +40,7 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
 }
 
 Storage::Storage(std::size_t bytes, Device device, ShardProvider& provider)
-    : bytes_(bytes), device_(device), release_([] {}), provider_(&provider) {}
+    : bytes_(bytes), device_(device), is_provided_(true), release_([] {}), provider_(&provider) {}
 
 Storage::~Storage() {
     if (release_) {

@@ -54,7 +54,7 @@ class Storage {
     Storage& operator=(const Storage&) = delete;
 
     void* data() const {
-        if (data_ == nullptr && !device_.is_meta()) [[unlikely]]
+        if (data_ == nullptr && is_provided_) [[unlikely]]
             provide();
         return data_;
     }
@@ -87,6 +87,7 @@ class Storage {
     std::size_t bytes_ = 0;
     Device device_;
     bool pinned_ = false;
+    bool is_provided_ = false;  // whether the storage was created with a provider
     std::atomic<std::uint32_t> version_ = 0;
     std::function<void()> release_;
     ShardProvider* provider_ = nullptr;

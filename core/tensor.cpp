@@ -83,6 +83,9 @@ void Tensor::check_access(DType t) const {
         throw DTypeError(str("data: the tensor is ", dtype(), ", but ", t, " was requested"));
     if (device().is_meta())
         throw DeviceError("data: the tensor is on the meta device and has no data");
+}
+
+void Tensor::check_host_write() const {
     if (ShardProvider* const provider = impl_->storage->provider())
         provider->check_host_access("data");
 }

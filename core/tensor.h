@@ -148,10 +148,13 @@ class Tensor {
     // --- elements
     // Return a pointer to the first element, in the memory of the tensor's device. Throw DTypeError
     // unless T is the C++ type of the dtype, and DeviceError on the meta device. Writing through
-    // the pointer does not increment the version.
+    // the pointer does not increment the version. The elements of a parameter that is sharded over
+    // processes (docs/sharding.md) are gathered for reading; the non-const function throws
+    // UsageError for it, because changes would be lost.
     template <class T>
     T* data() {
         check_access(dtype_of<T>);
+        check_host_write();
         return static_cast<T*>(raw_data());
     }
     template <class T>
@@ -373,6 +376,7 @@ class Tensor {
 
   private:
     void check_access(DType t) const;
+    void check_host_write() const;
 
     std::shared_ptr<Impl> impl_;
 };
