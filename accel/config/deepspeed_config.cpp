@@ -175,7 +175,7 @@ void DeepSpeedConfig::set(std::string_view name, Tree value) {
     std::string_view rest = name;
     for (std::size_t dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
         const std::string_view key = rest.substr(0, dot);
-        if (!section->contains(key)) section->set(key, Tree::map());
+        if (!section->contains(key) || (*section)[key].is_null()) section->set(key, Tree::map());
         section = &(*section)[key];
         if (!section->is_map())
             throw ValueError(str(source_, ": ", printable(name), ": ", printable(key),

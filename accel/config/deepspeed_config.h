@@ -46,7 +46,8 @@ class DeepSpeedConfig {
     // Returns the section that contains the value, and the value's key in it. The section is
     // nullptr if it is missing; the value itself may be missing.
     std::pair<Tree*, std::string> find_config_node(std::string_view name);
-    // Sets a value, and creates its section. Throws ValueError if the section is not a map.
+    // Sets a value, and creates its section if it is missing or null. Throws ValueError if the
+    // section is not a map.
     void set(std::string_view name, Tree value);
     // Removes a value or section. If it is missing, throws ValueError if must_exist is true.
     void del_config_sub_tree(std::string_view name, bool must_exist = false);

@@ -133,6 +133,12 @@ void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) 
     if (zero == nullptr || !zero->is_map())
         throw ValueError(str("DeepSpeedPlugin: ", config.source(),
                              ": the section zero_optimization is missing"));
+    for (const char* section : {"offload_optimizer", "offload_param"}) {
+        const Tree* const offload = zero->find(section);
+        if (offload != nullptr && !offload->is_null() && !offload->is_map())
+            throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": zero_optimization.",
+                                 section, ": must be a section: ", *offload));
+    }
     check_config_fields(config);
     std::string mismatches;
     for (const SharedOption& option : options) {

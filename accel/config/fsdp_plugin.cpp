@@ -95,10 +95,10 @@ const std::vector<std::string>& fsdp_state_dict_types() {
 }
 
 std::string fsdp_name(const std::string& option, const std::string& text,
-                      const std::vector<std::string>& names) {
+                      const std::vector<std::string>& names, bool has_numbers) {
     std::string set;
     for (std::size_t i = 0; i < names.size(); ++i) {
-        if (upper(text) == names[i] || text == str(i + 1)) return names[i];
+        if (upper(text) == names[i] || (has_numbers && text == str(i + 1))) return names[i];
         set += (set.empty() ? "" : ", ") + names[i];
     }
     throw ValueError(str(option, ": must be one of ", set, ": ", in_quotes(text)));

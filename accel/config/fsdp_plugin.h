@@ -137,7 +137,8 @@ struct FullyShardedDataParallelPlugin {
     bool shards() const { return strategy() != "NO_SHARD"; }
 };
 
-// Return the accepted names of options in the order of their numbers, which begin with 1.
+// Return the accepted names of options in the order of their numbers, which begin with 1. An
+// auto_wrap_policy has no number.
 const std::vector<std::string>& fsdp_strategies();
 const std::vector<std::string>& fsdp_backward_prefetches();
 const std::vector<std::string>& fsdp_auto_wrap_policies();

@@ -42,11 +42,12 @@ class Names {
   public:
     explicit Names(nn::Module& model) : modules_(model.named_modules()) {
         std::unordered_map<const Impl*, std::size_t> places;
-        for (const auto& [name, tensor] : model.state_dict({.keep_vars = true})) {
-            const auto [place, is_new] = places.emplace(tensor.impl().get(), parameters_.size());
-            if (is_new) parameters_.emplace_back();
-            parameters_[place->second].push_back(name);
-        }
+        for (const auto& [name, tensor] : model.named_parameters())
+            places.emplace(tensor.impl().get(), places.size());
+        parameters_.resize(places.size());
+        for (const auto& [name, tensor] : model.state_dict({.keep_vars = true}))
+            if (const auto place = places.find(tensor.impl().get()); place != places.end())
+                parameters_[place->second].push_back(name);
     }
 
     const std::vector<std::pair<std::string, nn::Module*>>& modules() const { return modules_; }

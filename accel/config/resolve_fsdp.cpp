@@ -162,7 +162,7 @@ class Resolver {
         auto* const name = std::get_if<std::string>(&p_.auto_wrap_policy);
         if (name != nullptr) {
             if (name->empty()) *name = text_variable("FSDP_AUTO_WRAP_POLICY").value_or("NO_WRAP");
-            *name = fsdp_name(named("auto_wrap_policy"), *name, fsdp_auto_wrap_policies());
+            *name = fsdp_name(named("auto_wrap_policy"), *name, fsdp_auto_wrap_policies(), false);
         } else if (!std::get<WrapPolicy>(p_.auto_wrap_policy)) {
             fail("auto_wrap_policy", "the function is empty; leave the option out");
         }

@@ -13,10 +13,11 @@
 
 namespace axle::accel {
 
-// Returns the element of `names` that `text` names or, as in Accelerate, whose number it is. Throws
-// ValueError, with a message that begins with `option`, if there is none.
+// Returns the element of `names` that `text` names or, as in Accelerate, whose number it is if the
+// option has numbers. Throws ValueError, with a message that begins with `option`, if there is
+// none.
 std::string fsdp_name(const std::string& option, const std::string& text,
-                      const std::vector<std::string>& names);
+                      const std::vector<std::string>& names, bool has_numbers = true);
 
 // Adds an FSDP plugin if ACCELERATE_USE_FSDP is true, and sets the options that the plugin does not
 // set. Throws ValueError for invalid options, and logs warnings for options without effect.

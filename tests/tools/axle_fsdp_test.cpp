@@ -88,6 +88,7 @@ TEST(FsdpVariables, RejectsUnknownKeysAndValues) {
             {{"fsdp_version", 2}, {"fsdp_reshard_after_forward", "FULL_SHARD"}});
     refused({"fsdp_auto_wrap_policy must be one of TRANSFORMER_BASED_WRAP, "},
             {{"auto_wrap_policy", "BLOCKS"}});
+    refused({"fsdp_auto_wrap_policy must be one of "}, {{"auto_wrap_policy", 1}});
     refused({"fsdp_backward_prefetch must be one of BACKWARD_PRE, "},
             {{"fsdp_backward_prefetch", "EARLY"}});
     refused({"fsdp_state_dict_type must be one of FULL_STATE_DICT, "},

@@ -12,6 +12,7 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
+#include "tools/axle/deepspeed_flags.h"
 #include "tools/axle/fsdp_flags.h"
 #include "tools/axle/questionnaire.h"
 #include "tools/options/options.h"
@@ -74,8 +75,9 @@ class Answers {
         config_.same_network = true;
         type_ = options
                     .add("--distributed_type", config_.distributed_type,
-                         "NO, MULTI_GPU, MULTI_CPU or FSDP; default: derived from the other flags")
-                    .one_of({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP"});
+                         "NO, MULTI_GPU, MULTI_CPU, FSDP or DEEPSPEED; default: derived from the "
+                         "other flags")
+                    .one_of({"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"});
         processes_ = options
                          .add("--num_processes", config_.num_processes,
                               "Number of processes on all machines")
@@ -86,8 +88,9 @@ class Answers {
         add(options, "--main_process_ip", config_.main_process_ip, "The address of machine 0");
         add(options, "--main_process_port", config_.main_process_port, "A port of machine 0")
             .range(0, 65535);
-        add(options, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
-            .one_of({"no", "fp16", "bf16", "fp8"});
+        precision_ =
+            add(options, "--mixed_precision", config_.mixed_precision, "no, fp16, bf16 or fp8")
+                .one_of({"no", "fp16", "bf16", "fp8"});
         add(options, "--gpu_ids", config_.gpu_ids, "GPUs of this machine: all, or such as 0,1");
         cpu_ = options.add_flag("--use_cpu,--cpu", config_.use_cpu,
                                 "Use the CPU even if there is a GPU");
@@ -99,6 +102,8 @@ class Answers {
                                      "Start the processes with mpirun on the hosts of this file"));
         for (const FsdpField& field : fsdp_fields())
             add(options, str("--fsdp_", field.name), fsdp_[field.name], field.help);
+        for (const DeepSpeedField& field : deepspeed_fields())
+            add(options, str("--", field.name), deepspeed_[field.name], field.help);
         given_.push_back(*type_);
         given_.push_back(*processes_);
     }
@@ -114,14 +119,25 @@ class Answers {
         if (gpus == 0 && !cpu_->was_given()) config_.use_cpu = !says_gpu();
         if (!hostfile_.empty())
             config_.mpirun_config = {{"mpirun_hostfile", expand_home(hostfile_)}};
-        const bool has_fsdp =
-            std::ranges::any_of(fsdp_, [](const auto& flag) { return flag.second.has_value(); });
+        const auto is_set = [](const auto& flag) { return flag.second.has_value(); };
+        const bool has_fsdp = std::ranges::any_of(fsdp_, is_set),
+                   has_deepspeed = std::ranges::any_of(deepspeed_, is_set);
+        if (has_fsdp && has_deepspeed)
+            throw UsageError("config: --fsdp_ flags cannot be combined with those of DeepSpeed");
         if (!type_->was_given() && has_fsdp) config_.distributed_type = "FSDP";
+        if (!type_->was_given() && has_deepspeed) config_.distributed_type = "DEEPSPEED";
         const bool is_fsdp = config_.distributed_type == "FSDP";
         if (has_fsdp && !is_fsdp)
             throw UsageError("config: --fsdp_ flags need --distributed_type FSDP");
         if (is_fsdp) config_.fsdp_config = fsdp_config_of(fsdp_);
-        if (!type_->was_given() && !is_fsdp &&
+        const bool is_deepspeed = config_.distributed_type == "DEEPSPEED";
+        if (has_deepspeed && !is_deepspeed)
+            throw UsageError("config: flags of DeepSpeed need --distributed_type DEEPSPEED");
+        if (is_deepspeed) config_.deepspeed_config = deepspeed_config_of(deepspeed_);
+        // The file contains the precision.
+        if (deepspeed_["deepspeed_config_file"] && !precision_->was_given())
+            config_.mixed_precision.reset();
+        if (!type_->was_given() && !is_fsdp && !is_deepspeed &&
             (config_.num_processes > 1 || config_.num_machines > 1))
             config_.distributed_type = config_.use_cpu ? "MULTI_CPU" : "MULTI_GPU";
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
@@ -148,7 +164,8 @@ class Answers {
     ClusterConfig config_;
     std::string hostfile_;
     FsdpFlags fsdp_;
-    std::optional<tools::Option> type_, processes_, cpu_;
+    DeepSpeedFlags deepspeed_;
+    std::optional<tools::Option> type_, processes_, cpu_, precision_;
     std::vector<tools::Option> given_;
 };
 

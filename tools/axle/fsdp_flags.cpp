@@ -39,9 +39,11 @@ bool is_flag(const std::string& text) {
 }
 
 // Returns the name that `text` names, or whose number it is, or "" if there is none.
-std::string name_in(const std::string& text, const std::vector<std::string>& names) {
+std::string name_in(const std::string& text, const std::vector<std::string>& names,
+                    bool has_numbers = true) {
     for (std::size_t i = 0; i < names.size(); ++i)
-        if (upper(text) == names[i] || text == std::to_string(i + 1)) return names[i];
+        if (upper(text) == names[i] || (has_numbers && text == std::to_string(i + 1)))
+            return names[i];
     return {};
 }
 
@@ -57,8 +59,8 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 void check_name(const std::string& key, const std::string& text,
-                const std::vector<std::string>& names) {
-    if (name_in(text, names).empty()) must_be(key, "one of " + joined(names), text);
+                const std::vector<std::string>& names, bool has_numbers = true) {
+    if (name_in(text, names, has_numbers).empty()) must_be(key, "one of " + joined(names), text);
 }
 
 // Returns a value of the section as text, or nullopt if it is missing or null.
@@ -93,7 +95,7 @@ void check(const std::string& name, const std::string& text, const std::string& 
             must_be(key, "true or false for version 2 (axle to-fsdp2 converts configurations)",
                     text);
     } else if (name == "auto_wrap_policy") {
-        check_name(key, text, accel::fsdp_auto_wrap_policies());
+        check_name(key, text, accel::fsdp_auto_wrap_policies(), false);
     } else if (name == "backward_prefetch") {
         check_name(key, text, accel::fsdp_backward_prefetches());
     } else if (name == "state_dict_type") {

@@ -119,20 +119,7 @@ class Planner {
         }
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
-        if (f_.cpu && f_.multi_gpu)
-            throw ValueError("launch: --cpu cannot be combined with --multi_gpu");
-        if (f_.use_fsdp && (f_.cpu || f_.multi_gpu))
-            throw ValueError(
-                str("launch: --use_fsdp cannot be combined with --", f_.cpu ? "cpu" : "multi_gpu",
-                    ": it uses GPUs, or the CPU if there are none or if the configuration has "
-                    "use_cpu"));
-        if (f_.use_deepspeed && (f_.cpu || f_.multi_gpu || f_.use_fsdp))
-            throw ValueError(str("launch: --use_deepspeed cannot be combined with --",
-                                 f_.cpu         ? "cpu"
-                                 : f_.multi_gpu ? "multi_gpu"
-                                                : "use_fsdp",
-                                 ": it uses GPUs, or the CPU if there are none or if the "
-                                 "configuration has use_cpu"));
+        check_exclusive();
         const bool is_free = !f_.multi_gpu && !f_.use_fsdp && !f_.use_deepspeed;
         use_fsdp_ = f_.use_fsdp || (c_.distributed_type == "FSDP" && is_free);
         use_deepspeed_ = f_.use_deepspeed || (c_.distributed_type == "DEEPSPEED" && is_free);
@@ -147,16 +134,27 @@ class Planner {
     }
 
   private:
+    void check_exclusive() const {
+        std::vector<std::string> given;
+        if (f_.use_deepspeed) given.emplace_back("use_deepspeed");
+        if (f_.use_fsdp) given.emplace_back("use_fsdp");
+        if (f_.cpu) given.emplace_back("cpu");
+        if (f_.multi_gpu) given.emplace_back("multi_gpu");
+        if (given.size() > 1)
+            throw ValueError(str("launch: --", given[0], " cannot be combined with --", given[1],
+                                 given[0] == "cpu" ? ""
+                                                   : ": it uses GPUs, or the CPU if there are none "
+                                                     "or if the configuration has use_cpu"));
+    }
     void take_default(const std::string& flag, const std::string& value) {
         if (!config_) p_.defaults.push_back(str("--", flag, " is ", value));
     }
 
     void plan_hosts() {
-        const int processes = f_.num_processes.value_or(c_.num_processes);
-        p_.multinode = select_hosts(
-            f_.deepspeed, c_.deepspeed_config, f_.num_machines.value_or(c_.num_machines),
-            processes > 0 && (f_.num_processes || config_) ? std::optional(processes)
-                                                           : std::nullopt);
+        const int total = f_.num_processes.value_or(c_.num_processes);
+        p_.multinode = select_hosts(f_.deepspeed, c_.deepspeed_config,
+                                    f_.num_machines.value_or(c_.num_machines),
+                                    total > 0 ? std::optional(total) : std::nullopt);
     }
 
     void plan_machines() {
@@ -348,14 +346,10 @@ class Planner {
             if (value) p_.without_effect.push_back("--" + name);
     }
 
-    // Makes the slots of the hostfile that the filters select the GPUs of this machine.
-    void take_slots() {
-        if (!p_.multinode.are_filtered || !p_.multinode.launcher.empty()) return;
-        gpu_ids_ = slot_list(p_.multinode.hosts[static_cast<std::size_t>(p_.machine_rank)]);
-    }
-
     void plan_gpus() {
-        take_slots();
+        const MultinodeHosts& machines = p_.multinode;
+        if (machines.are_filtered && machines.launcher.empty())
+            gpu_ids_ = slot_list(machines.hosts[static_cast<std::size_t>(p_.machine_rank)]);
         if (gpu_ids_ == "all" || cpu_) return;
         for (const std::string& id : split(gpu_ids_)) {
             const auto fits = [](char c) {

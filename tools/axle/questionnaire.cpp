@@ -10,6 +10,7 @@
 #include "accel/config/fsdp_plugin.h"
 #include "core/log.h"
 #include "kernels/error.h"
+#include "tools/axle/deepspeed_flags.h"
 
 namespace axle::launcher {
 namespace {
@@ -160,6 +161,72 @@ Tree ask_for_fsdp(Asker& asker) {
     return fsdp;
 }
 
+void ask_for_offload(Asker& asker, int stage, Tree& deepspeed) {
+    const std::vector<std::string> devices = {"none", "cpu", "nvme"};
+    const auto ask = [&](const char* what, const std::string& name, bool allows_nvme) {
+        const std::string device =
+            choose(asker, str("Where are ", what, " kept, if not in the memory of GPUs?"),
+                   allows_nvme ? devices : std::vector<std::string>{"none", "cpu"});
+        deepspeed.set("offload_" + name + "_device", device);
+        if (device == "nvme")
+            deepspeed.set("offload_" + name + "_nvme_path",
+                          asker.text(str("In which folder are ", what, " kept?"), "/nvme"));
+    };
+    if (stage >= 2) ask("optimizer states", "optimizer", stage == 3);
+    if (stage == 3) ask("parameters", "param", true);
+}
+
+void ask_for_multinode(Asker& asker, Tree& deepspeed) {
+    const std::string launcher =
+        choose(asker, "How are the processes on several machines started?", multinode_launchers());
+    deepspeed.set("deepspeed_multinode_launcher", launcher);
+    if (launcher == "standard") return;
+    deepspeed.set("deepspeed_hostfile", asker.text("Where is DeepSpeed's hostfile?"));
+    for (const char* filter : {"exclusion", "inclusion"})
+        if (asker.yes(str("Is there an ", filter, " filter?"), false)) {
+            deepspeed.set(str("deepspeed_", filter, "_filter"),
+                          asker.text("Which machines and slots, such as worker-0@worker-1:0,2?"));
+            return;
+        }
+}
+
+Tree ask_for_deepspeed(Asker& asker, int num_machines) {
+    Tree deepspeed = Tree::map();
+    int stage = 3;
+    if (asker.yes("Is there a DeepSpeed configuration, a JSON file?", false)) {
+        deepspeed.set("deepspeed_config_file", asker.text("Where is it?"));
+    } else {
+        stage = asker.choice(
+            "What is sharded (the ZeRO stage)?",
+            {"0: nothing", "1: optimizer states", "2: also gradients", "3: also parameters"}, 2);
+        deepspeed.set("zero_stage", stage);
+        ask_for_offload(asker, stage, deepspeed);
+        deepspeed.set("gradient_accumulation_steps",
+                      asker.number("How many micro-batches has an update?", 1, 1, 1 << 20));
+        if (asker.yes("Should step() clip gradients?", false))
+            asker.ask("To which norm?", "1.0", [&](const std::string& line) -> std::string {
+                try {
+                    deepspeed.set(
+                        "gradient_clipping",
+                        deepspeed_config_of({{"gradient_clipping", line}})["gradient_clipping"]);
+                    return "";
+                } catch (const ValueError&) {
+                    return "Please enter a number of at least 0.";
+                }
+            });
+        if (stage == 3)
+            deepspeed.set("zero3_save_16bit_model",
+                          asker.yes("Save models as a whole, in 16 bits?", false));
+    }
+    if (stage == 3)
+        deepspeed.set("zero3_init_flag", asker.yes("Construct models in shards?", false));
+    if (stage == 3 && asker.yes("Are there modules that are gathered as a whole (MoE)?", false))
+        deepspeed.set("deepspeed_moe_layer_cls_names",
+                      asker.text("Which types of modules, such as MixtralSparseMoeBlock?"));
+    if (num_machines > 1) ask_for_multinode(asker, deepspeed);
+    return deepspeed;
+}
+
 }  // namespace
 
 ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
@@ -168,15 +235,17 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
     config.same_network = true;
     config.downcast_bf16 = "no";
     config.num_processes = 1;
-    const char* const types[] = {"NO", "MULTI_GPU", "MULTI_CPU", "FSDP"};
+    const char* const types[] = {"NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED"};
     config.distributed_type =
         types[asker.choice("What do you train on?",
                            {"One process", "Several GPUs", "Several processes on the CPU",
-                            "A model that is sharded over several processes (FSDP)"},
+                            "A model that is sharded over several processes (FSDP)",
+                            "A model that is sharded with the options of DeepSpeed"},
                            gpus > 1 ? 1 : 0)];
     const bool distributed = config.distributed_type != "NO";
+    const bool is_deepspeed = config.distributed_type == "DEEPSPEED";
     config.use_cpu = config.distributed_type == "MULTI_CPU" ||
-                     ((!distributed || config.distributed_type == "FSDP") &&
+                     ((!distributed || config.distributed_type == "FSDP" || is_deepspeed) &&
                       asker.yes("Use the CPU even if there is a GPU?", gpus == 0));
     if (distributed) {
         ask_for_machines(asker, config);
@@ -186,11 +255,14 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
         config.mpirun_config = {
             {"mpirun_hostfile", expand_home(asker.text("Where is its hostfile?", "~/hostfile"))}};
     if (config.distributed_type == "FSDP") config.fsdp_config = ask_for_fsdp(asker);
+    if (is_deepspeed) config.deepspeed_config = ask_for_deepspeed(asker, config.num_machines);
     if (!config.use_cpu) {
         config.gpu_ids = asker.text("Which GPUs of this machine, such as 0,1?", "all");
         config.enable_cpu_affinity =
             asker.yes("Bind each process to the CPU cores next to its GPU?", false);
     }
+    // DeepSpeed's file contains the precision.
+    if (is_deepspeed && config.deepspeed_config.contains("deepspeed_config_file")) return config;
     const std::vector<std::string> precisions = {"no", "fp16", "bf16", "fp8"};
     config.mixed_precision =
         precisions[static_cast<std::size_t>(asker.choice("Which mixed precision?", precisions))];

@@ -132,6 +132,11 @@ TEST(DeepSpeedPlugin, RejectsInvalidValues) {
     expect_refused({.zero_stage = 3, .offload_param_device = "nvme"},
                    {"DeepSpeedPlugin: offload_param_nvme_path: 'nvme' needs the path"});
     EXPECT_NO_THROW(resolved_plugin({.offload_optimizer_device = "cpu"}));
+    expect_refused({.hf_ds_config = with({{"zero_optimization.offload_param", 5}})},
+                   {"DeepSpeedPlugin: ", "zero_optimization.offload_param: must be a section: 5"});
+    const DeepSpeedPlugin null =
+        resolved_plugin({.hf_ds_config = with({{"zero_optimization.offload_param", Tree()}})});
+    EXPECT_EQ(resolved_plugin(null).offload_param_device, "none");
 }
 
 // Covers 15.hf_ds_config, 15.gradient_accumulation_steps.

@@ -339,6 +339,8 @@ TEST(FsdpPlugin, RejectsInvalidWrapPolicies) {
     expect_refused({"FullyShardedDataParallelPlugin: auto_wrap_policy: must be one of "
                     "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP: 'wrap'"},
                    {.auto_wrap_policy = "wrap"});
+    expect_refused({"FullyShardedDataParallelPlugin: auto_wrap_policy: ", "'1'"},
+                   {.auto_wrap_policy = "1"});
     expect_refused({"FullyShardedDataParallelPlugin: auto_wrap_policy: the function is empty"},
                    {.auto_wrap_policy = accel::WrapPolicy()});
 }

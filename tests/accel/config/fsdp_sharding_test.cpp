@@ -141,6 +141,11 @@ TEST(FsdpUnits, FollowTheWrapPolicy) {
         return dynamic_cast<const nn::GptBlock*>(&module) != nullptr;
     };
     EXPECT_THAT(units_of({.auto_wrap_policy = is_block}, model), blocks);
+    // Modules without parameters are not units.
+    const auto is_dropout = [](const nn::Module& module) {
+        return dynamic_cast<const nn::Dropout*>(&module) != nullptr;
+    };
+    EXPECT_THAT(units_of({.auto_wrap_policy = is_dropout}, model), IsEmpty());
     // The token embedding is tied to the head, so its unit would have no parameters.
     EXPECT_THAT(
         units_of({.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",

@@ -48,14 +48,18 @@ TEST(FsdpPlugin, IsAcceptedOnlyIfThereIsNothingToShard) {
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 15.fp16, 15.gradient_accumulation_steps.
 TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
-    const Accelerator first({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
-    EXPECT_EQ(first.options().deepspeed_plugin->zero_stage, 0);
+    {
+        const Accelerator named({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
+        EXPECT_EQ(named.options().deepspeed_plugin->zero_stage, 0);
+    }
     const Tree config = {{"zero_optimization", {{"stage", 0}}},
                          {"bf16", {{"enabled", true}}},
                          {"gradient_accumulation_steps", 3}};
-    const Accelerator second({.deepspeed_plugin = {{.hf_ds_config = config}}});
-    EXPECT_EQ(second.mixed_precision(), "bf16");
-    EXPECT_EQ(second.gradient_accumulation_steps(), 3);
+    {
+        const Accelerator accelerator({.deepspeed_plugin = {{.hf_ds_config = config}}});
+        EXPECT_EQ(accelerator.mixed_precision(), "bf16");
+        EXPECT_EQ(accelerator.gradient_accumulation_steps(), 3);
+    }
     EXPECT_NO_THROW(make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}));  // nothing to shard
     expect_error<ValueError>({"DeepSpeedPlugin: "},
                              [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });

@@ -8,7 +8,7 @@
 
 namespace axle::launcher {
 
-inline constexpr std::int64_t kMaxHostfile = std::int64_t{1} << 20;  // bytes
+inline constexpr std::int64_t kMaxHostfile = std::int64_t{256} << 10;  // bytes
 
 // A machine, and the numbers of the slots (GPUs) that a job uses, in ascending order.
 struct HostSlots {
@@ -21,9 +21,10 @@ struct HostSlots {
 // The machines of a job, and the launcher that starts the processes on all of them.
 struct MultinodeHosts {
     // "pdsh", "openmpi", "mvapich", "mpich" or "slurm". Empty: `axle launch` runs on each machine.
-    std::string launcher;
-    std::string hostfile;
-    std::vector<HostSlots> hosts;  // after filtering, with equal numbers of slots; may be empty
+    std::string launcher = {};
+    std::string hostfile = {};
+    std::vector<HostSlots> hosts =
+        {};  // after filtering, with equal numbers of slots; may be empty
     bool are_filtered = false;
 };
 

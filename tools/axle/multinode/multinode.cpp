@@ -192,20 +192,28 @@ MultinodeHosts select_hosts(const DeepSpeedFlags& flags, const Tree& deepspeed_c
     const auto option = [&](const char* name) {
         return deepspeed_value(flags, deepspeed_config, name).value_or("");
     };
-    MultinodeHosts machines{.hostfile = option("deepspeed_hostfile")};
+    MultinodeHosts machines;
+    machines.hostfile = option("deepspeed_hostfile");
     const bool has_file = !machines.hostfile.empty();
     std::string launcher = option("deepspeed_multinode_launcher");
     if (launcher.empty()) launcher = has_file ? "pdsh" : "standard";
+    const std::string inclusion = option("deepspeed_inclusion_filter"),
+                      exclusion = option("deepspeed_exclusion_filter");
+    const bool has_filter = !inclusion.empty() || !exclusion.empty();
+    if (has_filter && !has_file)
+        throw ValueError("launch: filters of machines need --deepspeed_hostfile");
+    if (launcher == "standard" && has_file)
+        throw ValueError(
+            "launch: deepspeed_multinode_launcher standard does not use --deepspeed_hostfile; use "
+            "nossh");
     if (launcher == "standard" || (num_machines == 1 && !has_file)) return {};
     if (launcher != "nossh") machines.launcher = launcher;
     if (!has_file && launcher == "slurm") return machines;
     if (!has_file)
         throw ValueError(
             str("launch: deepspeed_multinode_launcher ", launcher, " needs --deepspeed_hostfile"));
-    const std::string inclusion = option("deepspeed_inclusion_filter"),
-                      exclusion = option("deepspeed_exclusion_filter");
     machines.hosts = filter_hosts(read_hostfile(machines.hostfile), inclusion, exclusion);
-    machines.are_filtered = !inclusion.empty() || !exclusion.empty();
+    machines.are_filtered = has_filter;
     if (num_machines > 1 && std::cmp_not_equal(num_machines, machines.hosts.size()))
         throw ValueError(str("launch: --num_machines is ", num_machines,
                              ", but the hostfile and its filters leave ", machines.hosts.size(),
@@ -269,7 +277,7 @@ std::map<std::string, std::string> parse_deepspeed_env(std::string_view text,
 }
 
 std::map<std::string, std::string> read_deepspeed_env() {
-    constexpr std::int64_t kMaxSize = std::int64_t{1} << 20;
+    constexpr std::int64_t kMaxSize = std::int64_t{256} << 10;
     const char* const given = std::getenv("DS_ENV_FILE");
     const std::string name = given != nullptr && *given != '\0' ? given : ".deepspeed_env";
     std::map<std::string, std::string> variables;

@@ -20,8 +20,8 @@ namespace axle::launcher {
 // deepspeed_exclusion_filter. The launcher is pdsh by default with a hostfile, and standard
 // without. With standard, and on one machine without a hostfile, the result is empty. If
 // num_processes asks for fewer slots than an unfiltered hostfile has, the first slots of each
-// machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid or
-// do not fit the numbers.
+// machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid, do
+// not fit the numbers, or have no effect.
 MultinodeHosts select_hosts(const DeepSpeedFlags& flags, const Tree& deepspeed_config,
                             int num_machines, std::optional<int> num_processes);
 
@@ -37,15 +37,15 @@ struct MultinodeJob {
 
     // For pdsh, which starts `axle launch` on each machine: the path of axle, the folder in which
     // it runs, the file with the job's secret, and further flags.
-    std::string axle, folder, token_file;
-    std::vector<std::string> flags;
+    std::string axle = {}, folder = {}, token_file = {};
+    std::vector<std::string> flags = {};
 };
 
 // Returns the command that starts the job:
 //
 // | launcher | command |
 // |---|---|
-// | pdsh | pdsh -S -f 1024 -w HOSTS "cd FOLDER; axle launch --machine_rank %n ..." |
+// | pdsh | pdsh -S -f 1024 -w HOSTS "cd FOLDER && axle launch --machine_rank %n ..." |
 // | openmpi | mpirun -n PROCESSES -hostfile FILE --npernode N -x NAME ... PROGRAM |
 // | mvapich | mpirun -np PROCESSES -ppn PER_MACHINE -hosts HOSTS -genvlist NAMES PROGRAM |
 // | mpich | mpirun -n PROCESSES -ppn PER_MACHINE -hosts HOSTS -genvlist NAMES PROGRAM |
