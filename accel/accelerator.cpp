@@ -61,6 +61,13 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
         processes.use_distributed() ? processes.process_group() : nullptr);
 }
 
+// Returns the type of checkpoints that the FSDP plugin asks for.
+StateDictType state_dict_type_of(const AcceleratorOptions& options) {
+    const bool in_parts =
+        options.fsdp_plugin && options.fsdp_plugin->state_dict_type == "SHARDED_STATE_DICT";
+    return in_parts ? StateDictType::sharded : StateDictType::full;
+}
+
 // Creates the parts. Replaces `mixed_precision` "fp8" if the device does not support it.
 OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
                                        const AcceleratorState& processes,

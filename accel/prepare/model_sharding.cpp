@@ -93,10 +93,4 @@ void set_sharding(PreparationOptions& preparation, const AcceleratorOptions& opt
     if (options.deepspeed_plugin) set_deepspeed(preparation, *options.deepspeed_plugin, processes);
 }
 
-StateDictType state_dict_type_of(const AcceleratorOptions& options) {
-    const bool in_parts =
-        options.fsdp_plugin && options.fsdp_plugin->state_dict_type == "SHARDED_STATE_DICT";
-    return in_parts ? StateDictType::sharded : StateDictType::full;
-}
-
 }  // namespace axle::accel

@@ -1,13 +1,11 @@
 // Private to accel: chooses how prepare() shards models, from the plugins of an Accelerator.
 #pragma once
 
-#include <functional>
-#include <optional>
+#include <string>
 
 #include "accel/config/options.h"
 #include "accel/prepare/preparation.h"
 #include "accel/process/partial_state.h"
-#include "accel/state/state_options.h"
 
 namespace axle::accel {
 
@@ -16,8 +14,5 @@ namespace axle::accel {
 // precision.
 void set_sharding(PreparationOptions& preparation, const AcceleratorOptions& options,
                   const PartialState& processes, const std::string& mixed_precision);
-
-// Returns the type of checkpoints that the FSDP plugin asks for.
-StateDictType state_dict_type_of(const AcceleratorOptions& options);
 
 }  // namespace axle::accel

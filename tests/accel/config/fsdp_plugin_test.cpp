@@ -347,14 +347,6 @@ TEST(FsdpPlugin, RejectsInvalidWrapPolicies) {
 
 // Covers 14.cpu_offload, 14.activation_checkpointing, 14.param_init_fn.
 TEST(FsdpPlugin, RejectsOptionsThatAreNotImplemented) {
-    const auto refused = [](const char* option, const Plugin& plugin) {
-        expect_error<NotImplementedError>(
-            {str("Accelerator: fsdp_plugin.", option, ": ").c_str(), "not implemented yet"},
-            [&] { accel::check_fsdp(accel::resolved({.fsdp_plugin = plugin})); });
-    };
-    refused("cpu_offload", {.cpu_offload = true});
-    refused("activation_checkpointing", {.activation_checkpointing = true});
-    refused("param_init_fn", {.param_init_fn = [](nn::Module&) {}});
     AcceleratorOptions options{.fsdp_plugin = {{.fsdp_version = 2,
                                                 .mixed_precision_policy = MixedPrecisionPolicy{
                                                     .param_dtype = bf16, .output_dtype = f32}}}};

@@ -288,13 +288,15 @@ TEST(FsdpParameters, AreUpcastIfTheyAreTrained) {
 }
 
 // Covers 14.param_init_fn, 14.cpu_ram_efficient_loading.
-TEST(FsdpSharding, RejectsModelsOnTheMetaDevice) {
+TEST(FsdpSharding, AcceptsModelsOnTheMetaDevice) {
     Classifier model;
     model.to(Device::meta());
-    expect_error<NotImplementedError>(
-        {"Accelerator: fsdp_plugin: the parameter 'embedding.weight' is on the meta device: "
-         "param_init_fn and cpu_ram_efficient_loading"},
-        [&] { options_of({.cpu_ram_efficient_loading = true}, model); });
+    EXPECT_TRUE(options_of({.cpu_ram_efficient_loading = true}, model).sync_module_states);
+    int calls = 0;
+    const dist::ShardingOptions options =
+        options_of({.param_init_fn = [&](nn::Module&) { ++calls; }}, model);
+    options.param_init_fn(model);
+    EXPECT_EQ(calls, 1);
 }
 
 // Covers 14.fsdp_version, 14.fsdp2.

@@ -1,8 +1,11 @@
 // Tests the options of Accelerator for sharded and parallel training.
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "core/autograd/local_part.h"
 #include "core/log.h"
+#include "dist/sharding/sharded_data_parallel.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"
 #include "tests/dist/ranks.h"
@@ -23,25 +26,23 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
 
 // Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, IsAcceptedOnlyIfThereIsNothingToShard) {
+TEST(FsdpPlugin, IsAcceptedWithOneAndSeveralProcesses) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {
         const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"), version("FSDP_VERSION", "2");
         EXPECT_EQ(Accelerator().options().fsdp_plugin->fsdp_version, 2);
     }
-    expect_error<NotImplementedError>(
-        {"Accelerator: fsdp_plugin.cpu_offload: ", "not implemented yet"},
-        [] { make({.fsdp_plugin = {{.cpu_offload = true}}}); });
     on_ranks(2, [](const Group& group) {
-        EXPECT_NO_THROW(
-            make({.fsdp_plugin = {{.reshard_after_forward = "NO_SHARD"}}, .process_group = group}));
-        expect_error<NotImplementedError>(
-            {"Accelerator: fsdp_plugin: sharded data parallel training is not implemented yet"},
-            [&] {
-                make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
-                      .process_group = group});
-            });
+        for (const char* strategy : {"NO_SHARD", "FULL_SHARD"}) {
+            Accelerator accelerator(
+                {.cpu = true,
+                 .fsdp_plugin = {{.reshard_after_forward = strategy, .sync_module_states = true}},
+                 .process_group = group});
+            SmallNet net;
+            accelerator.prepare(net);
+            EXPECT_EQ(autograd::is_sharded(net.in.weight), strategy == std::string("FULL_SHARD"));
+        }
     });
 }
 
@@ -63,14 +64,32 @@ TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
     EXPECT_NO_THROW(make({.deepspeed_plugin = accel::DeepSpeedPlugin{}}));  // nothing to shard
     expect_error<ValueError>({"DeepSpeedPlugin: "},
                              [] { make({.deepspeed_plugin = {{.zero_stage = 4}}}); });
-    expect_error<NotImplementedError>(
-        {"Accelerator: deepspeed_plugin.gradient_clipping: ", "call clip_grad_norm_()"},
-        [] { make({.deepspeed_plugin = {{.gradient_clipping = 1, .zero_stage = 0}}}); });
-    on_ranks(2, [](const Group& group) {
-        expect_error<NotImplementedError>(
-            {"Accelerator: deepspeed_plugin.zero_stage: ZeRO is not implemented yet"},
-            [&] { make({.deepspeed_plugin = accel::DeepSpeedPlugin{}, .process_group = group}); });
-    });
+}
+
+// Covers 15.zero_stage, 15.gradient_clipping, 15.zero3_init_flag.
+TEST(DeepSpeedPlugin, ShardsAndClips) {
+    for (const int stage : {0, 1, 2, 3})
+        on_ranks(2, [&](const Group& group) {
+            Accelerator accelerator(
+                {.cpu = true,
+                 .deepspeed_plugin = {{.gradient_clipping = 1e-3, .zero_stage = stage}},
+                 .process_group = group});
+            manual_seed(2);
+            SmallNet net;
+            optim::SGD sgd(net.parameters(), {.lr = 1});
+            accelerator.prepare(net, sgd);
+            EXPECT_EQ(autograd::is_sharded(net.in.weight), stage > 0);
+            const auto copy = [&] {
+                const dist::FullParameters full(net);
+                return net.in.weight.detach().clone();
+            };
+            const Tensor before = copy();
+            accelerator.backward(sum(net(ones({2, 4}))) * 100.0);
+            sgd.step();
+            const double change = sum(abs(copy() - before)).item();
+            EXPECT_GT(change, 0);
+            EXPECT_LT(change, 0.01);  // 32 elements, whose norm is at most 1e-3
+        });
 }
 
 // Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
