@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -99,16 +100,17 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
         };
         constexpr std::string_view kSlots = "slots=";
         const bool has_slots = words.size() > 1 && words[1].starts_with(kSlots);
-        const auto slots =
-            has_slots ? number_in(words[1].substr(kSlots.size())) : std::optional<int>();
+        constexpr int kNone = INT_MIN;
+        const int slots =
+            has_slots ? number_in(words[1].substr(kSlots.size())).value_or(kNone) : kNone;
         const bool is_commented = words.size() == 2 || (words.size() > 2 && words[2][0] == '#');
-        if (!slots || !is_commented)
+        if (slots == kNone || !is_commented)
             fail("a line must be a machine and its slots, such as `worker-0 slots=4`");
         if (!is_host(words[0])) fail("the name of the machine is invalid");
-        if (*slots < 1 || *slots > kMaxSlots) fail(str("slots must be from 1 to ", kMaxSlots));
+        if (slots < 1 || slots > kMaxSlots) fail(str("slots must be from 1 to ", kMaxSlots));
         if (!seen.insert(words[0]).second) fail("the machine is listed twice");
         HostSlots host{.host = std::string(words[0]), .slots = {}};
-        for (int slot = 0; slot < *slots; ++slot) host.slots.push_back(slot);
+        for (int slot = 0; slot < slots; ++slot) host.slots.push_back(slot);
         hosts.push_back(std::move(host));
     }
     if (hosts.empty()) throw ValueError(printable(name) + ": the hostfile lists no machines");
