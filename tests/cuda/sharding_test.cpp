@@ -20,7 +20,7 @@ TEST_P(ShardingOnGpu, TrainsAsOneProcessOnTheCpu) {
             if (!kSimulated && !apart && GetParam() > 1) continue;
             nn::Gpt alone = whole.clone();
             auto models = clones_of(whole, GetParam());
-            const Training expected = train_alone(alone);
+            const ReferenceRun expected = train_alone(alone);
             const auto errors = on_groups(
                 [&](const Group& group, Device gpu) {
                     nn::Gpt& model = models[static_cast<std::size_t>(group->rank())];
@@ -38,7 +38,7 @@ TEST_P(ShardingOnGpu, OffloadsPartsToTheCpu) {
     const Gpt64 gpt{.layers = 2};
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, GetParam());
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     const auto errors = on_groups([&](const Group& group, Device gpu) {
         nn::Gpt& model = models[static_cast<std::size_t>(group->rank())];
         const dist::ShardedDataParallel sharded(

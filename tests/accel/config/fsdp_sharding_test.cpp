@@ -302,7 +302,7 @@ TEST(FsdpSharding, AcceptsModelsOnTheMetaDevice) {
 // Covers 14.fsdp_version, 14.fsdp2.
 TEST(FsdpSharding, TrainsAsOneProcess) {
     nn::Gpt alone = Gpt64().make();
-    const tests::Training expected = tests::train_alone(alone);
+    const tests::ReferenceRun expected = tests::train_alone(alone);
     for (const Plugin& plugin : {kBlocks, kBlocks2}) {
         std::vector<nn::Gpt> models;
         for (int rank = 0; rank < 2; ++rank) models.push_back(Gpt64().make());

@@ -155,7 +155,11 @@ TEST(ParallelismConfig, SupportsOnlyTheReplicaDimension) {
                 make({.parallelism_config = config, .process_group = group});
             });
         };
-        refused({.dp_shard_size = 2}, "Accelerator: parallelism_config.dp_shard_size");
+        expect_error<ValueError>(
+            {"ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: 2"}, [&] {
+                make({.parallelism_config = ParallelismConfig{.dp_shard_size = 2},
+                      .process_group = group});
+            });
         refused({.tp_size = 2}, "Accelerator: parallelism_config.tp_size");
         refused({.cp_size = 2}, "Accelerator: parallelism_config.cp_size");
         refused({.sp_size = 2}, "Accelerator: parallelism_config.sp_size");

@@ -23,8 +23,8 @@ using tests::Gpt64;
 using tests::Group;
 using tests::loss_of;
 using tests::on_ranks;
+using tests::ReferenceRun;
 using tests::train_alone;
-using tests::Training;
 
 std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
 
@@ -49,7 +49,7 @@ TEST_P(ShardedRanks, TrainAsOneProcess) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, ranks());
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(ranks(), [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         const ShardedDataParallel sharded(model, group,
@@ -62,7 +62,7 @@ TEST_P(ShardedRanks, TrainCheckpointedBlocksAsOneProcess) {
     const Gpt64 gpt{.checkpoint_blocks = true};
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, ranks());
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(ranks(), [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         const ShardedDataParallel sharded(model, group,
@@ -221,7 +221,7 @@ TEST(ShardedDataParallel, TrainsPartlyFrozenUnits) {
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);
     freeze(whole);
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(3, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         freeze(model);
@@ -235,7 +235,7 @@ TEST(ShardedDataParallel, AveragesOverReplicasOfShards) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 4);
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(4, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         const auto shards = group->split(group->rank() / 2),
@@ -252,7 +252,7 @@ TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
     nn::Gpt whole = gpt.make();
     whole.to(f32);
     auto models = clones_of(whole, 2);
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         ShardedDataParallel sharded(
@@ -320,7 +320,7 @@ TEST(ShardedDataParallel, TrainsOnAfterAnExceptionInBackward) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 2);
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
@@ -340,7 +340,7 @@ TEST(ShardedDataParallel, AveragesGradientsOfIgnoredModules) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 2);
-    const Training expected = train_alone(whole);
+    const ReferenceRun expected = train_alone(whole);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
         const ShardedDataParallel sharded(

@@ -59,7 +59,7 @@ inline Tensor loss_of(nn::Gpt& model, std::int64_t step, const dist::ProcessGrou
 }
 
 // The losses and the final parameters of a training.
-struct Training {
+struct ReferenceRun {
     std::vector<double> losses;
     std::vector<Tensor> parameters;
 };
@@ -68,8 +68,8 @@ inline constexpr std::int64_t kSteps = 4;
 inline constexpr double kMaxNorm = 0.3;
 
 // Trains a model on one process with AdamW and clipping.
-inline Training train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
-    Training result;
+inline ReferenceRun train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
+    ReferenceRun result;
     optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
     const auto group = dist::ProcessGroup::alone();
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -85,7 +85,7 @@ inline Training train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
 }
 
 // Trains a sharded model on its part of the same batches, and expects the same losses.
-inline void expect_same_losses(nn::Gpt& model, const Group& group, const Training& expected,
+inline void expect_same_losses(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
                                double tolerance = 1e-9) {
     optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
     for (std::size_t step = 0; step < expected.losses.size(); ++step) {
@@ -101,7 +101,7 @@ inline void expect_same_losses(nn::Gpt& model, const Group& group, const Trainin
 }
 
 // Does the same, and expects the same parameters too.
-inline void expect_same_training(nn::Gpt& model, const Group& group, const Training& expected,
+inline void expect_same_training(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
                                  double tolerance = 1e-9) {
     expect_same_losses(model, group, expected, tolerance);
     const dist::FullParameters full(model);
