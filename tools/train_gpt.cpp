@@ -18,6 +18,7 @@
 #include "data/files/text.h"
 #include "data/files/tokens.h"
 #include "data/loading/loader.h"
+#include "dist/sharding/sharded_data_parallel.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
@@ -187,7 +188,9 @@ trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt&
     accelerator.prepare(gpt);
     trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
     plan.steps = 0;
-    return trainer::Run(s, accelerator, std::move(plan)).finish();
+    trainer::Outcome outcome = trainer::Run(s, accelerator, std::move(plan)).finish();
+    dist::unshard(gpt);
+    return outcome;
 }
 
 trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
@@ -222,8 +225,10 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
         optimizer.zero_grad();
         if (accelerator.sync_gradients()) run.end_update();
     }
+    trainer::Outcome outcome = run.finish();
+    dist::unshard(model);
     accelerator.on_main_process([&] { model.save_pretrained(s.out); });
-    return run.finish();
+    return outcome;
 }
 
 // Returns generated text that begins after a line break.

@@ -183,6 +183,25 @@ void FlatParameter::write_back(bool from_rank_zero) {
     storage_->bump_version();
 }
 
+void FlatParameter::unshard() {
+    const NoGrad no_grad;
+    cancel_reduce();
+    free();
+    const Tensor whole = gather_part(part_);
+    for (const Member& member : members_) {
+        autograd::take_pending_gradient(member.handle);
+        autograd::set_local_part(member.handle, {});
+        Impl& impl = *member.handle.impl();
+        const Tensor own = whole.narrow(0, member.begin, member.numel).clone();
+        impl.storage = own.impl()->storage;
+        impl.strides = contiguous_strides(impl.shape);
+        impl.offset = own.impl()->offset;
+        impl.dtype = own.dtype();
+        impl.derived = {};
+    }
+    members_.clear();
+}
+
 // --- gradients
 
 DType FlatParameter::reduce_dtype() const {

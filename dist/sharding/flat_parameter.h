@@ -23,6 +23,8 @@ class GatherObserver {
     virtual ~GatherObserver() = default;
     // Called after an op has caused the parameters to be gathered.
     virtual void gathered_on_use(FlatParameter& parameters) = 0;
+    // Ends the sharding of the model. All ranks must call this function.
+    virtual void unshard() = 0;
 };
 
 // The groups, dtypes and counters that the FlatParameters of a model share.
@@ -89,6 +91,9 @@ class FlatParameter final : public ShardProvider {
     // undefined.
     void set_full(const Tensor& buffer);
     bool is_full() const { return full_.defined(); }
+    // Gives the parameters memory of their own with all elements. There are no members afterwards.
+    void unshard();
+    GatherObserver* observer() const { return context_.observer; }
     // Overwrites the part with this rank's elements of the buffer given to set_full(). If
     // `from_rank_zero`, these are the elements that rank 0 has.
     void write_back(bool from_rank_zero = false);

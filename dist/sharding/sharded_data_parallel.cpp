@@ -106,6 +106,12 @@ void ShardedDataParallel::reset_counters() {
 }
 void ShardedDataParallel::reshard() { pass_->reshard(); }
 
+void unshard(nn::Module& model) {
+    for (const Tensor& tensor : model.parameters())
+        if (auto* const buffer = dynamic_cast<FlatParameter*>(tensor.impl()->storage->provider()))
+            buffer->observer()->unshard();
+}
+
 // --- FullParameters
 
 struct FullParameters::Impl {

@@ -150,6 +150,18 @@ void ShardedPass::reshard() noexcept {
     for (const Unit& unit : units_) unit.free();
 }
 
+void ShardedPass::unshard() {
+    hooks_.clear();
+    cancel();
+    hook_state_->leaves.clear();
+    for (Unit& unit : units_) {
+        for (const auto& buffer : unit.buffers) buffer->unshard();
+        unit.buffers.clear();
+    }
+    unit_of_.clear();
+    ignored_.clear();
+}
+
 // --- forward
 
 // Returns whether the unit is freed at the end of its call.

@@ -38,6 +38,7 @@ class ShardedPass : public GatherObserver {
     void leave(std::size_t unit, bool is_last) noexcept;
 
     void gathered_on_use(FlatParameter& parameters) override;
+    void unshard() override;
 
   private:
     struct Unit {

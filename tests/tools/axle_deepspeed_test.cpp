@@ -94,7 +94,8 @@ TEST_F(AxleDeepSpeed, PassesOptionsThroughTheEnvironment) {
 
 // Covers 26.launch.
 TEST_F(AxleDeepSpeed, RejectsConflictingAndInvalidFlags) {
-    expect_code(1, {"--use_deepspeed", "--cpu"}, "--use_deepspeed cannot be combined with --cpu");
+    EXPECT_EQ(value({"--num_processes=1", "--use_deepspeed", "--cpu"}, "ACCELERATE_USE_CPU"),
+              "true");
     expect_code(1, {"--use_deepspeed", "--multi_gpu"}, "cannot be combined with --multi_gpu");
     expect_code(1, {"--use_deepspeed", "--use_fsdp"}, "cannot be combined with --use_fsdp");
     expect_code(1, {"--use_deepspeed", "--zero_stage", "7"}, "zero_stage must be 0, 1, 2 or 3");

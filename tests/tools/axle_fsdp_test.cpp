@@ -121,7 +121,8 @@ TEST_F(AxleLaunchFsdp, PassesVariablesToAllProcesses) {
 
 // Covers 26.launch.
 TEST_F(AxleLaunchFsdp, RejectsOtherHardwareAndReportsUnusedFlags) {
-    expect_code(1, {"--use_fsdp", "--cpu"}, "--use_fsdp cannot be combined with --cpu");
+    EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_CPU"), "true");
+    EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_FSDP"), "true");
     expect_code(1, {"--use_fsdp", "--multi_gpu"}, "--use_fsdp cannot be combined with --multi_gpu");
     expect_code(1, {"--use_fsdp", "--fsdp_version", "3"}, "fsdp_version must be 1 or 2: '3'");
     const Arguments unused = {"--num_processes=1", "--fsdp_version=2"};

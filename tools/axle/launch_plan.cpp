@@ -134,17 +134,15 @@ class Planner {
     }
 
   private:
+    // Accelerate rejects --cpu with sharding too. Here it means that the processes use the CPU.
     void check_exclusive() const {
         std::vector<std::string> given;
         if (f_.use_deepspeed) given.emplace_back("use_deepspeed");
         if (f_.use_fsdp) given.emplace_back("use_fsdp");
-        if (f_.cpu) given.emplace_back("cpu");
+        if (f_.cpu && given.empty()) given.emplace_back("cpu");
         if (f_.multi_gpu) given.emplace_back("multi_gpu");
         if (given.size() > 1)
-            throw ValueError(str("launch: --", given[0], " cannot be combined with --", given[1],
-                                 given[0] == "cpu" ? ""
-                                                   : ": it uses GPUs, or the CPU if there are none "
-                                                     "or if the configuration has use_cpu"));
+            throw ValueError(str("launch: --", given[0], " cannot be combined with --", given[1]));
     }
     void take_default(const std::string& flag, const std::string& value) {
         if (!config_) p_.defaults.push_back(str("--", flag, " is ", value));

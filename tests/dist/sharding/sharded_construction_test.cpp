@@ -84,6 +84,28 @@ TEST(ShardedConstruction, InitializesModulesWithoutMemory) {
     });
 }
 
+TEST(Unshard, GivesTheModelItsElementsBack) {
+    const nn::Gpt whole = f32_gpt();
+    auto models = clones_of(whole, 3);
+    on_ranks(3, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        {
+            const ShardedDataParallel sharded(
+                model, group, {.units = Gpt64().units(), .precision = {.param_dtype = bf16}});
+            tests::loss_of(model, 0, *group).backward();
+            dist::unshard(model);
+            tests::loss_of(model, 1, *group).backward();
+        }
+        const auto actual = model.parameters(), expected = whole.parameters();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            expect_same_bits(actual[i].detach(), expected[i].detach());
+            EXPECT_EQ(actual[i].grad().shape(), expected[i].shape());
+        }
+        dist::unshard(model);
+        EXPECT_EQ(model(tests::batch_of(0).first).dtype(), f32);
+    });
+}
+
 TEST(ShardedConstruction, NeedsTheMemoryOfItsPartAndAUnit) {
     const auto make = [] {
         const nn::init::EmptyWeights empty;
