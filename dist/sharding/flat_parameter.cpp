@@ -214,7 +214,7 @@ void FlatParameter::collect_gradient(std::size_t member) {
     const Tensor gradient = autograd::take_pending_gradient(m.handle);
     if (!gradient.defined()) return;
     if (!reduction_) {
-        reduction_.emplace();
+        reduction_ = Reduction();
         reduction_->whole = zeros({total_}, {.dtype = reduce_dtype(), .device = context_.device});
         reduction_->has_gradient.resize(members_.size());
     }

@@ -53,7 +53,7 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
 ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                                          ShardingOptions options) {
     check_shardable(model);
-    ShardPlan plan = plan_shards(model, options);
+    const ShardPlan plan = plan_shards(model, options);
     check_same_on_ranks("sharding", "models", dist::describe(model), *group);
     check_same_on_ranks("sharding", "plans", describe(plan, options), *group);
     std::vector<Tensor> buffers;
@@ -69,7 +69,7 @@ ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<Proc
         check_same_values(model, *group);
     std::vector<std::vector<nn::Module*>> units;
     for (const PlannedUnit& unit : plan.units) units.push_back(unit.modules);
-    pass_ = std::make_shared<ShardedPass>(std::move(plan), std::move(group), std::move(options));
+    pass_ = std::make_shared<ShardedPass>(plan, std::move(group), std::move(options));
     for (std::size_t u = 0; u < units.size(); ++u)
         for (nn::Module* const module : units[u]) {
             const bool is_last = module == units[u].back();

@@ -86,7 +86,7 @@ void ShardedPass::initialize(const Unit& unit, const std::vector<nn::Module*>& m
     }
 }
 
-ShardedPass::ShardedPass(ShardPlan plan, std::shared_ptr<ProcessGroup> group,
+ShardedPass::ShardedPass(const ShardPlan& plan, std::shared_ptr<ProcessGroup> group,
                          ShardingOptions options)
     : options_(std::move(options)), hook_state_(std::make_shared<HookState>()) {
     context_.group = std::move(group);

@@ -20,7 +20,8 @@ namespace axle::dist {
 // model.
 class ShardedPass : public GatherObserver {
   public:
-    ShardedPass(ShardPlan plan, std::shared_ptr<ProcessGroup> group, ShardingOptions options);
+    ShardedPass(const ShardPlan& plan, std::shared_ptr<ProcessGroup> group,
+                ShardingOptions options);
     ~ShardedPass() override;
     ShardedPass(const ShardedPass&) = delete;
     ShardedPass& operator=(const ShardedPass&) = delete;

@@ -76,7 +76,7 @@ ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main) {
             if (name == "step")
                 steps.set(key, value.tensor().item());
             else if (stores(parameter, is_main))
-                state.parts.push_back(part_of(key + "." + name, parameter, value.tensor()));
+                state.parts.push_back(part_of(str(key, ".", name), parameter, value.tensor()));
         }
         if (!entry->contains("step")) steps.set(key, nullptr);
     }
