@@ -35,11 +35,11 @@ struct DeepSpeedPlugin {
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.
     bool is_train_batch_min = true;
-    // Where optimizer states are kept: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
+    // The place of optimizer states: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
     // (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE, _OFFLOAD_OPTIMIZER_NVME_PATH).
     std::string offload_optimizer_device = {};
     std::string offload_optimizer_nvme_path = {};
-    // Where parameters are kept in stage 3: "none", "cpu" or "nvme"
+    // The place of parameters in stage 3: "none", "cpu" or "nvme"
     // (ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE, _OFFLOAD_PARAM_NVME_PATH).
     std::string offload_param_device = {};
     std::string offload_param_nvme_path = {};

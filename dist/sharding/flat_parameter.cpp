@@ -236,9 +236,10 @@ void FlatParameter::start_reduce() {
 }
 
 void FlatParameter::finish_reduce() {
-    if (!is_reducing()) return;
+    if (!reduction_ || !reduction_->started) return;
     const NoGrad no_grad;
-    const Reduction done = *std::exchange(reduction_, std::nullopt);
+    const Reduction done = std::move(*reduction_);
+    reduction_.reset();
     Work(done.work).wait();
     if (context_.replicas != nullptr) {
         context_.replicas->all_reduce(done.part, ReduceOp::mean);
@@ -257,7 +258,7 @@ void FlatParameter::finish_reduce() {
 }
 
 void FlatParameter::cancel_reduce() noexcept {
-    if (is_reducing()) try {
+    if (reduction_ && reduction_->started) try {
             reduction_->work.wait();
         } catch (const std::exception&) {  // the next call of the group throws the error too
         }

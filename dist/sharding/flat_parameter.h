@@ -17,7 +17,7 @@ namespace axle::dist {
 
 class FlatParameter;
 
-// What a ShardedDataParallel does when its parameters are gathered and freed.
+// The interface through which a FlatParameter calls the ShardedPass of its model.
 class GatherObserver {
   public:
     virtual ~GatherObserver() = default;
@@ -77,7 +77,6 @@ class FlatParameter final : public ShardProvider {
 
     // --- gathering
     bool is_sharded() const { return state_ == State::sharded; }
-    bool is_gathered() const { return state_ == State::gathered; }
     // Begins to gather, unless this has begun before.
     void start_gather();
     // Waits until the parameters are gathered, which begins now if it has not begun before.

@@ -13,8 +13,8 @@
 
 namespace axle::dist {
 
-// What one rank contributes to a sharded folder. The tensors share memory with the model or the
-// optimizer.
+// The part of a state that one rank writes to a sharded folder. The tensors share memory with the
+// model or the optimizer.
 struct ShardedState {
     std::vector<TensorPart> parts;
     Tree extra;  // data for the index, which is equal on all ranks
