@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/half.h"
 #include "kernels/walk.h"
@@ -62,10 +63,19 @@ struct DeviceWalk {
 
 namespace slabs {
 
+// A reference to a function that is called for parts of a walk. Its type does not depend on that of
+// the function, so that cut() is compiled once for each number of operands.
+template <int kOperands>
+struct SlabFunction {
+    void* function;
+    void (*call)(void* function, const DeviceWalk<kOperands>& slab);
+};
+
 // Calls f for parts of a walk. Splits the dimensions, outermost first, until each part has at most
 // `most` elements.
-template <int kOperands, class F>
-void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::int64_t most, F& f) {
+template <int kOperands>
+void cut(const Walk<kOperands>& walk, const DeviceWalk<kOperands>& part, int d, std::int64_t most,
+         SlabFunction<kOperands> f) {
     std::int64_t inner = 1;  // elements per index of dimension d
     for (int e = d + 1; e < walk.ndim(); ++e) inner *= walk.size(e);
     const std::int64_t together = inner <= most ? most / inner : 1;
@@ -85,7 +95,7 @@ void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::in
             slab.by[e - d] = Divider(size);
             for (int k = 0; k < kOperands; ++k) slab.stride[k][e - d] = walk.stride(k, e);
         }
-        f(slab);
+        f.call(f.function, slab);
     }
 }
 
@@ -96,7 +106,12 @@ void cut(const Walk<kOperands>& walk, DeviceWalk<kOperands> part, int d, std::in
 template <int kOperands, class F>
 void for_each_slab(const Walk<kOperands>& walk, F&& f,
                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
-    if (walk.rows() > 0) slabs::cut(walk, DeviceWalk<kOperands>(), 0, most, f);
+    if (walk.rows() == 0) return;
+    const auto call = [](void* function, const DeviceWalk<kOperands>& slab) {
+        (*static_cast<std::remove_reference_t<F>*>(function))(slab);
+    };
+    slabs::cut<kOperands>(walk, {}, 0, most,
+                          {const_cast<void*>(static_cast<const void*>(&f)), call});
 }
 
 // Returns whether every operand can be walked in packs of n adjacent elements that start at

@@ -74,39 +74,86 @@ __global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* 
     }
 }
 
+// The launches of elementwise kernels with one function and one choice of types. These types are
+// not part of the launch functions' types, so that elementwise_views() is compiled once for each
+// number of operands.
+template <int kOperands>
+struct ElementwiseLaunches {
+    int pack;       // elements in a pack
+    const void* f;  // the function
+    void (*packs)(Cuda& on, const void* f, const DeviceWalk<kOperands>& walk, unsigned repeats,
+                  int rest, void* const* data);
+    void (*strided)(Cuda& on, const void* f, const DeviceWalk<kOperands>& walk, void* const* data);
+};
+
+// Launches the kernels for views of the result and the operands. data[0] is the result.
+template <int kOperands>
+void elementwise_views(Cuda& on, const Walk<kOperands>& walk, void* const* data,
+                       const ElementwiseLaunches<kOperands>& launches) {
+    if (walk.rows() == 0) return;
+    bool by_packs = steps_by_packs(walk, launches.pack);
+    unsigned repeats = 0;
+    for (int k = 0; k < kOperands; ++k) {
+        if (walk.stride(k) == 0) repeats |= 1u << k;
+        by_packs &= walk.stride(k) == 0 ? k > 0 : packs<char>(data[k]);
+    }
+    if (!by_packs)
+        return for_each_slab(walk, [&](const DeviceWalk<kOperands>& slab) {
+            launches.strided(on, launches.f, slab, data);
+        });
+    for_each_slab(
+        walk,
+        [&](const DeviceWalk<kOperands>& slab) {
+            const auto rest = static_cast<int>(slab.size[slab.ndim - 1] %
+                                               static_cast<std::uint32_t>(launches.pack));
+            launches.packs(on, launches.f, in_packs(slab, launches.pack), repeats, rest, data);
+        },
+        kMaxInPacks);
+}
+
+template <class F, class Y, class... In>
+struct ElementwiseKernels {
+    static constexpr int kOperands = 1 + static_cast<int>(sizeof...(In));
+
+    template <std::size_t... k>
+    static void packs(Cuda& on, const F& f, const DeviceWalk<kOperands>& walk, unsigned repeats,
+                      int rest, void* const* data, std::index_sequence<k...>) {
+        const Grid grid = grid_for(on, walk.numel, kElementwiseThreads);
+        start(on, {grid, kElementwiseThreads}, &elementwise_packs<F, Y, In...>, f, walk, repeats,
+              rest, static_cast<Y*>(data[0]), static_cast<const In*>(data[k + 1])...);
+    }
+    template <std::size_t... k>
+    static void strided(Cuda& on, const F& f, const DeviceWalk<kOperands>& walk, void* const* data,
+                        std::index_sequence<k...>) {
+        const Grid grid = grid_for(on, walk.numel, kElementwiseThreads);
+        start(on, {grid, kElementwiseThreads}, &elementwise_strided<F, Y, In...>, f, walk,
+              static_cast<Y*>(data[0]), static_cast<const In*>(data[k + 1])...);
+    }
+    static ElementwiseLaunches<kOperands> launches(const F& f) {
+        return {kCommonPack<Y, In...>, &f,
+                [](Cuda& on, const void* function, const DeviceWalk<kOperands>& walk,
+                   unsigned repeats, int rest, void* const* data) {
+                    packs(on, *static_cast<const F*>(function), walk, repeats, rest, data,
+                          std::index_sequence_for<In...>());
+                },
+                [](Cuda& on, const void* function, const DeviceWalk<kOperands>& walk,
+                   void* const* data) {
+                    strided(on, *static_cast<const F*>(function), walk, data,
+                            std::index_sequence_for<In...>());
+                }};
+    }
+};
+
 // Computes y[i] = f(a[i], b[i], ...). f is copied to the GPU and called as Y f(In...). The views
 // have y's shape. Their elements have the sizes of Y and In..., but can have other dtypes. y can be
 // one of the operands, with the same strides.
 template <class Y, class... In, class F, class... Views>
 void elementwise(Cuda& on, F f, View y, const Views&... in) {
     static_assert(sizeof...(In) == sizeof...(Views));
-    const Walk<1 + sizeof...(In)> walk({ConstView(y), in...});
-    if (walk.rows() == 0) return;
-    const void* const data[] = {y.data, in.data...};
-    constexpr int kN = kCommonPack<Y, In...>;
-    bool by_packs = steps_by_packs(walk, kN);
-    unsigned repeats = 0;
-    for (int k = 0; k < 1 + static_cast<int>(sizeof...(In)); ++k) {
-        if (walk.stride(k) == 0) repeats |= 1u << k;
-        by_packs &= walk.stride(k) == 0 ? k > 0 : packs<char>(data[k]);
-    }
-    if (by_packs) {
-        for_each_slab(
-            walk,
-            [&](const DeviceWalk<1 + sizeof...(In)>& slab) {
-                const auto rest = static_cast<int>(slab.size[slab.ndim - 1] % kN);
-                start(on, {grid_for(on, slab.numel, kElementwiseThreads, kN), kElementwiseThreads},
-                      &elementwise_packs<F, Y, In...>, f, in_packs(slab, kN), repeats, rest,
-                      static_cast<Y*>(y.data), static_cast<const In*>(in.data)...);
-            },
-            kMaxInPacks);
-        return;
-    }
-    for_each_slab(walk, [&](const DeviceWalk<1 + sizeof...(In)>& slab) {
-        start(on, {grid_for(on, slab.numel, kElementwiseThreads), kElementwiseThreads},
-              &elementwise_strided<F, Y, In...>, f, slab, static_cast<Y*>(y.data),
-              static_cast<const In*>(in.data)...);
-    });
+    constexpr int kOperands = 1 + static_cast<int>(sizeof...(In));
+    void* const data[] = {y.data, const_cast<void*>(static_cast<const void*>(in.data))...};
+    elementwise_views<kOperands>(on, Walk<kOperands>({ConstView(y), in...}), data,
+                                 ElementwiseKernels<F, Y, In...>::launches(f));
 }
 
 }  // namespace axle::kernels
