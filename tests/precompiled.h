@@ -1,4 +1,4 @@
-// Headers that nearly every test includes, compiled once if AXLE_PRECOMPILE is ON.
+// Headers that many tests include, compiled once if AXLE_PRECOMPILE is ON or TESTS.
 #pragma once
 
 #include <algorithm>
@@ -15,4 +15,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "accel/accelerator.h"
 #include "core/ops.h"
