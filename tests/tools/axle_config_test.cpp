@@ -14,7 +14,8 @@
 #include "tests/tools/trainer_program.h"
 #include "tests/vectors.h"
 #include "tools/axle/cluster_config.h"
-#include "tools/axle/estimate.h"
+#include "tools/axle/estimate/estimate.h"
+#include "tools/axle/estimate/sharded_estimate.h"
 #include "tools/axle/questionnaire.h"
 
 namespace axle::launcher {
@@ -225,10 +226,16 @@ TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
 // Covers 26.estimate-memory.
 TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDType) {
     const Ended ended = expect(0, {"estimate-memory", "resnet50"}, {});
-    ASSERT_EQ(ended.out.size(), 10u) << output(ended);
+    ASSERT_EQ(ended.out.size(), 21u) << output(ended);
     EXPECT_EQ(ended.out[1], "│        Memory Usage for loading `resnet50`         │");
     EXPECT_EQ(ended.out[5], "│float32│   9.0 MB    │ 97.7 MB  │     390.78 MB     │");
     EXPECT_EQ(ended.out[8], "│ int4  │   1.12 MB   │ 12.21 MB │        N/A        │");
+    EXPECT_EQ(ended.out[13], "│     strategy      │2 processes│4 processes│8 processes │");
+    EXPECT_EQ(ended.out[15], "│ NO_SHARD, stage 0 │ 488.48 MB │ 488.48 MB │ 488.48 MB  │");
+    const Ended one = expect(0, {"estimate-memory", "gpt2", "--num_processes", "3"}, {});
+    EXPECT_EQ(one.out[13], "│     strategy      │            3 processes             │");
+    expect(1, {"estimate-memory", "gpt2", "--num_processes", "1"},
+           {"estimate-memory: --num_processes: must be at least 2 to shard: 1"});
     expect(2, {"estimate-memory", "gpt2", "--dtypes", "float31"}, {"'float31'", "bfloat16"});
     expect(2, {"estimate-memory"}, {"model"});
     expect(1, {"estimate-memory", "gpt-2"}, {"did you mean gpt2?"});
@@ -260,6 +267,25 @@ TEST(EstimateMemory, CountsABlockAsOneLayer) {
     EXPECT_EQ(size.total, 394);
     EXPECT_EQ(size.largest, 101);
     EXPECT_THAT(size.largest_layers, ElementsAre("h.0", "h.1"));
+}
+
+// Covers 26.estimate-memory.
+TEST(EstimateMemory, DividesTheMemoryThatAStrategyShards) {
+    // Each block has 20 bytes, and so have the other tensors.
+    const ModelSize size = model_size({{"wte.weight", 16},
+                                       {"h.0.mlp.weight", 20},
+                                       {"h.1.mlp.weight", 20},
+                                       {"h.2.mlp.weight", 20},
+                                       {"h.3.mlp.weight", 20},
+                                       {"ln_f.weight", 4}});
+    EXPECT_EQ(size.largest_block, 20);
+    EXPECT_EQ(size.outside_of_blocks, 20);
+    using enum EstimateStrategy;
+    EXPECT_EQ(sharded_bytes(size, none, 4), 500);
+    EXPECT_EQ(sharded_bytes(size, optimizer, 4), 25 + 100 + 100 + 50);
+    EXPECT_EQ(sharded_bytes(size, gradients, 4), 25 + 100 + 25 + 40 + 50);
+    EXPECT_EQ(sharded_bytes(size, until_backward, 2), 50 + 100 + 50 + 40 + 100);
+    EXPECT_EQ(sharded_bytes(size, parameters, 4), 25 + 80 + 25 + 40 + 50);
 }
 
 TEST(EstimateMemory, ComputesTrainingMemoryForAdam) {

@@ -90,6 +90,9 @@ Option Options::add(const std::string& names, std::vector<std::string>& values,
                     const std::string& help) {
     return Option(app_->add_option(names, values, help));
 }
+Option Options::add(const std::string& names, std::vector<int>& values, const std::string& help) {
+    return Option(app_->add_option(names, values, help));
+}
 Option Options::add_flag(const std::string& names, bool& value, const std::string& help) {
     return Option(app_->add_flag(names, value, help));
 }

@@ -64,6 +64,7 @@ class Options {
     Option add(const std::string& names, std::optional<int>& value, const std::string& help);
     Option add(const std::string& names, std::optional<double>& value, const std::string& help);
     Option add(const std::string& names, std::vector<std::string>& values, const std::string& help);
+    Option add(const std::string& names, std::vector<int>& values, const std::string& help);
     Option add_flag(const std::string& names, bool& value, const std::string& help);
 
     // Allows options that are declared afterwards to be given several times; the last value is

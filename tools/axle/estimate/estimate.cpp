@@ -1,4 +1,4 @@
-#include "tools/axle/estimate.h"
+#include "tools/axle/estimate/estimate.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -18,6 +18,8 @@
 #include "nn/models/llama.h"
 #include "nn/models/resnet.h"
 #include "tools/axle/commands.h"
+#include "tools/axle/estimate/sharded_estimate.h"
+#include "tools/axle/estimate/table.h"
 #include "tools/options/options.h"
 
 namespace axle::launcher {
@@ -129,16 +131,23 @@ TensorBytes from_folder(const std::string& path) {
     return tensors;
 }
 
+bool is_number(const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// Returns whether modules in a container of this name are the blocks of a transformer.
+bool contains_blocks(const std::string& name) {
+    return name == "h" || name == "layer" || name == "layers";
+}
+
 // Returns the name of the layer that has a tensor, computed from the tensor's name.
 std::string layer_of(const std::string& name) {
     std::string before;  // the previous part of the name
     for (std::size_t begin = 0; begin < name.size();) {
         const std::size_t end = std::min(name.find('.', begin), name.size());
         const std::string part = name.substr(begin, end - begin);
-        const bool number =
-            !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-        const bool block = before == "h" || before == "layer" || before == "layers";
-        if ((number && block) || (part == "embeddings" && end < name.size()))
+        const bool number = is_number(part);
+        if ((number && contains_blocks(before)) || (part == "embeddings" && end < name.size()))
             return name.substr(0, end);
         before = part;
         begin = end + 1;
@@ -147,38 +156,12 @@ std::string layer_of(const std::string& name) {
     return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// Returns the text centered in `width` characters, where a UTF-8 character counts once.
-std::string padded(const std::string& text, std::size_t width) {
-    const std::size_t letters = static_cast<std::size_t>(
-        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-    const std::size_t spaces = width - std::min(letters, width);
-    return std::string(spaces / 2, ' ') + text + std::string(spaces - spaces / 2, ' ');
-}
-
-using Row = std::vector<std::string>;
-
-std::string table(const std::string& title, const std::vector<Row>& rows) {
-    std::vector<std::size_t> widths(rows[0].size());
-    for (const Row& row : rows)
-        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    std::size_t inside = widths.size() - 1;
-    for (const std::size_t width : widths) inside += width;
-    if (title.size() > inside) widths.back() += title.size() - inside, inside = title.size();
-    const auto line = [&](const char* left, const char* middle, const char* right) {
-        std::string text = left;
-        for (std::size_t i = 0; i < widths.size(); ++i) {
-            if (i > 0) text += middle;
-            for (std::size_t k = 0; k < widths[i]; ++k) text += "─";
-        }
-        return text + right + "\n";
-    };
-    std::string text =
-        line("┌", "─", "┐") + "│" + padded(title, inside) + "│\n" + line("├", "┬", "┤");
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-        for (std::size_t i = 0; i < widths.size(); ++i) text += "│" + padded(rows[r][i], widths[i]);
-        text += "│\n" + (r == 0 ? line("├", "┼", "┤") : "");
-    }
-    return text + line("└", "┴", "┘");
+// Returns whether a layer is a block of a transformer, such as "transformer.h.3".
+bool is_block(const std::string& layer) {
+    const std::size_t dot = layer.rfind('.');
+    if (dot == std::string::npos || !is_number(layer.substr(dot + 1))) return false;
+    const std::string container = layer.substr(0, dot);
+    return contains_blocks(container.substr(container.rfind('.') + 1));
 }
 
 constexpr std::pair<const char*, EstimateDType> kDTypes[] = {
@@ -212,11 +195,16 @@ TensorBytes tensors_of(const std::string& model) {
 }
 
 ModelSize model_size(const TensorBytes& tensors) {
-    std::map<std::string, std::int64_t> layers;
+    std::map<std::string, std::int64_t> layers, blocks;
     ModelSize size;
     for (const auto& [name, bytes] : tensors) {
+        const std::string layer = layer_of(name);
         size.total += bytes;
-        size.largest = std::max(size.largest, layers[layer_of(name)] += bytes);
+        size.largest = std::max(size.largest, layers[layer] += bytes);
+        if (is_block(layer))
+            size.largest_block = std::max(size.largest_block, blocks[layer] += bytes);
+        else
+            size.outside_of_blocks += bytes;
     }
     for (const auto& [name, bytes] : layers)
         if (bytes == size.largest) size.largest_layers.push_back(name);
@@ -261,9 +249,12 @@ int run_estimate_memory(std::vector<std::string> arguments) {
              "a name such as gpt2, bert-base-cased or resnet50, a folder, a config.json, or a "
              ".safetensors file")
         .required();
+    std::vector<int> processes = {2, 4, 8};
+    options.add("--num_processes", processes,
+                "The numbers of processes for which the memory of sharded training is shown");
     options.add("--dtypes", dtypes, "Any of float32, float16, bfloat16, int8, int4 and fp8");
     if (!options.parse(std::move(arguments))) return 0;
-    std::vector<Row> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
+    std::vector<TableRow> rows = {{"dtype", "Largest Layer", "Total Size", "Training using Adam"}};
     std::vector<EstimateDType> wanted;
     wanted.reserve(dtypes.size());
     for (const std::string& name : dtypes) wanted.push_back(estimate_dtype(name));
@@ -277,7 +268,8 @@ int run_estimate_memory(std::vector<std::string> arguments) {
         rows.push_back({dtypes[i], bytes(size.largest), bytes(size.total),
                         training ? convert_bytes(training->step) : "N/A"});
     }
-    std::cout << table("Memory Usage for loading `" + model + "`", rows);
+    std::cout << table("Memory Usage for loading `" + model + "`", rows)
+              << sharded_table(size, processes);
     return 0;
 }
 

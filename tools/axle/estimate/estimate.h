@@ -20,6 +20,8 @@ TensorBytes tensors_of(const std::string& model);
 struct ModelSize {
     std::int64_t total = 0, largest = 0;  // sizes in bytes
     std::vector<std::string> largest_layers;
+    // The sizes of the largest block of a transformer, and of all tensors outside of blocks.
+    std::int64_t largest_block = 0, outside_of_blocks = 0;
 };
 // Returns the total size, and the size of the largest layer. A layer is a group of tensors that
 // must be on one device: a transformer block, all embeddings together, or another module with

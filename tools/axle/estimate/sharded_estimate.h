@@ -1,0 +1,32 @@
+// Private to tools: estimates the memory of training that is sharded over processes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/axle/estimate/estimate.h"
+
+namespace axle::launcher {
+
+// What a strategy shards, in the order of the rows of the table.
+enum class EstimateStrategy : std::uint8_t {
+    none,            // data parallel training
+    optimizer,       // ZeRO-1
+    gradients,       // ZeRO-2
+    until_backward,  // SHARD_GRAD_OP
+    parameters,      // FULL_SHARD, ZeRO-3
+};
+
+// Returns the bytes that each process needs at most to train with Adam in float32, without
+// activations. Counts parameters, gradients, two moments for each parameter, the buckets of data
+// parallel training, and the parameters and gradients of the units that are whole at the same time:
+// the tensors outside of blocks, the current block, and, for FULL_SHARD, two blocks that are
+// gathered in advance.
+std::int64_t sharded_bytes(const ModelSize& model, EstimateStrategy strategy, int num_processes);
+
+// Returns a table with a row for each strategy and a column for each number of processes. Throws
+// ValueError if a number is less than 2.
+std::string sharded_table(const ModelSize& model, const std::vector<int>& num_processes);
+
+}  // namespace axle::launcher
