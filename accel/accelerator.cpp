@@ -6,6 +6,7 @@
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
 #include "accel/prepare/model_sharding.h"
+#include "accel/prepare/prepare_items.h"
 #include "core/autograd/autocast.h"
 #include "core/cuda.h"
 #include "core/memory/memory.h"
@@ -110,17 +111,17 @@ Accelerator::~Accelerator() = default;
 
 // --- preparing objects
 
-void Accelerator::prepare_one(nn::Module& model, Placement placement, bool evaluation_mode) {
-    parts_->preparation.prepare(model, placement, evaluation_mode);
+void Accelerator::prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode) {
+    DeepSpeedPlugin* const deepspeed =
+        options_.deepspeed_plugin ? &*options_.deepspeed_plugin : nullptr;
+    create_placeholders(deepspeed, items, num_processes(), split_batches());
+    for (const PrepareItem& item : items) parts_->preparation.prepare(item, evaluation_mode);
 }
-void Accelerator::prepare_one(optim::Optimizer& optimizer, Placement) {
-    parts_->preparation.prepare(optimizer);
-}
-void Accelerator::prepare_one(optim::Scheduler& scheduler, Placement) {
-    parts_->preparation.prepare(scheduler);
-}
-void Accelerator::prepare_one(data::DataLoader& loader, Placement placement) {
-    parts_->preparation.prepare(loader, placement);
+
+void Accelerator::select_deepspeed_plugin(std::string_view name) {
+    accel::select_deepspeed_plugin(options_, name);
+    auto& steps = options_.deepspeed_plugin->gradient_accumulation_steps;
+    if (!steps) steps = gradient_accumulation_steps();
 }
 
 data::DataLoader& Accelerator::prepare_data_loader(data::DataLoader& loader,

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -102,6 +103,9 @@ class Accelerator : public AcceleratorProcesses {
     data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                           std::optional<bool> device_placement = {},
                                           SliceFn slice_fn_for_dispatch = {});
+    // Makes this plugin of deepspeed_plugins the one that later calls of prepare() use. Throws
+    // ValueError if it does not exist.
+    void select_deepspeed_plugin(std::string_view name);
     // Returns the model, which is not wrapped. keep_fp32_wrapper = false removes mixed precision
     // from a prepared model, which then runs without autocast and keeps the dtype of its outputs.
     template <class T>
@@ -367,14 +371,10 @@ class Accelerator : public AcceleratorProcesses {
     int data_parallel_shard_rank() const;
 
   private:
-    using Placement = std::optional<bool>;
-    void prepare_one(nn::Module& model, Placement placement = {}, bool evaluation_mode = false);
-    void prepare_one(optim::Optimizer& optimizer, Placement = {});
-    void prepare_one(optim::Scheduler& scheduler, Placement = {});
-    void prepare_one(data::DataLoader& loader, Placement placement = {});
+    void prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode = false);
     template <class T>
-        requires(!Preparable<T>)
-    void prepare_one(T& object, Placement placement = {});
+    T& prepare_object(T& object, std::optional<bool> device_placement = {},
+                      bool evaluation_mode = false);
     static void check_placements(std::size_t placements, std::size_t objects);
     static void remove_autocast(nn::Module& model);
     AccumulateScope begin_micro_batch(std::initializer_list<const nn::Module*> models);

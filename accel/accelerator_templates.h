@@ -7,24 +7,25 @@
 #include <optional>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "accel/accelerator.h"
 #include "dist/group/operations.h"
-#include "kernels/error.h"
 
 namespace axle::accel {
 
 template <class... T>
     requires(sizeof...(T) > 1)
 std::tuple<T&...> Accelerator::prepare(T&... objects) {
-    (prepare_one(objects), ...);
+    std::vector<PrepareItem> items;
+    (add_prepare_items(items, objects), ...);
+    prepare_items(items);
     return {objects...};
 }
 
 template <class T>
 T& Accelerator::prepare(T& object) {
-    prepare_one(object);
-    return object;
+    return prepare_object(object);
 }
 
 template <class... T>
@@ -32,40 +33,35 @@ std::tuple<T&...> Accelerator::prepare(std::initializer_list<bool> device_placem
                                        T&... objects) {
     check_placements(device_placement.size(), sizeof...(T));
     const bool* placement = device_placement.begin();
-    (prepare_one(objects, *placement++), ...);
+    std::vector<PrepareItem> items;
+    (add_prepare_items(items, objects, *placement++), ...);
+    prepare_items(items);
     return {objects...};
+}
+
+template <class T>
+T& Accelerator::prepare_object(T& object, std::optional<bool> device_placement,
+                               bool evaluation_mode) {
+    std::vector<PrepareItem> items;
+    add_prepare_items(items, object, device_placement);
+    prepare_items(items, evaluation_mode);
+    return object;
 }
 
 template <std::derived_from<nn::Module> Model>
 Model& Accelerator::prepare_model(Model& model, std::optional<bool> device_placement,
                                   bool evaluation_mode) {
-    prepare_one(model, device_placement, evaluation_mode);
-    return model;
+    return prepare_object(model, device_placement, evaluation_mode);
 }
 
 template <std::derived_from<optim::Optimizer> O>
 O& Accelerator::prepare_optimizer(O& optimizer, std::optional<bool> device_placement) {
-    prepare_one(optimizer, device_placement);
-    return optimizer;
+    return prepare_object(optimizer, device_placement);
 }
 
 template <std::derived_from<optim::Scheduler> S>
 S& Accelerator::prepare_scheduler(S& scheduler) {
-    prepare_one(scheduler);
-    return scheduler;
-}
-
-template <class T>
-    requires(!Preparable<T>)
-void Accelerator::prepare_one(T& object, Placement placement) {
-    if constexpr (PreparablePointer<T>) {
-        if (!object) throw UsageError("prepare: a pointer or an optional is empty");
-        prepare_one(*object, placement);
-    } else if constexpr (PreparableRange<T>) {
-        for (auto&& element : object) prepare_one(element, placement);
-    } else if constexpr (PreparableMap<T>) {
-        for (auto&& entry : object) prepare_one(entry.second, placement);
-    }
+    return prepare_object(scheduler);
 }
 
 template <class T>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "accel/metrics.h"
+#include "accel/prepare/deepspeed_objects.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
 #include "data/files/text.h"
@@ -204,10 +205,19 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
         data::RandomBlockDataset(corpus.train, gpt.config.block_size, kSamples, s.seed),
         {.batch_size = s.batch_size});
 
-    optim::AdamW adamw =
-        trainer::adamw(gpt, {.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay});
-    auto cosine = optim::get_cosine_with_min_lr_schedule_with_warmup(
-        adamw, std::min(s.warmup, plan.steps - 1), plan.steps, {.min_lr = s.min_lr});
+    // A DeepSpeed configuration can select another optimizer and another schedule.
+    accel::DummyOptim adamw(gpt.parameters(), s.lr, s.weight_decay);
+    adamw.optimizer_callable = [&] {
+        return std::make_unique<optim::AdamW>(trainer::adamw(
+            gpt, {.lr = s.lr, .betas = {0.9, s.beta2}, .weight_decay = s.weight_decay}));
+    };
+    const std::int64_t warmup = std::min(s.warmup, plan.steps - 1);
+    accel::DummyScheduler cosine{.total_num_steps = plan.steps * accelerator.num_processes(),
+                                 .warmup_num_steps = warmup};
+    cosine.lr_scheduler_callable = [&](optim::Optimizer& created) {
+        return std::make_unique<optim::LambdaLR>(optim::get_cosine_with_min_lr_schedule_with_warmup(
+            created, warmup, plan.steps, {.min_lr = s.min_lr}));
+    };
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(gpt, adamw, train_loader, cosine);
     trainer::Run run(s, accelerator, plan);

@@ -19,6 +19,11 @@ struct ScheduleOptions {
     bool count_micro_batches = false;
 };
 
+// Base class of schedules that updates advance by one step, independent of ScheduleOptions.
+struct OneStepPerUpdate {
+    virtual ~OneStepPerUpdate() = default;
+};
+
 // The state of the training loop. The hooks of prepared objects share its ownership, because
 // prepared objects can outlive the Accelerator. Used by one thread.
 struct LoopState {

@@ -71,8 +71,11 @@ void check_objects(const DeepSpeedConfig& config, const DeepSpeedObjects& object
         refuse(
             "an optimizer is given in the configuration and in the program; remove the section "
             "optimizer, or use a DummyOptim in the program");
-    if (!has_optimizer && objects.dummy_optim != nullptr)
-        refuse("a DummyOptim needs the section optimizer; add it, or use another optimizer");
+    const DummyOptim* const dummy_optim = objects.dummy_optim;
+    if (!has_optimizer && dummy_optim != nullptr && !dummy_optim->optimizer_callable)
+        refuse(
+            "a DummyOptim needs the section optimizer; add it, set optimizer_callable, or use "
+            "another optimizer");
     if (has_scheduler && objects.has_scheduler)
         refuse(
             "a schedule is given in the configuration and in the program; remove the section "
@@ -82,7 +85,7 @@ void check_objects(const DeepSpeedConfig& config, const DeepSpeedObjects& object
         refuse(
             "a DummyScheduler needs the section scheduler; add it, or set "
             "lr_scheduler_callable");
-    if (objects.dummy_optim != nullptr && objects.has_scheduler)
+    if (has_optimizer && dummy_optim != nullptr && objects.has_scheduler)
         refuse("a DummyOptim can only be used with a DummyScheduler");
 }
 
@@ -106,11 +109,7 @@ std::optional<std::int64_t> micro_batch_size(const DeepSpeedPlugin& plugin,
                 str("prepare: a loader has no batch size; write ", kName, " in ", config.source()));
         sizes.push_back(*size);
     }
-    if (sizes.empty())
-        throw ValueError(str("prepare: ", kName,
-                             " is \"auto\" and no loader with a batch size is "
-                             "prepared; prepare one, or write ",
-                             kName, " in ", config.source()));
+    if (sizes.empty()) return std::nullopt;
     return plugin.is_train_batch_min ? *std::min_element(sizes.begin(), sizes.end())
                                      : *std::max_element(sizes.begin(), sizes.end());
 }
@@ -151,7 +150,26 @@ void add_bucket_sizes(const DeepSpeedConfig& config, std::optional<std::int64_t>
     values.set(names[2], 10 * *hidden_size);
 }
 
+// Throws ValueError if a value is "auto" that no later prepare() fills.
+void check_filled(DeepSpeedConfig config) {
+    for (const char* name :
+         {"train_batch_size", "train_micro_batch_size_per_gpu", "optimizer", "scheduler"})
+        config.del_config_sub_tree(name);
+    config.deepspeed_config_process(Tree::map(), false);
+}
+
 }  // namespace
+
+optim::Optimizer& DummyOptim::operator*() const {
+    if (!created) throw UsageError("DummyOptim: there is no optimizer yet; call prepare() first");
+    return *created;
+}
+
+optim::Scheduler& DummyScheduler::operator*() const {
+    if (!created)
+        throw UsageError("DummyScheduler: there is no schedule yet; call prepare() first");
+    return *created;
+}
 
 std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy) {
     config.fill_match("optimizer.params.lr", {{"optimizer.params.lr", dummy.lr}});
@@ -172,11 +190,13 @@ void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& obje
     DeepSpeedConfig& config = *plugin.hf_ds_config;
     check_objects(config, objects);
     Tree values = {{"gradient_clipping", 1.0},
+                   {"gradient_accumulation_steps", plugin.gradient_accumulation_steps.value_or(1)},
                    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", false}};
     add_batch_sizes(plugin, objects, values);
-    add_bucket_sizes(config, objects.hidden_size, values);
-    config.deepspeed_config_process(values, false);
+    if (objects.has_model) add_bucket_sizes(config, objects.hidden_size, values);
+    for (const auto& [name, value] : values.entries()) config.fill_match(name, values);
     plugin.gradient_clipping = gradient_clipping_of(plugin);
+    if (objects.has_model) check_filled(config);
 }
 
 std::optional<std::int64_t> hidden_size_of(const nn::Module& model) {

@@ -15,7 +15,11 @@
 
 namespace axle::accel {
 
-// A placeholder for the optimizer in the section "optimizer" of a configuration.
+// A placeholder for the optimizer in the section "optimizer" of a configuration. prepare() creates
+// the optimizer, which the placeholder then stands for:
+//     accel::DummyOptim dummy(net.parameters(), 1e-3);
+//     auto [model, optimizer] = accelerator.prepare(net, dummy);
+//     optimizer.step();
 struct DummyOptim {
     struct Group {
         std::vector<Tensor> params;
@@ -30,25 +34,50 @@ struct DummyOptim {
 
     std::vector<Group> groups;
     double lr, weight_decay;  // replace "auto" in the configuration
+    // If set, creates the optimizer if the configuration has no section "optimizer", or if there is
+    // no configuration.
+    std::function<std::unique_ptr<optim::Optimizer>()> optimizer_callable = {};
+    std::unique_ptr<optim::Optimizer> created = {};  // set by prepare()
+
+    // Return the optimizer. Throw UsageError before prepare().
+    optim::Optimizer& operator*() const;
+    optim::Optimizer* operator->() const { return &**this; }
+    operator optim::Optimizer&() const { return **this; }  // NOLINT: stands for the optimizer
+    // Call the optimizer's functions.
+    void step() const { (**this).step(); }
+    void zero_grad(bool set_to_none = true) const { (**this).zero_grad(set_to_none); }
+    std::vector<optim::GroupRef> param_groups() const { return (**this).param_groups(); }
 };
 
-// A placeholder for the schedule in the section "scheduler" of a configuration.
+// A placeholder for the schedule in the section "scheduler" of a configuration. prepare() creates
+// the schedule of the optimizer that is prepared in the same call. Such a schedule advances by one
+// step per update, with any number of processes.
 struct DummyScheduler {
     // The number of steps on one process, which is divided among the processes. Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
-    // If set, creates the schedule, and the configuration needs no section "scheduler".
+    // If set, creates the schedule if the configuration has no section "scheduler", or if there is
+    // no configuration. That schedule advances as any prepared schedule.
     std::function<std::unique_ptr<optim::Scheduler>(optim::Optimizer&)> lr_scheduler_callable = {};
+    std::unique_ptr<optim::Scheduler> created = {};  // set by prepare()
+
+    // Return the schedule. Throw UsageError before prepare().
+    optim::Scheduler& operator*() const;
+    optim::Scheduler* operator->() const { return &**this; }
+    operator optim::Scheduler&() const { return **this; }  // NOLINT: stands for the schedule
+    // Call the schedule's functions.
+    void step() const { (**this).step(); }
+    const std::vector<double>& get_last_lr() const { return (**this).get_last_lr(); }
 };
 
-// Creates the optimizer of the section "optimizer", and replaces "auto" for its lr and weight_decay
-// in the configuration. The types are Adam, which decouples weight decay unless adam_w_mode is
-// false, AdamW and SGD, in any case. weight_decay is 0 by default. Throws ValueError if the section
-// is missing or invalid, and NotImplementedError for other types.
+// Private to accel: creates the optimizer of the section "optimizer", and replaces "auto" for its
+// lr and weight_decay in the configuration. The types are Adam, which decouples weight decay unless
+// adam_w_mode is false, AdamW and SGD, in any case. weight_decay is 0 by default. Throws ValueError
+// if the section is missing or invalid, and NotImplementedError for other types.
 std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy);
 
-// Creates the schedule of the section "scheduler", or calls lr_scheduler_callable. Replaces "auto"
-// in the configuration; num_processes divides total_num_steps, which is rounded up. The types are
+// Private to accel: creates the schedule of the section "scheduler". Replaces "auto" in the
+// configuration; num_processes divides total_num_steps, which is rounded up. The types are
 // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest. As in DeepSpeed, a step of the
 // schedule is an update, the first step keeps the rate at the start of the warmup, and OneCycle
 // sets Adam's second beta to 0.99 if it cycles the first. Throws ValueError if the section is
@@ -61,7 +90,8 @@ std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
 struct DeepSpeedObjects {
     // The batch sizes of the loaders, of one process. nullopt: the loader has none.
     std::vector<std::optional<std::int64_t>> batch_sizes = {};
-    int data_parallel_size = 1;                    // the number of processes with different batches
+    int data_parallel_size = 1;  // the number of processes with different batches
+    bool has_model = false;
     std::optional<std::int64_t> hidden_size = {};  // of the model (hidden_size_of())
     bool has_optimizer = false;                    // an optimizer other than a DummyOptim
     bool has_scheduler = false;                    // a schedule other than a DummyScheduler
@@ -69,13 +99,16 @@ struct DeepSpeedObjects {
     const DummyScheduler* dummy_scheduler = nullptr;
 };
 
-// Replaces "auto" in the configuration of a resolved plugin by the batch sizes, by 1.0 for
-// gradient_clipping, and by sizes of buckets computed from the hidden size: its square for
-// reduce_bucket_size, 0.9 of the square for stage3_prefetch_bucket_size, and 10 times the hidden
-// size for stage3_param_persistence_threshold. Throws ValueError if a value remains "auto", if
-// train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
-// data_parallel_size, or if an optimizer or schedule is given in the program and in the
-// configuration, or a placeholder without its section.
+// Private to accel: replaces "auto" in the configuration of a resolved plugin by the batch sizes,
+// if there are loaders, by 1.0 for gradient_clipping, and, if there is a model, by sizes of buckets
+// computed from its hidden size: its square for reduce_bucket_size, 0.9 of the square for
+// stage3_prefetch_bucket_size, and 10 times the hidden size for stage3_param_persistence_threshold.
+// prepare() calls this function with the objects of each call.
+//
+// Throws ValueError if there is a model and another value outside of the sections optimizer and
+// scheduler is "auto", if train_batch_size is not train_micro_batch_size_per_gpu *
+// gradient_accumulation_steps * data_parallel_size, or if an optimizer or schedule is given in the
+// program and in the configuration, or a placeholder without its section.
 void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
 
 // Returns the width of a GPT, Llama or BERT model, or nullopt for other models.

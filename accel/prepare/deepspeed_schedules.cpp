@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "accel/loop/loop_state.h"
 #include "accel/prepare/deepspeed_objects.h"
 #include "accel/prepare/deepspeed_section.h"
 #include "core/log.h"
@@ -16,7 +17,7 @@ namespace {
 // A value of each group at each epoch.
 using PerEpoch = std::function<double(std::size_t group, std::int64_t epoch)>;
 
-class DeepSpeedSchedule : public optim::Scheduler {
+class DeepSpeedSchedule : public optim::Scheduler, public OneStepPerUpdate {
   public:
     DeepSpeedSchedule(optim::Optimizer& optimizer, PerEpoch rate, PerEpoch momentum = {})
         : Scheduler(optimizer), rate_(std::move(rate)), momentum_(std::move(momentum)) {
@@ -233,8 +234,6 @@ void fill_auto(DeepSpeedConfig& config, optim::Optimizer& optimizer, const Dummy
 std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
                                                  optim::Optimizer& optimizer,
                                                  const DummyScheduler& dummy, int num_processes) {
-    if (config.find("scheduler") == nullptr && dummy.lr_scheduler_callable)
-        return dummy.lr_scheduler_callable(optimizer);
     fill_auto(config, optimizer, dummy, num_processes);
     const DeepSpeedSection section(config, "scheduler");
     if (section.number("last_batch_iteration", -1) != -1)

@@ -70,12 +70,18 @@ void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlu
     };
 }
 
+// Refers to the plugin, which prepare() fills, and which another plugin can replace.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
-    preparation.max_grad_norm = gradient_clipping_of(plugin);
-    if (plugin.offload_optimizer_device == "nvme")
-        preparation.state_folder = plugin.offload_optimizer_nvme_path;
-    preparation.sharding = [plugin, &processes](nn::Module& model) -> std::optional<ModelSharding> {
+    preparation.optimizers = [&plugin] {
+        return PreparationOptions::OptimizerOptions{
+            .max_grad_norm = gradient_clipping_of(plugin),
+            .state_folder = plugin.offload_optimizer_device == "nvme"
+                                ? plugin.offload_optimizer_nvme_path
+                                : ""};
+    };
+    preparation.sharding = [&plugin,
+                            &processes](nn::Module& model) -> std::optional<ModelSharding> {
         auto options = sharding_options_of(plugin, model, processes.device());
         if (!options) return std::nullopt;
         options->offload_to_cpu =

@@ -3,19 +3,27 @@
 
 #include <concepts>
 #include <iterator>
+#include <optional>
 #include <type_traits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "data/loading/loader.h"
+#include "kernels/error.h"
 #include "nn/module.h"
 #include "optim/optimizer.h"
 #include "optim/schedules/scheduler.h"
 
 namespace axle::accel {
 
+struct DummyOptim;
+struct DummyScheduler;
+
 template <class T>
 concept Preparable = std::derived_from<T, nn::Module> || std::derived_from<T, optim::Optimizer> ||
-                     std::derived_from<T, optim::Scheduler> || std::same_as<T, data::DataLoader>;
+                     std::derived_from<T, optim::Scheduler> || std::same_as<T, data::DataLoader> ||
+                     std::same_as<T, DummyOptim> || std::same_as<T, DummyScheduler>;
 
 // A raw, unique or shared pointer, or an optional, that refers to a Preparable.
 template <class T>
@@ -46,5 +54,33 @@ concept PreparableMap = PlainRange<T> && requires(RangeElement<T> entry) {
     entry.first;
     requires PreparableElement<std::remove_reference_t<decltype((entry.second))>>;
 };
+
+// An object to prepare, and its device_placement.
+struct PrepareItem {
+    using Object = std::variant<nn::Module*, optim::Optimizer*, optim::Scheduler*,
+                                data::DataLoader*, DummyOptim*, DummyScheduler*>;
+
+    Object object;
+    std::optional<bool> device_placement = {};
+};
+
+// Adds the preparable objects that `object` is or refers to. Throws UsageError for an empty pointer
+// or optional. Adds nothing for objects of other types.
+template <class T>
+void add_prepare_items(std::vector<PrepareItem>& items, T& object,
+                       std::optional<bool> device_placement = {}) {
+    if constexpr (std::derived_from<T, nn::Module>) {
+        items.push_back({static_cast<nn::Module*>(&object), device_placement});
+    } else if constexpr (Preparable<T>) {
+        items.push_back({&object, device_placement});
+    } else if constexpr (PreparablePointer<T>) {
+        if (!object) throw UsageError("prepare: a pointer or an optional is empty");
+        add_prepare_items(items, *object, device_placement);
+    } else if constexpr (PreparableRange<T>) {
+        for (auto&& element : object) add_prepare_items(items, element, device_placement);
+    } else if constexpr (PreparableMap<T>) {
+        for (auto&& entry : object) add_prepare_items(items, entry.second, device_placement);
+    }
+}
 
 }  // namespace axle::accel

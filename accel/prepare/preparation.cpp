@@ -113,6 +113,7 @@ void Preparation::forget(const nn::Module& model) {
 void Preparation::forget(const optim::Optimizer& optimizer) {
     std::erase(optimizers_, &optimizer);
     unchecked_.erase(&optimizer);
+    max_grad_norms_.erase(&optimizer);
     lose(&optimizer);
     ++revision_;
 }
@@ -279,7 +280,11 @@ JoinScope Preparation::join(const std::vector<nn::Module*>& models,
 void Preparation::prepare(optim::Optimizer& optimizer) {
     if (!add(optimizers_, "optimizer", optimizer)) return;
     optimizer.set_hooks(hooks_);
-    if (!options_.state_folder.empty()) optimizer.offload_states(options_.state_folder);
+    if (options_.optimizers) {
+        const auto options = options_.optimizers();
+        if (options.max_grad_norm) max_grad_norms_[&optimizer] = *options.max_grad_norm;
+        if (!options.state_folder.empty()) optimizer.offload_states(options.state_folder);
+    }
     share_rounding_seeds(optimizer);
     if (processes_.use_distributed()) unchecked_.insert(&optimizer);
     if (loop_->scaling) loop_->scaling->add(optimizer);
@@ -305,10 +310,11 @@ void Preparation::check_first_step(optim::Optimizer& optimizer) {
 }
 
 void Preparation::clip_gradients(optim::Optimizer& optimizer) const {
-    if (!options_.max_grad_norm) return;
+    const auto found = max_grad_norms_.find(&optimizer);
+    if (found == max_grad_norms_.end()) return;
     const std::vector<Tensor> parameters = optimizer.parameters();
     if (loop_->scaling) loop_->scaling->unscale(parameters);
-    optim::clip_grad_norm_(parameters, *options_.max_grad_norm);
+    optim::clip_grad_norm_(parameters, found->second);
 }
 
 // Sets the same rounding seed on all processes. Otherwise they would round with different random
@@ -377,6 +383,7 @@ void Preparation::clear() {
     replicas_.clear();
     optimizers_.clear();
     unchecked_.clear();
+    max_grad_norms_.clear();
     schedulers_.clear();
     loaders_.clear();
     seeds_.clear();

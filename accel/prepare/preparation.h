@@ -16,6 +16,7 @@
 #include "accel/loop/loop_state.h"
 #include "accel/loop/sync_scopes.h"
 #include "accel/precision/resolve_fp8.h"
+#include "accel/prepare/preparable.h"
 #include "accel/process/partial_state.h"
 #include "data/loading/loader.h"
 #include "dist/parallel/data_parallel.h"
@@ -42,9 +43,13 @@ struct PreparationOptions {
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.
     std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
-    // The norm to which step() of a prepared optimizer clips its gradients, as DeepSpeed does.
-    std::optional<double> max_grad_norm = {};
-    std::string state_folder = {};  // Optimizer::offload_states() of prepared optimizers
+    // The options of optimizers that are prepared now.
+    struct OptimizerOptions {
+        // The norm to which step() clips gradients, as DeepSpeed does.
+        std::optional<double> max_grad_norm = {};
+        std::string state_folder = {};  // of Optimizer::offload_states()
+    };
+    std::function<OptimizerOptions()> optimizers = {};  // if empty, the defaults
     PrepareDataLoaderOptions loading = {};
     std::optional<Fp8Plan> fp8 = {};
 };
@@ -63,6 +68,8 @@ class Preparation {
     Preparation& operator=(const Preparation&) = delete;
 
     // Prepare an object and attach hooks to it. An object that is prepared already is not changed.
+    // The objects of placeholders must exist.
+    void prepare(const PrepareItem& item, bool evaluation_mode);
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);
     void prepare(optim::Optimizer& optimizer);
@@ -141,6 +148,8 @@ class Preparation {
     std::vector<std::pair<std::shared_ptr<data::Generator>, std::uint64_t>> seeds_;
     std::unordered_map<const void*, std::string> names_;  // such as "model 0 (Net)"
     std::vector<std::string> lost_;                       // the names that check_complete() reports
+    // The norms to which steps of optimizers clip their gradients.
+    std::unordered_map<const optim::Optimizer*, double> max_grad_norms_;
     // The optimizers before their first step, if there are several processes.
     std::unordered_set<const optim::Optimizer*> unchecked_;
     const data::DataLoader* prepared_again_ = nullptr;

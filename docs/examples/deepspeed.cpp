@@ -17,10 +17,10 @@ int main() {
         {"scheduler", {{"type", "WarmupLR"}, {"params", {{"warmup_num_steps", 5}}}}},
     });  // or the path of a JSON file
     axle::nn::Mlp mlp({16, 32, 16});
-    const auto adamw = make_optimizer(config, axle::accel::DummyOptim(mlp.parameters(), 1e-2));
     axle::Accelerator accelerator({.deepspeed_plugin = {{.hf_ds_config = config}}});
-    const auto warmup = make_scheduler(config, *adamw, {}, accelerator.num_processes());
-    auto [model, optimizer, schedule] = accelerator.prepare(mlp, *adamw, *warmup);
+    axle::accel::DummyOptim adamw(mlp.parameters(), 1e-2);  // 1e-2 replaces "auto"
+    axle::accel::DummyScheduler warmup;
+    auto [model, optimizer, schedule] = accelerator.prepare(mlp, adamw, warmup);
     for (int step = 0; step < 50; ++step) {
         const Tensor loss = mse_loss(model(x), y);
         accelerator.backward(loss);

@@ -100,6 +100,90 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithAxleLaunch) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2"});
 }
 
+// Covers 14.sharding_strategy, 26.launch.
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithFsdp) {
+    expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2", "--use_fsdp",
+                            "--fsdp_sharding_strategy", "FULL_SHARD", "--fsdp_auto_wrap_policy",
+                            "TRANSFORMER_BASED_WRAP"});
+}
+
+// Covers 15.zero_stage, 26.launch.
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithStagesOfZero) {
+    for (const char* stage : {"2", "3"}) {
+        SCOPED_TRACE(stage);
+        expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2",
+                                "--use_deepspeed", "--zero_stage", stage});
+        fs::remove_all(folder_ / "one");
+        fs::remove_all(folder_ / "two");
+    }
+}
+
+// The file has the keys of Accelerate's template for FSDP, with the type of GPT's blocks.
+// Covers 28.deepspeed_config.
+TEST_F(LaunchedTrainer, AcceptsAConfigurationFileOfAccelerateForFsdp) {
+    std::ofstream(folder_ / "fsdp.yaml") << R"(compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: FSDP
+downcast_bf16: 'no'
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_PRE
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_forward_prefetch: false
+  fsdp_offload_params: false
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_sync_module_states: true
+  fsdp_transformer_layer_cls_to_wrap: GPT2Block
+  fsdp_use_orig_params: true
+machine_rank: 0
+main_training_function: main
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: true
+)";
+    expect_to_train_as_one({axle_program(), "launch", "--config_file", folder_ / "fsdp.yaml"});
+}
+
+// The file has the keys and values of Accelerate's template for stage 2.
+// Covers 15.hf_ds_config, 15.engine, 15.auto, 5.DummyOptim.
+TEST_F(LaunchedTrainer, AcceptsADeepSpeedConfigurationOfAccelerate) {
+    std::ofstream(folder_ / "zero_stage2_config.json") << R"({
+    "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 1000,
+             "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
+    "optimizer": {"type": "AdamW",
+                  "params": {"lr": "auto", "weight_decay": "auto", "torch_adam": true,
+                             "adam_w_mode": true}},
+    "scheduler": {"type": "WarmupDecayLR",
+                  "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                             "warmup_num_steps": "auto", "total_num_steps": "auto"}},
+    "zero_optimization": {"stage": 2, "allgather_partitions": true,
+                          "allgather_bucket_size": 2e8, "overlap_comm": true,
+                          "reduce_scatter": true, "reduce_bucket_size": "auto",
+                          "contiguous_gradients": true},
+    "gradient_accumulation_steps": 1, "gradient_clipping": "auto", "steps_per_print": 2000,
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "wall_clock_breakdown": false})";
+    const Ended ended =
+        launch({axle_program(), "launch", "--cpu", "--num_processes", "2", "--use_deepspeed",
+                "--deepspeed_config_file", folder_ / "zero_stage2_config.json"},
+               training("two", 4));
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const auto lines = metrics("two");
+    ASSERT_EQ(lines.size(), 20u);
+    EXPECT_LT(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>());
+    // The schedule warms up from 0 in 2 updates and decays to 0 in 18.
+    EXPECT_EQ(lines[0]["lr"], 0);
+    EXPECT_EQ(lines[2]["lr"], 1e-3);
+    EXPECT_NEAR(lines[19]["lr"].get<double>(), 1e-3 * 2 / 18, 1e-6);
+}
+
 TEST_F(LaunchedTrainer, EvaluatesTextLikeOneProcess) {
     for (const int batch_size : {1, 3}) {  // evaluates 4 and 12 blocks at a time
         Arguments options = training(std::to_string(batch_size), batch_size);

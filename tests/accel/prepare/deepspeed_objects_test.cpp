@@ -258,8 +258,8 @@ TEST(FillDeepSpeedConfig, ComputesBatchSizes) {
     fill_deepspeed_config(largest, objects);
     EXPECT_EQ(largest.hf_ds_config->get_value("train_batch_size").integer(), 16 * 3);
     DeepSpeedPlugin without = resolved_plugin({});
-    expect_error<ValueError>({"prepare: train_micro_batch_size_per_gpu is \"auto\" and no loader"},
-                             [&] { fill_deepspeed_config(without, {}); });
+    fill_deepspeed_config(without, {.has_model = true});  // a loader can be prepared later
+    EXPECT_TRUE(without.hf_ds_config->is_auto("train_micro_batch_size_per_gpu"));
     expect_error<ValueError>({"prepare: a loader has no batch size"}, [&] {
         fill_deepspeed_config(without, {.batch_sizes = {std::nullopt}});
     });
@@ -294,7 +294,7 @@ TEST(FillDeepSpeedConfig, ComputesBucketSizesFromTheHiddenSize) {
     DeepSpeedPlugin plugin = resolved_plugin({.hf_ds_config = automatic});
     nn::Gpt gpt({.vocab_size = 8, .block_size = 4, .n_layer = 1, .n_head = 1, .n_embd = 30});
     EXPECT_EQ(hidden_size_of(gpt), 30);
-    fill_deepspeed_config(plugin, {.hidden_size = hidden_size_of(gpt)});
+    fill_deepspeed_config(plugin, {.has_model = true, .hidden_size = hidden_size_of(gpt)});
     const Tree zero = plugin.hf_ds_config->get_value("zero_optimization");
     EXPECT_EQ(zero["reduce_bucket_size"].integer(), 900);
     EXPECT_EQ(zero["stage3_prefetch_bucket_size"].integer(), 810);
@@ -302,7 +302,12 @@ TEST(FillDeepSpeedConfig, ComputesBucketSizesFromTheHiddenSize) {
     DeepSpeedPlugin unknown = resolved_plugin({.hf_ds_config = automatic});
     expect_error<ValueError>({"prepare: ", "zero_optimization.reduce_bucket_size, ",
                               "\"auto\" needs a model with a known hidden size; write numbers"},
-                             [&] { fill_deepspeed_config(unknown, {}); });
+                             [&] { fill_deepspeed_config(unknown, {.has_model = true}); });
+    DeepSpeedPlugin other = resolved_plugin(
+        {.hf_ds_config = Tree{{"zero_optimization", {{"stage", 1}, {"round_robin", "auto"}}}}});
+    expect_error<ValueError>(
+        {"the DeepSpeed configuration: zero_optimization.round_robin: 'auto' cannot be replaced"},
+        [&] { fill_deepspeed_config(other, {.has_model = true}); });
     nn::Linear linear(2, 2);
     EXPECT_EQ(hidden_size_of(linear), std::nullopt);
 }

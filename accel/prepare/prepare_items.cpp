@@ -1,0 +1,111 @@
+#include "accel/prepare/prepare_items.h"
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <variant>
+
+#include "accel/prepare/deepspeed_objects.h"
+#include "accel/prepare/preparation.h"
+
+namespace axle::accel {
+namespace {
+
+// Returns the object of an item if it is a T, else nullptr.
+template <class T>
+T* as(const PrepareItem& item) {
+    T* const* const object = std::get_if<T*>(&item.object);
+    return object == nullptr ? nullptr : *object;
+}
+
+DeepSpeedObjects describe(const std::vector<PrepareItem>& items, int num_processes,
+                          bool split_batches) {
+    DeepSpeedObjects objects{.data_parallel_size = num_processes};
+    for (const PrepareItem& item : items) {
+        if (const auto* model = as<nn::Module>(item)) {
+            objects.has_model = true;
+            if (!objects.hidden_size) objects.hidden_size = hidden_size_of(*model);
+        } else if (as<optim::Optimizer>(item) != nullptr) {
+            objects.has_optimizer = true;
+        } else if (as<optim::Scheduler>(item) != nullptr) {
+            objects.has_scheduler = true;
+        } else if (const auto* dummy_optim = as<DummyOptim>(item)) {
+            objects.dummy_optim = dummy_optim;
+        } else if (const auto* dummy_scheduler = as<DummyScheduler>(item)) {
+            objects.dummy_scheduler = dummy_scheduler;
+        } else if (const auto* loader = as<data::DataLoader>(item)) {
+            std::int64_t size = loader->batch_size();
+            if (split_batches && !loader->shard_options()) size /= num_processes;
+            objects.batch_sizes.push_back(size > 0 ? std::optional(size) : std::nullopt);
+        }
+    }
+    return objects;
+}
+
+void create(DummyOptim& dummy, DeepSpeedPlugin* plugin) {
+    if (dummy.created) return;
+    if (plugin != nullptr && plugin->hf_ds_config->find("optimizer") != nullptr)
+        dummy.created = make_optimizer(*plugin->hf_ds_config, dummy);
+    else if (dummy.optimizer_callable)
+        dummy.created = dummy.optimizer_callable();
+    if (!dummy.created)
+        throw UsageError(
+            "prepare: a DummyOptim needs a DeepSpeed configuration with the section optimizer; "
+            "add it, set optimizer_callable, or use another optimizer");
+}
+
+void create(DummyScheduler& dummy, DeepSpeedPlugin* plugin, optim::Optimizer& optimizer,
+            int num_processes) {
+    if (dummy.created) return;
+    if (plugin != nullptr && plugin->hf_ds_config->find("scheduler") != nullptr)
+        dummy.created = make_scheduler(*plugin->hf_ds_config, optimizer, dummy, num_processes);
+    else if (dummy.lr_scheduler_callable)
+        dummy.created = dummy.lr_scheduler_callable(optimizer);
+    if (!dummy.created)
+        throw UsageError(
+            "prepare: a DummyScheduler needs a DeepSpeed configuration with the section "
+            "scheduler; add it, set lr_scheduler_callable, or use another schedule");
+}
+
+}  // namespace
+
+void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>& items,
+                         int num_processes, bool split_batches) {
+    if (plugin != nullptr)
+        fill_deepspeed_config(*plugin, describe(items, num_processes, split_batches));
+    std::vector<optim::Optimizer*> optimizers;
+    for (const PrepareItem& item : items) {
+        if (auto* const optimizer = as<optim::Optimizer>(item)) optimizers.push_back(optimizer);
+        if (auto* const dummy = as<DummyOptim>(item)) {
+            create(*dummy, plugin);
+            optimizers.push_back(dummy->created.get());
+        }
+    }
+    for (const PrepareItem& item : items)
+        if (auto* const dummy = as<DummyScheduler>(item)) {
+            if (!dummy->created && optimizers.size() != 1)
+                throw ValueError(
+                    str("prepare: a DummyScheduler needs exactly one optimizer in the "
+                        "same call: ",
+                        optimizers.size(), " are given"));
+            create(*dummy, plugin, *optimizers.front(), num_processes);
+        }
+}
+
+void Preparation::prepare(const PrepareItem& item, bool evaluation_mode) {
+    std::visit(
+        [&](auto* object) {
+            using T = std::remove_pointer_t<decltype(object)>;
+            if constexpr (std::is_same_v<T, nn::Module>)
+                prepare(*object, item.device_placement, evaluation_mode);
+            else if constexpr (std::is_same_v<T, data::DataLoader>)
+                prepare(*object, item.device_placement);
+            else if constexpr (std::is_same_v<T, DummyOptim> || std::is_same_v<T, DummyScheduler>)
+                prepare(*object->created);
+            else
+                prepare(*object);
+        },
+        item.object);
+}
+
+}  // namespace axle::accel
