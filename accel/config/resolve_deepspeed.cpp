@@ -49,8 +49,8 @@ std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted
     return fp16 ? "fp16" : bf16 ? "bf16" : "no";
 }
 
-// Sets the number of micro-batches per update to that of the plugin, or that of the plugin to that
-// of the options.
+// If the plugin sets the number of micro-batches per update, copies the number to the options;
+// otherwise copies the number of the options to the plugin.
 void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
     const auto variable = text_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
     const bool is_auto =
@@ -63,8 +63,8 @@ void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
                                options.gradient_accumulation_plugin->num_steps);
         if (is_given)
             log(LogLevel::warning, "DeepSpeedPlugin: gradient_accumulation_steps is ",
-                *p.gradient_accumulation_steps, " and that of the Accelerator is ", steps,
-                "; the Accelerator uses that of the plugin");
+                *p.gradient_accumulation_steps, " in the plugin and ", steps,
+                " in the Accelerator; the Accelerator uses ", *p.gradient_accumulation_steps);
         if (!options.gradient_accumulation_plugin) options.gradient_accumulation_plugin.emplace();
         options.gradient_accumulation_plugin->num_steps = p.gradient_accumulation_steps;
         options.gradient_accumulation_steps = 1;

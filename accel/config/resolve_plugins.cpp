@@ -17,7 +17,7 @@ namespace {
 
 using Dimension = dist::DeviceMesh::Dimension;
 
-// Returns the dimensions in the order in which the mesh has them.
+// Returns the dimensions in the order of the mesh.
 std::array<Dimension, 5> dimensions_of(const ParallelismConfig& config) {
     return {{{"dp_replicate", config.dp_replicate_size},
              {"dp_shard", config.dp_shard_size},
@@ -79,8 +79,8 @@ void check_sizes(const ParallelismConfig& config) {
         total *= dimension.size;
         if (total > kMaxProcesses)
             throw ValueError(str("ParallelismConfig: ", dimension.name,
-                                 "_size: the product of the sizes must be at most ", kMaxProcesses,
-                                 ": ", total));
+                                 "_size: the product of the sizes is ", total,
+                                 ", but must be at most ", kMaxProcesses));
     }
     if ((config.tp_size > 1 || config.cp_size > 1) && config.dp_replicate_size > 1 &&
         config.dp_shard_size == 1)
@@ -161,9 +161,8 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
     if (const auto& config = options.parallelism_config) {
         const std::int64_t total = config->total_size();
         if (total != 1 && total != num_processes)
-            throw ValueError(
-                str("ParallelismConfig: the product of the sizes must be the number of processes, ",
-                    num_processes, ": ", total));
+            throw ValueError(str("ParallelismConfig: the product of the sizes is ", total,
+                                 ", but must be ", num_processes, ", the number of processes"));
         if (config->dp_shard_size > 1 && !options.fsdp_plugin)
             throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
                                  config->dp_shard_size));

@@ -14,7 +14,7 @@
 namespace axle::accel {
 namespace {
 
-// A value of each group at each epoch.
+// A function that returns the learning rate or momentum of a group at an epoch.
 using PerEpoch = std::function<double(std::size_t group, std::int64_t epoch)>;
 
 class DeepSpeedSchedule : public optim::Scheduler, public OneStepPerUpdate {
@@ -68,12 +68,12 @@ double of_group(const std::vector<double>& values, std::size_t group) {
 }
 
 std::int64_t total_steps(const DeepSpeedSection& section) {
-    if (!section.has("total_num_steps"))
-        section.fail("total_num_steps", "given: it is the number of updates", Tree());
+    section.require("total_num_steps", "the number of updates");
     return section.integer("total_num_steps", 0, 1);
 }
 
-// WarmupLR and WarmupDecayLR, which has an end.
+// Returns the rates of WarmupLR or, if `decays` is true, of WarmupDecayLR, which decreases to
+// warmup_min_lr at the last step.
 PerEpoch warmup_rates(const DeepSpeedSection& section, optim::Optimizer& optimizer, bool decays) {
     const std::size_t groups = optimizer.group_count();
     const std::vector<double> low = section.numbers("warmup_min_lr", groups, 0);
@@ -126,8 +126,8 @@ PerEpoch range_test_rates(const DeepSpeedSection& section, optim::Optimizer& opt
     };
 }
 
-// The form of a OneCycle: the position between the lower and the upper value, and the decay
-// afterwards.
+// The shape of a OneCycle schedule: the position between the lowest and the highest value, and the
+// decay after the cycle.
 struct Cycle {
     explicit Cycle(const DeepSpeedSection& section)
         : first(section.number("cycle_first_step_size", 2000)),
@@ -160,8 +160,8 @@ struct Cycle {
 };
 
 PerEpoch cycle_rates(const DeepSpeedSection& section, std::size_t groups) {
-    for (const char* name : {"cycle_min_lr", "cycle_max_lr"})
-        if (!section.has(name)) section.fail(name, "given", Tree());
+    section.require("cycle_min_lr", "the lowest learning rate of the cycle");
+    section.require("cycle_max_lr", "the highest learning rate of the cycle");
     const std::vector<double> low = section.numbers("cycle_min_lr", groups, 0),
                               high = section.numbers("cycle_max_lr", groups, 0);
     const double decay_rate = section.number("decay_lr_rate", 0);

@@ -16,7 +16,8 @@
 
 namespace axle::accel {
 
-// A section with a "type" and a map "params". Messages contain the source and the whole name.
+// A section with a "type" and a map "params". Error messages contain the source of the
+// configuration and the whole name of the option.
 class DeepSpeedSection {
   public:
     // Throws ValueError if the section or its type is missing.
@@ -41,7 +42,7 @@ class DeepSpeedSection {
     const std::string& type() const { return type_; }
     bool has(const char* key) const { return find(key) != nullptr; }
 
-    // Throws ValueError for options with other names.
+    // Throws ValueError if the section has options with other names.
     void allow_only(std::initializer_list<const char*> names) const {
         for (const auto& [key, value] : params_.entries())
             if (std::find(names.begin(), names.end(), key) == names.end())
@@ -87,6 +88,13 @@ class DeepSpeedSection {
         if (all.size() != count || value->size() != count)
             fail(key, str("a number or ", count, " numbers"), *value);
         return all;
+    }
+
+    // Throws ValueError if the option is missing or null. `meaning` describes its value.
+    void require(const char* key, const char* meaning) const {
+        if (!has(key))
+            throw ValueError(str("DeepSpeedConfig: ", source_, ": ", section_, ".params.", key,
+                                 ": must be given (", meaning, ")"));
     }
 
     [[noreturn]] void fail(const char* key, const std::string& wanted, const Tree& given) const {

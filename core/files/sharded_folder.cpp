@@ -190,8 +190,8 @@ Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int
     if (found == entries_.end()) fail(path_, str("contains no tensor ", in_quotes(name)));
     const Entry& entry = found->second;
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
-        throw IndexError(str("ShardedFolder::read: elements [", begin, ", ", begin + count, ") of ",
-                             printable(name), ' ', entry.shape));
+        throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin + count,
+                             ") is outside of ", printable(name), ' ', entry.shape));
     Tensor result = Tensor::empty({count}, {.dtype = entry.dtype});
     // The parts are sorted by their first element and have all elements.
     std::int64_t at = begin;

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::size_t kHeader = 5;
 using Length = std::uint32_t;
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void fail(const std::string& what) {
     throw CommError(str("control: invalid message: ", what));
 }
 
@@ -66,7 +66,9 @@ class Reader {
         requires std::is_enum_v<Enum>
     void operator()(Enum& value, Enum last) {
         (*this)(value);
-        if (value > last) fail("unknown enum value");
+        if (value > last)
+            fail(str("an enum has the value ", static_cast<std::int64_t>(value),
+                     ", which is more than ", static_cast<std::int64_t>(last)));
     }
     void operator()(std::string& text, std::size_t most) { text = take(length(most, 1)); }
     template <class T>

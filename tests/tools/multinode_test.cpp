@@ -162,8 +162,9 @@ TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdsh) {
     job = job_with("pdsh");
     job.machines.hosts[1].slots = {1, 2, 3, 4};
     expect_error<ValueError>(
-        {"launch: deepspeed_multinode_launcher pdsh needs the same slots on all machines: "
-         "worker-1"},
+        {"launch: deepspeed_multinode_launcher pdsh needs the same slots on all machines: the job "
+         "uses slots 1,2,3,4 of worker-1 and slots 0,1,2,3 of worker-0; use nossh, and run axle "
+         "launch on each machine"},
         [&] { multinode_command(job); });
 }
 
@@ -212,9 +213,10 @@ TEST(MultinodeCommand, StartsProcessesWithSrun) {
                             Pair("OMP_NUM_THREADS", "3")));
     job = job_with("slurm");
     for (HostSlots& host : job.machines.hosts) host.slots = {1, 2, 3, 4};
-    expect_error<ValueError>({"launch: deepspeed_multinode_launcher slurm needs the same slots, "
-                              "counted from 0, on all machines"},
-                             [&] { multinode_command(job); });
+    expect_error<ValueError>(
+        {"launch: deepspeed_multinode_launcher slurm needs the same slots, "
+         "counted from 0, on all machines: the job uses slots 1,2,3,4 of worker-0; "},
+        [&] { multinode_command(job); });
 }
 
 // Covers 15.multinode.

@@ -123,7 +123,7 @@ class Answers {
         const bool has_fsdp = std::ranges::any_of(fsdp_, is_set),
                    has_deepspeed = std::ranges::any_of(deepspeed_, is_set);
         if (has_fsdp && has_deepspeed)
-            throw UsageError("config: --fsdp_ flags cannot be combined with those of DeepSpeed");
+            throw UsageError("config: --fsdp_* flags cannot be combined with flags of DeepSpeed");
         if (!type_->was_given() && has_fsdp) config_.distributed_type = "FSDP";
         if (!type_->was_given() && has_deepspeed) config_.distributed_type = "DEEPSPEED";
         const bool is_fsdp = config_.distributed_type == "FSDP";

@@ -72,8 +72,8 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// The port of rank 0 of a job on one machine, or that mpirun starts. It is reserved from a start of
-// the job until the next start.
+// Chooses and reserves the port of rank 0, for a job on one machine or a job that mpirun starts.
+// The port is reserved from a start of the job until the next start.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}

@@ -27,8 +27,8 @@ void check_type(const std::string& type) {
         if (type == known) return;
     throw UsageError(str(
         "launch: the configuration is for ", in_quotes(type),
-        ": Axle supports CPUs and NVIDIA GPUs, and every process has a complete copy of the model; "
-        "run `axle config` to write another configuration"));
+        ": axle launch supports NO, MULTI_CPU, MULTI_GPU, FSDP and DEEPSPEED; run `axle config` to "
+        "write another configuration"));
 }
 
 // Returns a value of a section. The key in the file may have the section's name as a prefix or not.
@@ -85,8 +85,8 @@ void check_sections(const ClusterConfig& config) {
             const auto size = text_in(config.parallelism_config, key);
             if (size && *size != "1")
                 throw UsageError(str("launch: the configuration has ", field, " ", in_quotes(*size),
-                                     " in parallelism_config: every process has a complete copy of "
-                                     "the model; set it to 1, or run `axle config`"));
+                                     " in parallelism_config, which axle launch does not support; "
+                                     "set it to 1, or run `axle config`"));
         }
     }
 }

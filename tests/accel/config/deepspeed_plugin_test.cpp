@@ -276,8 +276,8 @@ TEST(DeepSpeedPlugin, TakesPrecedenceForAccumulation) {
                   .deepspeed_plugin = {{.gradient_accumulation_steps = 4}}});
     EXPECT_EQ(accumulation_steps(options), 4);
     EXPECT_THAT(log.lines(),
-                ElementsAre("DeepSpeedPlugin: gradient_accumulation_steps is 4 and that of the "
-                            "Accelerator is 2; the Accelerator uses that of the plugin"));
+                ElementsAre("DeepSpeedPlugin: gradient_accumulation_steps is 4 in the plugin and 2 "
+                            "in the Accelerator; the Accelerator uses 4"));
     {
         const EnvironmentVariable variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3");
         EXPECT_EQ(accumulation_steps(resolved({.deepspeed_plugin = DeepSpeedPlugin{}})), 3);

@@ -119,15 +119,14 @@ TEST(ParallelismConfig, RejectsInvalidSizesAndBackends) {
             {"ParallelismConfig: cp_backend: must be one of torch", "ring"});
     refused({.sp_backend = "ring"},
             {"ParallelismConfig: sp_backend: must be one of deepspeed", "ring"});
-    refused({.tp_size = 2},
-            {"ParallelismConfig: the product of the sizes must be the number of processes, 1: 2"});
+    refused({.tp_size = 2}, {"ParallelismConfig: the product of the sizes is 2, but must be 1, the "
+                             "number of processes"});
     expect_error<UsageError>(
         {"Accelerator: torch_tp_plugin and parallelism_config are both given"}, [] {
             make({.torch_tp_plugin = {{.tp_size = 1}}, .parallelism_config = ParallelismConfig{}});
         });
-    expect_error<ValueError>(
-        {"ParallelismConfig: the product of the sizes must be the number of processes", ": 2"},
-        [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
+    expect_error<ValueError>({"ParallelismConfig: the product of the sizes is 2, but must be "},
+                             [] { make({.torch_tp_plugin = {{.tp_size = 2}}}); });
     EXPECT_NO_THROW(make({.torch_tp_plugin = accel::TorchTensorParallelPlugin{}}));
 }
 
@@ -164,7 +163,8 @@ TEST(ParallelismConfig, SupportsOnlyTheReplicaDimension) {
         refused({.cp_size = 2}, "Accelerator: parallelism_config.cp_size");
         refused({.sp_size = 2}, "Accelerator: parallelism_config.sp_size");
         expect_error<ValueError>(
-            {"ParallelismConfig: the product of the sizes must be the number of processes, 2: 3"},
+            {"ParallelismConfig: the product of the sizes is 3, but must be 2, the number of "
+             "processes"},
             [&] {
                 make({.parallelism_config = ParallelismConfig{.dp_replicate_size = 3},
                       .process_group = group});
@@ -177,9 +177,8 @@ TEST(ParallelismConfig, IsReadFromTheEnvironment) {
     const EnvironmentVariable size("PARALLELISM_CONFIG_TP_SIZE", "2");
     EXPECT_FALSE(Accelerator().options().parallelism_config);
     const EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
-    expect_error<ValueError>(
-        {"ParallelismConfig: the product of the sizes must be the number of processes", ": 2"},
-        [] { make({}); });
+    expect_error<ValueError>({"ParallelismConfig: the product of the sizes is 2, but must be "},
+                             [] { make({}); });
     const EnvironmentVariable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
     expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
     const EnvironmentVariable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");

@@ -63,8 +63,9 @@ TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
     const TemporaryFolder folder;
     write_cut(folder.path(), {5, 7});
     const ShardedFolder state(folder.path());
-    expect_error<IndexError>({"ShardedFolder::read: elements [10, 13) of weight [3, 4]"},
-                             [&] { state.read("weight", 10, 3); });
+    expect_error<IndexError>(
+        {"ShardedFolder::read: the range [10, 13) is outside of weight [3, 4]"},
+        [&] { state.read("weight", 10, 3); });
     expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
 }
 

@@ -53,19 +53,28 @@ std::string with_doubled_percents(const std::string& text) {
     return result;
 }
 
-// Throws ValueError unless all machines use the same slots. With first_slots, these must be the
-// first ones.
+// Returns a description such as "slots 0,2 of worker-1".
+std::string slots_of(const HostSlots& host) {
+    std::vector<std::string> slots;
+    for (const int slot : host.slots) slots.push_back(std::to_string(slot));
+    return str("slots ", joined(slots, ","), " of ", host.host);
+}
+
+// Throws ValueError unless all machines use the same slots. With first_slots, the slots must also
+// be numbered from 0 without gaps.
 void check_slots(const MultinodeJob& job, bool first_slots, const char* fix) {
+    const HostSlots& first = job.machines.hosts[0];
     for (const HostSlots& host : job.machines.hosts) {
-        const bool is_even = host.slots == job.machines.hosts[0].slots;
+        const bool is_even = host.slots == first.slots;
         bool is_first = true;
         for (std::size_t i = 0; i < host.slots.size(); ++i)
             is_first = is_first && host.slots[i] == static_cast<int>(i);
         if (is_even && (is_first || !first_slots)) continue;
         throw ValueError(str(
             "launch: deepspeed_multinode_launcher ", job.machines.launcher, " needs the same slots",
-            first_slots ? ", counted from 0, on all machines: " : " on all machines: ", host.host,
-            " uses other slots than ", job.machines.hosts[0].host, " or ", fix));
+            first_slots ? ", counted from 0, on all machines: " : " on all machines: ",
+            "the job uses ", slots_of(host), is_even ? "" : str(" and ", slots_of(first)), "; ",
+            fix));
     }
 }
 
@@ -86,7 +95,7 @@ Arguments program_arguments(const MultinodeJob& job) {
 }
 
 Arguments pdsh_arguments(const MultinodeJob& job) {
-    check_slots(job, false, "a part of them; use nossh, and run axle launch on each machine");
+    check_slots(job, false, "use nossh, and run axle launch on each machine");
     if (job.token_file.empty())
         throw ValueError(
             "launch: deepspeed_multinode_launcher pdsh needs --token_file, a file that exists on "
@@ -142,7 +151,7 @@ Arguments open_mpi_arguments(const MultinodeJob& job) {
 // MPICH and MVAPICH, which both start processes with Hydra.
 Arguments hydra_arguments(const MultinodeJob& job) {
     refuse_filter(job);
-    check_slots(job, true, "write a hostfile with equal slots");
+    check_slots(job, true, "write the same number of slots for each machine into the hostfile");
     Arguments arguments = {"mpirun", job.machines.launcher == "mvapich" ? "-np" : "-n", total(job),
                            "-ppn", std::to_string(job.processes_per_machine)};
     append(arguments, {"-hosts", host_list(job), "-genvlist", joined(names_of(job), ",")});
@@ -151,7 +160,8 @@ Arguments hydra_arguments(const MultinodeJob& job) {
 }
 
 Arguments slurm_arguments(const MultinodeJob& job) {
-    if (!job.machines.hosts.empty()) check_slots(job, true, "others than the first ones");
+    if (!job.machines.hosts.empty())
+        check_slots(job, true, "select the first slots of each machine, the same number for all");
     Arguments arguments = {"srun", "-n", total(job), "--nodes", std::to_string(job.num_machines)};
     append(arguments, {"--ntasks-per-node", std::to_string(job.processes_per_machine)});
     if (!job.machines.hosts.empty()) append(arguments, {"--nodelist", host_list(job)});
