@@ -273,7 +273,7 @@ bool fail_data_parallel(std::int64_t number, bool all_later, Threads threads) {
     return outcome != Outcome::not_reached;
 }
 
-TEST(OperatorNew, FailureOfOneRankEndsDataParallelOnAll) {
+TEST(OperatorNew, FailureOfOneRankEndsDataParallelOnAllRanks) {
     std::int64_t number = 1;
     while (fail_data_parallel(number, false, Threads::this_one)) number += 41;
     EXPECT_GT(number, 300);

@@ -116,7 +116,7 @@ struct LimitedThread {
     static void deallocate(void* block, std::size_t, void*) noexcept { std::free(block); }
 };
 
-TEST(TensorAllocation, FailureOnOneProcessReducesTheBatchSizeOfAll) {
+TEST(TensorAllocation, FailureOnOneProcessReducesTheBatchSizeOnAllProcesses) {
     const LimitedThread limited;
     std::array<int, 3> found = {};
     on_ranks(3, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

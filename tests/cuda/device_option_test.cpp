@@ -131,7 +131,7 @@ TEST_F(DeviceOptionOnGpu, PlacesPreparedObjectsAsRequested) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST_F(DeviceOptionOnGpu, OfADeviceMapIsTheDeviceOfTheLoadedModel) {
+TEST_F(DeviceOptionOnGpu, PlacesALoadedModelByItsDeviceMap) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     SmallNet saved;
     save_safetensors(folder / "model.safetensors", saved.state_dict(), {{"format", "pt"}});

@@ -11,7 +11,7 @@ using dist::ShardingStrategy;
 class ShardingOnGpu : public ProcessGroupOnGpu {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ShardingOnGpu, testing::Values(2, 3));
 
-TEST_P(ShardingOnGpu, TrainsAsOneProcessOnTheCpu) {
+TEST_P(ShardingOnGpu, TrainsLikeOneProcessOnTheCpu) {
     const Gpt64 gpt{.layers = 2};
     nn::Gpt whole = gpt.make();
     for (const auto strategy : {ShardingStrategy::full_shard, ShardingStrategy::shard_optimizer})

@@ -142,10 +142,10 @@ void expect_checkpoints_of_machines(const std::vector<int>& errors) {
                   {{"machines", kRanks}, {"errors", errors.size()}, {"faults", faults}});
 }
 
-TEST(FaultySave, IsTheErrorOfEveryMachineAndKeepsACheckpoint) {
+TEST(FaultySave, ThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO});
 }
-TEST(FaultySave, LongSeriesIsTheErrorOfEveryMachineAndKeepsACheckpoint) {
+TEST(FaultySave, LongSeriesThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
@@ -201,9 +201,9 @@ void expect_whole_states(const std::vector<int>& errors) {
                   {{"processes", kRanks}, {"errors", errors.size()}, {"faults", faults}});
 }
 
-TEST(FaultyLoad, IsTheErrorOfEveryRankAndLoadsNothing) { expect_whole_states({EIO}); }
+TEST(FaultyLoad, ThrowsItsErrorOnEveryRankAndLoadsNothing) { expect_whole_states({EIO}); }
 
-TEST(FaultyLoad, LongSeriesIsTheErrorOfEveryRankAndLoadsNothing) {
+TEST(FaultyLoad, LongSeriesThrowsItsErrorOnEveryRankAndLoadsNothing) {
     expect_whole_states({EIO, EACCES, ENOMEM, EINTR, FailingReads::kEnd, 0});
 }
 
@@ -248,10 +248,8 @@ void expect_damage_to_be_named(int changes) {
                   {{"changes_per_file", changes}, {"damages", damages}});
 }
 
-TEST(DamagedCheckpoint, OfAMachineIsAnErrorThatNamesTheFileAndTheRank) {
-    expect_damage_to_be_named(4);
-}
-TEST(DamagedCheckpoint, LongSeriesOfAMachineIsAnErrorThatNamesTheFileAndTheRank) {
+TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
+TEST(DamagedCheckpoint, LongSeriesIsAnErrorThatNamesTheFileAndTheRank) {
     expect_damage_to_be_named(64);
 }
 

@@ -41,7 +41,7 @@ std::map<std::string, std::string> strings_of(const Tree& tree) {
 // --- variables
 
 // Covers 26.launch, 27.ACCELERATE_USE_FSDP, 28.deepspeed_config.
-TEST(FsdpVariables, AreThoseOfAccelerate) {
+TEST(FsdpVariables, MatchAccelerate) {
     const Tree golden = recorded();
     for (const Tree& launch : golden["launches"].elements()) {
         Arguments arguments;
@@ -72,7 +72,7 @@ TEST(FsdpVariables, AcceptsNullsAndLists) {
 }
 
 // Covers 26.launch, 28.deepspeed_config.
-TEST(FsdpVariables, RejectsUnknownKeysAndValues) {
+TEST(FsdpVariables, RejectUnknownKeysAndValues) {
     const auto refused = [](std::initializer_list<const char*> text, const Tree& section) {
         expect_error<ValueError>(text, [&] { fsdp_variables({}, section); });
     };
@@ -214,7 +214,7 @@ TEST_F(AxleConfigFsdp, WritesTheSectionFromFlags) {
 // --- axle to-fsdp2
 
 // Covers 26.to-fsdp2.
-TEST(ToFsdp2, ConvertsAsAccelerate) {
+TEST(ToFsdp2, ConvertsLikeAccelerate) {
     const Tree golden = recorded();
     for (const Tree& conversion : golden["conversions"].elements()) {
         LogCapture log;
@@ -233,7 +233,7 @@ TEST(ToFsdp2, ConvertsAsAccelerate) {
 }
 
 // Covers 26.to-fsdp2.
-TEST(ToFsdp2, ReportsWhatVersion2DoesNotHave) {
+TEST(ToFsdp2, ReportsOptionsThatVersion2DoesNotHave) {
     LogCapture log;
     const Tree converted = to_fsdp2({{"state_dict_type", "LOCAL_STATE_DICT"},
                                      {"sharding_strategy", "FULL_SHARD"},

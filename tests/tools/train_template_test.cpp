@@ -348,7 +348,7 @@ TEST_F(TrainTemplate, ResumesOnTwoProcesses) {
     EXPECT_TRUE(weights("resumed") == weights("whole"));
 }
 
-// As after a restart on two of four machines.
+// Simulates a restart on two of four machines.
 TEST_F(TrainTemplate, ResumesOnFewerMachinesWithTheSameUpdates) {
     const Arguments more = {"data.batch_size=2", "scheduler.name=cosine",
                             "training.checkpoint_steps=2"};

@@ -97,7 +97,7 @@ TEST(DeepSpeedConfig, FindsValuesByDottedNames) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, ReportsStagesAndTruthOfValues) {
+TEST(DeepSpeedConfig, ReportsStagesAndConvertsValuesToBool) {
     DeepSpeedConfig config = example();
     EXPECT_TRUE(config.is_true("zero_optimization.overlap_comm"));
     EXPECT_FALSE(config.is_false("zero_optimization.overlap_comm"));

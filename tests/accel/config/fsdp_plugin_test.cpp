@@ -307,7 +307,7 @@ TEST(FsdpPlugin, AcceptsPoliciesByNameAndAsMaps) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, ReplacesThePolicyOnlyIfAsked) {
+TEST(FsdpPlugin, ReplacesThePolicyOnlyOnRequest) {
     Plugin plugin = resolved({});
     plugin.set_mixed_precision("bf16", true);
     EXPECT_EQ(policy_of(plugin), (MixedPrecisionPolicy{bf16, bf16, f32, {}}));

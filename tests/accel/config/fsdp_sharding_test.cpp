@@ -155,7 +155,7 @@ TEST(FsdpUnits, FollowTheWrapPolicy) {
 }
 
 // Covers 14.fsdp2.
-TEST(FsdpUnits, OfVersion2AddEmbeddingAndHead) {
+TEST(FsdpUnits, IncludeEmbeddingAndHeadInVersion2) {
     nn::Gpt gpt = Gpt64{.layers = 1}.make();  // tied
     EXPECT_THAT(units_of(kBlocks2, gpt), ElementsAre("transformer.h.0", "transformer.ln_f!"));
     nn::Llama llama = make_llama(false);
@@ -300,7 +300,7 @@ TEST(FsdpSharding, AcceptsModelsOnTheMetaDevice) {
 }
 
 // Covers 14.fsdp_version, 14.fsdp2.
-TEST(FsdpSharding, TrainsAsOneProcess) {
+TEST(FsdpSharding, TrainsLikeOneProcess) {
     nn::Gpt alone = Gpt64().make();
     const tests::ReferenceRun expected = tests::train_alone(alone);
     for (const Plugin& plugin : {kBlocks, kBlocks2}) {

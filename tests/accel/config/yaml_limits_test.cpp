@@ -13,7 +13,7 @@
 namespace axle::tests {
 namespace {
 
-TEST(ParseYaml, HostileTextNeedsAtMost512BytesOfMemoryPerByte) {
+TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByte) {
     const auto repeated = [](const std::string& part) {
         std::string text;
         while (std::ssize(text) + std::ssize(part) < accel::kMaxYaml) text += part;

@@ -61,7 +61,7 @@ TEST(Accumulation, DropsAShortWindowAtTheEndOfAPass) {
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));
 }
 
-TEST(Accumulation, HoldsBackReductionBetweenUpdatesUnlessSyncEachBatch) {
+TEST(Accumulation, DelaysReductionUntilTheUpdateWithoutSyncEachBatch) {
     Accumulation accumulation({.num_steps = 2});
     Accumulation each({.num_steps = 2, .sync_each_batch = true});
     EXPECT_FALSE(accumulation.holds_back());

@@ -15,7 +15,7 @@ using accel::elastic_accumulation_steps;
 using tests::EnvironmentVariable;
 using tests::expect_error;
 
-TEST(ElasticAccumulationSteps, AreTheStepsIfNoMachineIsLost) {
+TEST(ElasticAccumulationSteps, EqualTheConfiguredStepsIfNoMachineIsLost) {
     EXPECT_EQ(elastic_accumulation_steps(3, 8, 4), 3);
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "4");
     EXPECT_EQ(elastic_accumulation_steps(3, 8, 4), 3);
@@ -28,7 +28,7 @@ TEST(ElasticAccumulationSteps, KeepTheSamplesOfAnUpdateOnFewerProcesses) {
     EXPECT_EQ(elastic_accumulation_steps(1, 8, 1), 6);
 }
 
-TEST(ElasticAccumulationSteps, AreThoseOfTheEnvironmentIfItSetsThem) {
+TEST(ElasticAccumulationSteps, AreReadFromTheEnvironmentIfSet) {
     const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4");
     EXPECT_EQ(elastic_accumulation_steps(3, 8, 2), 4);
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "3");

@@ -99,23 +99,23 @@ TEST_P(ShortWindowOption, DividesByTheConfiguredStepsByDefault) {
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DividesByTheRealNumberOfBatchesIfActual) {
+TEST_P(ShortWindowOption, DividesByTheRealNumberOfBatchesWithActual) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, ContinuesInTheNextPassIfCarryOver) {
+TEST_P(ShortWindowOption, ContinuesInTheNextPassWithCarryOver) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DiscardsTheWindowIfDrop) {
+TEST_P(ShortWindowOption, DiscardsTheWindowWithDrop) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
 // Each micro-batch has two losses of the model `often`. The model `once` is used only in the first
 // micro-batch.
-TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
+TEST(ShortWindow, ScalesGradientsOfEachModelOnceWithActual) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
@@ -175,7 +175,7 @@ TEST(ShortWindow, IsNotSavedIfDropped) {
 }
 
 // This test saves within the short window.
-TEST(ShortWindow, ResumesFromACheckpointIfActual) {
+TEST(ShortWindow, ResumesFromACheckpointWithActual) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};

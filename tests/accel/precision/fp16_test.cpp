@@ -105,7 +105,7 @@ TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScaleOnOverflow) {
 }
 
 // Covers 1.step_scheduler_with_optimizer, 5.step.
-TEST(Fp16, AdvancesTheScheduleOnSkippedStepsIfNotStepWithOptimizer) {
+TEST(Fp16, AdvancesTheScheduleOnSkippedStepsWithoutStepWithOptimizer) {
     accel::AcceleratorOptions options = fp16();
     options.step_scheduler_with_optimizer = false;
     Objects o(options);

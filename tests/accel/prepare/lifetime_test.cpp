@@ -270,7 +270,7 @@ TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameAParameter) {
     EXPECT_EQ(net.hooks(), nullptr);
 }
 
-TEST(Prepare, PreparesObjectsBehindPointersAndOptionals) {
+TEST(Prepare, PreparesObjectsInPointersAndOptionals) {
     Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
     auto net = std::make_unique<SmallNet>();
     std::optional<optim::SGD> sgd;
@@ -344,7 +344,7 @@ struct Gate : nn::Model<Gate> {
     void visit(nn::Visitor& v) override { v("frozen", frozen), v("scale", scale); }
 };
 
-// A tensor is no torch.nn.Parameter, which requires a gradient.
+// Unlike torch.nn.Parameter, a tensor does not require a gradient by default.
 TEST(Prepare, WarnsOfParametersThatNeitherRequireAGradientNorAreFrozen) {
     tests::LogCapture capture;
     Accelerator accelerator({.cpu = true});

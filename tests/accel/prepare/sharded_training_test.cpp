@@ -82,7 +82,7 @@ struct ShardedRun {
 };
 
 // Covers 14.clip_grad_norm_, 14.optimizer.
-TEST(ShardedAccelerator, TrainsAsOneProcess) {
+TEST(ShardedAccelerator, TrainsLikeOneProcess) {
     for (const int steps : {1, 3})
         for (const char* strategy : {"FULL_SHARD", "SHARD_GRAD_OP"}) {
             SCOPED_TRACE(str(strategy, ", ", steps, " micro-batches"));
@@ -216,7 +216,7 @@ TEST(ShardedAccelerator, SavesTheWholeModel) {
         expect_same_bits(files.weights().at(name).mapped(), tensor);
 }
 
-TEST(ShardedAccelerator, RejectsWhatNeedsWholeModels) {
+TEST(ShardedAccelerator, RejectsFunctionsThatNeedWholeModels) {
     auto models = clones_of(Gpt64().make(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

@@ -16,7 +16,7 @@ namespace {
 using accel::CheckpointRequest;
 using accel::request_checkpoint;
 
-TEST(CheckpointRequest, IsTakenOnceAndTheStrongestCounts) {
+TEST(CheckpointRequest, ReturnsTheStrongestRequestOnce) {
     accel::Accelerator accelerator({.cpu = true});
     EXPECT_EQ(accelerator.checkpoint_request(), CheckpointRequest::none);
     std::thread([] { request_checkpoint(CheckpointRequest::save_and_stop); }).join();
@@ -25,7 +25,7 @@ TEST(CheckpointRequest, IsTakenOnceAndTheStrongestCounts) {
     EXPECT_EQ(accelerator.checkpoint_request(), CheckpointRequest::none);
 }
 
-TEST(CheckpointRequest, CanComeFromASignalHandler) {
+TEST(CheckpointRequest, CanBeMadeInASignalHandler) {
     accel::Accelerator accelerator({.cpu = true});
     const auto before = std::signal(SIGUSR2, [](int) { request_checkpoint(); });
     std::raise(SIGUSR2);

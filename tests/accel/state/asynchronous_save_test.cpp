@@ -50,7 +50,7 @@ class GatedFileSystem final : public tests::FaultyFileSystem {
     bool is_open_ = false;
 };
 
-TEST(AsynchronousSave, StoresTheStateOfTheCallWhateverChangesAfterIt) {
+TEST(AsynchronousSave, StoresTheStateAtTheTimeOfTheCall) {
     const TemporaryFolder folder;
     Training training;
     training.run(1);
@@ -102,7 +102,7 @@ TEST(AsynchronousSave, IsCompletedBeforeTheAcceleratorEnds) {
     EXPECT_NO_THROW(accel::CheckpointReader(folder / "c"));
 }
 
-TEST(AsynchronousSave, RotatesCheckpointsAfterItsOwn) {
+TEST(AsynchronousSave, RotatesCheckpointsAfterItIsComplete) {
     const TemporaryFolder folder;
     accel::Accelerator accelerator(
         {.cpu = true,

@@ -74,7 +74,7 @@ TEST(LatestCheckpoint, IgnoresCopiesAndRenamedCheckpoints) {
     EXPECT_EQ(folder.count(), 3u);
 }
 
-TEST(LatestCheckpoint, ThrowsIfADamagedOneMayBeNewer) {
+TEST(LatestCheckpoint, ThrowsIfADamagedCheckpointMayBeNewer) {
     const TemporaryFolder folder;
     write(folder / "checkpoint_1", 1);
     const std::string file = damage(write(folder / "checkpoint_2", 2) + "/manifest.json");
@@ -89,7 +89,7 @@ TEST(LatestCheckpoint, ThrowsIfADamagedOneMayBeNewer) {
     EXPECT_THROW(latest_checkpoint(folder.path()), FileError);
 }
 
-TEST(LatestGoodCheckpoint, SkipsDamagedOnesAndSaysSo) {
+TEST(LatestGoodCheckpoint, SkipsAndLogsDamagedCheckpoints) {
     const TemporaryFolder folder;
     tests::LogCapture log;
     EXPECT_EQ(latest_good_checkpoint(folder.path()), std::nullopt);
@@ -105,7 +105,7 @@ TEST(LatestGoodCheckpoint, SkipsDamagedOnesAndSaysSo) {
     EXPECT_NE((lines[0] + lines[1]).find(manifest), std::string::npos);
 }
 
-TEST(NextIteration, FollowsTheHighestNumberOfAName) {
+TEST(NextIteration, IsAboveTheHighestNumberInCheckpointNames) {
     const TemporaryFolder folder;
     EXPECT_EQ(accel::next_iteration(accel::list_checkpoints(folder / "none")), 0);
     write(folder / "checkpoint_4", 1);

@@ -136,7 +136,7 @@ class CheckpointRemoval : public testing::Test {
 };
 
 // A link beneath the project folder may be by someone else; links that lead to it are the user's.
-TEST_F(CheckpointRemoval, RefusesALinkInPlaceOfTheFolderOfCheckpoints) {
+TEST_F(CheckpointRemoval, RejectsALinkInsteadOfTheCheckpointFolder) {
     fs::create_directory(outside_ / "project");
     fs::create_directory_symlink(outside_ / "project", folder_ / "project");
     const std::string checkpoints = outside_ / "project/checkpoints";
@@ -170,7 +170,7 @@ TEST_F(CheckpointRemoval, RefusesALinkInPlaceOfTheFolderOfCheckpoints) {
 
 constexpr int kExchanges = 20'000, kManyExchanges = 100'000;
 
-TEST_F(CheckpointRemoval, FollowsNoLinkInPlaceOfAFolder) {
+TEST_F(CheckpointRemoval, DoesNotFollowLinksToFolders) {
     write_checkpoint("checkpoint_1", 1);
     fs::rename(folder_ / "checkpoint_1/unet", outside_ / "unet");
     fs::create_directory_symlink(outside_ / "unet", folder_ / "checkpoint_1/unet");
@@ -180,32 +180,32 @@ TEST_F(CheckpointRemoval, FollowsNoLinkInPlaceOfAFolder) {
     EXPECT_EQ(list_folder(folder_ / "checkpoint_1"), std::vector<std::string>{"unet"});
 }
 
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenACheckpointIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenACheckpointIsReplacedByALink) {
     attack_rotation("checkpoint_1", kExchanges);
 }
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderOfACheckpointIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenASubfolderIsReplacedByALink) {
     attack_rotation("checkpoint_1/unet", kExchanges);
 }
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenACheckpointWithOtherFilesIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenACheckpointWithOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1", kExchanges);
 }
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderBesideOtherFilesIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenASubfolderNextToOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1/unet", kExchanges);
 }
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenATemporaryDirectoryIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenATemporaryDirectoryIsReplacedByALink) {
     attack_temporaries(".axle-save-0123456789abcdef", kExchanges);
 }
-TEST_F(CheckpointRemoval, TouchesNothingOutsideWhenAFolderOfATemporaryDirectoryIsExchanged) {
+TEST_F(CheckpointRemoval, StaysInsideWhenATemporarySubfolderIsReplacedByALink) {
     attack_temporaries(".axle-trash-0123456789abcdef/unet", kExchanges);
 }
 
-TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenACheckpointIsExchanged) {
+TEST_F(CheckpointRemoval, LongStaysInsideWhenACheckpointIsReplacedByALink) {
     attack_rotation("checkpoint_1", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenAFolderBesideOtherFilesIsExchanged) {
+TEST_F(CheckpointRemoval, LongStaysInsideWhenASubfolderNextToOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1/unet", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongTouchesNothingOutsideWhenATemporaryDirectoryIsExchanged) {
+TEST_F(CheckpointRemoval, LongStaysInsideWhenATemporaryDirectoryIsReplacedByALink) {
     attack_temporaries(".axle-save-0123456789abcdef", kManyExchanges);
 }
 

@@ -76,7 +76,7 @@ TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
 }
 
 // Checksums are computed over chunks of 1 MiB.
-TEST(Checkpoint, DetectsDamageAtAnyPlaceOfALargeFile) {
+TEST(Checkpoint, DetectsDamageAnywhereInALargeFile) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     constexpr std::size_t kSize = 3'500'000;
     const std::string path = folder / "state";
@@ -150,7 +150,7 @@ TEST(Checkpoint, RejectsAManifestOfUnreasonableSize) {
     EXPECT_FALSE(accel::is_checkpoint(folder / "c"));
 }
 
-TEST(CheckpointWriter, RemovesTemporaryFoldersOfDeadWritersOnly) {
+TEST(CheckpointWriter, RemovesTemporaryFoldersOnlyIfTheirWritersHaveEnded) {
     const TemporaryFolder folder, elsewhere;
     put(folder / ".axle-save-0123456789abcdef/model.safetensors", "half");
     put(folder / ".axle-trash-0123456789abcdef/manifest.json", "{");

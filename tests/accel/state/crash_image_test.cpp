@@ -144,7 +144,7 @@ class CrashImage : public testing::Test {
     static inline int images_ = 0, failed_cases_ = 0;
 };
 
-TEST_F(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
+TEST_F(CrashImage, HasTheEarlierOrTheNewCheckpointAfterASave) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);
@@ -170,7 +170,7 @@ TEST_F(CrashImage, OfASaveHasTheEarlierOrTheNewCheckpoint) {
     }
 }
 
-TEST_F(CrashImage, OfAReplacementHasOneOfTheTwoCheckpoints) {
+TEST_F(CrashImage, HasOneOfTheTwoCheckpointsAfterAReplacement) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     save(checkpoint(0), 1);
@@ -184,7 +184,7 @@ TEST_F(CrashImage, OfAReplacementHasOneOfTheTwoCheckpoints) {
     });
 }
 
-TEST_F(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
+TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     for (int i = 0; i < 4; ++i) save(checkpoint(i), i);
@@ -201,8 +201,8 @@ TEST_F(CrashImage, OfARotationKeepsTheNewestCheckpoints) {
 }
 
 // A save or a removal that a power failure interrupts must not lose the newest acknowledged state.
-TEST_F(CrashImage, OfARunWithALimitResumesFromTheNewestState) { expect_runs_to_resume({1}, 2); }
-TEST_F(CrashImage, LongOfARunWithALimitResumesFromTheNewestState) {
+TEST_F(CrashImage, ResumesARunWithALimitFromTheNewestState) { expect_runs_to_resume({1}, 2); }
+TEST_F(CrashImage, LongSeriesResumesARunWithALimitFromTheNewestState) {
     expect_runs_to_resume({1, 2, 3}, 6);
 }
 
@@ -212,7 +212,7 @@ void save_shards(double value) {
                      nn::ShardSize(40));
 }
 
-TEST_F(CrashImage, OfSavedWeightsNeverCombinesTwoModels) {
+TEST_F(CrashImage, NeverCombinesTheWeightsOfTwoModels) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);

@@ -23,7 +23,7 @@ struct Progress : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { updates = state["updates"].integer(); }
 };
 
-TEST(OldCheckpoint, OfFormat1Loads) {
+TEST(OldCheckpoint, CanBeLoaded) {
     const std::string path = kFolder + "/step_10";
     nn::Linear linear(4, 1);
     optim::AdamW adamw(linear.parameters(), {.lr = 1});
@@ -42,7 +42,7 @@ TEST(OldCheckpoint, OfFormat1Loads) {
     EXPECT_EQ(linear.bias.to_vector(), saved.at("bias").to_vector());
 }
 
-TEST(OldCheckpoint, OfFormat1IsCountedWithoutARun) {
+TEST(OldCheckpoint, IsCountedWithoutARun) {
     const auto list = accel::list_checkpoints(kFolder);
     ASSERT_EQ(list.entries.size(), 1u);
     EXPECT_EQ(list.entries[0].iteration, 0);

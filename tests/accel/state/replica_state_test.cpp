@@ -209,7 +209,7 @@ int warnings_of_resuming(const std::string& path, int ranks, Options options) {
     return warnings.count();
 }
 
-TEST(PowerSgdState, StartsFromZeroIfItDoesNotFit) {
+TEST(PowerSgdState, IsResetIfItDoesNotFit) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto options = [] { return power_sgd({}); };
     const auto save = [&](int ranks, const std::string& name) {
@@ -312,7 +312,7 @@ TEST(LocalSGD, ResumesExactlyBetweenAverages) {
     });
 }
 
-TEST(LocalSGD, ContinuesWithMainProcessOnAnotherNumberOfProcesses) {
+TEST(LocalSGD, ContinuesFromTheMainProcessOnAnotherNumberOfProcesses) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::vector<Tensor> saved;
     on_ranks(2, [&](const Group& group) {

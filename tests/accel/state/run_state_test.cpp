@@ -63,7 +63,7 @@ TEST(RunIdentity, MustBeEqualIfItIsChecked) {
     EXPECT_NO_THROW(unchecked.load_state(folder / "c"));
 }
 
-TEST(RunIdentity, OfACheckpointWithoutOneIsNotChecked) {
+TEST(RunIdentity, IsNotCheckedIfTheCheckpointHasNone) {
     const TemporaryFolder folder;
     Accelerator({.cpu = true}).save_state(folder / "c");
     Accelerator second({.cpu = true, .project_config = {.identity = {{"seed", "2"}}}});

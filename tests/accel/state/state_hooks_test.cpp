@@ -1,4 +1,5 @@
-// Tests hooks and registered objects of saved states.
+// Tests the hooks that run when a state is saved or loaded, and objects registered for
+// checkpointing.
 #include <cstdlib>
 #include <filesystem>
 #include <functional>

@@ -75,7 +75,7 @@ TEST(CsvFile, RefusesAHugeHeader) {
     EXPECT_EQ(InputFile(old.path).size(), 4 * kMiB + 5);
 }
 
-TEST(CsvFile, KeepsTheRowsBeforeADamagedOne) {
+TEST(CsvFile, KeepsTheRowsBeforeADamagedRow) {
     const OldRun old("metrics.csv", "step,\"a,b\"\n1,2\n2,\"x\ny\"\n3,4,5\n4,5\n");
     resume<accel::CsvTracker>(old, std::nullopt);
     EXPECT_EQ(read_file(old.path), "step,\"a,b\"\n1,2\n2,\"x\ny\"\n");

@@ -1,7 +1,7 @@
 // A program outside of the Axle tree, which trains the folds of a cross-validation with one
-// Accelerator. Each fold creates its model, optimizer and loader anew, usually at the addresses of
-// the fold before. All folds must run in bf16, update after four batches, and share the batches
-// among the processes.
+// Accelerator. Each fold creates a new model, optimizer and loader, usually at the addresses of the
+// previous fold's objects. All folds must run in bf16, update after four batches, and share the
+// batches among the processes.
 #include <exception>
 #include <iostream>
 #include <vector>

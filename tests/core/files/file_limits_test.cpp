@@ -83,7 +83,7 @@ void write_header(const std::string& path, const std::string& header) {
     write(path, bytes + header);
 }
 
-TEST(SafetensorsLimits, HeaderOfManyTensorsNeedsFourTimesItsSize) {
+TEST(SafetensorsLimits, BoundTheMemoryOfAHeaderWithManyTensors) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string header = "{";
     for (int i = 0; i < 300'000; ++i)
@@ -98,7 +98,7 @@ TEST(SafetensorsLimits, HeaderOfManyTensorsNeedsFourTimesItsSize) {
               4 * size + kMiB);
 }
 
-TEST(SafetensorsLimits, HeaderOfTooManyTensorsIsRefused) {
+TEST(SafetensorsLimits, RejectAHeaderWithTooManyTensors) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string header = "{";
     for (int i = 0; i <= 1'000'000; ++i)
@@ -112,7 +112,7 @@ TEST(SafetensorsLimits, HeaderOfTooManyTensorsIsRefused) {
               4 * std::ssize(header));
 }
 
-TEST(SafetensorsLimits, HeaderWithManyMetadataIsRefusedEarly) {
+TEST(SafetensorsLimits, RejectAHeaderWithTooMuchMetadataEarly) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string header = R"({"__metadata__":{)";
     for (int i = 0; i < 1'000'000; ++i) header += '"' + eight_digits(i) + R"(":"",)";
@@ -133,7 +133,7 @@ TEST(SafetensorsLimits, HeaderWithManyMetadataIsRefusedEarly) {
     EXPECT_EQ(load_safetensors(folder / "g").metadata, metadata);
 }
 
-TEST(SafetensorsLimits, TextsNeedAFewTimesTheirSize) {
+TEST(SafetensorsLimits, BoundTheMemoryOfTexts) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text(8 * kMiB - 2, 'x');
     const std::string whole = R"({"__metadata__":{"a":")" + text + "\"}}";
@@ -173,7 +173,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
     return std::as_bytes(std::span(text));
 }
 
-TEST(PickleLimits, NoOpcodeNeedsMoreMemoryThanTheBudget) {
+TEST(PickleLimits, BoundTheMemoryOfEveryOpcode) {
     using namespace std::string_literals;
     constexpr std::int64_t kBudget = 32 * kMiB;
     const std::string sparse = [] {  // stores a value with the numbers 1, 3, 5 and so on
@@ -198,7 +198,7 @@ TEST(PickleLimits, NoOpcodeNeedsMoreMemoryThanTheBudget) {
     }
 }
 
-TEST(PickleLimits, ChecksEachNameOnce) {
+TEST(PickleLimits, CheckEachNameOnce) {
     const std::string pickle = "\x80\x02(" + repeated("ctorch\nSize\n", 1 << 16) + "t.";
     int calls = 0;
     MemoryBudget budget(8 * kMiB);
@@ -210,7 +210,7 @@ TEST(PickleLimits, ChecksEachNameOnce) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST(PickleLimits, RefusesLongNamesAndPickles) {
+TEST(PickleLimits, RejectLongNamesAndPickles) {
     const auto error = [](const std::string& pickle) {
         return file_error([&] {
             MemoryBudget budget(kMiB);
@@ -254,7 +254,7 @@ std::string zip_of(const std::string& pickle, const std::vector<std::string>& em
     return file + "PK\5\6" + std::string(18, '\0');
 }
 
-TEST(TorchFileLimits, DirectoryNeedsLessMemoryThanTheFile) {
+TEST(TorchFileLimits, BoundTheMemoryOfTheDirectory) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> names;
     names.reserve(200'000);
@@ -268,7 +268,7 @@ TEST(TorchFileLimits, DirectoryNeedsLessMemoryThanTheFile) {
               2 * std::ssize(zip) + kMiB);
 }
 
-TEST(TorchFileLimits, RepeatedReferencesNeedNoMoreMemoryThanTheLimit) {
+TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
     using namespace std::string_literals;
     const TemporaryFolder folder(FolderStorage::in_memory);
     constexpr std::int64_t kPickleBytes = 16 * kMiB;
@@ -286,7 +286,7 @@ TEST(TorchFileLimits, RepeatedReferencesNeedNoMoreMemoryThanTheLimit) {
 
 // A tensor of a few bytes in the pickle can refer to a long name. Each use counts, so that the work
 // is limited too.
-TEST(TorchFileLimits, EachUseOfALongNameCounts) {
+TEST(TorchFileLimits, CountEachUseOfALongName) {
     using namespace std::string_literals;
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string key(40'000, 'k');

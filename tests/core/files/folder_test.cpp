@@ -56,7 +56,7 @@ TEST(Folder, RemovesContentsButNotTheTargetsOfLinks) {
     EXPECT_NO_THROW(remove_all(folder / "a"));
 }
 
-TEST(Folder, IsReplacedByAnotherWithContents) {
+TEST(Folder, CanBeReplacedByAFolderWithContents) {
     const TemporaryFolder folder;
     put(folder / "new/x");
     put(folder / "old/y");

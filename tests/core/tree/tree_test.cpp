@@ -253,7 +253,7 @@ TEST(Tree, ListsEntriesIfStructuredBindingFails) {
                              [&] { Tree(zeros({2})).tensors<2>(); });
 }
 
-TEST(Tree, SaysHowToIndexATensor) {
+TEST(Tree, ExplainsHowToIndexATensor) {
     Tree batch{{"ids", arange(3)}, {"n", 3}};
     expect_error<ValueError>(
         {"Tree: expected a list, got a tensor", "; to index the tensor, write tree.tensor()[0]"},

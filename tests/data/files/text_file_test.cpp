@@ -55,7 +55,7 @@ void expect_same_tokens(const Tokens& actual, const Ids& expected) {
     }
 }
 
-TEST(EncodeFile, GivesTheTokensOfEncode) {
+TEST(EncodeFile, ReturnsTheSameTokensAsEncode) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (const bool is_ascii : {true, false})
         for (const std::int64_t bytes : {1, 5000, 20'000, 100'000}) {
@@ -81,7 +81,7 @@ TEST(EncodeFile, ReadsCharactersAtTheEndsOfParts) {
     }
 }
 
-TEST(EncodeFile, DefaultOfATokenizerKeepsTheIds) {
+TEST(EncodeFile, HasADefaultForAllTokenizers) {
     struct Words : Tokenizer {
         std::int64_t vocab_size() const override { return 10; }
         Ids encode(std::string_view text) const override {
@@ -133,7 +133,7 @@ TEST(EncodeFile, ReportsAFileThatBecomesShorter) {
     }
 }
 
-TEST(Tokens, SlicesShareTheTokens) {
+TEST(Tokens, ShareMemoryWithTheirSlices) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Ids ids;
     for (std::int64_t i = 0; i < 100'000; ++i) ids.push_back(i * 7919 % 60'000);
@@ -172,7 +172,7 @@ TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
 }
 
 // Reads a text or tokens as a trainer does, and needs memory only for a part of the file.
-TEST(TextFile, NeedsNoMemoryForItsSize) {
+TEST(TextFile, UsesMemoryIndependentOfItsSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string part = sample(kMiB, false);
     {

@@ -315,7 +315,7 @@ TEST(SmallerDataset, IsRejectedUnlessThePassMayStartAgain) {
                                          HasSubstr("has 6 samples; the state has 13")));
 }
 
-TEST(LoaderState, WithImpossibleValuesIsRejected) {
+TEST(LoaderState, IsRejectedIfItsValuesAreImpossible) {
     const LogCapture log;
     Tree grown;
     run_pass({}, {{13, 1, 1}, {18, 1, 1}, {23, 1, 1}}, &grown);

@@ -1,5 +1,5 @@
-// Tests that a launcher names the rank that is frozen or makes no calls, although the other ranks,
-// which notice it, end first.
+// Tests that a launcher names the rank that is frozen or makes no calls, although the other ranks
+// detect the failure and end first.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -100,7 +100,7 @@ int run_launcher(const Job& job) {
     return result.exit_code;
 }
 
-// What the launcher writes about the victim after its name.
+// Returns the text that the launcher writes after the name of the victim.
 std::string words_of(const Job& job) {
     if (job.moment == Moment::before_joining) return job.victim == 0 ? "not reachable" : "not join";
     if (job.how == How::stuck) return " is alive but did not call all_reduce #";
@@ -115,7 +115,8 @@ std::string last_collective_of(const Job& job) {
         case Moment::in_a_step:
             return "; its last collective was all_reduce #2";
         default:
-            // The other ranks learn this from rank 0's heartbeat, if it has sent one since.
+            // Other ranks get the number of the last collective of rank 0 with its heartbeat, so it
+            // may be an older one.
             return job.victim == 0 ? "; its last collective was all_reduce #"
                                    : "; its last collective was all_reduce #3";
     }

@@ -279,7 +279,7 @@ class JobSecrets : public testing::Test {
     Nonces last_nonces_;
 };
 
-TEST_F(JobSecrets, TokenIsOnlyInItsVariable) {
+TEST_F(JobSecrets, AreOnlyInTheTokenVariable) {
     start("3");
     let_join();
     std::map<pid_t, std::vector<std::string>> with_token;
@@ -301,7 +301,7 @@ TEST_F(JobSecrets, TokenIsOnlyInItsVariable) {
         EXPECT_THAT(read_file(folder_ / name), Not(HasSubstr(token_))) << name;
 }
 
-TEST_F(JobSecrets, ProgramInheritsOnlyStreamsAndTheLauncherChannel) {
+TEST_F(JobSecrets, AreNotInInheritedDescriptors) {
     start();
     let_join();
     for (const int rank : {0, 1}) {
@@ -314,7 +314,7 @@ TEST_F(JobSecrets, ProgramInheritsOnlyStreamsAndTheLauncherChannel) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, SocketsListenOnLoopbackOnly) {
+TEST_F(JobSecrets, NeedNoSocketOutsideLoopback) {
     start();
     let_join();
     std::vector<std::string> addresses;
@@ -325,8 +325,8 @@ TEST_F(JobSecrets, SocketsListenOnLoopbackOnly) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, WrongProofsHaveNoEffect) { expect_no_effect(1000); }
-TEST_F(JobSecrets, LongManyWrongProofsHaveNoEffect) { expect_no_effect(10'000); }
+TEST_F(JobSecrets, AreProtectedFromWrongProofs) { expect_no_effect(1000); }
+TEST_F(JobSecrets, LongSeriesOfWrongProofsHasNoEffect) { expect_no_effect(10'000); }
 
 }  // namespace
 }  // namespace axle::dist

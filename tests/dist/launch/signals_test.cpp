@@ -53,6 +53,9 @@ class LauncherSignals : public tests::SuperviseTest {
     void go() const { std::ofstream(file("go")) << '\n'; }
 };
 
+// Tests in which a process ends with kExitAfterCheckpoint.
+using ExitAfterCheckpoint = LauncherSignals;
+
 TEST_F(LauncherSignals, AreForwardedAndReturnedAfterTheProcessesHaveEnded) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
         for (const char* old : {"a", "b", "got", "go"}) std::filesystem::remove(file(old));
@@ -91,7 +94,7 @@ TEST_F(LauncherSignals, EndProcessesThatDoNotHandleThem) {
     expect_no_failure();
 }
 
-TEST_F(LauncherSignals, KillWhatIsLeftAfterTheGraceTime) {
+TEST_F(LauncherSignals, KillRemainingProcessesAfterTheGraceTime) {
     const pid_t launcher = start({"trap '' TERM; sleep 60 & echo $! > " + file("sleeper") +
                                   "; echo $$ > " + file("shell") + "; wait; wait"},
                                  {.max_restarts = 1, .grace = 200ms});
@@ -149,7 +152,7 @@ TEST_F(LauncherSignals, DoNotForwardSigusr1ToProcessesThatItWouldEnd) {
 }
 
 // Rank 0 works for a moment after the end of rank 1.
-TEST_F(LauncherSignals, ARankThatEndsAfterACheckpointLeavesTheOthersTheGraceTime) {
+TEST_F(ExitAfterCheckpoint, GivesOtherRanksTheGraceTime) {
     const std::string start = "echo $RANK >> " + file("starts") + "; ";
     EXPECT_EQ(run({start + "trap 'echo asked; exit 1' TERM; while ! test -e " + file("ended") +
                        "; do sleep 0.02; done; sleep 0.5; echo saved; exit 143",
@@ -161,14 +164,14 @@ TEST_F(LauncherSignals, ARankThatEndsAfterACheckpointLeavesTheOthersTheGraceTime
     EXPECT_EQ(lines_in(file("starts")).size(), 2u);
 }
 
-TEST_F(LauncherSignals, ARankThatEndsAfterACheckpointEndsTheJobAfterTheGraceTime) {
+TEST_F(ExitAfterCheckpoint, EndsTheJobAfterTheGraceTime) {
     EXPECT_EQ(run({"while :; do sleep 0.02; done", "exit 143"}, {.grace = 100ms}),
               kExitAfterCheckpoint);
 }
 
 // The launcher asks rank 0 to end because rank 1 has failed, so its exit code is not a reason to
 // stop.
-TEST_F(LauncherSignals, AFailureRestartsTheJobAlsoIfARankSavesACheckpoint) {
+TEST_F(ExitAfterCheckpoint, DoesNotPreventARestartAfterAFailure) {
     EXPECT_EQ(
         run({"trap 'exit 143' TERM; touch " + file("ready") + "; while :; do sleep 0.02; done",
              "echo start >> " + file("starts") + "; while ! test -e " + file("ready") +
@@ -178,8 +181,7 @@ TEST_F(LauncherSignals, AFailureRestartsTheJobAlsoIfARankSavesACheckpoint) {
     EXPECT_EQ(lines_in(file("starts")).size(), 2u);
 }
 
-// The program of a rank: rank 1 ends after a barrier, and rank 0 uses the job for a moment after
-// that.
+// The program of a rank: rank 1 ends after a barrier. Then rank 0 uses the job for a moment.
 int end_after_checkpoint(int rank, int port, const std::string& pid_file) {
     if (rank == 1) std::ofstream(pid_file) << getpid() << '\n';
     ControlOptions options;
@@ -198,7 +200,7 @@ int end_after_checkpoint(int rank, int port, const std::string& pid_file) {
     return kExitAfterCheckpoint;
 }
 
-TEST_F(LauncherSignals, TheEndOfARankAfterACheckpointIsNoFailureOfTheOthers) {
+TEST_F(ExitAfterCheckpoint, IsNotAFailureForOtherRanks) {
     const int port = free_port();
     const pid_t launcher = start_process(folder_.path(), [&] {
         std::vector<ChildPlan> plans;

@@ -126,12 +126,12 @@ TEST(Strangers, DoNotKeepARankOutByHoldingAllPlaces) {
     EXPECT_THAT(errors, Each(""));
 }
 
-// What a stranger does with a new connection.
+// The behavior of a stranger (a client without the token) on a new connection.
 enum class Stranger { holds, sends_garbage, sends_half_a_handshake, closes };
 
-class Flood : public testing::TestWithParam<Stranger> {};
+class StrangerFlood : public testing::TestWithParam<Stranger> {};
 
-TEST_P(Flood, OfStrangersDoesNotKeepRanksOut) {
+TEST_P(StrangerFlood, DoesNotKeepRanksOut) {
     const ControlJob job(4);
     const Address address = address_of(job);
     std::deque<Socket> held;
@@ -158,7 +158,7 @@ std::string title(const testing::TestParamInfo<Stranger>& named) {
     return names[static_cast<int>(named.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Strangers, Flood,
+INSTANTIATE_TEST_SUITE_P(Strangers, StrangerFlood,
                          testing::Values(Stranger::holds, Stranger::sends_garbage,
                                          Stranger::sends_half_a_handshake, Stranger::closes),
                          title);

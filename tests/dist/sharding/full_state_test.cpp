@@ -48,7 +48,7 @@ TEST(FullState, HasTheWholeTensorsOnRankZeroOnly) {
     });
 }
 
-TEST(FullState, OfAModelThatIsNotShardedIsItsState) {
+TEST(FullState, EqualsTheSavedStateWithoutSharding) {
     nn::Gpt model = Gpt64().make();
     const nn::StateDict state = full_state_dict(model);
     const nn::StateDict expected = model.saved_state();
@@ -58,7 +58,7 @@ TEST(FullState, OfAModelThatIsNotShardedIsItsState) {
 }
 
 // Covers 14.state_dict_config.
-TEST(FullState, OfAnOptimizerIsThatOfOneProcess) {
+TEST(FullState, MatchesTheOptimizerStateOfOneProcess) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);
@@ -82,7 +82,7 @@ TEST(FullState, OfAnOptimizerIsThatOfOneProcess) {
 }
 
 // Saves on 3 ranks, loads on 1, 2 and 4 ranks and on one process without sharding, and continues.
-TEST(FullState, ContinuesOnAnyNumberOfRanks) {
+TEST(FullState, CanBeResumedOnAnyNumberOfRanks) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);

@@ -35,7 +35,7 @@ InBackward measure(nn::Gpt& model, const Group& group, BackwardPrefetch prefetch
 }
 
 // The unit of the model is gathered all the time. Covers 14.backward_prefetch.
-TEST(BackwardPrefetch, GathersTheNextUnitBeforeOrAfterTheGradientsOfTheCurrentOne) {
+TEST(BackwardPrefetch, GathersTheNextUnitBeforeOrAfterTheGradientsOfTheCurrentUnit) {
     auto models = clones_of(Gpt64().make(), 2);
     struct Expected {
         BackwardPrefetch prefetch;
@@ -53,7 +53,7 @@ TEST(BackwardPrefetch, GathersTheNextUnitBeforeOrAfterTheGradientsOfTheCurrentOn
 }
 
 // Covers 14.forward_prefetch.
-TEST(ForwardPrefetch, GathersTheUnitAfterTheCurrentOne) {
+TEST(ForwardPrefetch, GathersTheUnitAfterTheCurrentUnit) {
     auto models = clones_of(Gpt64().make(), 2);
     for (const bool prefetch : {true, false})
         on_ranks(2, [&](const Group& group) {

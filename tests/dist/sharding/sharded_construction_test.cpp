@@ -43,7 +43,7 @@ void expect_parameters(nn::Gpt& model, const nn::Gpt& expected) {
 }
 
 // Covers 14.cpu_ram_efficient_loading, 14.sync_module_states.
-TEST(ShardedConstruction, TakesTheValuesOfRankZeroIntoEmptyModels) {
+TEST(ShardedConstruction, CopiesTheValuesOfRankZeroToEmptyModels) {
     const nn::Gpt whole = f32_gpt();
     std::vector<nn::Gpt> models;
     models.push_back(whole.clone());
@@ -84,7 +84,7 @@ TEST(ShardedConstruction, InitializesModulesWithoutMemory) {
     });
 }
 
-TEST(Unshard, GivesTheModelItsElementsBack) {
+TEST(Unshard, RestoresTheElementsOfTheModel) {
     const nn::Gpt whole = f32_gpt();
     auto models = clones_of(whole, 3);
     on_ranks(3, [&](const Group& group) {
@@ -106,7 +106,7 @@ TEST(Unshard, GivesTheModelItsElementsBack) {
     });
 }
 
-TEST(ShardedConstruction, NeedsTheMemoryOfItsPartAndAUnit) {
+TEST(ShardedConstruction, UsesTheMemoryOfOnePartAndOneUnit) {
     const auto make = [] {
         const nn::init::EmptyWeights empty;
         return nn::Gpt(

@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Sharded, ShardedRanks,
                                     name_of(std::get<1>(suffix.param));
                          });
 
-TEST_P(ShardedRanks, TrainAsOneProcess) {
+TEST_P(ShardedRanks, TrainLikeOneProcess) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, ranks());
@@ -58,7 +58,7 @@ TEST_P(ShardedRanks, TrainAsOneProcess) {
     });
 }
 
-TEST_P(ShardedRanks, TrainCheckpointedBlocksAsOneProcess) {
+TEST_P(ShardedRanks, TrainCheckpointedBlocksLikeOneProcess) {
     const Gpt64 gpt{.checkpoint_blocks = true};
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, ranks());
@@ -307,7 +307,7 @@ TEST(ShardedDataParallel, UsesNewParametersAfterAnUpdate) {
             optimizer.step();
             const double after = loss_of(model, 0, *group).item();
             EXPECT_LT(after, before.item() - 0.001);
-            // The weights without a forward of the model, too.
+            // The weights are also correct if an op uses them outside of a forward pass.
             const Tensor w = model.transformer.h[0].attn.c_attn.weight;
             const double gathered = sum(w * w).item();
             const FullParameters full(model);
@@ -316,7 +316,7 @@ TEST(ShardedDataParallel, UsesNewParametersAfterAnUpdate) {
     }
 }
 
-TEST(ShardedDataParallel, TrainsOnAfterAnExceptionInBackward) {
+TEST(ShardedDataParallel, ContinuesTrainingAfterAnExceptionInBackward) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 2);
@@ -370,7 +370,7 @@ TEST(ShardedDataParallel, ComputesTheNormOfAllGradients) {
     }
 }
 
-TEST(FullParameters, KeepsChangesUnlessTold) {
+TEST(FullParameters, KeepsChangesUnlessWriteBackIsFalse) {
     const Gpt64 gpt;
     auto models = clones_of(gpt.make(), 2);
     on_ranks(2, [&](const Group& group) {

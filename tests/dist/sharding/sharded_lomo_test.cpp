@@ -18,7 +18,7 @@ void train(nn::Gpt& model, const dist::ProcessGroup& group, optim::LomoOptions o
         optimizer.fused_backward(loss_of(model, step, group), 0.05);
 }
 
-TEST(ShardedLomo, TrainsAsOnOneProcess) {
+TEST(ShardedLomo, TrainsLikeOneProcess) {
     const Gpt64 gpt;
     for (const optim::LomoOptions& options :
          {optim::LomoOptions{}, {.clip_grad_norm = 0.2}, {.clip_grad_value = 0.01}}) {

@@ -77,7 +77,7 @@ void expect_same_state(const Tree& actual, const Tree& expected) {
 
 // Saves under each layout, loads under each other layout, and compares all bits. Covers
 // 14.set_state_dict_type.
-TEST(ShardedState, LoadsUnderAnyOtherLayout) {
+TEST(ShardedState, LoadsWithAnyOtherLayout) {
     const std::vector<Layout> layouts = {{1},
                                          {2, ShardingStrategy::full_shard},
                                          {3, ShardingStrategy::shard_optimizer},
@@ -183,7 +183,7 @@ TEST(ShardedState, RejectsTheStateOfAnotherOptimizer) {
         [&] { load_sharded(saved, other); });
 }
 
-TEST(ShardedState, ReportsAnErrorOfOneRankOnAll) {
+TEST(ShardedState, ReportsAnErrorOfOneRankOnAllRanks) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     make_folders(folder);
     // The file of rank 1 cannot be replaced, because a folder has its name.

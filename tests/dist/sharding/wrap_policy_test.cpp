@@ -34,7 +34,7 @@ TEST(WrapPolicy, FindsModulesByType) {
                             "transformer.h.1", "transformer.h.2"));
 }
 
-TEST(WrapPolicy, NamesTheNearestTypeOfAMissingOne) {
+TEST(WrapPolicy, SuggestsTheNearestTypeForAMissingType) {
     nn::Gpt model = Gpt64().make();
     expect_error<ValueError>({"transformer_cls_names_to_wrap: the model has no module of type "
                               "'GptBlok'; the nearest type is GptBlock"},

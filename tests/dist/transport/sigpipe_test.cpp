@@ -78,7 +78,7 @@ Socket tcp_socket_without_peer() {
 }
 
 // Checks that the tests would notice a SIGPIPE.
-TEST(SigPipe, EndsAChildThatWritesToAClosedSocketByItself) {
+TEST(SigPipe, EndsAChildThatWritesToAClosedSocketDirectly) {
     const int status = status_in_child([] {
         Pair pair;
         pair.two = Socket();

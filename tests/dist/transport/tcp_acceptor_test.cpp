@@ -218,7 +218,7 @@ TEST(TcpHandshake, StopsWhenItIsCancelled) {
     canceller.join();
 }
 
-TEST(TcpAcceptor, ClosesConnectionsThatAreNotOfARank) {
+TEST(TcpAcceptor, ClosesConnectionsFromStrangers) {
     Rank0 server(2);
     std::string start(kMessage, '\0');
     std::memcpy(start.data(), "AXD1\1\0\0\0", 8);

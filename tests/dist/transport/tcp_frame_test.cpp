@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidFrame{"Credit", {.kind = FrameKind::credit, .size = 1}, "too much credit"}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(TcpFrames, OfDataMustHaveTheAnnouncedSize) {
+TEST(TcpFrames, AreRejectedIfDataDoesNotHaveTheAnnouncedSize) {
     for (const FrameHeader data :
          {FrameHeader{.kind = FrameKind::data, .length = 100, .size = 99999, .id = 5},
           FrameHeader{.kind = FrameKind::data, .length = 0, .size = 100000, .id = 5},

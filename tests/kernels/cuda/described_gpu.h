@@ -25,7 +25,8 @@ inline constexpr std::string_view kProperties = R"({
     "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560,
     "isTccDriver": 0, "supportCoopLaunch": 1})";
 
-// A fixture that skips tests if cuDNN is missing or does not support such a description.
+// A fixture that creates the description, and skips tests if cuDNN is missing or does not support
+// descriptions of GPUs.
 class DescribedGpu : public testing::Test {
   protected:
     void SetUp() override try {

@@ -91,7 +91,7 @@ TEST(ModelConfig, ReadsAndWritesManyLabelsInLinearTime) {
         2000);
 }
 
-TEST(ModelConfig, GivesTheLastOfSeveralClassesWithTheSameLabel) {
+TEST(ModelConfig, ReturnsTheLastClassIfSeveralHaveTheSameLabel) {
     nn::BertConfig config;
     config.labels = {"a", "b", "a"};
     const Tree fields = from_json(config.to_json());
@@ -150,7 +150,7 @@ TEST(PretrainedFolder, RefusesLargeConfigurationsWithoutReadingThem) {
               8 * kMiB);
 }
 
-TEST(PretrainedFolder, HostileConfigurationNeedsAtMost256BytesOfMemoryPerByte) {
+TEST(PretrainedFolder, NeedsAtMost256BytesOfMemoryPerByteOfTheConfiguration) {
     std::string text = R"({"model_type": "gpt2", "list": [0)";
     while (std::ssize(text) < kMiB) text += ",0";
     text += "]}";
@@ -165,7 +165,7 @@ TEST(WeightIndex, RefusesLargeFilesWithoutReadingThem) {
                             [&] { nn::WeightFiles{path}; });
 }
 
-TEST(WeightIndex, HostileIndexNeedsEightBytesOfMemoryPerByte) {
+TEST(WeightIndex, NeedsAtMostEightBytesOfMemoryPerByte) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors.index.json";
     for (const std::string element : {"0", "[]", R"({"":0})"}) {

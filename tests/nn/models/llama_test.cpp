@@ -68,7 +68,7 @@ TEST_P(LlamaFiles, TrainLikePyTorch) {
     });
 }
 
-TEST_P(LlamaFiles, SaveTheSameFilesAsTransformers) {
+TEST_P(LlamaFiles, MatchTransformersWhenSaved) {
     const TemporaryFolder folder;
     const nn::Llama model = nn::Llama::from_pretrained(path());
     model.save_pretrained(folder / "new/folder");
