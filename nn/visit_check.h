@@ -12,8 +12,8 @@ namespace axle::nn {
 void add_module(const Module& module);
 void remove_module(const Module& module) noexcept;
 
-// Remembers which bytes in the memory of a module, whose members are not constructed yet, look like
-// a Tensor. They can be left by objects that existed there before, and they stay unchanged in a
+// Records which bytes in the memory of a module look like a Tensor before its members are
+// constructed. They can be left by objects that existed there before, and they stay unchanged in a
 // member such as an empty optional. Thread-safe.
 void remember_old_bytes(void* memory, std::size_t size) noexcept;
 

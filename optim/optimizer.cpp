@@ -274,8 +274,8 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     return states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
-// Creates the missing parts of a state, and converts the others to the current device and dtype of
-// the parameter.
+// Creates the missing parts of a state, and converts the existing parts to the current device and
+// dtype of the parameter.
 void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});

@@ -104,8 +104,8 @@ Tree standard_of(const SharedOption& option) {
     return "none";
 }
 
-// Throws ValueError if a configuration of Accelerate has options besides deepspeed_config_file that
-// DeepSpeed's configuration has to contain.
+// Throws ValueError if a configuration of Accelerate has, besides deepspeed_config_file, options
+// that belong into DeepSpeed's configuration.
 void check_config_fields(const DeepSpeedConfig& config) {
     constexpr std::array kNames = {
         "gradient_accumulation_steps", "gradient_clipping",      "zero_stage",
@@ -163,7 +163,7 @@ void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) 
                              mismatches, "; give them once, or write \"auto\" there"));
 }
 
-// Returns the configuration of a plugin without one.
+// Returns a configuration with the given options, for a plugin without hf_ds_config.
 DeepSpeedConfig config_of(const std::array<SharedOption, 8>& options) {
     DeepSpeedConfig config(Tree{{"train_batch_size", "auto"},
                                 {"train_micro_batch_size_per_gpu", "auto"},

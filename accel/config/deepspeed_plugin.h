@@ -22,8 +22,8 @@ struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
     // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must have the section zero_optimization.
     std::optional<DeepSpeedConfig> hf_ds_config = {};
-    // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). It takes
-    // precedence over the option of the Accelerator, which it defaults to.
+    // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). Takes
+    // precedence over gradient_accumulation_steps of the Accelerator, which is the default.
     std::optional<int> gradient_accumulation_steps = {};
     // The norm to which step() clips gradients; 0 turns clipping off (ACCELERATE_GRADIENT_CLIPPING,
     // a number, "none" or "auto"). Defaults to 1.0, or with a configuration to 0.
@@ -70,7 +70,8 @@ std::optional<double> gradient_clipping_of(const DeepSpeedPlugin& plugin);
 // exist.
 const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
                                             std::string_view name);
-// Makes the plugin of this name the active one, deepspeed_plugin. Throws as get_deepspeed_plugin.
+// Makes the plugin of this name the active one, deepspeed_plugin. Throws ValueError as
+// get_deepspeed_plugin() does.
 void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name);
 
 // Private to accel: reads the options that are not given, and merges all into hf_ds_config. Throws

@@ -24,8 +24,8 @@ class Module;
 
 namespace axle::accel {
 
-// The dtypes of sharded training. A dtype that is not set is that of the model; reduce_dtype is
-// then f64 for f64 parameters, otherwise f32.
+// The dtypes of sharded training. If a dtype is not set, the dtype of the model is used;
+// reduce_dtype is then f64 for f64 parameters, otherwise f32.
 struct MixedPrecisionPolicy {
     std::optional<DType> param_dtype = {};   // gathered parameters, in which the model computes
     std::optional<DType> reduce_dtype = {};  // the reduction of gradients
@@ -39,13 +39,13 @@ struct MixedPrecisionPolicy {
 using WrapPolicy = std::function<bool(const nn::Module&)>;
 
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
-// creates one. Options that are not set (an empty optional or string) are read from the variable
-// named in their comment, then they have their default; Accelerator::options() contains the result.
-// Names ignore case. With one process there is nothing to shard.
-//
-// The Accelerator throws ValueError for values that are invalid, also for the version, and
-// NotImplementedError for options that Axle does not implement yet. It logs a warning for options
-// that have no effect.
+// creates one. An option that is not set (an empty optional or string) is read from the variable
+// named in its comment; if the variable is not set either, the option has its default.
+// Accelerator::options() contains the result. Names ignore case. With one process there is nothing
+// to shard.
+// The Accelerator throws ValueError for values that are invalid, or that the version does not
+// support, and NotImplementedError for options that Axle does not implement yet. It logs a warning
+// for options that have no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
     // unless it is tied, and the last norm and the output head form a unit that stays gathered
@@ -77,7 +77,7 @@ struct FullyShardedDataParallelPlugin {
     // The types of the units of TRANSFORMER_BASED_WRAP; by default Module::no_split_modules(). The
     // variable has a comma-separated list. (FSDP_TRANSFORMER_CLS_TO_WRAP)
     std::optional<std::vector<std::string>> transformer_cls_names_to_wrap = {};
-    // The least number of parameters of the units of SIZE_BASED_WRAP. 0, the default, means
+    // The smallest number of parameters of a unit of SIZE_BASED_WRAP. 0, the default, means
     // NO_WRAP. (FSDP_MIN_NUM_PARAMS)
     std::optional<std::int64_t> min_num_params = {};
     // Whether parameters, gradients and optimizer states are in host memory between uses
@@ -99,7 +99,7 @@ struct FullyShardedDataParallelPlugin {
     // Gives values to modules that were constructed without memory (dist::ShardingOptions).
     std::function<void(nn::Module&)> param_init_fn = {};
     // Version 1 only: whether all processes start with the values of rank 0. If false, which is the
-    // default, the values must be equal. Version 2 always uses those of rank 0.
+    // default, the values must be equal. Version 2 always uses the values of rank 0.
     // (FSDP_SYNC_MODULE_STATES)
     std::optional<bool> sync_module_states = {};
     // Whether only rank 0 has the values of the model, which implies sync_module_states. (false by
@@ -130,8 +130,8 @@ struct FullyShardedDataParallelPlugin {
 
     // The following functions need resolved options.
 
-    // Returns the name of the strategy: that of version 1, or FULL_SHARD or SHARD_GRAD_OP as
-    // reshard_after_forward of version 2 means.
+    // Returns the name of the strategy. In version 2 it is FULL_SHARD if reshard_after_forward is
+    // true, otherwise SHARD_GRAD_OP.
     std::string strategy() const;
     // Returns false for NO_SHARD.
     bool shards() const { return strategy() != "NO_SHARD"; }
@@ -145,8 +145,8 @@ const std::vector<std::string>& fsdp_auto_wrap_policies();
 const std::vector<std::string>& fsdp_state_dict_types();
 
 // Returns state_dict_config, or optim_state_dict_config if `of_optimizer`. By default, tensors are
-// copied to the CPU, and only rank 0 gets those of a FULL_STATE_DICT. With one process, tensors
-// stay where they are.
+// copied to the CPU, and only rank 0 gets the tensors of a FULL_STATE_DICT. With one process,
+// tensors stay where they are.
 dist::FullStateOptions state_dict_config_of(const FullyShardedDataParallelPlugin& plugin,
                                             int num_processes, bool of_optimizer = false);
 

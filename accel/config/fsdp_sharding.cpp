@@ -1,4 +1,4 @@
-// Maps the options of FSDP to those of ShardedDataParallel.
+// Maps the options of FSDP to the options of ShardedDataParallel.
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -97,8 +97,9 @@ bool is_unit(const std::string& name, const Units& units) {
 }
 
 // Adds the units of version 2 of FSDP: the input embedding unless it is tied, and the last norm
-// with the output head, if it is a Linear that is not tied. These are needed at the end of forward
-// and at the beginning of backward, so they stay gathered between the two.
+// with the output head, if it is a Linear that is not tied. The last norm and the output head are
+// needed at the end of forward and at the beginning of backward, so they stay gathered between the
+// two.
 void add_units_of_version_2(const Names& names, const std::vector<std::string>& ignored,
                             Units& units) {
     const std::size_t last = names.last_position(units);

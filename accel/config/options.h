@@ -64,7 +64,7 @@ struct AutocastKwargs {
     std::optional<bool> cache_enabled = {};
 };
 
-// One of the structs of options that Accelerate passes in kwargs_handlers.
+// A struct of options that Accelerate passes in kwargs_handlers.
 class KwargsHandler {
   public:
     KwargsHandler(DistributedDataParallelKwargs handler);  // NOLINT: implicit, here and below
@@ -93,7 +93,7 @@ struct AcceleratorOptions {
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;  // if false, the device is this process's GPU, if there is one
+    bool cpu = false;  // if false, uses this process's GPU if there is one
     std::optional<DataLoaderConfiguration> dataloader_config = {};
     std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
     std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};
@@ -130,7 +130,7 @@ struct AcceleratorOptions {
     // ao_recipe_kwargs applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
-    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // used if mixed_precision is "fp16"
+    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // for mixed_precision "fp16"
     std::optional<ProfileKwargs> profile_kwargs = {};         // used by profile() without options
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};

@@ -1,6 +1,6 @@
 // Options for engines other than data parallel training, with the names, defaults and checks of
-// Accelerate. A plugin has no effect if there is nothing to shard, or if its options turn it off.
-// If a plugin needs an engine that Axle does not implement, the Accelerator's constructor throws
+// Accelerate. A plugin has no effect with one process, or if its options turn it off. If a plugin
+// needs an engine that Axle does not implement, the Accelerator's constructor throws
 // NotImplementedError.
 #pragma once
 

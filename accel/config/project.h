@@ -26,8 +26,9 @@ struct ProjectConfiguration {
     // If true, the main process of each machine writes to its own project_dir. If false, only rank
     // 0 writes.
     bool save_on_each_node = false;
-    // What defines the run, as names and values, for example {"seed", "1"} and {"model", "gpt2"}.
-    // It is saved in each checkpoint, and LoadStateOptions::check_identity compares it.
+    // The settings that define the run, as names and values, for example {"seed", "1"} and
+    // {"model", "gpt2"}. They are saved in each checkpoint, and LoadStateOptions::check_identity
+    // compares them.
     std::vector<std::pair<std::string, std::string>> identity = {};
 
     // Sets both folders, as in Accelerate.

@@ -6,7 +6,7 @@
 namespace axle::accel {
 
 // Resolves all DeepSpeed plugins, and sets the precision and the number of micro-batches per update
-// of the options to those of the active plugin. Throws UsageError if deepspeed_plugin and
+// of the options to the values of the active plugin. Throws UsageError if deepspeed_plugin and
 // deepspeed_plugins are both given, and the errors of resolve(DeepSpeedPlugin&).
 void resolve_deepspeed(AcceleratorOptions& options);
 // Throws NotImplementedError for options that Axle does not implement. Logs a warning that lists

@@ -43,7 +43,7 @@ std::vector<std::string> split(const std::string& list) {
     return parts;
 }
 
-// The options of a plugin that are being resolved.
+// Resolves the options of one plugin.
 class Resolver {
   public:
     explicit Resolver(Plugin& plugin) : p_(plugin) {}
@@ -96,8 +96,8 @@ class Resolver {
         p_.reshard_after_forward = name;
     }
 
-    // Launchers always set both variables: by default, to FULL_SHARD and to "true", which is a
-    // value for version 2.
+    // Launchers always set both variables. By default, FSDP_SHARDING_STRATEGY is FULL_SHARD and
+    // FSDP_RESHARD_AFTER_FORWARD is "true", which is a value for version 2.
     static std::string strategy_of_environment() {
         const auto strategy = text_variable("FSDP_SHARDING_STRATEGY");
         std::string old =

@@ -1,4 +1,5 @@
-// Private to accel: resolves the options of FSDP, and maps them to those of the sharding engine.
+// Private to accel: resolves the options of FSDP, and maps them to the options of the sharding
+// engine.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@ void resolve_fsdp(AcceleratorOptions& options);
 // Throws NotImplementedError for options that Axle does not implement.
 void check_fsdp(const AcceleratorOptions& options);
 
-// Returns the options that shard the model as a resolved plugin says. `device` is the device of the
+// Returns the sharding options of a model for a resolved plugin. `device` is the device of the
 // sharded parameters, and `replicas` the processes with the same part of the parameters, or
 // nullptr. Throws UsageError for the strategy NO_SHARD, and ValueError if a name of a module or
 // type is not in the model.

@@ -18,7 +18,8 @@ class BackgroundSave {
 
     // Calls `save` on a new thread. wait() must have returned before.
     void start(std::function<void()> save);
-    // Waits until no save is in progress, and throws the error of the last one, if any, once.
+    // Waits until no save is in progress. Throws the error of the last save, if it had one, but
+    // only once.
     void wait();
 
   private:

@@ -77,7 +77,7 @@ Tree read_manifest(const std::string& path) {
     try {
         const std::string text = InputFile(path, kManifest).read(kLongestManifest);
         Tree manifest = from_json(text);
-        // All other changes change the values.
+        // The CRC-32 of the values detects all changes but of the last bytes.
         if (!text.ends_with("}\n")) fail(file, kChanged);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
@@ -119,8 +119,8 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes the temporary directories in a folder whose process has ended, which is known by their
-// lock.
+// Removes temporary directories in a folder if their writers have ended, which do not lock them any
+// more.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);
@@ -224,7 +224,7 @@ void remove_checkpoint(const std::string& path) {
         sync_folder(folder_of(path));
         return remove_all(trash);
     }
-    // Without its manifest, which is removed first, the folder is no checkpoint.
+    // The manifest is removed first: without it, the folder is not a checkpoint.
     remove_file(path, kManifest);
     sync_folder(path);
     for (const std::string& name : files) remove_file(path, name);
@@ -242,7 +242,8 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
     const std::string parent = folder_of(path_);
     create_directories(parent, durability_);
     remove_temporaries_of_the_dead(parent);
-    // Another process may take a new directory for that of a dead writer before it is locked.
+    // Another process may remove the new directory before it is locked, because directories without
+    // a lock belong to writers that have ended.
     static constexpr int kAttempts = 100;
     for (int attempt = 0; !lock_; ++attempt) {
         if (attempt == kAttempts) fail(parent, "can't lock a temporary folder");

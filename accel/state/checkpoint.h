@@ -22,7 +22,7 @@ class PathLock;
 
 namespace axle::accel {
 
-// What a manifest says of a checkpoint, except its files.
+// The data of a manifest, without the list of files.
 struct CheckpointLabel {
     std::int64_t iteration = 0;         // orders the checkpoints of a folder
     std::string run = {};               // the id of the run; "" if unknown
@@ -53,8 +53,8 @@ class CheckpointWriter {
     // fails.
     void write(const std::string& stem, const Tree& tree) const;
     // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
-    // The label's name is set to that of the path. Throws FileError if the checkpoint can't be
-    // written.
+    // The label's name is set to the last part of the path. Throws FileError if the checkpoint
+    // can't be written.
     void commit(CheckpointLabel label);
 
   private:

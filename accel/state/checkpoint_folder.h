@@ -26,7 +26,8 @@ struct CheckpointList {
     };
     struct Damaged {
         std::string path, reason;
-        // The number in the directory's name. nullopt, if there is none: it may be any checkpoint.
+        // The number in the directory's name. If the name has no number (nullopt), it may be any
+        // checkpoint.
         std::optional<std::int64_t> number;
     };
     std::vector<Entry> entries;    // with a valid manifest, sorted by iteration

@@ -16,8 +16,8 @@ std::string new_run_id();
 // are followed.
 void check_no_link(const std::string& folder);
 
-// The right to write checkpoints in a folder, which one process has at a time. It ends when the
-// object is destroyed and when the process ends, however it ends.
+// The right to write checkpoints in a folder, which one process has at a time. The right ends when
+// the object is destroyed or the process ends.
 class FolderOwner {
   public:
     // Returns the owner of a folder, which is created if it is missing. Takes the lock of a file

@@ -97,14 +97,14 @@ std::vector<Tree> read_custom(const StateFolder& folder, std::size_t registered,
     return states;
 }
 
-// Returns the number of a directory that Accelerate has named: 12 for "checkpoint_12".
+// Returns the number in a directory name of Accelerate: 12 for "checkpoint_12".
 std::optional<std::int64_t> accelerate_number(const std::string& name) {
     const auto number = checkpoint_number(name);
     return number && name == str("checkpoint_", *number) ? number : std::nullopt;
 }
 
-// Returns the checkpoints in a folder of automatic_checkpoint_naming: a map from the names to the
-// iterations, and a map from the names of damaged checkpoints to {"number", "reason"}.
+// Returns the checkpoints in a folder of automatic_checkpoint_naming: a map from names to
+// iterations, and for damaged checkpoints a map from names to {"number", "reason"}.
 Tree states_in(const std::string& folder) {
     Tree whole = Tree::map(), damaged = Tree::map();
     const CheckpointList list = list_checkpoints(folder);
@@ -122,8 +122,8 @@ Tree states_in(const std::string& folder) {
     return Tree{{"whole", std::move(whole)}, {"damaged", std::move(damaged)}};
 }
 
-// Throws FileError for a damaged checkpoint that may be newer than `newest`, or logs a warning if
-// such checkpoints are skipped.
+// Throws FileError for a damaged checkpoint that may be newer than `newest`. If such checkpoints
+// are skipped, logs a warning instead.
 void check_newer_damage(const std::vector<Tree>& processes, std::int64_t newest,
                         const std::string& newest_path, bool skips) {
     std::map<std::string, std::string> newer;
@@ -168,7 +168,7 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
     return paths;
 }
 
-// Compares the identity of the run with that of the checkpoint.
+// Compares the identity of the run with the identity in the checkpoint.
 void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
     const CheckpointLabel* const label = state.folder->label();
     if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;
@@ -231,7 +231,7 @@ void StateFiles::read_own(LoadedState& state) const {
         state.generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
         state.step = random["step"].integer();
         state.sync_gradients = random["sync_gradients"].boolean();
-        // After an update, the next one has num_steps micro-batches, also if there were more or
+        // After an update, the next update has num_steps micro-batches, even if updates had more or
         // fewer when the checkpoint was saved.
         if (state.sync_gradients) state.step -= state.step % num_steps;
         const Tree* const window = random.find("window");

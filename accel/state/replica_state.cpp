@@ -38,7 +38,7 @@ Tree StateFiles::replica_state() const {
 }
 
 // Reads the states of the replicas of this process. If the number of processes has changed, reads
-// those of the main process.
+// the states of the main process's replicas.
 void StateFiles::read_replicas(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
     const std::size_t count = prepared_.models().size();

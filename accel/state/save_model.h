@@ -46,16 +46,16 @@ struct LoadCheckpointOptions {
 // Loads weights into a model. `checkpoint` is a file (.safetensors, or written by torch.save), an
 // .index.json that lists shards, or a folder. In a folder, loads pytorch_model.bin, else
 // model.safetensors, else the shards of its only index; throws ValueError if there are several
-// indices. Returns the names that only the checkpoint or only the model has, and logs their numbers
-// and the first of them as warnings. Throws FileError before any weight changes if shapes differ,
+// indices. Returns the names that only the checkpoint or only the model has, and logs warnings with
+// their numbers and the first of them. Throws FileError before any weight changes if shapes differ,
 // if a file is damaged, if no weight of the model has a name in the checkpoint, or, with `strict`,
 // if names differ. A model on the meta device is placed on the CPU. For an invalid or missing
 // device in `device_map`, throws ValueError or DeviceError before any weight changes.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
-// Returns the tensors without duplicates: of several names for the same values, only the first is
-// kept. Logs a warning with the removed names. Throws UsageError if a tensor is undefined.
+// Returns the tensors without duplicates: if several names have the same values, only the first
+// name is kept. Logs a warning with the removed names. Throws UsageError if a tensor is undefined.
 nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
 
 // Returns whether this process writes files: rank 0, or with save_on_each_node the main process of

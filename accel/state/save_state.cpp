@@ -37,7 +37,7 @@ class ModuleState : public Checkpointable {
 };
 
 // Throws ValueError unless each process passes the same path as the process that writes its
-// checkpoint: the main process, or with save_on_each_node the first one of its machine.
+// checkpoint: the main process, or with save_on_each_node the first process of its machine.
 void check_same_directory(const std::vector<Tree>& processes, bool save_on_each_node) {
     const auto normal = [](const std::string& path) {  // ends with a slash
         return (fs::path(path) / "").lexically_normal();
@@ -187,7 +187,7 @@ std::string StateFiles::next_directory(const std::string& output_dir) {
     const std::vector<Tree> there =
         group.all_gather_object(automatic && kind_of(named()).has_value());
     const auto exists = [](const Tree& on_one) { return on_one.boolean(); };
-    // A directory that exists on some machines only was left by an interrupted save and is
+    // A directory that exists only on some machines is the result of an interrupted save, and is
     // replaced.
     if (each_node ? std::all_of(there.begin(), there.end(), exists) : exists(there.front()))
         throw ValueError(
@@ -205,7 +205,7 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
         together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-// Copies the contents, and writes them on a background thread.
+// Copies the contents to host memory, and writes them on a background thread.
 void StateFiles::save_in_background(std::unique_ptr<CheckpointWriter> writer,
                                     const std::string& path, GatheredStates states,
                                     std::optional<double> metric) {

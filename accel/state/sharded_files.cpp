@@ -10,7 +10,7 @@
 namespace axle::accel {
 namespace {
 
-// The names that FSDP checkpoints of Accelerate have.
+// Return the names of folders in FSDP checkpoints of Accelerate.
 std::string folder_of_model(std::size_t i) { return str("pytorch_model_fsdp_", i); }
 std::string folder_of_optimizer(std::size_t i) { return str("optimizer_", i); }
 
@@ -20,8 +20,8 @@ bool is_sharded(optim::Optimizer& optimizer) {
 
 }  // namespace
 
-// Gathers the states of models and optimizers where they are written. If `in_parts`, all processes
-// write those of sharded models into `directory` instead.
+// Gathers the states of models and optimizers on the writing processes. If `in_parts`, all
+// processes write the states of sharded models and their optimizers into `directory` instead.
 void StateFiles::gather_or_write(GatheredStates& states, const std::string& directory,
                                  bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};

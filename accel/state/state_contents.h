@@ -34,7 +34,7 @@ struct StateContents {
     std::vector<std::pair<std::string, NamedTensors>> tensors;  // stem.safetensors
     CheckpointLabel label;
 
-    // Replaces all tensors by copies in host memory, which no later step changes.
+    // Replaces all tensors by copies in host memory, which later training steps do not change.
     void copy_to(Staging& staging);
     // Returns the number of bytes of all tensors.
     std::int64_t bytes() const;

@@ -67,8 +67,8 @@ class StateFiles {
         const void* object;
         std::shared_ptr<Checkpointable> state;
     };
-    // The states that all processes have gathered for a checkpoint: those of models, optimizers and
-    // registered objects, and the states of own_state(), one per process.
+    // The states that all processes have gathered for a checkpoint: states of models, optimizers
+    // and registered objects, and the results of own_state(), one per process.
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
@@ -123,8 +123,8 @@ class StateFiles {
     Preparation& prepared_;
     LoopState& loop_;
     StateDictType state_dict_type_ = StateDictType::full;
-    std::string run_ = new_run_id();            // all processes use that of the main process
-    std::shared_ptr<const FolderOwner> owner_;  // of the folder of automatic names, once it is used
+    std::string run_ = new_run_id();            // save() uses the main process's id
+    std::shared_ptr<const FolderOwner> owner_;  // for automatic names; null before the first use
     std::vector<Registered> custom_;
     std::map<std::string, std::int64_t> logged_steps_;
     HookList<SaveStatePreHook> save_hooks_;

@@ -12,8 +12,8 @@ namespace axle::accel {
 
 // How the states of sharded models and of their optimizers are saved, with the names of FSDP.
 enum class StateDictType : std::uint8_t {
-    // FULL_STATE_DICT: the writing process gathers them, one unit at a time. The files are those of
-    // models that are not sharded.
+    // FULL_STATE_DICT: the writing process gathers the states, one unit at a time. The files are
+    // the same as for models that are not sharded.
     full,
     // SHARDED_STATE_DICT: each process writes its part to the folders pytorch_model_fsdp_0 and
     // optimizer_0 (core/files/sharded_folder.h). The checkpoint's folder must be on a disk that all
@@ -34,7 +34,7 @@ struct SaveStateOptions {
     // save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
     // implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
-    // Default: that of the FSDP plugin. `sharded` is not implemented with `asynchronous` and
+    // Defaults to the type of the FSDP plugin. `sharded` is not implemented with `asynchronous` and
     // save_on_each_node (NotImplementedError).
     std::optional<StateDictType> state_dict_type = {};
 };
@@ -45,12 +45,13 @@ struct LoadStateOptions {
     // into which they are loaded.
     std::string map_location = {};
     bool strict = true;  // whether missing and unexpected weights are errors
-    // Without a folder: if the newest checkpoint is damaged, load the newest undamaged one and log
-    // a warning for each that is skipped. Otherwise a damaged newest checkpoint throws FileError.
+    // Without a folder: if the newest checkpoint is damaged, whether the newest undamaged one is
+    // loaded, with a warning for each checkpoint that is skipped. If false, a damaged newest
+    // checkpoint throws FileError.
     bool skip_damaged = false;
-    // Throw ValueError if a field of ProjectConfiguration::identity differs from the saved one, or
-    // is missing on one side, unless `changed_identity` has the name of the field. Checkpoints that
-    // were saved without an identity are not checked.
+    // Whether ValueError is thrown if a field of ProjectConfiguration::identity differs from the
+    // saved field, or is missing on one side, unless `changed_identity` has the name of the field.
+    // Checkpoints that were saved without an identity are not checked.
     bool check_identity = false;
     std::vector<std::string> changed_identity = {};
 };

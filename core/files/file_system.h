@@ -17,7 +17,7 @@ enum class FileKind : std::uint8_t { file, folder, link, other };
 struct FileStatus {
     FileKind kind = FileKind::other;
     std::int64_t size = 0;     // in bytes
-    std::uint64_t device = 0;  // device and inode identify a file, whatever its path
+    std::uint64_t device = 0;  // device and inode, which identify a file independently of its path
     std::uint64_t inode = 0;
 };
 

@@ -20,7 +20,7 @@ std::string folder_of(const std::string& path);
 // Returns the kind of a path, or nullopt if there is nothing. A symbolic link is FileKind::link.
 std::optional<FileKind> kind_of(const std::string& path);
 
-// Returns the device and inode of a folder, which identify it whatever its path.
+// Returns the device and inode of a folder, which identify it independently of its path.
 std::pair<std::uint64_t, std::uint64_t> identity_of_folder(const std::string& path);
 
 // Returns the names in a folder, sorted, without "." and "..".

@@ -6,9 +6,9 @@
 //                              "dtype": "F32", "shape": [2, 3], "parts":
 //                              [["rank_00000.safetensors", 0, 4], ...]}}, "extra": ...}
 //
-// A part is a file and the range [begin, end) of the tensor's elements, in row-major order, that
-// the file has. Parts may overlap. The number of processes that read
-// may differ from the number that wrote: each reads only the elements that it needs.
+// A part names a file and the range [begin, end) of the tensor's elements, in row-major order, that
+// the file contains. Parts may overlap. The number of processes that read may differ from the
+// number that wrote: each process reads only the elements that it needs.
 //
 // Limits: an index has at most 256 MiB and needs at most 16 bytes of memory per byte and 16 MiB.
 #pragma once
@@ -29,7 +29,7 @@ inline constexpr const char* kShardedIndexName = "index.json";
 // The part of a tensor that a process stores.
 struct TensorPart {
     std::string name;
-    Shape shape;             // of the whole tensor
+    Shape shape;             // the shape of the whole tensor
     std::int64_t begin = 0;  // index of the first element of the part in the whole tensor
     Tensor values;           // 1-d; may be empty
 };

@@ -210,8 +210,7 @@ Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor&
     return index_select(cat({rows, values}, dim), dim, tensor(source, n).to(rows.device()));
 }
 
-// Returns the value without the leading dimensions of size one that exceed the dimensions of the
-// elements.
+// Removes leading dimensions of size 1 until the value has at most `dims` dimensions.
 Tensor without_leading_ones(const Tensor& value, int dims) {
     Tensor v = value;
     while (v.dim() > dims && v.shape()[0] == 1) v = select(v, 0, 0);

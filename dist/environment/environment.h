@@ -12,10 +12,10 @@ namespace axle::dist {
 // The rank of this process and the address of its job. The default is a job with a single process.
 struct Environment {
     int rank = 0, world_size = 1;
-    // Local rank, and number of processes on this machine.
+    // The local rank, and the number of processes on this machine.
     int local_rank = 0, local_world_size = 1;
     int node_rank = 0;
-    // Host name or address of rank 0. Port 0 is allowed only for a job with a single process.
+    // The host name or address of rank 0. Port 0 is allowed only for a job with a single process.
     std::string master_addr = "127.0.0.1";
     int master_port = 29500;
     // The launcher that set the variables: "axle", "torchrun", "slurm", "openmpi", "mpich",

@@ -21,13 +21,13 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// The number of bytes from the other ranks up to which every rank receives all inputs and reduces
-// them itself, in one step instead of two.
+// If the other ranks send at most this number of bytes in total, every rank receives all inputs and
+// reduces them itself, in one step instead of two.
 constexpr Bytes kMaxReducedByAll = 128 << 10;
 // The size in bytes of the parts into which a larger reduction is divided for each rank. While one
 // part is reduced, the next part is transferred.
 constexpr Bytes kPart = 512 << 10;
-// The size in bytes up to which the root sends a broadcast to each rank. A larger broadcast is
+// The largest size in bytes of a broadcast that the root sends to each rank. A larger broadcast is
 // scattered over the ranks, which then exchange their parts, so that the root sends the data only
 // once.
 constexpr Bytes kBroadcastWhole = 64 << 10;

@@ -55,8 +55,8 @@ class HostEngine {
 };
 
 // Opens the engine, whose messages use TCP connections. `name` is the group's name, a prefix of its
-// keys in the store. `timeout` is that of a message and of opening a connection. Connections are
-// opened on first use. Throws CommError if the system cannot listen at control.local_address().
+// keys in the store. `timeout` is the timeout of a message and of opening a connection. Connections
+// are opened on first use. Throws CommError if the system cannot listen at control.local_address().
 std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
                                      std::chrono::milliseconds timeout);
 

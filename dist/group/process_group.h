@@ -70,9 +70,9 @@ struct ProcessGroupOptions {
 // ranks that wait for this rank throw CommError.
 class ProcessGroup {
   public:
-    // Joins the job and waits until all ranks have joined. Throws CommError with the numbers of the
-    // missing ranks, and if the port is in use, two processes have the same rank, or the token is
-    // wrong. A job with one process opens no connections.
+    // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
+    // (the message lists them), if the port is in use, if two processes have the same rank, or if
+    // the token is wrong. A job with one process opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
     // Returns a group of one process, which never communicates.

@@ -65,8 +65,8 @@ struct ChildSide {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != side.parent) ::_exit(1);  // the parent has ended before prctl
-    // The child adds its own process group to the guard. If the parent added it and were killed
-    // just before, the guard would not kill this child.
+    // The child adds its own process group to the guard. Otherwise, if the parent were killed
+    // before it added the group, the guard would not kill this child.
     side.surroundings.guard.add(::getpid());
     for (const int fd : side.surroundings.close) ::close(fd);
     choose_stdin(side.plan.local_rank);

@@ -76,7 +76,7 @@ class Child {
     void send_line(const std::string& line) const;
     void receive_lines();
     const std::optional<ReportedFailure>& reported_failure() const { return reported_failure_; }
-    // Returns what the child has written to `reason` (ChildWork).
+    // Returns the text that the child has written to `reason` (see ChildWork).
     std::string reason() const;
 
     // Set by JobLaunch: when the child gets SIGKILL, whether it has got another signal, whether it

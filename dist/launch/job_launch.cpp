@@ -257,8 +257,8 @@ JobLaunchResult JobLaunch::result() const {
     return result;
 }
 
-// Sets the failure of the result, and the exit code. If processes have reported that another one
-// has failed, and it has not ended by itself, the failure is the reported one.
+// Sets the failure of the result, and the exit code. If processes have reported that another
+// process has failed, and that process has not ended by itself, the failure is the reported one.
 void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
     result.place = *first_failed_;

@@ -38,7 +38,7 @@ struct JobLaunchResult {
     bool failed = false;
     JobFailure failure;      // the first process that failed
     std::size_t place = 0;   // index of the failed process's plan
-    bool has_ended = false;  // whether the failed process is of this machine and ended by itself
+    bool has_ended = false;  // whether the failed process ran on this machine and ended by itself
     std::string reason;      // error text that the failed process has written
 
     // Returns whether the job was asked to stop, so that it must not be restarted.

@@ -33,8 +33,9 @@ struct LaunchOptions {
 inline constexpr int kExitAfterCheckpoint = 143;
 
 // A description of the first process of a job that failed. If other processes have reported that a
-// process is frozen, does not call a collective or has not joined, it is that process, although the
-// others have ended first. On several machines, it may also be a machine that was lost.
+// process is frozen, does not call a collective or has not joined, the description is of the
+// reported process, even if the other processes have ended first. On several machines, it may also
+// be a machine that was lost.
 struct JobFailure {
     int rank = -1;  // -1 for a machine
     std::int64_t pid = 0;
@@ -97,10 +98,10 @@ std::string find_program(const std::string& program);
 struct SuperviseOptions {
     int max_restarts = 0;
     Milliseconds monitor_interval{100};
-    // The time between a failure and the SIGTERM to processes that still run.
+    // The time between a failure and SIGTERM to processes that still run.
     Milliseconds patience{2000};
     // The time between a signal that asks processes to end and SIGKILL. After a process has ended
-    // with kExitAfterCheckpoint, also the time before the SIGTERM to the others.
+    // with kExitAfterCheckpoint, also the time before SIGTERM is sent to the other processes.
     Milliseconds grace{30000};
     std::string log_dir =
         {};  // logs are <log_dir>/<launch>/<local rank>/{stdout,stderr}.log; empty: no logs
@@ -163,7 +164,7 @@ struct MachinesOptions {
     // rendezvous, master_addr the address of this machine, and master_port the port on which its
     // launcher listens. All launchers have the same token, which must not be empty.
     JobNode place;
-    // The least number of machines of a launch, from 1 to place.num_nodes. 0 means
+    // The smallest number of machines of a launch, from 1 to place.num_nodes. 0 means
     // place.num_nodes.
     int min_nodes = 0;
     // The time to wait for all machines at the start, and for min_nodes machines before a restart.
@@ -176,20 +177,20 @@ struct MachinesOptions {
 };
 
 // Calls supervise() on several machines together. Each machine runs one launcher. All processes of
-// the job are started when all machines have joined, or after the join timeout when min_nodes
-// machines have. If a process fails, or a machine is lost because its launcher has ended or is
-// silent, the processes of all machines are stopped. The job is restarted on the machines that are
-// left, up to options.max_restarts times. It is not restarted without the machine with node_rank 0,
-// or if fewer than min_nodes machines have joined within the join timeout. A machine can join again
-// while the job runs, and takes part in the next launch.
+// the job are started when all machines have joined, or after the join timeout if at least
+// min_nodes machines have joined. If a process fails, or a machine is lost because its launcher has
+// ended or is silent, the processes of all machines are stopped. The job is restarted on the
+// machines that are left, up to options.max_restarts times. It is not restarted without the machine
+// with node_rank 0, or if fewer than min_nodes machines have joined within the join timeout. A
+// machine can join again while the job runs, and takes part in the next launch.
 //
 // `commands` returns the commands of this machine for one launch. Its argument is options.place
 // with the node_rank and num_nodes of the launch and the port of rank 0. The variable
 // AXLE_FULL_WORLD_SIZE of the processes is the number of processes on all machines of the job.
 //
-// Returns the same as supervise(). If no process of this machine has failed, but the job has, the
-// result is the exit code of the failure elsewhere, or 1. Throws ValueError for invalid options,
-// CommError if the launcher of machine 0 can't listen or is not reached, and as supervise().
+// eturns the same as supervise(). If the job has failed on other machines only, the result is the
+// xit code of that failure, or 1. Throws ValueError for invalid options, CommError if the launcher
+// of machine 0 can't listen or is not reached, and the errors of supervise().
 int supervise_machines(const MachinesOptions& machines,
                        const std::function<std::vector<Command>(const JobNode&)>& commands,
                        const SuperviseOptions& options);

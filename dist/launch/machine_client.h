@@ -13,7 +13,7 @@ namespace axle::dist {
 
 class MachineClient : public Machines {
   public:
-    // Connects to machine 0, as join_machines().
+    // Connects to machine 0. join_machines() describes the arguments and errors.
     static std::unique_ptr<MachineClient> join(const MachinesOptions& options,
                                                const Socket& cancel);
 
@@ -40,9 +40,9 @@ class MachineClient : public Machines {
     const std::string server_;  // the address of machine 0
     const int num_nodes_;       // the number of all machines of the job
     std::optional<MachineDecision> decision_;
-    bool is_over_ = false;  // whether the end of the job is known
+    bool is_over_ = false;  // whether the server has ended the job
     bool is_running_ = false, has_reported_ = false;
-    int restart_ = 0;  // of the current launch
+    int restart_ = 0;  // number of restarts before the current launch
     std::optional<LaunchFailure> failure_;
 };
 

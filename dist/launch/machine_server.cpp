@@ -17,7 +17,8 @@
 namespace axle::dist {
 namespace {
 
-// The time to wait until the other launchers have received the end of the job.
+// The longest time that machine 0 waits until the other launchers have received the message that
+// ends the job.
 constexpr std::chrono::seconds kLinger{2};
 
 Environment environment_of(const MachinesOptions& options) {
@@ -153,7 +154,7 @@ std::optional<MachineRefused> MachineServer::reason_to_refuse(const Member& memb
                        request.local_world_size);
     for (const auto& other : members_) {
         if (!other->has_joined || other->machine != member.machine) continue;
-        // If the machine was started again, the loss of its first launcher is noticed later.
+        // If the machine was restarted, the loss of its first launcher is detected later.
         return MachineRefused{.text = str("the number of ", member.text(),
                                           " is used by another launcher: ", other->text()),
                               .try_again = restart_ >= 0};
@@ -170,7 +171,7 @@ void MachineServer::handle(Member& member, const LaunchEnd& end) {
     member.is_running = false;
     if (end.stop_signal != 0) {
         has_failed_ = true;
-        member.has_joined = false, member.is_refused = true;  // it takes part in no later launch
+        member.has_joined = false, member.is_refused = true;  // not part of any later launch
         tell(str(member.text(), " was stopped by signal ", end.stop_signal));
     }
     record_end(end);

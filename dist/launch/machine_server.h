@@ -21,8 +21,7 @@ class MachineServer : public Machines {
   public:
     // Throws CommError if it can't listen.
     MachineServer(const MachinesOptions& options, int max_restarts);
-    // Sends the end of the job to all launchers. Waits until they have received it, but at most two
-    // seconds.
+    // Sends JobEnd to all launchers. Waits until they have received it, but at most two seconds.
     ~MachineServer() override;
 
     void proceed() override;
@@ -41,8 +40,8 @@ class MachineServer : public Machines {
         std::string host = {};
         std::int64_t pid = 0;
         bool has_joined = false;
-        bool is_refused = false;  // also after it was stopped by a signal
-        bool is_running = false;  // whether its processes of the current launch have not ended
+        bool is_refused = false;  // true also after a signal has stopped the launcher
+        bool is_running = false;  // whether its processes of this launch still run
         std::string text() const;
     };
 
@@ -76,7 +75,8 @@ class MachineServer : public Machines {
     std::optional<MachineDecision> decision_;
     bool is_over_ = false;
 
-    int restart_ = -1;  // of the current or last launch; -1 before the first one
+    // The number of restarts before the current or last launch; -1 before the first launch.
+    int restart_ = -1;
     bool is_running_ = false, is_running_here_ = false;
     // The current or last launch: whether it has failed, whether a process has ended with
     // kExitAfterCheckpoint, and the first failure.
@@ -84,7 +84,7 @@ class MachineServer : public Machines {
     std::optional<LaunchFailure> failure_;
     bool is_own_failure_ = false;
     TimePoint join_deadline_;
-    std::unique_ptr<ReservedPort> port_;  // of rank 0 in the current launch
+    std::unique_ptr<ReservedPort> port_;  // the port of rank 0 in the current launch
 };
 
 }  // namespace axle::dist

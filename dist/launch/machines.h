@@ -32,8 +32,8 @@ class Machines {
     virtual void add_poll_entries(std::vector<pollfd>& waited) const = 0;
     virtual TimePoint next_timer() const = 0;
 
-    // Returns the next launch, or the end of the job, as soon as it is decided. Each decision is
-    // returned once.
+    // Returns the next launch, or the end of the job, as soon as it is decided. Returns each
+    // decision once.
     virtual std::optional<MachineDecision> take_decision() = 0;
     // Returns the failure of the current launch if it happened on another machine first. The
     // processes of this machine must then end.

@@ -98,7 +98,7 @@ class DataParallel : public DistributedModel {
 
     // Returns what a checkpoint of this rank needs in addition to the model of rank 0: the layout
     // of the buckets (only on rank 0, because it is the same on all ranks), the state of the hook,
-    // the steps of an active LocalSgd, and parameters and buffers that differ from those of rank 0.
+    // the steps of an active LocalSgd, and parameters and buffers that differ from rank 0.
     Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
     // of rank 0 must be added to the states of other ranks. An active LocalSgd, or else the next

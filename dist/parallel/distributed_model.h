@@ -1,5 +1,5 @@
-// DistributedModel: the common interface of the ways in which several processes train one model:
-// DataParallel and ShardedDataParallel.
+// DistributedModel: the common interface of DataParallel and ShardedDataParallel, which train one
+// model on several processes.
 #pragma once
 
 #include "core/tensor.h"

@@ -48,8 +48,8 @@ class Reducer {
     // Returns the names of the parameters of each bucket and, if the next pass rebuilds the
     // buckets, the order of the parameters in the new buckets.
     Tree layout() const;
-    // Restores a layout between two passes. Returns false if it has other parameters or needs other
-    // options: then only the order of the parameters is restored, or nothing.
+    // Restores a layout between two passes. Returns false if the layout has other parameters or
+    // needs other options; then at most the order of the parameters is restored.
     bool set_layout(const Tree& layout);
     // Called on a rank without data to take part in one pass of the other ranks with zeros.
     void shadow(Step step);

@@ -10,7 +10,7 @@ namespace axle::dist {
 Tree describe(const nn::Module& model);
 
 // Throws CommError on every rank, with the first line that differs, if the lines of a rank differ
-// from those of rank 0. `op` begins the message and `what` names the described objects.
+// from the lines of rank 0. `op` begins the message and `what` names the described objects.
 void check_same_on_ranks(const char* op, const char* what, const Tree& lines, ProcessGroup& group);
 
 }  // namespace axle::dist

@@ -104,7 +104,8 @@ void FailureMonitor::run() noexcept {
     if (channel_.failure(lock) && !notified_) attempt([&] { notify_launcher(lock); });
 }
 
-// Sends, checks and reports what is due, and waits until something is.
+// Sends heartbeats, checks rank 0 and reports failures when they are due, then waits for the next
+// event.
 void FailureMonitor::run_once(Lock& lock) {
     const TimePoint now = Clock::now();
     // After this process was suspended, missing heartbeats do not mean that rank 0 has failed.

@@ -61,8 +61,8 @@ class FailureMonitor {
     bool notified_ = false;
     TimePoint next_heartbeat_, awake_by_;
     std::uint64_t reads_ = 0;
-    // The failure that is reported if the thread fails, and its Report message. Created while there
-    // is memory, for the case that memory has run out.
+    // The failure that is reported if the thread fails, and its Report message. Created in advance,
+    // because the thread may fail when memory has run out.
     Failure thread_failure_;
     std::string thread_failure_report_;
     std::vector<std::function<void()>> failure_callbacks_;

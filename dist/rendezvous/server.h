@@ -5,9 +5,10 @@
 // not read.
 //
 // Connections that have not proven that they have the token have places of their own, so they never
-// take the place of a rank. If all these places are taken, a new connection replaces a random one.
-// So a rank joins, perhaps after several attempts, as long as its handshake is much faster than all
-// places are replaced: strangers that only hold their connections do not keep it out.
+// ake the place of a rank. If all these places are taken, a new connection replaces a random one.
+// So a rank can join, perhaps after several attempts, if its handshake takes much less time than
+// the replacement of all places. Strangers that only keep their connections open do not prevent
+// this.
 #pragma once
 
 #include <array>

@@ -58,7 +58,7 @@ void Server::add_unauthenticated(Socket socket) {
     unauthenticated_.push_back(&connection);
     try {
         watch(connection);
-    } catch (const SocketError&) {  // the system has no memory for it
+    } catch (const SocketError&) {  // the system has no memory for the connection
         drop(connection);
     }
 }

@@ -165,7 +165,7 @@ struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
     std::uint64_t calls =
-        0;  // number of calls so far; the server ignores the message if it has received more
+        0;  // number of calls so far; ignored if the server has received more calls
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
 struct Leave {

@@ -153,7 +153,7 @@ void FlatParameter::free() noexcept {
     gathered_ = sent_ = {};
     work_ = {};
     storage_->set_memory(nullptr);
-    // Casts of the parameters would keep as much memory as the parameters.
+    // Cached casts of the parameters would need as much memory as the gathered parameters.
     for (const Member& member : members_) member.handle.impl()->derived = {};
     state_ = State::sharded;
     count(-1);

@@ -31,7 +31,7 @@ class GatherObserver {
 struct ShardingContext {
     std::shared_ptr<ProcessGroup> group, replicas;
     ShardingPrecision precision;
-    Device device, part_device;  // of gathered parameters, and of the parts
+    Device device, part_device;  // the devices of the gathered buffer and of the parts
     ShardingCounters counters = {};
     GatherObserver* observer = nullptr;
 };
@@ -51,17 +51,17 @@ class FlatParameter final : public ShardProvider {
         std::int64_t numel = 0;
         std::int64_t in_part =
             0;  // first element of this rank's part of the parameter, in the part
-        std::int64_t first_local = 0;  // the same element's index in the parameter
+        std::int64_t first_local = 0;  // index of this element in the parameter
         Tensor local;                  // the elements that this rank stores, 1-d
         bool expected = false;         // whether the current pass computes its gradient
         bool ready = false;            // whether this gradient is final
     };
 
-    // Shards the parameters. Their values are those of rank 0 if sync_module_states, otherwise
-    // those of this rank.
+    // Shards the parameters. If sync_module_states is true, the parts have the values of rank 0,
+    // otherwise each part has the values of its own rank.
     FlatParameter(std::string name, const nn::StateDict& parameters, ShardingContext& context,
                   bool sync_module_states);
-    // The parameters have no elements afterwards.
+    // Afterwards, the parameters have no elements.
     ~FlatParameter() override;
     FlatParameter(const FlatParameter&) = delete;
     FlatParameter& operator=(const FlatParameter&) = delete;
@@ -77,24 +77,25 @@ class FlatParameter final : public ShardProvider {
 
     // --- gathering
     bool is_sharded() const { return state_ == State::sharded; }
-    // Begins to gather, unless this has begun before.
+    // Begins to gather, unless the parameters are gathered or being gathered already.
     void start_gather();
-    // Waits until the parameters are gathered, which begins now if it has not begun before.
+    // Calls start_gather(), and waits until the parameters are gathered.
     void gather();
     // Frees the gathered elements; if they are being gathered, waits for that first.
     void free() noexcept;
     // Returns a tensor of the whole buffer in the dtype of the model, gathered from the parts.
     // The tensor is on the device of gathered parameters.
     Tensor gather_part(const Tensor& part) const;
-    // Makes the handles views of `buffer`, which has the dtype of the model, or ends this if it is
-    // undefined.
+    // Makes the handles views of `buffer`, which has the dtype of the model. If `buffer` is
+    // undefined, the handles get their earlier storage again.
     void set_full(const Tensor& buffer);
     bool is_full() const { return full_.defined(); }
-    // Gives the parameters memory of their own with all elements. There are no members afterwards.
+    // Gives the parameters memory of their own with all elements. Afterwards, the FlatParameter has
+    // no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
     // Overwrites the part with this rank's elements of the buffer given to set_full(). If
-    // `from_rank_zero`, these are the elements that rank 0 has.
+    // `from_rank_zero`, the elements of rank 0's buffer are used.
     void write_back(bool from_rank_zero = false);
 
     // --- gradients
@@ -103,7 +104,7 @@ class FlatParameter final : public ShardProvider {
     void collect_gradient(std::size_t member);
     // Collects the pending gradients of all members, and begins to reduce the mean over all ranks
     // to the parts of the ranks. finish_reduce() waits, and adds the result to the gradients of the
-    // local parts; members without a pending gradient get none.
+    // local parts. Members without a pending gradient get no gradient.
     void start_reduce();
     void finish_reduce();
     bool is_reducing() const { return reduction_.has_value() && reduction_->started; }

@@ -16,7 +16,7 @@
 namespace axle::dist {
 
 struct FullStateOptions {
-    // If true, ranks other than the first of the parameters' group get no tensors.
+    // If true, only the first rank of the parameters' group gets tensors.
     bool rank0_only = true;
     bool offload_to_cpu = true;  // whether the tensors are copied to the CPU
 };
@@ -34,9 +34,10 @@ nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options 
 Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options = {});
 
 // Returns the gradients that this rank has accumulated, by name, in the shapes of the parameters:
-// those that are not reduced yet, plus those that are. Every rank gets them; the mean over all
-// ranks is the gradient of the next update. set_whole_gradients() restores them, and removes the
-// gradients of other parameters, without communication.
+// the sum of pending gradients, which are not reduced yet, and of reduced gradients. Every rank
+// gets its own gradients; their mean over all ranks is the gradient of the next update.
+// set_whole_gradients() restores the gradients, and removes the gradients of other parameters,
+// without communication.
 nn::StateDict whole_gradients(const nn::Module& model);
 void set_whole_gradients(const nn::Module& model, const std::map<std::string, Tensor>& gradients);
 

@@ -24,8 +24,8 @@ bool contains(const ShardUnit& unit, const std::string& name) {
 }
 
 // Returns the index of the innermost unit that contains all names of a parameter. Units are in the
-// order of named_modules(), so that of two units that contain a name, the second is inside the
-// first.
+// order of named_modules(), so if two units contain a name, the later unit is inside the earlier
+// one.
 std::size_t unit_of(const std::vector<std::string>& names, const std::vector<PlannedUnit>& units) {
     for (std::size_t i = units.size(); i-- > 1;)
         if (std::ranges::all_of(
@@ -70,7 +70,7 @@ class Planner {
     std::vector<std::string> names_;
 };
 
-// Returns the names of every parameter, in the order of their first names.
+// Returns each parameter with its names, in the order of the first names.
 std::vector<std::pair<Tensor, std::vector<std::string>>> names_of_parameters(nn::Module& model) {
     std::vector<std::pair<Tensor, std::vector<std::string>>> result;
     std::unordered_map<const Impl*, std::size_t> places;

@@ -10,7 +10,7 @@
 
 namespace axle::dist {
 
-// A unit with its modules and parameters. The first unit of a plan is that of the model.
+// A unit with its modules and parameters. The first unit of a plan is the unit of the model.
 struct PlannedUnit {
     ShardUnit unit;
     std::vector<nn::Module*> modules;
@@ -23,7 +23,7 @@ struct ShardPlan {
     nn::StateDict ignored;  // the parameters of ignored modules
 };
 
-// Makes the plan that the options describe. Throws ValueError if a module does not exist, is
+// Returns the plan that the options describe. Throws ValueError if a module does not exist, is
 // repeated, or is the model itself, and if a unit has no parameter.
 ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options);
 

@@ -35,7 +35,7 @@ void check_shardable(const nn::Module& model) {
     }
 }
 
-// Throws CommError on all ranks if the values of a parameter differ from those of rank 0.
+// Throws CommError on all ranks if a parameter's values differ from the values on rank 0.
 void check_same_values(const nn::Module& model, ProcessGroup& group) {
     const NoGrad no_grad;
     Tree sums = Tree::list();

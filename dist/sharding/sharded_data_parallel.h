@@ -4,18 +4,18 @@
 //     dist::ShardedDataParallel sharded(model, group, {.units = {{{"h.0"}}, {{"h.1"}}}});
 //     optim::AdamW optimizer(model.parameters());   // also possible before sharding
 //     model(batch).backward();                      // leaves the mean of all ranks' gradients,
-//     optimizer.step();                             // in parts, and updates this rank's part
+//     optimizer.step(); // in parts, and updates this rank's part
 //
-// The tensors of the model stay the same objects. A sharded parameter has its shape and dtype (or
-// ShardingPrecision::param_dtype), but no elements in memory: they are gathered when an op uses
-// them. Calling a module of a unit gathers the unit's parameters in advance, and the end of the
-// call frees them. So memory holds the parts of this rank and a few units. Reading or writing
-// elements of a sharded parameter, and grad(), throw UsageError; see FullParameters and
+// he tensors of the model stay the same objects. A sharded parameter keeps its shape, and its dtype
+// unless ShardingPrecision::param_dtype is set, but has no elements in memory: they are gathered
+// when an op uses them. Calling a module of a unit gathers the unit's parameters in advance, and
+// the end of the call frees them. So memory holds the parts of this rank and a few units. Reading
+// or writing elements of a sharded parameter, and grad(), throw UsageError; see FullParameters and
 // core/autograd/local_part.h.
 //
 // All ranks must run the same calls and reach the same parameters in backward; different
-// collectives are reported as ProcessGroup documents. An op that uses a sharded parameter on one
-// rank only waits for the other ranks.
+// ollectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in
+// an op, this rank waits for the other ranks.
 //
 // The design follows Rajbhandari et al., "ZeRO", SC 2020 (arXiv:1910.02054), and Zhao et al.,
 // "PyTorch FSDP", VLDB 2023 (arXiv:2304.11277).
@@ -34,7 +34,7 @@ namespace axle::dist {
 // Numbers that describe the communication of a sharded model.
 struct ShardingCounters {
     std::int64_t all_gathers = 0, reduce_scatters = 0, all_reduces = 0;
-    // Sizes of the gathered and of the reduced buffers in bytes, added up.
+    // Total sizes in bytes of all buffers that were gathered, and of all buffers that were reduced.
     std::int64_t gathered_bytes = 0, reduced_bytes = 0;
     // The number of buffers that are gathered or being gathered now, and its maximum. A unit has
     // one buffer for each dtype and for trained and frozen parameters.
@@ -53,7 +53,8 @@ class ShardedDataParallel : public DistributedModel {
                         ShardingOptions options = {});
     ~ShardedDataParallel() override;
 
-    // Sets whether later backward passes reduce gradients (see reduce_without_sync).
+    // Sets whether later backward passes reduce gradients. See also
+    // ShardingOptions::reduce_without_sync.
     void set_sync(bool reduce) override;
     bool syncs() const override;
     Tensor sum(const Tensor& number) override;
@@ -76,8 +77,8 @@ class ShardedDataParallel : public DistributedModel {
 void unshard(nn::Module& model);
 
 struct FullParametersOptions {
-    // Whether changes of the elements are kept at the end of the scope. All ranks must make the
-    // same changes.
+    // Whether changes of the elements are kept after the scope. All ranks must make the same
+    // changes.
     bool write_back = true;
 };
 

@@ -11,9 +11,9 @@
 namespace axle::dist {
 namespace {
 
-// The number of units that may be gathered besides active units and those that are not freed.
+// The largest number of gathered units, without active units and units that are not freed.
 constexpr std::size_t kExtraUnits = 2;
-// The number of buffers of gradients that may be reduced at a time.
+// The largest number of gradient buffers that are reduced at the same time.
 constexpr std::size_t kReductions = 2;
 
 }  // namespace
@@ -199,7 +199,8 @@ void ShardedPass::free_leftovers() {
 }
 
 void ShardedPass::enter(std::size_t unit) {
-    // A forward that a gradient rule runs again for checkpointing does not change what is gathered.
+    // A forward that a gradient rule repeats for activation checkpointing gathers and frees
+    // nothing.
     if (autograd::backward_depth() > 0) return;
     if (depth_ > 0) cancel();  // the last backward has thrown an exception
     if (unit == 0 && units_[0].active == 0) forward_.finish();
@@ -321,7 +322,7 @@ void ShardedPass::average_ignored() {
     if (context_.replicas != nullptr) average_together(*context_.replicas, gradients);
 }
 
-// Ends a pass: drops reductions in progress and forgets which gradients are final.
+// Ends a pass: drops reductions in progress, and clears the records of final gradients.
 void ShardedPass::cancel() noexcept {
     reducing_.clear();
     for (const Unit& unit : units_)

@@ -33,8 +33,8 @@ class ShardedPass : public GatherObserver {
     // Frees all gathered parameters.
     void reshard() noexcept;
 
-    // Called before and after a call of one of the unit's modules; is_last: it is the unit's last
-    // module.
+    // Called before and after a call of one of the unit's modules. `is_last` is whether the module
+    // is the unit's last.
     void enter(std::size_t unit);
     void leave(std::size_t unit, bool is_last) noexcept;
 
@@ -45,12 +45,12 @@ class ShardedPass : public GatherObserver {
     struct Unit {
         std::string name;
         bool reshards_after_forward = true;
-        int active = 0;  // number of active calls of its modules
+        int active = 0;  // number of active calls of the unit's modules
         std::vector<std::unique_ptr<FlatParameter>> buffers;
 
         bool is_trained() const;
         bool is_gathered() const;  // whether a buffer is gathered or being gathered
-        bool is_sharded() const;   // whether a buffer is neither
+        bool is_sharded() const;   // whether a buffer is neither gathered nor being gathered
         void start_gather() const;
         void free() const noexcept;
     };
@@ -70,7 +70,7 @@ class ShardedPass : public GatherObserver {
 
         void add(std::size_t unit);
         void finish();
-        // Returns the unit that followed `unit` in the last pass, or `none`.
+        // Returns the unit that followed `unit` in the last pass, or `none` if there was none.
         std::size_t after(std::size_t unit) const;
     };
     static constexpr std::size_t none = static_cast<std::size_t>(-1);

@@ -14,8 +14,8 @@
 namespace axle::dist {
 namespace {
 
-// Returns whether this rank stores the part of the parameter: whether the parameter is sharded and
-// the rank is the first with this part, or it is not sharded and the rank is the main one.
+// Returns whether this rank stores its part of the parameter. The first rank with a part of a
+// sharded parameter stores it; the main rank stores parameters that are not sharded.
 bool stores(const Tensor& parameter, bool is_main) {
     if (!autograd::is_sharded(parameter)) return is_main;
     const auto* const buffer =

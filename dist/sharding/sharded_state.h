@@ -21,8 +21,8 @@ struct ShardedState {
 };
 
 // Return this rank's part of the state, without communication. `is_main` must be true on one rank,
-// which also stores what is not sharded. Of ranks with the same part (ShardingOptions::replicas),
-// only the first one stores it.
+// which also stores the tensors that are not sharded. If several ranks have the same part
+// (ShardingOptions::replicas), only the first of them stores it.
 ShardedState sharded_state(const nn::Module& model, bool is_main);
 ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
 

@@ -18,7 +18,7 @@ class Module;
 
 namespace axle::dist {
 
-// Which parts of the training state are sharded. Optimizer states are sharded in all strategies.
+// Selects the parts of the training state that are sharded. All strategies shard optimizer states.
 enum class ShardingStrategy : std::uint8_t {
     // Parameters are gathered for forward, freed, and gathered again for backward (FULL_SHARD of
     // FSDP, ZeRO-3).
@@ -31,11 +31,11 @@ enum class ShardingStrategy : std::uint8_t {
 };
 const char* name_of(ShardingStrategy strategy);
 
-// The time at which backward begins to gather the unit that it needs next.
+// The time at which backward begins to gather the next unit.
 enum class BackwardPrefetch : std::uint8_t {
-    backward_pre,   // when it begins to use the current unit
+    backward_pre,   // when backward begins to use the current unit
     backward_post,  // when the gradients of the current unit are final
-    none,           // when it needs the unit
+    none,           // when backward needs the unit
 };
 
 // The dtypes of sharded training.
@@ -51,8 +51,8 @@ struct ShardingPrecision {
 // A set of modules whose parameters are gathered together when one of the modules is called.
 struct ShardUnit {
     std::vector<std::string> modules;  // names as in Module::named_modules()
-    // Whether the parameters are freed after the call of the last module. nullopt: as the strategy
-    // says.
+    // Whether the parameters are freed after the call of the last module. nullopt: the strategy
+    // decides.
     std::optional<bool> reshard_after_forward = {};
 };
 
@@ -69,8 +69,8 @@ struct ShardingOptions {
     BackwardPrefetch backward_prefetch = BackwardPrefetch::backward_pre;
     // Whether a call of a unit begins to gather the unit that was called next in the last forward.
     bool forward_prefetch = true;
-    // Whether at most two units are gathered in advance or left over from earlier calls, besides
-    // the units of active calls and those that are not freed.
+    // Whether the number of units that are gathered in advance, or left over from earlier calls, is
+    // limited to two. Units of active calls and units that are not freed do not count.
     bool limit_all_gathers = true;
     // Whether backward without sync reduces gradients to the parts of the processes, which needs
     // less memory. If false, it adds up whole gradients, which needs less communication.

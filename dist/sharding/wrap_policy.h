@@ -16,8 +16,8 @@ namespace axle::dist {
 // ValueError if the model has no module of a type.
 std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::string>& types);
 
-// Returns units of at least min_num_params parameters: a module is a unit if it has as many
-// parameters outside of its own units. Lists of modules are not units, because they are not called.
+// Returns units of at least min_num_params parameters. Parameters of a module that belong to units
+// inside of the module do not count. Lists of modules are not units, because they are not called.
 // Throws ValueError unless min_num_params is at least 1.
 std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_params);
 

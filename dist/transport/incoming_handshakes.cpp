@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kHandshake{5};
 constexpr std::size_t kPlaces = 32;
 // Connections that are accepted before handshakes are read again.
 constexpr int kAcceptedAtOnce = 8;
-// The time without accept() after an error that another call would return at once.
+// The pause before the next accept() after an error that another call would return at once.
 constexpr std::chrono::milliseconds kPause{100};
 
 }  // namespace

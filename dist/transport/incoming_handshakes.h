@@ -21,13 +21,13 @@ namespace axle::dist {
 // again. No function waits. Used by one thread.
 class IncomingHandshakes {
   public:
-    // Called for each client that has proven that it has the key, with a rank above that of the
+    // Called for each client that has proven that it has the key. `rank` is above the rank of the
     // server. A rank can connect several times. May throw, which closes the connection.
     using Connected = std::function<void(int rank, Socket socket)>;
 
     IncomingHandshakes(Socket listener, const Key& key, int rank, int size, Connected connected);
 
-    // Accepts, receives and sends what is possible.
+    // Accepts connections, and receives and sends messages, without waiting.
     void proceed();
     // Closes all connections without proof.
     void clear() { pending_.clear(); }

@@ -23,7 +23,7 @@ constexpr std::uint64_t kLeastCredit = 16 << 10;
 
 }  // namespace
 
-// A message that is over with success has no references.
+// The connection has no references to a message that is over with success.
 TcpMessage::~TcpMessage() {
     if (state() != State::done) connection_.drop(*this);
 }

@@ -47,7 +47,7 @@ class TcpMessage final : public Transport::Message {
     const bool is_send_;
     bool is_requested_ = false;  // whether a receive has sent a request
     std::uint64_t id_ = 0;       // the id of the announcement
-    std::uint64_t moved_ = 0;    // bytes sent or received; of a data frame only at its end
+    std::uint64_t moved_ = 0;    // bytes sent or received; updated at the end of each data frame
     std::atomic<State> state_ = State::pending;
 };
 
@@ -100,14 +100,14 @@ class TcpConnection {
     struct Arrived {
         std::uint64_t slot = 0, size = 0, id = 0;
         bool is_eager = false, is_complete = false;
-        std::vector<std::byte> data;  // of an eager message
+        std::vector<std::byte> data;  // the data of an eager message
         TcpMessage* taker = nullptr;  // the receive that was posted before the end of the data
     };
     struct Outgoing {
         FrameHeader header;
         TcpMessage* message = nullptr;
         const std::byte* data = nullptr;
-        std::uint64_t sent = 0;  // bytes, with those of the header
+        std::uint64_t sent = 0;  // bytes sent, including the header
         std::uint64_t size() const { return sizeof header + header.length; }
     };
     struct Requests {
@@ -163,7 +163,7 @@ class TcpConnection {
     std::mutex mutex_;
     std::condition_variable changed_;
     int waiting_ = 0;            // threads that wait for changed_
-    int dropping_ = 0;           // those of them in drop()
+    int dropping_ = 0;           // threads in drop(), which waiting_ counts too
     bool has_changed_ = false;   // whether unlock() must notify them
     std::string failure_;        // the reason why all messages fail, or ""
     std::string write_failure_;  // the reason why sends fail, or ""
@@ -197,7 +197,7 @@ class TcpConnection {
     std::vector<TcpMessage*> expected_;  // receives of announced messages
     std::list<Arrived> arrived_;
     std::uint64_t uncredited_ = 0;  // bytes of eager messages for which no credit was sent
-    std::uint64_t consumed_ = 0;    // those whose messages have been received
+    std::uint64_t consumed_ = 0;    // bytes in uncredited_ whose messages were received
 };
 
 }  // namespace axle::dist

@@ -14,8 +14,8 @@
 //     data, one or several frames   ->
 //
 // The k-th request for a slot belongs to the k-th large message with this slot. Small messages and
-// the other frames are sent between the `data` frames of large messages. The order of messages with
-// one slot is that of their `eager` and `announce` frames.
+// he other frames are sent between the `data` frames of large messages. Messages with the same slot
+// have the order of their `eager` and `announce` frames.
 #pragma once
 
 #include <bit>
@@ -29,9 +29,9 @@ enum class FrameKind : std::uint32_t { eager = 1, announce, request, grant, data
 struct FrameHeader {
     FrameKind kind{};
     std::uint32_t length = 0;  // bytes of the message that follow the header
-    std::uint64_t slot = 0;    // of eager, announce and request
-    std::uint64_t size = 0;    // bytes of the whole message; the credit of credit
-    std::uint64_t id = 0;      // of announce, grant and data: a number that the sender chooses
+    std::uint64_t slot = 0;    // the slot, in eager, announce and request frames
+    std::uint64_t size = 0;    // bytes of the whole message; in credit frames the credit
+    std::uint64_t id = 0;  // a number that the sender chooses, in announce, grant and data frames
 };
 static_assert(sizeof(FrameHeader) == 32);
 static_assert(std::endian::native == std::endian::little);

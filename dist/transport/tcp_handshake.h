@@ -39,8 +39,8 @@ class IncomingHandshake {
     // rank.
     IncomingHandshake(Socket socket, const Key& key, int rank, int size, TimePoint deadline);
 
-    // Receives and sends what is possible without waiting. Returns the client's rank when the
-    // handshake has ended. Throws CommError if it has failed.
+    // Receives and sends messages without waiting. Returns the client's rank when the handshake has
+    // ended. Throws CommError if it has failed.
     std::optional<int> proceed();
     const Socket& socket() const { return socket_; }
     Socket take_socket() { return std::move(socket_); }

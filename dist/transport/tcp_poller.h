@@ -9,8 +9,8 @@ namespace axle::dist {
 
 class TcpConnection;
 
-// Calls TcpConnection::on_readable() and on_writable(). After a call, the connection is not watched
-// until the function arms it again. So a thread that waits for a message can read the connection
+// Calls TcpConnection::on_readable() and on_writable(). After such a call, the connection is not
+// watched until it is armed again. So a thread that waits for a message can read the connection
 // itself without waking this thread. All functions are thread-safe.
 class TcpPoller {
   public:

@@ -256,8 +256,8 @@ void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
     if (!message.is_requested_) queue({.kind = FrameKind::grant, .id = id});
 }
 
-// Returns the credit for a small message that has been received, with that of other messages. Less
-// than half of the window is sent only together with other frames.
+// Returns the credit for a small message that has been received, together with the unsent credit of
+// other messages. Credit below half of the window is sent only together with other frames.
 void TcpConnection::return_credit(std::uint64_t size) {
     consumed_ += size + kEagerCost;
     if (consumed_ >= kWindow / 2) queue_credit();

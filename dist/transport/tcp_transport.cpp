@@ -61,8 +61,8 @@ class TcpTransport final : public Transport, public TcpOwner {
         std::mutex connecting;
         std::atomic<TcpConnection*> connection = nullptr;
     };
-    // Where a rank listens, and the random bytes from which the key of its connections is derived.
-    // Published in the store as text: the port, the salt and the host.
+    // The address of a rank's listening socket, and the random bytes from which the keys of its
+    // connections are derived. Published in the store as text: the port, the salt and the host.
     struct Listener {
         Nonce salt{};
         int port = 0;
@@ -218,7 +218,7 @@ void TcpTransport::wait_for_connection(int peer) {
         fail(peer, str("timed out after ", timeout_.count(), " ms: the rank did not connect"));
 }
 
-// Adds an established connection. Called by this thread or that of the acceptor.
+// Adds an established connection. Called by this thread or by the acceptor's thread.
 void TcpTransport::add_connection(int peer, Socket socket) {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) fail(peer, failure_);

@@ -103,7 +103,7 @@ struct PretrainedNames {
     // A head that the files need not contain. If all of its weights are missing, make() is called
     // to initialize the head.
     struct Head {
-        std::string prefix;  // of the names of its weights
+        std::string prefix;  // the prefix of the names of its weights
         std::function<void()> make;
     };
     std::vector<Head> heads = {};

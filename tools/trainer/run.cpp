@@ -35,7 +35,8 @@ std::string file_in(const Options& options, const char* name) {
     return (fs::path(options.out) / name).string();
 }
 
-// Writes a file without which training can go on. If that fails, logs a warning and returns false.
+// Writes an optional file. If writing fails, logs a warning and returns false, and training
+// continues.
 template <class F>
 bool optional_output(F&& write) {
     try {

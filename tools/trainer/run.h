@@ -42,8 +42,8 @@ struct Options {
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // all options of the command line, for the report
-    // What the program adds to the identity of the run, such as the size of the model. The field
-    // "data" is the fingerprint of the file `data`, if it is a file.
+    // Values that the program adds to the identity of the run, such as the size of the model. The
+    // field "data" is the fingerprint of the file `data`, if it is a file.
     std::vector<std::pair<std::string, std::string>> identity;
     // The processes of the job, set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;

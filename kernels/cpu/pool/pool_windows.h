@@ -9,8 +9,8 @@
 
 namespace axle::kernels {
 
-// The inputs begin, begin + dilation, ... below end of one window. The window is empty if end <=
-// begin. begin is always inside the input.
+// The inputs of one pooling window: begin, begin + dilation and so on, below `end`. The window is
+// empty if end <= begin. begin is always inside the input.
 struct PoolWindow {
     std::int64_t begin, end;
     std::int64_t padded;  // number of elements, including padding
