@@ -184,8 +184,8 @@ class ConfusionMatrix : public ClassCounts {
     Tensor compute(Normalize how = Normalize::none) const;
 };
 
-// The way in which the scores of classes are combined. binary: the score of class `positive` (of
-// two classes); micro: the score of the summed counts of all classes; macro: the mean over classes;
+// Selects how the scores of classes are combined. binary: the score of class `positive` (of two
+// classes); micro: the score of the summed counts of all classes; macro: the mean over classes;
 // weighted: the mean weighted by the number of labels of each class.
 enum class Average : std::uint8_t { binary, micro, macro, weighted };
 

@@ -114,7 +114,7 @@ class Event {
     std::shared_ptr<State> state_;
 };
 
-// --- device memory; the functions are those of host_memory (core/memory/memory.h)
+// --- device memory; host_memory (core/memory/memory.h) has the same functions
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);

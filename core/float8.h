@@ -24,7 +24,7 @@ float float8_range(DType dtype);
 Float8Tensor to_float8(const Tensor& x, DType dtype, const Tensor& scale, const Tensor& largest);
 // Converts x with a scale computed from x: the largest absolute element becomes the largest finite
 // number of dtype. If power_of_two is true, the scale is rounded down to a power of two. Throws
-// DTypeError as the function above.
+// DTypeError like the function above.
 Float8Tensor to_float8(const Tensor& x, DType dtype, bool power_of_two = false);
 // Returns the values converted to f32. The scale is not applied.
 Tensor float8_values(const Tensor& values);
@@ -42,8 +42,8 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
-// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32. The
-// fields are those of kernels::DelayedScaling (kernels/ops/quantize.h).
+// elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32.
+// kernels::DelayedScaling (kernels/ops/quantize.h) has the same fields.
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

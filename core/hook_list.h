@@ -15,8 +15,8 @@ namespace axle {
 template <class Hook>
 class HookList {
   public:
-    // Adds a hook and returns a function that removes it. That function can be called several
-    // times, and after the list was destroyed.
+    // Adds a hook and returns a function that removes it. The returned function can be called
+    // several times, and after the list was destroyed.
     std::function<void()> add(Hook hook) {
         const std::lock_guard lock(hooks_->mutex);
         const std::uint64_t id = ++hooks_->last_id;

@@ -24,12 +24,12 @@ class ShardProvider {
     // them. Must call set_memory() of the storage, or throw.
     virtual void provide(Storage& storage) = 0;
     // Called before the program reads or writes single elements (`op` is the name of the function).
-    // Throws UsageError if it must not.
+    // Throws UsageError if the access is not allowed.
     virtual void check_host_access(const char* op) const = 0;
     // Called when a process has changed its part of the elements.
     virtual void changed() = 0;
-    // Returns the object that all storages which are sharded over the same processes have in
-    // common.
+    // Returns an address that is the same for all storages that are sharded over the same
+    // processes.
     virtual const void* processes() const = 0;
     // Returns the 0-d tensors `number` of these processes as a 1-d tensor, in rank order. All of
     // them must call this function.

@@ -212,9 +212,9 @@ class Tensor {
 
     // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
     // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
-    // be recorded, and throw UsageError. So does every in-place op on a leaf that requires a
-    // gradient, and on a tensor whose memory other tensors share, such as a view. Instead of
-    // x[0].copy_(y), write x.index_put_({0}, y). The operand is broadcast to the shape of this
+    // be recorded, and throw UsageError. Every in-place op on a leaf that requires a gradient, or
+    // on a tensor whose memory other tensors share, such as a view, throws UsageError, too. Instead
+    // of x[0].copy_(y), write x.index_put_({0}, y). The operand is broadcast to the shape of this
     // tensor (ShapeError if it does not fit) and converted to the dtype of this tensor. A floating
     // result cannot be stored in an integer tensor (DTypeError), except by copy_ and fill_, which
     // truncate. The operand may share memory with this tensor. clamp_ throws ValueError if neither
@@ -274,7 +274,7 @@ class Tensor {
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
     // Makes this tensor use the storage of the source (of a copy if the source is not contiguous).
-    // The tensor keeps its identity; device and dtype become those of the source. Throws ShapeError
+    // The tensor keeps its identity, and gets the device and dtype of the source. Throws ShapeError
     // if the shapes differ.
     void set_data(const Tensor& source) const;
 

@@ -257,7 +257,7 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
     auto [model, optimizer, loader, scheduler] =
         accelerator.prepare(classifier, adamw, train_loader, one_cycle);
     trainer::Run run(s, accelerator, plan);
-    one_cycle.set_total_steps(plan.steps);  // a checkpoint may have another number
+    one_cycle.set_total_steps(plan.steps);  // a checkpoint may contain another number of steps
     while (!run.done()) {
         for (auto& batch : loader) {
             auto scope = accelerator.accumulate(model);

@@ -124,9 +124,9 @@ struct CompiledStep::Compiled {
     }
 
     // Returns whether a kind has had enough eager steps. A step that begins with gradients is
-    // captured later than others, so that another graph can be captured first that writes these
-    // gradients. The delay is limited, because such a graph does not exist if each step begins with
-    // zero_grad().
+    // captured later than other steps, so that the graph that writes these gradients can be
+    // captured first. The delay is limited, because such a graph does not exist if each step begins
+    // with zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
         return gradients_are_stable() ||

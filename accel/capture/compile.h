@@ -15,8 +15,8 @@ class StepCapture;
 
 struct CompileOptions {
     // The number of steps that run eagerly before a step with the same shapes is captured, at least
-    // 1. The eager steps create objects that a capture can't create, such as optimizer state and
-    // plans of CUDA libraries.
+    // 1. The eager steps create objects that cannot be created during a capture, such as optimizer
+    // state and plans of CUDA libraries.
     int warmup_steps = 3;
 };
 

@@ -48,7 +48,7 @@ class Accumulation {
 
     // Counts a micro-batch and decides whether it completes an update.
     void begin_micro_batch();
-    // Returns whether the gradients of the current micro-batch are not averaged over processes.
+    // Returns true if the gradients of the current micro-batch are not averaged over processes.
     bool holds_back() const { return !counts_.sync_gradients && !options_.sync_each_batch; }
     // Returns whether the next micro-batch would complete an update because its batch is the
     // loader's last one.

@@ -69,7 +69,7 @@ void DeviceRates::fill() {
             ++capacity_;
         }
     } catch (const std::exception&) {
-        // The schedule ends at this step.
+        // The schedule has ended.
     }
     scheduler_.load_state_dict(before);
     set_rates(left_.rates);

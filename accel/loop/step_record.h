@@ -15,8 +15,8 @@ namespace axle::accel {
 // The effects of one captured step on the host.
 struct StepRecord {
     int micro_batches = 0;
-    // The rates of optimizers that read them on the device, and the number of schedule steps that
-    // each one counts.
+    // The tables of optimizers that read their rates on the device, each with its number of
+    // schedule steps.
     std::vector<std::pair<DeviceRates*, std::int64_t>> rates = {};
     // The schedulers that step on the host. `early_schedulers` step before their optimizer, which
     // uses the new rate; `schedulers` step after their optimizer.

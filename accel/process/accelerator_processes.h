@@ -40,7 +40,7 @@ class AcceleratorProcesses {
     // Blocks until all processes have called this function.
     void wait_for_everyone() const { state_.wait_for_everyone(); }
     // Return a scope that the main process enters and leaves before the other processes enter it.
-    // The local variant does so with the main process of each machine.
+    // With the local variant, the main process of each machine is first.
     ProcessFirst main_process_first() const { return state_.main_process_first(); }
     ProcessFirst local_main_process_first() const { return state_.local_main_process_first(); }
     // Call f() on one process (the local variants: on one process of each machine). Return an
@@ -104,8 +104,8 @@ class AcceleratorProcesses {
     // Returns whether any process has set its flag, and clears the flags. All processes must call
     // this function.
     bool check_trigger();
-    // Returns the strongest request_checkpoint() of any process since the last call, and forgets
-    // the requests. All processes must call this function, for example after each update.
+    // Returns the strongest request_checkpoint() of any process since the last call, and clears the
+    // requests. All processes must call this function, for example after each update.
     CheckpointRequest checkpoint_request() const;
 
   protected:

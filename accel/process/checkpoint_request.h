@@ -13,7 +13,8 @@ enum class CheckpointRequest : std::uint8_t { none, save, save_and_stop };
 // strongest counts. Async-signal-safe and thread-safe.
 void request_checkpoint(CheckpointRequest request = CheckpointRequest::save) noexcept;
 
-// Returns the strongest request of this process since the last call, and forgets it. Thread-safe.
+// Returns the strongest request of this process since the last call, and clears the requests.
+// Thread-safe.
 CheckpointRequest take_checkpoint_request() noexcept;
 
 }  // namespace axle::accel

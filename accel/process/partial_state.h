@@ -87,7 +87,7 @@ class PartialState {
     // Returns the value of ACCELERATE_DEBUG_MODE. The variable has no effect, because collectives
     // always check their arguments.
     bool debug() const { return debug_; }
-    // Returns whether the group exists. After destroy_process_group() it does not, and
+    // Returns whether the group exists. After destroy_process_group(), returns false, and
     // process_group() throws UsageError.
     bool has_process_group() const { return group_ != nullptr; }
     const std::shared_ptr<dist::ProcessGroup>& process_group() const;
@@ -95,7 +95,7 @@ class PartialState {
     // Blocks until all processes have called this function.
     void wait_for_everyone() const { process_group()->barrier(); }
     // Return a scope that the main process enters and leaves before the other processes enter it.
-    // The local variant does so with the main process of each machine.
+    // With the local variant, the main process of each machine is first.
     ProcessFirst main_process_first() const { return {process_group(), is_main_process()}; }
     ProcessFirst local_main_process_first() const {
         return {process_group(), is_local_main_process()};
@@ -192,7 +192,8 @@ class AcceleratorState : public PartialState {
         std::string mixed_precision;
         Device device;
     };
-    // Returns the properties of the existing states, or those of the first state.
+    // Returns the properties of the existing states. Without existing states, returns the
+    // properties of the first state.
     static std::shared_ptr<const Common> common(std::string mixed_precision,
                                                 bool is_precision_explicit, Device device,
                                                 bool is_device_explicit);

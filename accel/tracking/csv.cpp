@@ -37,7 +37,7 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// The largest header that is read back. A larger one has more than ten thousand tags, or is
+// The largest header that is read back. A larger header has more than ten thousand tags, or is
 // damaged.
 constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
 

@@ -14,8 +14,8 @@ namespace {
 // a table can be a long line.
 constexpr std::size_t kMaxParsed = std::size_t{1} << 20;
 
-// Returns the step of a line, or nullopt if the line is not a JSON object with a step. Of a line
-// over kMaxParsed bytes, checks only the beginning and the end that trackers write.
+// Returns the step of a line, or nullopt if the line is not a JSON object with a step. If a line
+// has more than kMaxParsed bytes, checks only the beginning and the end that trackers write.
 std::optional<std::int64_t> step_of(std::string_view line) {
     if (line.size() > kMaxParsed) {
         static constexpr std::string_view kBegin = "{\"step\": ";

@@ -100,8 +100,8 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, SummaryWriterOptions op
     flush();
 }
 
-// TensorBoard ignores earlier events only if a start event is not the first one of the run. So two
-// start events are written.
+// TensorBoard ignores earlier events only if a start event is not the run's first start event. So
+// two start events are written.
 void SummaryWriter::purge(std::int64_t step) {
     for (int i = 0; i < 2; ++i) append_record(pending_, start_event(now(), step));
 }

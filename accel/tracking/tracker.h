@@ -27,8 +27,8 @@
 
 namespace axle::accel {
 
-// A destination of metrics. The Accelerator reports the first exception of a tracker and continues,
-// unless set_error_policy (core/log.h) changes that. Called by one thread.
+// A destination of metrics. The Accelerator reports the first exception of a tracker and continues;
+// set_error_policy (core/log.h) can change this. Called by one thread.
 class Tracker {
   public:
     Tracker() = default;
@@ -44,9 +44,9 @@ class Tracker {
     // Called before all other calls. Trackers open their files here.
     virtual void start() {}
     // Called at most once, before the first values of a run that Accelerator::load_state() has
-    // resumed. The run logs values from the step `purge_step` on again: a tracker removes its data
-    // with this step or a later one, and continues its files. With nullopt the step is unknown, and
-    // a tracker keeps its data. Not called in a new run.
+    // resumed. The run logs values again from step `purge_step` on: a tracker removes its data from
+    // this step on, and continues its files. With nullopt the step is unknown, and a tracker keeps
+    // its data. Not called in a new run.
     virtual void resume(std::optional<std::int64_t> /*purge_step*/) {}
     // Receives the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}

@@ -171,18 +171,18 @@ class Tracking::Guard : public Tracker {
         return false;
     }
 
-    // Resumes the tracker before its first values, if a checkpoint was loaded by then. Returns
+    // Resumes the tracker before its first values, if a checkpoint was loaded before. Returns
     // whether the tracker can log.
     bool begin(std::optional<std::int64_t> step) {
         if (!running_ || std::exchange(begun_, true) || !tracking_.resumed_) return running_;
         if (const auto logged = tracking_.loaded_.extract(name_)) last_step_ = logged.mapped();
         if (last_step_) step = std::max(step.value_or(0), *last_step_ + 1);
-        running_ = false;  // also if an exception is thrown
+        running_ = false;  // before finish(), which may throw
         running_ = attempt("resume", [&] { tracker_->resume(step); });
         return running_;
     }
 
-    // Notes the step of values. The default is the step after the last one, as in the files.
+    // Records the step of the values. The default is the last step plus 1, as in the files.
     void count(std::optional<std::int64_t> step) {
         const std::int64_t last = last_step_.value_or(0);
         last_step_ = step ? std::max(*step, last) : last + 1;

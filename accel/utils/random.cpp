@@ -28,7 +28,7 @@ RngType rng_type(std::string_view name) {
 void set_seed(std::uint64_t seed, SetSeedOptions options) {
     if (options.device_specific) {
         const auto state = PartialState::current();
-        // Without a state, the rank is read from the launcher's environment.
+        // Without a PartialState, the rank is read from the launcher's environment.
         const int index = state ? state->process_index() : dist::read_environment().rank;
         seed += static_cast<std::uint64_t>(index);
     }

@@ -125,8 +125,8 @@ Node::~Node() {
         try {
             free_queue->push_back(std::move(freed));
         } catch (const std::bad_alloc&) {
-            // `freed` is unchanged, and is destroyed at the end of this function. The recursion
-            // ends soon, because each freed node provides memory for the queue.
+            // `freed` is unchanged, and is destroyed at the end of this function. The recursion is
+            // not deep, because each freed node provides memory for the queue.
         }
         return;
     }

@@ -109,8 +109,8 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
               BackwardOptions options = {});
 
 // Returns the gradients with respect to `inputs`, one per input, without changing grad() of any
-// tensor. The gradient of an unreachable input is an undefined Tensor. `outputs` and `gradients`
-// are as the roots and gradients of backward(), which documents the errors.
+// tensor. The gradient of an unreachable input is an undefined Tensor. backward() documents the
+// errors; `outputs` and `gradients` correspond to its roots and gradients.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
 

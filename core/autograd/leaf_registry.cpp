@@ -32,7 +32,8 @@ void remove_leaf(const Impl& leaf) noexcept {
 }
 
 std::vector<FoundLeaf> find_leaves(const std::byte* begin, const std::byte* end) {
-    // A Tensor is a shared_ptr: two words, the address of the Impl and that of the control block.
+    // A Tensor is a shared_ptr, which has two words: the addresses of the Impl and of the control
+    // block.
     constexpr std::ptrdiff_t kWord = sizeof(void*);
     static_assert(sizeof(Tensor) == 2 * kWord && alignof(Tensor) == kWord);
     std::vector<FoundLeaf> found;

@@ -15,17 +15,17 @@ namespace axle::autograd {
 void add_leaf(const std::shared_ptr<Impl>& leaf);
 void remove_leaf(const Impl& leaf) noexcept;
 
-// A registered leaf, and the address of bytes that equal those of a Tensor which refers to it.
+// A registered leaf, and an address whose bytes are equal to a Tensor that refers to the leaf.
 struct FoundLeaf {
     const std::byte* place;
     Tensor leaf;
 };
 
 // Searches [begin, end) for Tensors that refer to registered leaves, and returns them in the order
-// of their addresses. `begin` must have the alignment of a Tensor. Bytes that no constructor has
-// written are read, too, and can contain a copy of a handle that existed there before. Bytes of a
-// destroyed Tensor are not found, because ~Tensor clears them. Thread-safe, but other threads must
-// not write to the range.
+// of their addresses. `begin` must have the alignment of a Tensor. The search also reads bytes that
+// no constructor has written, which can contain a copy of an earlier handle. Bytes of a destroyed
+// Tensor are not found, because ~Tensor clears them. Thread-safe, but other threads must not write
+// to the range.
 std::vector<FoundLeaf> find_leaves(const std::byte* begin, const std::byte* end);
 
 }  // namespace axle::autograd

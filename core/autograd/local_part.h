@@ -16,19 +16,20 @@ namespace axle::autograd {
 // none), or `leaf` itself if it is not sharded.
 Tensor local_part(const Tensor& leaf);
 bool is_sharded(const Tensor& leaf);
-// Returns whether the leaf has a gradient. For a sharded leaf, also a gradient that is not reduced
-// yet counts.
+// Returns whether the leaf has a gradient. For a sharded leaf, a gradient that is not reduced yet
+// counts, too.
 bool has_gradient(const Tensor& leaf);
 // Makes `leaf` a sharded leaf, of which this process stores the elements [begin, begin +
-// part.numel()) in row-major order. An undefined part ends this. Throws UsageError if the tensor is
-// not a leaf or has a gradient.
+// part.numel()) in row-major order. An undefined part ends the sharding of the leaf. Throws
+// UsageError if the tensor is not a leaf or has a gradient.
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin = 0);
-// Returns the index in the leaf of the first element of its local part; 0 if it is not sharded.
+// Returns the index of the local part's first element in the leaf, or 0 if the leaf is not sharded.
 std::int64_t local_begin(const Tensor& leaf);
 // Returns the elements of `whole`, which has the shape of the leaf, that this process stores: a 1-d
 // tensor, or `whole` itself if the leaf is not sharded.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
-// Overwrites the elements that this process stores by those of `whole`, converted to their dtype.
+// Overwrites the elements that this process stores by elements of `whole`, converted to their
+// dtype.
 void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 
 // Removes and returns the gradient that backward passes have accumulated for all elements of a
@@ -39,7 +40,7 @@ Tensor pending_gradient(const Tensor& leaf);
 void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
 // Calls f when the gradient rule that runs on this thread has returned, or at once if no rule runs.
-// Then no op uses the memory of its operands.
+// At this time, no op uses the memory of its operands.
 void run_after_rule(std::function<void()> f);
 
 }  // namespace axle::autograd

@@ -12,8 +12,8 @@ namespace {
 
 void to_gpu(const Tensor& x, Tensor& y, std::size_t bytes, bool non_blocking) {
     kernels::Cuda& on = context(y.device().index);
-    // A copy from CPU memory cannot be captured, because each replay would read the contents that
-    // this memory has then.
+    // A copy from CPU memory cannot be captured, because each replay would read the contents of
+    // this memory at the time of the replay.
     if (is_capturing(on.stream()))
         throw UsageError(str(kernels::current_op,
                              ": reads the CPU's memory, which is not allowed during a graph "

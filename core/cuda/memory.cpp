@@ -77,7 +77,7 @@ void deallocate(int device, void* data) noexcept {
                 {block, StreamEvents(std::exchange(block->other_streams, {}))});
             return;
         } catch (...) {
-            cudaDeviceSynchronize();  // waits for more than necessary, but is correct
+            cudaDeviceSynchronize();  // waits for more work than necessary
         }
     }
     m.release(block);

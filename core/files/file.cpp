@@ -95,7 +95,7 @@ InputFile::InputFile(const std::string& folder, const std::string& name)
     check();
 }
 
-// Throws FileError unless the descriptor is that of a regular file; else sets the size.
+// Throws FileError unless the descriptor refers to a regular file. Sets the size.
 void InputFile::check() {
     if (descriptor_ < 0) {
         const int error = -std::exchange(descriptor_, -1);

@@ -45,7 +45,8 @@ Tensor zeros_in_file(const std::string& folder, const Shape& shape, DType dtype)
     const std::int64_t bytes = checked_bytes(shape, dtype);
     if (bytes <= 0) return zeros(shape, {.dtype = dtype});
     const UnnamedFile file(folder);
-    // Without reserved space, a write to a page would end the process when the disk is full.
+    // Reserves the space now: otherwise, a write to a mapped page raises SIGBUS when the disk is
+    // full.
     int error = 0;
     do {
         error = ::posix_fallocate(file.descriptor, 0, bytes);

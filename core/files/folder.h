@@ -37,31 +37,31 @@ FolderContents contents_of(const std::string& path);
 void sync_folder(const std::string& path);
 
 // Returns the bytes that this user can still write to the disk of a folder, or INT64_MAX if the
-// file system does not tell.
+// file system does not report it.
 std::int64_t free_space(const std::string& folder);
 
 // Renames a path. A file or empty folder at `to` is replaced.
 void rename_path(const std::string& from, const std::string& to);
 
 // Moves the folder `from` to `to` and, with Durability::full, writes the change to disk. If `to` is
-// a folder with contents, exchanges the two atomically, and returns the path of the old one, which
-// the caller should remove. If the file system can't exchange folders, `to` is missing for a
-// moment. Returns "" if there is no old one.
+// a folder with contents, exchanges the two folders atomically, and returns the path of the old
+// folder, which the caller should remove. If the file system can't exchange folders, `to` is
+// missing for a moment. Returns "" if there is no old folder.
 std::string put_in_place(const std::string& from, const std::string& to, Durability durability);
 
 // Removes a file, or a folder with its contents. Does nothing if there is nothing at the path.
 void remove_all(const std::string& path);
 // Removes a file. Does nothing if it is missing.
 void remove_file(const std::string& path);
-// Remove a file, or a folder if it is empty, given by its path in `folder`. Neither the path nor
-// `folder` is followed through a symbolic link, also if another process puts one there meanwhile.
-// Do nothing if the file is missing or a part of its path is not a folder.
+// Remove a file, or a folder if it is empty, given by its path in `folder`. Symbolic links in the
+// path and at `folder` are not followed, even if another process creates them during the call. Do
+// nothing if the file is missing or a part of its path is not a folder.
 void remove_file(const std::string& folder, const std::string& name);
 void remove_if_empty(const std::string& folder, const std::string& name);
 
 // The exclusive lock of a file or folder. It is released on destruction and when the process ends,
 // also by SIGKILL. Locks of the same path exclude each other within a process too. Some file
-// systems have no locks, or none of folders (NFS); there the object exists, but excludes nobody.
+// systems have no locks, or no locks of folders (NFS); there the object exists, but has no effect.
 class PathLock {
   public:
     // Takes the lock of a folder, or of a file, which is created if it is missing. Returns nullopt

@@ -84,7 +84,7 @@ class Pickle {
     friend class PickleMachine;
     std::string_view bytes_;
     std::deque<Value> values_;
-    std::vector<Id> items_;                    // of tuples, calls and references
+    std::vector<Id> items_;                    // items of tuples, calls and references
     std::vector<std::vector<Id>> containers_;  // the items of lists and dicts
     std::vector<std::string> names_;
     Id root_ = 0;

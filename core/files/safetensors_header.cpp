@@ -202,8 +202,8 @@ std::string json_text(const std::string& text) {
     return quoted;
 }
 
-// Throws FileError if a quoted text, or the text between two of them, is too long. The parser keeps
-// this text, and for an error copies it several times, with 8 bytes for each line break.
+// Throws FileError if a quoted text, or the text between two quoted texts, is too long. The parser
+// keeps this text, and for an error copies it several times, with 8 bytes for each line break.
 void check_tokens(std::string_view text) {
     constexpr std::size_t kMaxGap = std::size_t{1} << 19;
     std::size_t begin = 0;

@@ -38,7 +38,7 @@ struct TensorPart {
 // safetensors files lack.
 Tree entries_of(int rank, const std::vector<TensorPart>& parts);
 
-// Writes the file of one process into an existing folder. Throws as save_safetensors() does.
+// Writes the file of one process into an existing folder. Throws the errors of save_safetensors().
 void write_tensor_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts,
                         Durability durability = Durability::full);
 
@@ -66,7 +66,7 @@ class ShardedFolder {
     // Reads and checks the index.
     explicit ShardedFolder(std::string path);
 
-    // Returns whether a folder has an index of this format.
+    // Returns whether a folder contains an index of this format.
     static bool is_one(const std::string& path);
 
     const std::string& path() const { return path_; }

@@ -1,4 +1,4 @@
-// Reads zip files through the directory at their end. The local header before an entry may have no
+// Reads zip files through the directory at their end. The local header before an entry may lack
 // sizes; it is used only to find the first byte of the data.
 #include "core/files/zip.h"
 

@@ -46,11 +46,12 @@ void reset_peak();
 void empty_cache();
 
 // Sets the allocator; may be called at any time. An allocator without functions is the allocator of
-// the system. Cached blocks are returned to their allocator immediately, and blocks in
-// use when they are freed; a replaced allocator and its context must stay valid until then. The
-// functions of an allocator are called by one thread at a time and must not call this library.
-// Throws UsageError if only one function is given. allocate() throws UsageError if the allocator
-// returns a misaligned block. Scratch memory of kernels is allocated with operator new instead.
+// the system. Cached blocks are returned to their allocator immediately, and blocks in use are
+// returned when they are freed. A replaced allocator and its context must stay valid until all of
+// its blocks are returned. The functions of an allocator are called by one thread at a time and
+// must not call this library. Throws UsageError if only one function is given. allocate() throws
+// UsageError if the allocator returns a misaligned block. Scratch memory of kernels is allocated
+// with operator new instead.
 void set_allocator(const HostAllocator& allocator);
 
 // Limits the reserved bytes; 0 means no limit. Allocations above the limit throw OutOfMemory.

@@ -60,8 +60,8 @@ Tensor empty_heads_inner(const Shape& shape, const Tensor& like) {
         .transpose(1, 2);
 }
 
-// Returns an uninitialized tensor for the gradient of x. It is contiguous if x is, otherwise stored
-// as [B, T, H, D].
+// Returns an uninitialized tensor for the gradient of x. The tensor is contiguous if x is
+// contiguous, otherwise it is stored as [B, T, H, D].
 Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }

@@ -21,7 +21,7 @@ namespace {
 
 using Kind = TensorIndex::Kind;
 
-// The view that integers, slices, None and Ellipsis select, and the index tensors that are left.
+// The view that integers, slices, None and Ellipsis select, and the remaining index tensors.
 struct Plan {
     Tensor view;
     struct Indexed {
@@ -151,7 +151,7 @@ struct Merged {
     Shape index_shape = {};
     Tensor linear = {};  // 1-d index into the merged dimension
 
-    // Returns the view with one dimension in place of the indexed ones.
+    // Returns the view with one dimension in place of the indexed dimensions.
     Tensor rows() const {
         Shape shape;
         std::int64_t size = 1;
@@ -198,7 +198,8 @@ Merged merge(const char* op, const Plan& plan) {
     return m;
 }
 
-// Returns rows with the values written to the rows `linear` along dim: the last value for each row.
+// Returns `rows` after writing the values to the rows `linear` along dim. If several values have
+// the same row, the last value is written.
 Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor& values) {
     const std::int64_t n = rows.shape()[dim];
     std::vector<std::int64_t> source(static_cast<std::size_t>(n));

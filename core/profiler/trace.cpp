@@ -56,7 +56,7 @@ std::string key_of(const Event& event) {
 std::vector<std::size_t> sort_outermost_first(const std::vector<Event>& events) {
     std::vector<std::size_t> order(events.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    // If two scopes have equal times, the scope that was recorded later is the outer one.
+    // If two scopes have equal times, the scope that was recorded later is the outer scope.
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
         const Event &x = events[a], &y = events[b];
         return std::tuple(x.thread, x.start, -x.end, -static_cast<std::int64_t>(a)) <

@@ -85,7 +85,7 @@ class Tree {
     const std::string& string() const;
     operator const Tensor&() const { return tensor(); }  // NOLINT
 
-    // --- properties of the tensor; these functions throw as tensor()
+    // --- properties of the tensor; these functions throw the errors of tensor()
     const Shape& shape() const { return tensor().shape(); }
     std::int64_t size(std::int64_t dim) const { return tensor().size(dim); }
     int dim() const { return tensor().dim(); }
@@ -93,7 +93,7 @@ class Tree {
     DType dtype() const { return tensor().dtype(); }
     Device device() const { return tensor().device(); }
     double item() const { return tensor().item(); }
-    // Return the tensor on another device or with another dtype, as Tensor::to(). To move all
+    // Return the tensor on another device or with another dtype, as Tensor::to() does. To move all
     // tensors of a list or map, use send_to_device() (core/tree/tree_utils.h).
     Tensor to(Device device, bool non_blocking = false) const {
         return tensor().to(device, non_blocking);
@@ -205,8 +205,9 @@ void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>&
 std::string to_json(const Tree& tree, int indent = 2);
 // Parses JSON. Throws ValueError, with line and column, for invalid JSON. Duplicate keys and
 // integers over 64 bits also throw ValueError. The values of hostile text, such as [0,0,0], need up
-// to 64 bytes of memory per byte of text; those of ordinary text need 4 to 8. Throws ValueError if
-// they need more than `max_memory` bytes. The time is that of sorting the keys of each map.
+// to 64 bytes of memory per byte of text; the values of ordinary text need 4 to 8 bytes. Throws
+// ValueError if the values need more than `max_memory` bytes. The time is dominated by sorting the
+// keys of each map.
 Tree from_json(std::string_view text, std::size_t max_memory = SIZE_MAX);
 
 // Prints a summary, with tensors as dtype and shape: {"labels": int64 [8], "lr": 0.1}. To print the

@@ -216,7 +216,7 @@ class ConfigReader {
     std::string name_;
 };
 
-// Returns whether Accelerate does not write this value to files.
+// Returns true if Accelerate does not write this value to files.
 bool is_left_out(const Tree& value) { return value.is_null() || (value.is_map() && value.empty()); }
 
 // Returns a section with null instead of each empty map.

@@ -41,7 +41,7 @@ bool is_flag(std::string_view name) {
     return name == "zero3_init_flag" || name == "zero3_save_16bit_model";
 }
 
-// Returns a value in the form in which the variables contain it.
+// Checks a value and returns the text for the environment variable.
 std::string checked(const std::string& name, const std::string& text) {
     if (is_device(name)) {
         if (!is_one_of(lower(text), {"none", "cpu", "nvme"}))

@@ -38,7 +38,7 @@ bool is_flag(const std::string& text) {
     return is_yes(text) || is_one_of(text, {"0", "false", "f", "no", "n", "off"});
 }
 
-// Returns the name that `text` names, or whose number it is, or "" if there is none.
+// Returns the name that equals `text`, or the name with the number `text`, or "" if there is none.
 std::string name_in(const std::string& text, const std::vector<std::string>& names,
                     bool has_numbers = true) {
     for (std::size_t i = 0; i < names.size(); ++i)
@@ -231,7 +231,7 @@ Tree to_fsdp2(const Tree& fsdp_config) {
                                  joined(accel::fsdp_strategies()), ": ", in_quotes(*text)));
         return name;
     };
-    // As in version 1 of FSDP, the strategy is in either key, and FULL_SHARD is the default.
+    // In version 1 of FSDP, either key can contain the strategy, and FULL_SHARD is the default.
     const std::string old = names_strategy("fsdp_sharding_strategy"),
                       name = names_strategy("fsdp_reshard_after_forward");
     if (!old.empty() && !name.empty() && old != "FULL_SHARD" && old != name)

@@ -25,13 +25,13 @@ const std::vector<FsdpField>& fsdp_fields();
 using FsdpFlags = std::map<std::string, std::optional<std::string>>;
 
 // Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError
-// for unknown keys, with the most similar name. A section that is null has no keys.
+// for unknown keys, with the most similar name. Returns an empty section if fsdp_config is null.
 Tree fsdp_section(const Tree& fsdp_config);
 // Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
 // precedence over the configuration. Throws ValueError for unknown keys and invalid values.
 std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const Tree& fsdp_config);
 
-// Returns the section fsdp_config with the values of the given flags, with a default version of 2.
+// Returns the section fsdp_config with the values of the given flags. The version is 2 by default.
 // Throws ValueError for invalid values.
 Tree fsdp_config_of(FsdpFlags flags);
 

@@ -26,7 +26,7 @@ constexpr const char* kAbout =
 
 constexpr int kAnyInt = std::numeric_limits<int>::max();
 
-// The declaration of the flags, which binds them to the fields of LaunchFlags.
+// Declares the flags and binds them to the fields of LaunchFlags.
 class Declaration {
   public:
     explicit Declaration(tools::Options& options, LaunchFlags& flags)
@@ -45,7 +45,8 @@ class Declaration {
             "are accepted without effect, or refused.");
     }
 
-    // Throws for refused flags and records the flags without an effect. Called after parsing.
+    // Throws UsageError for refused flags, and records the flags without effect. Called after
+    // parsing.
     void refuse_and_note() {
         for (const RefusedFlag& flag : refused_flags())
             if (options_.find(dashed(flag.name))->was_given())
@@ -205,7 +206,7 @@ std::string name_of(const std::string& argument) {
     return name;
 }
 
-// Returns the index of the argument that is the program.
+// Returns the index of the first argument after the flags, which is the program.
 std::size_t end_of_flags(const tools::Options& options, const std::vector<std::string>& arguments) {
     std::size_t i = 0;
     while (i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--") {

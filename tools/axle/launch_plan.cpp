@@ -91,8 +91,8 @@ void check_sections(const ClusterConfig& config) {
     }
 }
 
-// Returns whether each of the three products of a layer is not computed in fp8, as in a
-// configuration: a list, or text such as "false,false,true".
+// Returns the override_linear_precision of a section, as texts: whether each of the three products
+// of a layer is not computed in fp8. The section has a list, or text such as "false,false,true".
 std::vector<std::string> overrides_in(const Tree& section) {
     if (!section.is_map()) return {};
     for (const char* name : {"fp8_override_linear_precision", "override_linear_precision"}) {
@@ -134,7 +134,7 @@ class Planner {
     }
 
   private:
-    // Accelerate rejects --cpu with sharding too. Here it means that the processes use the CPU.
+    // Accelerate rejects --cpu with sharding. In Axle, --cpu means that the processes use the CPU.
     void check_exclusive() const {
         std::vector<std::string> given;
         if (f_.use_deepspeed) given.emplace_back("use_deepspeed");
@@ -225,7 +225,7 @@ class Planner {
         if (is_one) return;
         auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
         if (!address && !p_.multinode.hosts.empty()) address = p_.multinode.hosts[0].host;
-        if (is_multinode && !address) {  // srun's processes find rank 0 themselves
+        if (is_multinode && !address) {  // processes read it from SLURM's variables
             p_.main_process_ip.clear();
             return;
         }

@@ -14,10 +14,10 @@ namespace axle::launcher {
 
 struct LaunchPlan {
     int num_machines = 1, machine_rank = 0;
-    int min_nodes = 1;  // the least number of machines of a restart
+    int min_nodes = 1;  // the smallest number of machines for a restart
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
-    // Port of rank 0, or of the launcher of machine 0 if there are several machines; 0: a free
+    // The port of rank 0, or with several machines the port of machine 0's launcher. 0: a free
     // port.
     int main_process_port = 0;
     std::string token;  // empty: a new token for each start of the job

@@ -101,7 +101,8 @@ void check_main_process_first(Accelerator& accelerator) {
     double main_left = 0;
     const std::vector<double> all = of_all(accelerator.state(), {static_cast<double>(local), left});
     const auto rank = static_cast<std::size_t>(accelerator.process_index());
-    // The last local main process up to this rank is the local main process of this machine.
+    // The local main process of this machine is the last local main process whose rank is not above
+    // this rank.
     for (std::size_t i = 0; i <= rank; ++i)
         if (all[2 * i] == 0) main_left = all[2 * i + 1];
     if (local != 0) expect(entered >= main_left, "it ran before the main process of its machine");

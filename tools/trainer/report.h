@@ -34,7 +34,7 @@ class Metrics {
     // number "step".
     void add(const Tree& row);
     std::size_t rows() const { return rows_; }
-    // Returns the names that have a finite number, in the order of the first one.
+    // Returns the names with a finite number, in the order of their first finite numbers.
     const std::vector<std::string>& names() const { return names_; }
     // Returns the values of a name by step, or an empty curve.
     const Curve& curve(const std::string& name) const;

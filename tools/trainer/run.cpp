@@ -223,7 +223,7 @@ void Run::start_trackers() {
     accelerator_.init_trackers("logs", options_.values, kwargs);
 }
 
-// Starts a profile of a few updates, but not of the first ones, which are slower.
+// Starts a profile of a few updates, after the first updates, which are slower.
 void Run::start_profile() {
     profile_.emplace(accel::ProfileKwargs{
         .schedule_option =

@@ -77,9 +77,9 @@ struct Progress : accel::Checkpointable {
 };
 
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
-// without this option. Throws ValueError if the checkpoint is of a run with another seed, batch
-// size, learning rate, model or data, unless --allow-changed names the field. Data that have grown
-// are accepted. The number of steps may change.
+// without this option. Throws ValueError if the checkpoint's run had another seed, batch size,
+// learning rate, model or data, unless --allow-changed names the field. Data that have grown are
+// accepted. The number of steps may change.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT, and can be
@@ -134,7 +134,7 @@ class Run {
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
     // called after every update. If a checkpoint can't be written, logs a warning and tries again
-    // at the next interval; throws FileError if it is the last one.
+    // at the next interval; throws FileError if it is the run's last checkpoint.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If the run had no updates,
     // evaluates first.

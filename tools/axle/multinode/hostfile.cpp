@@ -15,7 +15,7 @@
 namespace axle::launcher {
 namespace {
 
-constexpr int kMaxSlots = 1024;  // on one machine
+constexpr int kMaxSlots = 1024;  // for one machine
 
 bool is_host(std::string_view name) {
     const auto fits = [](char c) {
@@ -55,7 +55,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// The slots that a filter names for each machine. An empty set stands for all slots.
+// Returns the slots that a filter selects, by machine. An empty set means all slots of the machine.
 std::map<std::string, std::set<int>> parse_filter(const char* option, const std::string& filter) {
     std::map<std::string, std::set<int>> nodes;
     for (const std::string_view node : split(filter, '@')) {

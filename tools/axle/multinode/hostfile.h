@@ -20,7 +20,8 @@ struct HostSlots {
 
 // The machines of a job, and the launcher that starts the processes on all of them.
 struct MultinodeHosts {
-    // "pdsh", "openmpi", "mvapich", "mpich" or "slurm". Empty: `axle launch` runs on each machine.
+    // "pdsh", "openmpi", "mvapich", "mpich" or "slurm". If empty, the user runs `axle launch` on
+    // each machine.
     std::string launcher = {};
     std::string hostfile = {};
     std::vector<HostSlots> hosts =
@@ -42,8 +43,9 @@ std::vector<HostSlots> read_hostfile(const std::string& path);
 
 // Returns the machines and slots that a filter leaves, in the order of `hosts`. A filter is a list
 // of machines separated by @, each with the slots that it names, or with all of its slots:
-// `worker-0@worker-1:0,2`. At most one of the filters may be given. Throws ValueError if both are,
-// if a filter is malformed or names a machine or slot that does not exist, and if no slot is left.
+// `worker-0@worker-1:0,2`. At most one of the filters may be given. Throws ValueError if both are
+// given, if a filter is malformed or names a machine or slot that does not exist, and if no slot is
+// left.
 std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::string& inclusion,
                                     const std::string& exclusion);
 

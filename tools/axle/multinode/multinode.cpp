@@ -78,7 +78,7 @@ void check_slots(const MultinodeJob& job, bool first_slots, const char* fix) {
     }
 }
 
-// The names of the variables that processes need, for MPI launchers.
+// Returns the names of the variables that MPI launchers must pass to the processes.
 Arguments names_of(const MultinodeJob& job) {
     Arguments names = {"AXLE_JOB_TOKEN"};
     if (!job.main_process_ip.empty()) append(names, {"MASTER_ADDR", "MASTER_PORT"});
@@ -87,7 +87,7 @@ Arguments names_of(const MultinodeJob& job) {
     return names;
 }
 
-// AXLE_LAUNCHER_FD connects the launcher with the program that it starts on this machine.
+// Removes AXLE_LAUNCHER_FD, which connects `axle launch` only with mpirun or srun on this machine.
 Arguments program_arguments(const MultinodeJob& job) {
     Arguments arguments = {"env", "-u", "AXLE_LAUNCHER_FD"};
     append(arguments, job.command);
@@ -148,7 +148,7 @@ Arguments open_mpi_arguments(const MultinodeJob& job) {
     return arguments;
 }
 
-// MPICH and MVAPICH, which both start processes with Hydra.
+// Returns the command of MPICH or MVAPICH, which both start processes with Hydra.
 Arguments hydra_arguments(const MultinodeJob& job) {
     refuse_filter(job);
     check_slots(job, true, "write the same number of slots for each machine into the hostfile");
@@ -177,8 +177,8 @@ Arguments arguments_of(const MultinodeJob& job) {
     return hydra_arguments(job);
 }
 
-// Checks that all machines have the number of slots that the job needs, and takes the first ones if
-// it needs fewer.
+// Checks that all machines have the number of slots that the job needs. If the job needs fewer,
+// keeps the first slots.
 void limit_slots(MultinodeHosts& machines, std::optional<int> num_processes) {
     const auto count = static_cast<int>(machines.hosts.size());
     if (num_processes && *num_processes % count != 0)

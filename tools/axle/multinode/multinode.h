@@ -17,9 +17,9 @@ namespace axle::launcher {
 
 // Reads DeepSpeed's hostfile, and selects the machines and slots of a job from the options
 // deepspeed_multinode_launcher, deepspeed_hostfile, deepspeed_inclusion_filter and
-// deepspeed_exclusion_filter. The launcher is pdsh by default with a hostfile, and standard
-// without. With standard, and on one machine without a hostfile, the result is empty. If
-// num_processes asks for fewer slots than an unfiltered hostfile has, the first slots of each
+// deepspeed_exclusion_filter. The default launcher is pdsh with a hostfile, and standard without a
+// hostfile. With standard, and on one machine without a hostfile, the result is empty. If
+// num_processes is less than the number of slots in an unfiltered hostfile, the first slots of each
 // machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid, do
 // not fit the numbers, or have no effect.
 MultinodeHosts select_hosts(const DeepSpeedFlags& flags, const Tree& deepspeed_config,
@@ -33,7 +33,7 @@ struct MultinodeJob {
     int main_process_port = 29500;
     std::vector<std::string> command;                // the program and its arguments
     std::map<std::string, std::string> environment;  // variables of all processes
-    int threads = 0;                                 // of each process; 0: not set
+    int threads = 0;                                 // per process; 0: not set
 
     // For pdsh, which starts `axle launch` on each machine: the path of axle, the folder in which
     // it runs, the file with the job's secret, and further flags.
