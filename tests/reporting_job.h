@@ -21,7 +21,8 @@ struct Report {
     std::int64_t value;
 };
 
-// Processes that run a function as the ranks of a job. The destructor kills those that still run.
+// Processes that run a function as the ranks of a job. The destructor kills processes that still
+// run.
 class ReportingJob {
   public:
     using Group = std::shared_ptr<dist::ProcessGroup>;
@@ -37,12 +38,12 @@ class ReportingJob {
     ReportingJob& operator=(const ReportingJob&) = delete;
 
     int size() const { return static_cast<int>(pids_.size()); }
-    // Waits for the next report of any rank. Returns nullopt if none comes in time, or if all
-    // processes have ended.
+    // Waits for the next report of any rank. Returns nullopt after the timeout, or if all processes
+    // have ended.
     std::optional<Report> next(std::chrono::milliseconds limit = std::chrono::seconds(30));
     void signal(int rank, int number) const;
-    // Waits until all processes have ended, or all but the rank `except`, which is then killed.
-    // Returns false if another one had to be killed.
+    // Waits until all processes, or all except the rank `except`, have ended, and then kills this
+    // rank. Returns false if another process had to be killed.
     bool wait(std::chrono::milliseconds limit = std::chrono::seconds(30), int except = -1);
     // Returns the status of an ended process as from waitpid().
     int status(int rank) const { return statuses_[static_cast<std::size_t>(rank)]; }

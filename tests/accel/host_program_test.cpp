@@ -317,7 +317,7 @@ TEST_F(EmbeddedAxle, WritesFilesThatDoNotDependOnTheLocale) {
         }
         EXPECT_EQ(written[i], expected[i]);
         // The recorded times differ between the runs, but both files must contain valid numbers.
-        // So do the ids of the runs in the manifests.
+        // The ids of the runs in the manifests differ, too.
         if (written[i].starts_with("profile/") || written[i].ends_with("manifest.json"))
             EXPECT_TRUE(nlohmann::json::accept(read_file(ours))) << written[i];
         else

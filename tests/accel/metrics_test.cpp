@@ -178,7 +178,7 @@ TEST_P(Metrics, MatchScikitLearn) {
     });
 }
 
-// --- independent of how the samples are divided
+// --- independence of the division of samples
 
 TEST_P(Metrics, DoNotDependOnHowRowsAreDividedBetweenProcesses) {
     std::mt19937 random(11);

@@ -45,13 +45,14 @@ Outcome attempt(std::int64_t number, bool all_later, F&& f, Threads threads = Th
     return failing.has_failed() ? Outcome::passed : Outcome::not_reached;
 }
 
-// Runs the step once for each of its allocations, which fails, or which fails together with all
-// later ones.
+// Runs the step once for each of its allocations. In each run, this allocation fails, or this and
+// all later allocations.
 void fail_each_allocation(TrainingStep& step, bool all_later) {
     const TrainingStep::State before = step.state();
     step.run();
     const TrainingStep::State after = step.state();
-    // Fails allocation `number`, repeats the step, and returns whether the step has that many.
+    // Makes allocation `number` fail and repeats the step. Returns whether the step has that many
+    // allocations.
     const auto fail = [&](std::int64_t number) {
         const Outcome outcome = attempt(number, all_later, [&] { step.run(); });
         if (outcome == Outcome::failed) {

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // Makes the memory of one tensor fail while the object exists, and counts allocations.
 class FailingTensors {
   public:
-    // Allocation number `number`, counted from 1, fails.
+    // Makes the allocation with this number, counted from 1, fail.
     explicit FailingTensors(int number) {
         first_ = number;
         calls_ = 0;
@@ -50,7 +50,7 @@ class FailingTensors {
 
 std::int64_t bytes_in_use() { return host_memory::stats().current; }
 
-// Runs the step once for each of its allocations, which fails.
+// Runs the step once for each of its allocations. In each run, this allocation fails.
 void fail_each_allocation(TrainingStep& step) {
     const TrainingStep::State before = step.state();
     step.run();

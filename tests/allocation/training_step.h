@@ -83,7 +83,7 @@ class TrainingStep {
             run();
     }
 
-    // A copy of everything that a step changes, but for gradients.
+    // A copy of everything that a step changes, except gradients.
     struct State {
         std::vector<Tensor> parameters;
         Tree optimizer, schedule;

@@ -7,7 +7,7 @@
 namespace axle::tests {
 
 void fuzz(Bytes input) {
-    static const bool has_shard = [] {  // the only weights that an index can name
+    static const bool has_shard = [] {  // the only file of weights that exists
         save_safetensors(memory_file("weights/a.safetensors", {}),
                          {{"a", ones({2})}, {"b", ones({3})}}, {{"format", "pt"}});
         return true;

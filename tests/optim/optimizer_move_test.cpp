@@ -41,7 +41,7 @@ TEST(Optimizer, CanBeReturnedByFunctionsAndStoredInVectors) {
         adamw.step();
         optimizers[0].step();
         reference.step();
-        optimizers.emplace_back(parameters());  // moves the others
+        optimizers.emplace_back(parameters());  // moves the other optimizers
     }
     EXPECT_NE(values(first), values(parameters()));
     EXPECT_EQ(values(second), values(expected));

@@ -36,7 +36,8 @@ std::vector<std::size_t> cuts(std::size_t n) {
     return sizes;
 }
 
-// Calls f with every damaged content of a file: cut, and with one bit changed, 64 times.
+// Calls f with damaged contents of a file: truncated to each of cuts(), and 64 times with one bit
+// changed.
 template <class F>
 void for_each_damage(const std::string& bytes, std::mt19937_64& random, F&& f) {
     for (const std::size_t size : cuts(bytes.size())) f(bytes.substr(0, size));
@@ -49,7 +50,7 @@ void for_each_damage(const std::string& bytes, std::mt19937_64& random, F&& f) {
 }
 
 // Loads the checkpoint in all ranks of a job of this size. Returns the number of ranks that threw
-// axle::Error, or -1 if one threw something else.
+// axle::Error, or -1 if a rank threw another exception.
 int count_errors(int size, const std::string& path) {
     ReportingJob job(size, [&](const auto& group, const auto& report) {
         Training training(7, 0, true, group);
@@ -128,10 +129,10 @@ TEST(DamagedCheckpoint, IsATypedErrorForEachFileAndDamage) {
                   {{"files", files}, {"damages", damages}, {"typed_errors", typed}});
 }
 
-// The fault that kills the process instead of returning an error.
+// The error number that kills the process instead of returning an error.
 constexpr int kKill = -1;
 
-// Kills the process in one operation.
+// Kills the process in one of its operations.
 class DeadlyFileSystem : public FaultyFileSystem {
   public:
     DeadlyFileSystem(FileSystem& system, std::size_t failing)
@@ -161,7 +162,7 @@ void save_with_fault(const std::string& folder, std::size_t k, int error,
             training.accelerator.save_state();
             if (group->rank() == 0) report(Event::saved, 1);
         });
-    } catch (const Error&) {  // every rank learns of the failure, and the job can go on
+    } catch (const Error&) {  // every rank gets the error, and the job continues
     }
     if (!is_faulty) return;
     replace_file_system(nullptr);
@@ -172,7 +173,7 @@ struct FaultFigures {
     int faults = 0, broken = 0;
 };
 
-// Lets each operation of a save of two ranks fail.
+// Makes each operation of a save on two ranks fail in turn.
 void fail_each_operation(int error, FaultFigures& figures) {
     for (std::size_t k = 0;; ++k) {
         SCOPED_TRACE(str("operation ", k, ", error ", error));

@@ -1,4 +1,4 @@
-// Lets a rank of a job die, freeze, fail or wait at every failpoint of the library.
+// Makes a rank of a job die, freeze, fail or wait at every failpoint of the library.
 #include "kernels/failpoint.h"
 
 #include <atomic>
@@ -45,7 +45,7 @@ accel::ProjectConfiguration project_in(const std::string& folder) {
     return {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 1};
 }
 
-// Continues from a checkpoint, saves twice, the second time in the background, and leaves the job.
+// Continues from a checkpoint, saves twice (the second time in the background), and leaves the job.
 // Reports the number of each complete checkpoint.
 void load_and_save(const std::string& folder, const ReportingJob::Group& group,
                    const ReportingJob::Reporter& report) {
@@ -66,7 +66,7 @@ struct Figures {
 };
 
 // Runs a job in which a rank has an action at a failpoint. All other ranks must end, and the newest
-// complete checkpoint must be there.
+// complete checkpoint must exist.
 void run_with(const Failpoint& failpoint, int rank, FailpointAction action, Figures& figures) {
     SCOPED_TRACE(str(failpoint.name, ", rank ", rank, ", action ", static_cast<int>(action)));
     const TemporaryFolder folder(FolderStorage::in_memory);
@@ -136,7 +136,7 @@ TEST(Failpoints, AreOnlyInBuildsForTests) {
     std::ifstream program("/proc/self/exe", std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(program), {});
     ASSERT_GT(bytes.size(), 100'000u);
-    // Built at run time, so that this program does not contain it.
+    // The text is built at run time, so that this program's binary does not contain it.
     const std::string prefix = std::string("axle fail") + "point: ";
     EXPECT_EQ(bytes.find(prefix), std::string::npos);
 }

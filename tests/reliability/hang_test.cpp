@@ -26,7 +26,7 @@ using std::chrono::seconds;
 
 constexpr int kSize = 4;
 
-// Reduces until an error, and reports 1 as Event::finished if the error names the rank.
+// Reduces until an error occurs. Reports Event::finished with 1 if the error names the rank.
 void reduce_until_error(int frozen, const ReportingJob::Group& group,
                         const ReportingJob::Reporter& report) {
     Tensor x = ones({1000});
@@ -90,7 +90,7 @@ std::chrono::minutes soak_time() {
     return std::chrono::minutes(minutes == nullptr ? 1 : std::stoi(minutes));
 }
 
-// Reduces and waits for a given time. Reports 1 as Event::finished if memory, files and threads
+// Reduces and waits for a given time. Reports Event::finished with 1 if memory, files and threads
 // have not grown.
 void reduce_for(std::chrono::minutes time, const ReportingJob::Group& group,
                 const ReportingJob::Reporter& report) {
@@ -117,7 +117,7 @@ void reduce_for(std::chrono::minutes time, const ReportingJob::Group& group,
     report(Event::finished, grown);
 }
 
-// Runs a job while every core has four other busy processes.
+// Runs a job while four other processes per core are busy.
 TEST(OverloadedJob, LongSoakCausesNoFalseAlarm) {
     std::vector<std::unique_ptr<Child>> busy;
     for (unsigned i = 0; i < 4 * std::thread::hardware_concurrency(); ++i)

@@ -1,4 +1,4 @@
-// Lets file operations of one rank fail while several ranks save and load, and damages files that
+// Makes file operations of one rank fail while several ranks save and load, and damages files that
 // all ranks load.
 #include <cstdlib>
 #include <fstream>
@@ -44,7 +44,7 @@ std::int64_t sum_of_job(const ReportingJob::Rank& f) {
     return sum;
 }
 
-// Lets the Accelerators of this process take it for the only process of its machine.
+// Makes the Accelerators of this process treat it as the only process of its machine.
 void become_machine(dist::ProcessGroup& group) {
     const std::vector<Tree> ports = group.all_gather_object(free_port());
     setenv("MASTER_ADDR", "127.0.0.1", 1);
@@ -96,7 +96,7 @@ accel::ProjectConfiguration project_of_machine(const std::string& folder, int ra
             .save_on_each_node = true};
 }
 
-// Two machines save; each operation fails in one of them. Reports the number of faults.
+// Two machines save. Each operation fails on one of the machines. Reports the number of faults.
 void save_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     become_machine(*group);
@@ -119,7 +119,7 @@ void save_with_faults(const std::string& folder, const std::vector<int>& errors,
                 const bool is_saved = texts[0].empty() && texts[1].empty();
                 if (!is_saved)
                     expect_shared_error(texts, failing, std::generic_category().message(error));
-                // The newest checkpoint that both machines have.
+                // Loads the newest checkpoint that both machines have.
                 accelerator.load_state();
                 EXPECT_GE(accelerator.save_iteration(), is_saved ? iteration + 1 : iteration);
                 if (!anywhere(*group, fails_here && system.operations() > k)) {
@@ -149,7 +149,8 @@ TEST(FaultySave, LongSeriesThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
-// Two ranks load; each operation that reads fails in one of them. Reports the number of faults.
+// Two ranks load. Each operation that reads fails on one of the ranks. Reports the number of
+// faults.
 void load_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     Training training(7, 0, true, group,
@@ -176,7 +177,7 @@ void load_with_faults(const std::string& folder, const std::vector<int>& errors,
                 if (!is_loaded) {
                     expect_shared_error(texts, failing, folder);
                     expect_same(snapshot(training), before);  // nothing is loaded
-                } else {  // the newest checkpoint, also if a read has failed
+                } else {  // the newest checkpoint is loaded, even if a read has failed
                     expect_same(snapshot(training), saved);
                     EXPECT_EQ(accelerator.save_iteration(), 2);
                     training.run(2);
@@ -207,8 +208,8 @@ TEST(FaultyLoad, LongSeriesThrowsItsErrorOnEveryRankAndLoadsNothing) {
     expect_whole_states({EIO, EACCES, ENOMEM, EINTR, FailingReads::kEnd, 0});
 }
 
-// Changes bits of a file of one of two machines, and loads the checkpoint on both. Reports the
-// number of changes.
+// Changes bits of a file on one of two machines, and loads the checkpoint on both machines. Reports
+// the number of changes.
 void load_damaged(const std::string& folder, int changes, const Group& group,
                   const ReportingJob::Reporter& report) {
     become_machine(*group);

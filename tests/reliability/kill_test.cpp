@@ -27,7 +27,7 @@ accel::ProjectConfiguration project_in(const std::string& folder) {
     return {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 2};
 }
 
-// Kills all processes, or one of them. The others must end by themselves.
+// Kills all processes or one process. The other processes must end by themselves.
 void kill_some(ReportingJob& job, std::mt19937& random) {
     const auto victim = static_cast<int>(random() % (2U * static_cast<unsigned>(job.size())));
     for (int rank = 0; rank < job.size(); ++rank)
@@ -39,8 +39,8 @@ void kill_some(ReportingJob& job, std::mt19937& random) {
 // Whether the parameters are sharded over the processes, each of which writes its part.
 enum class Sharding : std::uint8_t { none, in_parts };
 
-// Continues from the latest checkpoint and saves after every batch, every second time in the
-// background if the state is not sharded. Reports the number of batches when the checkpoint is
+// Continues from the latest checkpoint and saves after every batch. If the state is not sharded,
+// every second save runs in the background. Reports the number of batches when the checkpoint is
 // complete.
 void train_and_save(const std::string& folder, Sharding sharding, const ReportingJob::Group& group,
                     const ReportingJob::Reporter& report) {
@@ -68,7 +68,7 @@ struct KillFigures {
     std::int64_t saves = 0, lost = 0, unreadable = 0;
 };
 
-// Starts a job again and again on one folder and kills it while it saves.
+// Starts jobs one after another with the same folder, and kills each job while it saves.
 KillFigures kill_while_saving(int size, int rounds, Sharding sharding) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::mt19937 random(static_cast<unsigned>(size));
@@ -165,8 +165,8 @@ std::string results_of(const std::string& folder) {
     return all;
 }
 
-// Runs the training until it finishes. Kills it `kills` times, each time after a random number of
-// saves.
+// Runs the training until it finishes, and kills it `kills` times, each time after a random number
+// of saves.
 void run_chain(const std::string& folder, int size, int kills, unsigned seed) {
     std::mt19937 random(seed);
     for (;; --kills) {

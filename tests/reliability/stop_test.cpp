@@ -93,7 +93,7 @@ class StoppedTrainer : public Trainer {
         const std::string folder = folder_ / out + "/checkpoints";
         const auto latest = accel::latest_good_checkpoint(folder);
         ASSERT_TRUE(latest.has_value()) << ended.text();
-        // The checkpoint of the signal is that of the last step.
+        // The checkpoint that the signal has requested is the checkpoint of the last step.
         const auto rows = static_cast<std::int64_t>(metrics(out).size());
         const std::int64_t iteration = accel::CheckpointReader(*latest).label().iteration;
         EXPECT_EQ(iteration, rows);
@@ -133,8 +133,8 @@ class InterruptedTrainer : public Trainer {
   protected:
     using Clock = std::chrono::steady_clock;
 
-    // SIGTERM to the launcher or a rank at any moment before the first step, also before their
-    // signal handlers are there.
+    // Sends SIGTERM to the launcher or a rank at a random moment before the first step, also before
+    // signal handlers are installed.
     void expect_stops_at_start(int count) {
         if (IsSkipped() || !prepare()) return;
         for (int i = 0; i < count && !HasFailure(); ++i) {
@@ -146,7 +146,7 @@ class InterruptedTrainer : public Trainer {
             const pid_t target = targets[random_() % targets.size()];
             kill(target, SIGTERM);
             const Ended ended = finish(launcher);
-            // Without its handler, a launcher that has no processes is killed.
+            // SIGTERM ends a launcher that has neither a signal handler nor processes yet.
             EXPECT_TRUE(ended.code == 143 || (target == launcher && ended.code == -SIGTERM))
                 << ended.code << ": " << ended.text();
             expect_whole_run("run");
@@ -154,7 +154,7 @@ class InterruptedTrainer : public Trainer {
         }
         record_figure("sigterm_at_start", {{"processes", 2}, {"signals", count}});
     }
-    // SIGKILL to a rank while it starts, loads a checkpoint or joins the job.
+    // Sends SIGKILL to a rank while it starts, loads a checkpoint or joins the job.
     void expect_kills_at_start_to_end_the_job(int count) {
         if (IsSkipped() || !prepare()) return;
         for (int i = 0; i < count && !HasFailure(); ++i) {
@@ -169,7 +169,7 @@ class InterruptedTrainer : public Trainer {
         }
         record_figure("kills_at_start", {{"processes", 2}, {"kills", count}});
     }
-    // SIGKILL to a rank after the last step, while it saves, leaves the job and ends.
+    // Sends SIGKILL to a rank after the last step, while it saves, leaves the job or ends.
     void expect_kills_at_end_to_end_the_job(int count) {
         if (IsSkipped() || !prepare()) return;
         int killed = 0;
@@ -217,8 +217,8 @@ class InterruptedTrainer : public Trainer {
         EXPECT_GT(newest_, 0);
         return !HasFailure();
     }
-    // Waits for a job of which a rank was killed. Returns false if it had ended before, which must
-    // be allowed.
+    // Waits for a job after one of its ranks was killed. Returns false if the job had ended before,
+    // which is a failure unless `may_have_ended`.
     bool expect_killed(pid_t launcher, bool may_have_ended = false) {
         const auto begin = Clock::now();
         const Ended ended = finish(launcher);
@@ -230,8 +230,8 @@ class InterruptedTrainer : public Trainer {
             << ended.text();
         return true;
     }
-    // Expects that a run has no damaged checkpoint, none that is older than `newest_`, and no
-    // process.
+    // Expects that a run has no process, no damaged checkpoint, and a newest checkpoint that is not
+    // older than `newest_`.
     void expect_whole_run(const std::string& out) {
         EXPECT_TRUE(comes_true([&] { return processes_with(folder_ / out).empty(); },
                                std::chrono::seconds(2)))
@@ -247,7 +247,7 @@ class InterruptedTrainer : public Trainer {
     }
 
     std::mt19937_64 random_{9};
-    Clock::duration startup_{};  // until the first row of metrics
+    Clock::duration startup_{};  // the time until the first row of metrics
     std::int64_t newest_ = 0;    // the iteration of the newest checkpoint
 };
 

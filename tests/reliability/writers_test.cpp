@@ -1,4 +1,4 @@
-// Several writers of one folder, and folders in which users put files.
+// Tests several writers of one folder, and folders that contain files of users.
 #include <csignal>
 #include <fstream>
 #include <random>
@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::microseconds;
 
-// Starts a run of its own that saves `count` times. Reports the iteration of each checkpoint that
-// is complete, and Event::finished with the number of checkpoints.
+// Starts a separate run that saves `count` times. Reports the iteration of each checkpoint that is
+// complete, and Event::finished with the number of checkpoints.
 void write_checkpoints(const std::string& folder, int count, const ReportingJob::Reporter& report) {
     Training training(
         7, 0, true, nullptr,
@@ -54,7 +54,8 @@ void expect_writers_to_lose_nothing(int rounds) {
     auto folder = std::make_unique<TemporaryFolder>(FolderStorage::in_memory);
     for (int round = 0; round < rounds; ++round) {
         SCOPED_TRACE(str("round ", round));
-        // A folder of many finished runs is slow to list.
+        // Uses a new folder from time to time, because a folder with many finished runs is slow to
+        // list.
         if (round % 20 == 0) folder = std::make_unique<TemporaryFolder>(FolderStorage::in_memory);
         const auto write = [&](const auto&, const auto& report) {
             write_checkpoints(folder->path(), kSaves, report);
@@ -98,7 +99,7 @@ TEST(TwoWriters, LoseNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(
 
 TEST(TwoWriters, LongSeriesLosesNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(1000); }
 
-// The files that a user puts among the checkpoints.
+// Files of a user in the folder of the checkpoints.
 class ForeignEntries {
   public:
     explicit ForeignEntries(std::string folder) : folder_(std::move(folder)) {}

@@ -1,5 +1,5 @@
 // A replacement for CUB's sorts on the simulated GPU. Like CUB, it runs on the stream, needs a
-// second buffer, and leaves garbage in the first.
+// second buffer, and leaves undefined values in the first buffer.
 #include "tests/simulator/device.h"
 //
 #include <algorithm>

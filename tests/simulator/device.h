@@ -58,7 +58,7 @@ struct Extent {
 void start(cudaStream_t stream, Extent grid, int threads, std::size_t shared_bytes,
            std::source_location at, std::function<void()> run);
 
-// Wait until all threads of the block, or of the warp, that have not returned reach the barrier.
+// Wait until all threads of the block, or of the warp, have reached the barrier or have returned.
 void block_barrier();
 void warp_barrier();
 // Passes `bytes` bytes at `mine` to the warp, and copies the bytes of `lane` to `result`. Must be

@@ -107,7 +107,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     AXLE_LOCKED;
     CUstream_st& s = stream_of(stream);
     if (event->capture) {
-        s.capture = event->capture;  // the stream joins the capture, which already orders its work
+        s.capture = event->capture;  // joins the capture, which already orders the stream's work
         return cudaSuccess;
     }
     if (event->stream == nullptr || s.capture) return cudaSuccess;

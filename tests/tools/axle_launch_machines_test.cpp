@@ -52,12 +52,12 @@ class AxleLaunchMachines : public AxleLaunch {
         return finish(pid).code;
     }
     std::string output(int machine) { return read_file(folder_ / "out" + std::to_string(machine)); }
-    // A script that runs until its machine is lost, and ends at once after a restart.
+    // Returns a script that runs until its machine is lost, and ends at once after a restart.
     std::string until_restart() {
         return "sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_PORT; echo $$ >" + (folder_ / "pid") +
                "$RANK; test $AXLE_RESTART_COUNT != 0 || sleep 60'";
     }
-    // The command of a run with 24 samples per update on three machines.
+    // Returns the command of a run with 24 samples per update on three machines.
     std::string train(const std::string& out) {
         return AXLE_BIN_DIR
                "/train_gpt --preset tiny --threads 1 --batch-size 4 "
@@ -79,7 +79,7 @@ TEST_F(AxleLaunchMachines, RestartOnTheMachinesThatAreLeft) {
     EXPECT_THAT(output(2), HasSubstr("\n1 of 2 at "));
     EXPECT_THAT(output(0), HasSubstr("axle launch: restarting on 2 of 3 machines without machine "
                                      "1 (restart 1 of 1)\n"));
-    // The launchers use the given port, and rank 0 another one.
+    // The launchers use the given port, and rank 0 uses another port.
     EXPECT_THAT(output(2), Not(HasSubstr("at " + std::to_string(port_) + "\n")));
 }
 

@@ -75,7 +75,7 @@ TEST_F(AxleLaunchStop, KillsProcessesAfterTheGraceTime) {
     kill(launcher, SIGINT);
     const Ended ended = finish(launcher);
     EXPECT_EQ(ended.code, 130);
-    // SIGKILL ends a process soon, but not at once.
+    // SIGKILL does not end a process immediately.
     for (const pid_t pid : pids) EXPECT_TRUE(comes_true([&] { return !is_running(pid); }));
     EXPECT_THAT(ended.text(), HasSubstr("did not end within 0.2 s and was killed"));
 }

@@ -239,7 +239,7 @@ TEST_F(LaunchedTrainer, ResumesOnTwoProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
     ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;
-    // Kills the launcher during training, which ends its children too.
+    // Kills the launcher during training, which also ends its children.
     program_ = launcher[0];
     Arguments arguments(launcher.begin() + 1, launcher.end());
     arguments.push_back(trainer);

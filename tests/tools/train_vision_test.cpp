@@ -95,7 +95,7 @@ TEST_F(TrainVision, ContinuesAFinishedRunWithMoreEpochs) {
     EXPECT_EQ(longer.result()["steps"], 2 * steps);
     const auto rows = metrics("a");
     ASSERT_EQ(rows.size(), 2 * steps);
-    // The first part of the new schedule rises to the middle, where the old one had ended.
+    // The new schedule still rises at the middle, where the old schedule had ended.
     EXPECT_GT(rows[steps]["lr"], rows[steps - 1]["lr"]);
 }
 

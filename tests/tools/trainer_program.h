@@ -124,8 +124,7 @@ class TrainerTest : public testing::Test {
             if (entry.path().filename().string().starts_with("checkpoint_")) return true;
         return false;
     }
-    // Waits until the metrics of a run have `rows` rows. Returns false if the run ended before
-    // that.
+    // Waits until the metrics of a run have `rows` rows. Returns false if the run ended before.
     bool wait_for_rows(pid_t child, std::size_t rows, const std::string& out) {
         while (lines_of(folder_ / out + "/metrics.jsonl").size() < rows) {
             siginfo_t ended = {};
@@ -135,8 +134,8 @@ class TrainerTest : public testing::Test {
         }
         return true;
     }
-    // Kills a run when its metrics have `rows` rows and a checkpoint exists, after the delay
-    // `later`. Returns false if the run ended before that.
+    // Waits until the metrics of a run have `rows` rows and a checkpoint exists, and then for the
+    // time `later`, and kills the run. Returns false if the run ended before.
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);

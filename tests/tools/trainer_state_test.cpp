@@ -102,7 +102,7 @@ TEST_F(TrainerState, SavesACheckpointAndContinuesOnSigusr1) {
     kill(child, SIGUSR1);
     const Ended ended = finish(child);
     ASSERT_EQ(ended.code, 0) << ended.text();
-    // The checkpoint of the signal, and the last one.
+    // The folder has the checkpoint that the signal requested, and the last checkpoint.
     const auto list = accel::list_checkpoints(checkpoints("a"));
     ASSERT_EQ(list.entries.size(), 2u);
     EXPECT_LT(list.entries[0].iteration, 300);
@@ -179,7 +179,7 @@ TEST_F(TrainerState, RejectsASecondRunInTheSameFolder) {
                    {checkpoints("a"), str("is in use by process ", first)});
     kill(first, SIGKILL);
     EXPECT_EQ(finish(first).code, -SIGKILL);
-    EXPECT_EQ(run(constant("a", {"--steps", "20"})).code, 0);  // takes over from the dead owner
+    EXPECT_EQ(run(constant("a", {"--steps", "20"})).code, 0);  // the earlier owner has ended
 }
 
 TEST_F(TrainerState, ContinuesWithoutAnOptionalOutputThatCannotBeWritten) {

@@ -26,7 +26,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 constexpr int kProcesses = 3, kSamples = 60;
 
 // Runs f(group) in several processes. Waits for all ranks except the given ranks, which are then
-// killed. The processes end before the timeout of collectives, 60 s, or did not report.
+// killed. Expects that the other processes report before the timeout of collectives, 60 s.
 template <class F>
 std::vector<RankOutcome> ends_of(F&& f, const std::vector<int>& except = {}) {
     Job job(kProcesses, [&](const dist::Environment& environment) -> std::string {

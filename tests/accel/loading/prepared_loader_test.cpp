@@ -180,7 +180,7 @@ TEST(PreparedLoader, KeepsWorkersPrefetchingAndCollateFn) {
                 for (const int prefetch : {1, 3}) {
                     SCOPED_TRACE(str(dispatches, ", ", workers, " workers, ", prefetch));
                     std::mutex mutex;
-                    std::set<std::thread::id> threads;  // which read samples
+                    std::set<std::thread::id> threads;  // the threads that read samples
                     data::DataLoader loader(
                         data::from_function(12,
                                             [&](std::int64_t i) {

@@ -127,7 +127,7 @@ TEST(ShardedAccelerator, SkipsStepsWithInfiniteGradientsOnAllRanks) {
         const Tensor before = autograd::local_part(weight).clone();
         const Tensor loss = loss_of(model, 0, *group);
         run.accelerator.backward(loss);
-        // A local part on rank 1 only.
+        // Changes the local part of rank 1 only.
         if (group->rank() == 1) autograd::local_part(weight).grad().fill_(INFINITY);
         run.optimizer.step();
         EXPECT_TRUE(run.accelerator.optimizer_step_was_skipped());

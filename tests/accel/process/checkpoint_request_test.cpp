@@ -38,7 +38,7 @@ TEST(CheckpointRequest, ReachesAllProcesses) {
     tests::on_ranks(3, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         accel::Accelerator accelerator(tests::of_group(group));
         if (group->rank() == 2) request_checkpoint();
-        // The ranks are threads of one process here, so any of them takes the request.
+        // In this test, the ranks are threads of one process, so any rank may take the request.
         group->barrier();
         if (accelerator.checkpoint_request() == CheckpointRequest::save) ++received;
         if (accelerator.checkpoint_request() != CheckpointRequest::none) ADD_FAILURE();

@@ -1,4 +1,5 @@
-// Tests which checkpoint of a folder is the latest, which ones are removed, and who may write them.
+// Tests which checkpoint of a folder is the latest, which checkpoints are removed, and which
+// process may write them.
 #include "accel/state/checkpoint_folder.h"
 
 #include <cmath>

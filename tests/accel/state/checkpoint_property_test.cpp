@@ -24,7 +24,7 @@ using tests::MemoryFileSystem;
 
 constexpr const char* kFolder = "/run/checkpoints";
 
-// A folder of checkpoints, and what must be in it.
+// A folder of checkpoints, and its expected contents.
 class Model {
   public:
     explicit Model(unsigned seed) : engine_(seed), memory_(std::make_unique<MemoryFileSystem>()) {
@@ -56,8 +56,8 @@ class Model {
         }
     }
 
-    // Checks that the newest acknowledged checkpoint, or one that was being saved, can be loaded,
-    // and that all foreign files exist.
+    // Checks that the newest acknowledged checkpoint, or a checkpoint that was being saved, can be
+    // loaded, and that all foreign files exist.
     void check() const {
         const auto latest = accel::latest_checkpoint(kFolder);
         EXPECT_TRUE(latest || acknowledged_ == 0);
@@ -88,7 +88,7 @@ class Model {
     }
     void rotate() { accel::rotate_checkpoints(kFolder, 1 + engine_() % 5, run_); }
 
-    // Runs f, loses the power at a random moment of it, and starts again.
+    // Runs f, simulates a power failure at a random moment of f, and restarts.
     template <class F>
     void crash_while(F&& f) {
         memory_->forget();

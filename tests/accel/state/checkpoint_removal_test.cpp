@@ -1,5 +1,5 @@
-// Tests that the removal of checkpoints and temporary directories touches no files outside, also if
-// another process replaces a folder by a symbolic link meanwhile.
+// Tests that the removal of checkpoints and temporary directories does not change files outside of
+// them, even if another process replaces a folder by a symbolic link at the same time.
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -74,9 +74,9 @@ class CheckpointRemoval : public testing::Test {
         put(writer.directory() + "/unet/parts/weights", "weights");
         writer.commit({.iteration = iteration});
     }
-    // Calls `remove` again and again while another thread exchanges the folder `attacked` with a
-    // symbolic link to a copy of it outside, until there were `exchanges` of them. `prepare` writes
-    // the folders. Expects that the copy does not change.
+    // Calls `remove` repeatedly while another thread exchanges the folder `attacked` with a
+    // symbolic link to a copy of the folder elsewhere, until there were `exchanges` exchanges.
+    // `prepare` writes the folders. Expects that the copy does not change.
     void attack(const std::string& attacked, int exchanges, const std::function<void()>& prepare,
                 const std::function<void()>& remove) const {
         const std::string link = folder_ / "link";
@@ -135,7 +135,8 @@ class CheckpointRemoval : public testing::Test {
     TemporaryFolder outside_{tests::FolderStorage::in_memory};
 };
 
-// A link beneath the project folder may be by someone else; links that lead to it are the user's.
+// Another user may have created a link inside of the project folder. Links in the path that leads
+// to the project folder are the user's own.
 TEST_F(CheckpointRemoval, RejectsALinkInsteadOfTheCheckpointFolder) {
     fs::create_directory(outside_ / "project");
     fs::create_directory_symlink(outside_ / "project", folder_ / "project");
@@ -156,7 +157,7 @@ TEST_F(CheckpointRemoval, RejectsALinkInsteadOfTheCheckpointFolder) {
     expect_refusal([&] { accelerator.save_state({}, {.asynchronous = true}); });
     expect_refusal([&] { accel::FolderOwner::claim(folder_ / "project/checkpoints/"); });
     EXPECT_EQ(texts_in(outside_ / "elsewhere"), texts);
-    // The link is put there during the save, before the old checkpoints are removed.
+    // The link is created during the save, before the old checkpoints are removed.
     fs::remove(checkpoints);
     fs::rename(outside_ / "elsewhere", checkpoints);
     const accel::HookHandle hook =

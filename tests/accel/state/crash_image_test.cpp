@@ -86,7 +86,7 @@ class SavedRun {
         EXPECT_GE(found, acknowledged - 1);
         ASSERT_LT(found, count(began_, operations));
         tests::expect_same(tests::snapshot(resumed), states_[static_cast<std::size_t>(found)]);
-        // The next save removes older checkpoints and the rests of the interrupted operations.
+        // The next save removes older checkpoints and the remains of interrupted operations.
         resumed.accelerator.save_state();
         const std::vector<std::string> names = list_folder("/run/checkpoints");
         EXPECT_EQ(std::ranges::count(names, str("checkpoint_", found + 1)), 1);
@@ -104,7 +104,7 @@ class SavedRun {
 
     int limit_;
     MemoryFileSystem memory_;
-    std::vector<std::vector<Tensor>> states_;        // at each save
+    std::vector<std::vector<Tensor>> states_;        // the weights at each save
     std::vector<std::size_t> began_, acknowledged_;  // numbers of operations
 };
 
@@ -160,7 +160,7 @@ TEST_F(CrashImage, HasTheEarlierOrTheNewCheckpointAfterASave) {
             // An acknowledged save must not be lost.
             const std::int64_t earlier = is_first ? -1 : 1;
             EXPECT_TRUE(latest == 2 || (latest == earlier && operations < end)) << latest;
-            save(checkpoint(3), 3);  // the folder can be used, and is free of temporary folders
+            save(checkpoint(3), 3);  // the folder can be used, and has no temporary folders
             EXPECT_EQ(latest_iteration(), 3);
             for (const std::string& name : list_folder(kFolder))
                 EXPECT_TRUE(name.starts_with("checkpoint_")) << name;
@@ -194,7 +194,7 @@ TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
         const ReplacedFileSystem crashed(image);
         EXPECT_EQ(latest_iteration(), 3);
         EXPECT_EQ(load(checkpoint(2)), 2);
-        // A checkpoint that is partly removed is not counted as one.
+        // A checkpoint that is partly removed is not counted.
         for (const auto& entry : accel::list_checkpoints(kFolder).entries) load(entry.path);
         EXPECT_TRUE(accel::list_checkpoints(kFolder).damaged.empty());
     });

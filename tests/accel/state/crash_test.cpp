@@ -87,7 +87,7 @@ void expect_to_survive(int rounds, bool same_place) {
         EXPECT_LE(resumed.counter.batches, told + 1);
     }
     accel::rotate_checkpoints(folder.path(), 1);
-    // A new writer removes the temporary folders of those that were killed.
+    // A new writer removes the temporary folders of the killed writers.
     accel::CheckpointWriter{folder / "new"};
     EXPECT_EQ(folder.count(), 1u);
 

@@ -104,7 +104,8 @@ dist::DataParallelOptions power_sgd(PowerSgdOptions options, bool batched = fals
     return {.bucket_cap_mb = kSmallBucket, .hook = dist::power_sgd_hook(options, batched)};
 }
 
-// Expects that runs that resume after each number of steps end as an uninterrupted run.
+// Expects that runs that resume after any number of steps end with the same state as an
+// uninterrupted run.
 template <class Options>
 void expect_exact_resumption(int ranks, Options options, int window = 1) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -159,7 +160,7 @@ TEST(DataParallelState, ContainsTheLayoutOfTheBuckets) {
     on_ranks(3, [&](const Group& group) {
         ReplicaRun run(group, options());
         const auto initial = layout_of(run);
-        for (int step = 0; step < 2; ++step) run.step(step);  // the second one rebuilds the buckets
+        for (int step = 0; step < 2; ++step) run.step(step);  // step 1 rebuilds the buckets
         run.accelerator.save_state(folder / "state");
         EXPECT_NE(layout_of(run), initial);
         ReplicaRun resumed(group, options());
@@ -172,7 +173,7 @@ TEST(DataParallelState, ContainsBuffersThatDifferBetweenProcesses) {
     expect_exact_resumption(2,
                             [] { return dist::DataParallelOptions{.broadcast_buffers = false}; });
     expect_exact_resumption(
-        2, [] { return dist::DataParallelOptions(); }, 3);  // they differ within a window
+        2, [] { return dist::DataParallelOptions(); }, 3);  // buffers differ within a window
 }
 
 // Counts warnings that contain a text.
@@ -333,7 +334,7 @@ TEST(LocalSGD, ContinuesFromTheMainProcessOnAnotherNumberOfProcesses) {
         accel::LocalSGD local(resumed.accelerator, resumed.net, 4);
         for (int step = 0; step < 2; ++step) {
             resumed.step(step);
-            local.step();  // the second one averages, because it is the fourth step
+            local.step();  // the second call averages, because it is the fourth step
         }
         const Tensor all = group->all_gather(resumed.net.first.weight.detach());
         for (int rank = 1; rank < 3; ++rank) tests::expect_same_bits(all[rank], all[0]);

@@ -83,7 +83,7 @@ TEST(TotalLimit, RemovesOnlyCheckpointsOfItsOwnRun) {
     fresh.save_state();
     for (const int kept : {0, 1, 6}) EXPECT_TRUE(fs::exists(saved(folder, kept))) << kept;
     EXPECT_FALSE(fs::exists(saved(folder, 5)));
-    // A run that is continued removes its own older checkpoints.
+    // A continued run removes its own older checkpoints.
     Accelerator continued(in_project(folder, {.total_limit = 1}));
     continued.load_state();
     continued.save_state();

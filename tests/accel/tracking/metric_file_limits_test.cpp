@@ -28,7 +28,7 @@ struct OldRun {
     std::string path;
 };
 
-// Resumes a run with step 2 to be logged again, or with an unknown step.
+// Resumes a run from step 2, or from an unknown step.
 template <class Tracker>
 void resume(const OldRun& old, std::optional<std::int64_t> purge_step) {
     Tracker tracker(old.run());
@@ -101,7 +101,7 @@ TEST(JsonLinesFile, KeepsLongLinesWithoutParsingThem) {
     const OldRun old("metrics.jsonl", before + "{\"step\": 2, \"table\": [" + values + "]}\n");
     EXPECT_LE(peak_memory([&] { resume<accel::JsonlTracker>(old, 2); }), 16 * kMiB);
     EXPECT_EQ(read_file(old.path), before);
-    // A long line of another form, or with an end of another form, is damaged.
+    // A long line with another beginning or another end than trackers write is damaged.
     for (const std::string& damaged :
          {"[" + values + "]\n", "{\"step\": 2, \"a\": [" + values + "\n",
           "{\"step\": 2.5, \"a\": [" + values + "]}\n"}) {

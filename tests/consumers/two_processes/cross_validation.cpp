@@ -12,7 +12,7 @@ namespace {
 
 struct Net : axle::nn::Model<Net> {
     axle::nn::Linear in{2, 8}, out{8, 1};
-    axle::DType hidden = axle::f32;  // of the last call
+    axle::DType hidden = axle::f32;  // the hidden layer's dtype in the last call
 
     axle::Tensor forward(const axle::Tensor& x) {
         const axle::Tensor y = in(x);

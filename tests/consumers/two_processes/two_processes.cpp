@@ -1,6 +1,6 @@
 // A program outside of the Axle tree, which is started by the installed `axle launch`. The
-// processes train one model on different data; the result must be that of one process with all
-// data.
+// processes train one model on different data; the result must be the same as with one process and
+// all data.
 #include <cmath>
 #include <exception>
 #include <iostream>

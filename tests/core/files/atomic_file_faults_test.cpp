@@ -42,8 +42,8 @@ std::size_t count_operations() {
 
 TEST(AtomicFile, ReportsTheFailureOfEachOperation) {
     const std::size_t operations = count_operations();
-    // create, write, sync and close the file; rename it; sync and close the folder. The last one
-    // does not matter, because the changes are on the disk.
+    // The operations are: create, write, sync and close the file; rename it; sync and close the
+    // folder. A failure of the last operation has no effect, because the changes are on the disk.
     ASSERT_EQ(operations, 7U);
     for (const int error : {ENOSPC, EDQUOT, EIO, EACCES, EROFS})
         for (std::size_t failing = 0; failing + 1 < operations; ++failing) {

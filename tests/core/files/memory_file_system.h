@@ -38,9 +38,9 @@ class MemoryFileSystem final : public FileSystem {
   public:
     // Calls f on each state of the disk that a power failure during the recorded operations may
     // leave. `operations` is the number of operations that had begun. A change is on the disk after
-    // its file or folder was synced. Before that, each change of a folder is there or not, and the
-    // data of a file are there completely, in half or not at all. If there are more than
-    // `exhaustive` such changes, the states are a random selection.
+    // its file or folder was synced. Before the sync, each change of a folder may be on the disk or
+    // not, and the data of a file may be on the disk completely, in half or not at all. If there
+    // are more than `exhaustive` such changes, the states are a random selection.
     using Image = std::function<void(MemoryFileSystem& image, std::size_t operations)>;
     void for_each_crash_image(const Image& f, std::size_t exhaustive = 8) const {
         std::mt19937 engine(1);
@@ -61,7 +61,7 @@ class MemoryFileSystem final : public FileSystem {
             }
         }
     }
-    // Sets `image` to a random one of these states.
+    // Sets `image` to one of these states, chosen at random.
     void crash(std::mt19937& engine, MemoryFileSystem& image) const {
         const std::size_t end = engine() % (log_.size() + 1);
         const std::vector<std::size_t> pending = pending_before(end);
@@ -77,7 +77,7 @@ class MemoryFileSystem final : public FileSystem {
             std::count_if(log_.begin(), log_.end(),
                           [](const Operation& done) { return done.synced != nullptr; }));
     }
-    // Forgets the recorded operations: the present state is on the disk.
+    // Clears the recorded operations: the current state is on the disk.
     void forget() {
         log_.clear();
         forget_below(*root_);
@@ -271,8 +271,8 @@ class MemoryFileSystem final : public FileSystem {
         node.old_entries = node.entries;
         for (const auto& [name, entry] : node.entries) forget_below(*entry);
     }
-    // Returns the operations before `end` that no sync has written to the disk. Of several writes
-    // of a file, only the last one counts.
+    // Returns the operations before `end` that no sync has written to the disk. If a file was
+    // written several times, only the last write counts.
     std::vector<std::size_t> pending_before(std::size_t end) const {
         std::vector<std::size_t> pending;
         for (std::size_t i = 0; i < end; ++i) {
@@ -290,8 +290,9 @@ class MemoryFileSystem final : public FileSystem {
         }
         return pending;
     }
-    // Builds the state in which each pending operation is on the disk (2), in half (1, for writes;
-    // for others 1 means that it is there) or not (0).
+    // Builds a state of the disk. The number of each pending operation is 2 if it is on the disk, 0
+    // if it is not, and 1 if half of a write is on the disk (for other operations, 1 means the same
+    // as 2).
     void build_image(std::size_t end, const std::vector<std::size_t>& pending,
                      const std::vector<int>& kept, MemoryFileSystem& image) const {
         std::map<const Node*, std::string> data;
@@ -316,7 +317,7 @@ class MemoryFileSystem final : public FileSystem {
         copy(*root_, *image.root_, data, entries, image);
         image.forget();
     }
-    // Returns whether a later write before `end`, without a sync between, replaces this one.
+    // Returns whether a later write before `end`, without a sync in between, replaces this write.
     bool is_written_again(std::size_t i, std::size_t end) const {
         for (std::size_t j = i + 1; j < end; ++j) {
             if (log_[j].synced == log_[i].written) return false;

@@ -39,8 +39,8 @@ TEST(BinaryCrossEntropyWithLogits, ComputesGradientsOfTargetsAndPositiveWeight) 
     EXPECT_NEAR(weight.grad().item(), 0.25 * softplus(-2) + softplus(1), 1e-12);
 }
 
-// Values and gradients are those of PyTorch: logarithms are at least -100, and the divisor of the
-// gradient is at least 1e-12.
+// Values and gradients are the same as PyTorch's: logarithms are at least -100, and the divisor of
+// the gradient is at least 1e-12.
 TEST(BinaryCrossEntropy, IsFiniteForProbabilitiesZeroAndOne) {
     const Tensor p = tensor({0.0, 1.0, 0.0, 1.0}).set_requires_grad();
     const Tensor target = tensor({0.0, 1.0, 1.0, 0.0});

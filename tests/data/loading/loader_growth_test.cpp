@@ -202,7 +202,7 @@ TEST(GrownDataset, ContinuesAfterTheLoaderWasMovedButNotAfterAnotherPositionWasS
     EXPECT_EQ(pass(moved).front(), Ids(order.begin() + kStep, order.begin() + 2 * kStep));
 }
 
-// The rows that fill the last step are the first ones of the pass, which an earlier run has read.
+// The rows that fill the last step are the first rows of the pass, which an earlier run has read.
 TEST(GrownDataset, FillsTheLastStepWithTheFirstSamplesOfThePass) {
     const LogCapture log;
     Tree state;

@@ -22,7 +22,7 @@ DataLoader loader_of(std::int64_t batch_size, std::int64_t processes, std::int64
 }
 
 // Reads the rest of a pass on all processes, at most `steps` steps. Returns the samples of each
-// step and the state of process 0 after the last one.
+// step, and the state of process 0 after the last step.
 Tree read(std::int64_t batch_size, std::int64_t processes, const Tree& state, std::int64_t steps,
           Ids& samples) {
     Tree after;
@@ -47,7 +47,8 @@ TEST(LoaderState, ResumesWithAnotherStepSizeAfterTheSameSamples) {
     Ids whole;
     read(2, 4, {}, 100, whole);
     whole.resize(22);  // the last step is filled with repeated samples
-    // An update of 8 samples has 1 step of 4 processes, or 2 steps of 2 processes, or 4 of one.
+    // An update of 8 samples has 1 step of 4 processes, or 2 steps of 2 processes, or 4 steps of 1
+    // process.
     for (const std::int64_t processes : {1, 2}) {
         for (const std::int64_t done : {1, 2, 3}) {
             Ids samples;

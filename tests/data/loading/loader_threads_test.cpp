@@ -119,7 +119,7 @@ TEST(DataLoader, LimitsPrefetchingAndStopsItAfterPass) {
                                         return sample(i);
                                     }),
                       {.num_workers = 2, .prefetch_factor = 3});
-    // Returns whether all other threads, and so the workers, wait.
+    // Returns whether all other threads, including the workers, wait.
     const auto workers_wait = [] {
         for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
             const auto thread = static_cast<pid_t>(std::stol(entry.path().filename()));

@@ -100,7 +100,7 @@ class Children {
         ::_exit(code);
     }
 
-    static inline int output_ = -1;  // of this rank
+    static inline int output_ = -1;  // the descriptor to which this rank writes its output
     std::vector<Child> children_;
     std::vector<int> outputs_;
 };
@@ -112,7 +112,7 @@ void expect_death_report(const Child& child, int dead) {
     EXPECT_THAT(child.text, AllOf(HasSubstr(str("rank ", dead, " (pid ")), HasSubstr(") died")));
 }
 
-// The rank is killed in the first messages or later, and in short and long collectives.
+// The rank is killed during the first messages or later, in short and in long collectives.
 TEST(RankDeath, ThrowsCommErrorOnOtherRanksDuringACollective) {
     for (int time = 0; time < 30; ++time) {
         Children children(2, [time](const Group& group) {

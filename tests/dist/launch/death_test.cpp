@@ -197,7 +197,7 @@ void expect_no_failure_after_stop(int sleeper) {
         const auto control = impatient.join(sleeper);
         agree(*control, 1);
         agree(*control, 2);
-        // A wrong report would follow within one interval of the heartbeats.
+        // A wrong report would be received within one heartbeat interval.
         failure_of(*control).wait_for(impatient.options.heartbeat_timeout / 4);
         agree(*control, 3);
     });

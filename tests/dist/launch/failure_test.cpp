@@ -93,9 +93,9 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     return "done";
 }
 
-// Matches the error that survivors throw. If the victim fails before it joins, they report that it
-// is missing, and otherwise that it died or is frozen. Errors after a collective's timeout have
-// other texts.
+// Matches the error that survivors throw. If the victim fails before it joins, the survivors report
+// that it is missing; otherwise they report that it died or is frozen. Errors after a collective's
+// timeout have other texts.
 testing::Matcher<std::string> names(int victim, pid_t pid, Moment moment, int signal) {
     using testing::AllOf;
     using testing::HasSubstr;

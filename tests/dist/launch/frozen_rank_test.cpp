@@ -42,13 +42,14 @@ struct Job {
 
 std::string pid_file(const Job& job, int rank) { return str(job.folder, "/pid", rank); }
 
-// Stops this process, or blocks this thread for ever.
+// Stops this process, or blocks this thread forever.
 void freeze(How how) {
     if (how == How::stopped) kill(getpid(), SIGSTOP);
     for (;;) pause();
 }
 
-// The program of a rank: two collectives, and a third one that the victim does not complete.
+// The program of a rank: it runs two collectives, and a third collective that the victim does not
+// complete.
 void run_rank(const Job& job, int rank) {
     std::ofstream(pid_file(job, rank)) << getpid() << '\n';
     const bool is_victim = rank == job.victim;

@@ -50,8 +50,8 @@ class Launchers : public testing::Test {
         };
         return options;
     }
-    // Starts the launcher of a machine, which runs the script, or the program of this path, as each
-    // process.
+    // Starts the launcher of a machine, which starts each process with the script, or with the
+    // program at this path.
     void start(
         int index, const std::string& script,
         const std::function<void(MachinesOptions&)>& change = [](auto&) {}) {
@@ -81,7 +81,7 @@ class Launchers : public testing::Test {
             return supervise_machines(options, commands, how);
         });
     }
-    // A script that records the process and its ranks in a file for each launch and rank.
+    // Returns a script that records the process and its ranks in a file for each launch and rank.
     static std::string started() {
         return "echo $$ >pid$AXLE_RESTART_COUNT.$RANK.new; mv pid$AXLE_RESTART_COUNT.$RANK.new "
                "pid$AXLE_RESTART_COUNT.$RANK; echo $AXLE_RESTART_COUNT: $RANK of $WORLD_SIZE on "
@@ -164,7 +164,7 @@ TEST_F(Launchers, LoseASuspendedLauncherAfterTheSilenceTimeout) {
     EXPECT_EQ(end(0), 0) << err(0);
     EXPECT_EQ(end(1), 0) << err(1);
     EXPECT_THAT(err(0), HasSubstr("is lost: it sent nothing for 2 s"));
-    // When it continues, it ends its processes.
+    // When the launcher continues, it ends its processes.
     const pid_t left = process(0, 2);
     EXPECT_TRUE(is_running(left));
     kill(running_.at(2), SIGCONT);
@@ -219,7 +219,7 @@ TEST_F(Launchers, ExitWithTheFirstFailureOfAnyMachine) {
     for (const int index : {0, 1, 2}) EXPECT_EQ(end(index), 5) << err(index);
 }
 
-// The process of machine 1 is its only one, so no process on its machine can report it.
+// Machine 1 has only one process, so no other process on this machine can report it.
 TEST_F(Launchers, EndAFrozenProcessWhenTheJobHasFailedElsewhere) {
     num_machines_ = min_nodes_ = 2, max_restarts_ = 0;
     start(0, started() +
@@ -255,14 +255,14 @@ TEST_F(Launchers, ContinueWithoutAMachineThatGetsASignal) {
     for (const int rank : {0, 1, 2}) process(0, rank);
     kill(running_.at(1), SIGTERM);
     EXPECT_EQ(end(1), 143);
-    kill(process(0, 2), SIGKILL);  // as a program that has lost a rank
+    kill(process(0, 2), SIGKILL);  // as if the program had lost a rank
     EXPECT_EQ(end(0), 0) << err(0);
     EXPECT_EQ(end(2), 0) << err(2);
     EXPECT_THAT(err(0), HasSubstr("was stopped by signal 15"));
     EXPECT_THAT(out(2).back(), "1: 1 of 2 on 1 of 2, 3");
 }
 
-// Returns whether a process blocks SIGTERM, as launchers do that intercept it.
+// Returns whether a process blocks SIGTERM, as launchers do to intercept it.
 bool intercepts_sigterm(pid_t pid) {
     for (const std::string& line : lines_in("/proc/" + std::to_string(pid) + "/status"))
         if (line.starts_with("SigBlk:"))
@@ -312,7 +312,8 @@ TEST_F(Launchers, RefuseOtherOptionsAndNumbersInUse) {
     for (const int rank : {0, 1, 2}) EXPECT_GT(process(0, rank), 0);
 }
 
-// Strangers hold more connections than the launcher of machine 0 has places, and send anything.
+// Strangers hold more connections than the launcher of machine 0 has places, and send arbitrary
+// bytes.
 TEST_F(Launchers, JoinWhileStrangersHoldAllPlaces) {
     num_machines_ = min_nodes_ = 2;
     start(0, started());

@@ -1,4 +1,4 @@
-// Tests what a job of two programs shows to other processes: its token, its descriptors and its
+// Tests what other processes can see of a job of two programs: its token, its descriptors and its
 // sockets. Each rank is this test program, which runs run_rank() instead of tests.
 #include <array>
 #include <chrono>
@@ -40,9 +40,9 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-// Makes this program a rank that uses the folder in this variable.
+// The variable that makes this program a rank. Its value is the rank's folder.
 constexpr const char* kFolderVariable = "AXLE_TEST_RANK_FOLDER";
-// Makes rank 1 exit with this code.
+// The variable with the exit code of rank 1.
 constexpr const char* kCodeVariable = "AXLE_TEST_RANK_1_EXITS";
 
 std::string variable(const char* name) {
@@ -50,7 +50,7 @@ std::string variable(const char* name) {
     return text == nullptr ? "" : text;
 }
 
-// Creates a file with one line at once, for a process that waits for it.
+// Atomically creates a file with one line, for a process that waits for the file.
 void put(const std::string& path, const std::string& line) {
     std::ofstream(path + ".new") << line << '\n';
     fs::rename(path + ".new", path);
@@ -59,7 +59,7 @@ bool wait_for(const std::string& path) {
     return comes_true([&] { return fs::exists(path); });
 }
 
-// Returns the descriptors of this process. Opens none itself.
+// Returns the descriptors of this process, without opening one.
 std::string own_descriptors() {
     std::string all;
     std::error_code missing;
@@ -168,7 +168,7 @@ bool is_loopback(const std::string& address) {
 
 class JobSecrets : public testing::Test {
   protected:
-    // Starts a job of two ranks. If `code` is not empty, rank 1 exits with it.
+    // Starts a job of two ranks. If `code` is not empty, rank 1 exits with this code.
     void start(const std::string& code = "") {
         JobNode place{.local_world_size = 2, .master_port = port_, .token = token_};
         std::vector<Command> commands;
@@ -183,7 +183,7 @@ class JobSecrets : public testing::Test {
             dprintf(STDERR_FILENO, "%s\n", failure.to_json().c_str());
         };
         launcher_ = start_process(folder_.path(), [&] {
-            ::dup2(STDERR_FILENO, 200);  // a descriptor that exec would pass on
+            ::dup2(STDERR_FILENO, 200);  // a descriptor that exec would not close
             return supervise(commands, options);
         });
     }
@@ -320,7 +320,7 @@ TEST_F(JobSecrets, NeedNoSocketOutsideLoopback) {
     std::vector<std::string> addresses;
     for (const pid_t pid : {launcher_, pid_of(0), pid_of(1)})
         for (const std::string& address : listening_addresses(pid)) addresses.push_back(address);
-    EXPECT_FALSE(addresses.empty());  // at least the rendezvous
+    EXPECT_FALSE(addresses.empty());  // at least the socket of the rendezvous
     for (const std::string& address : addresses) EXPECT_TRUE(is_loopback(address)) << address;
     EXPECT_EQ(finish(), 0);
 }

@@ -1,4 +1,4 @@
-// Tests what a launcher does with signals, and with processes that end after a checkpoint.
+// Tests how a launcher handles signals, and processes that end after a checkpoint.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -70,7 +70,7 @@ TEST_F(LauncherSignals, AreForwardedAndReturnedAfterTheProcessesHaveEnded) {
     }
 }
 
-// Ranks write a checkpoint after the first signal. Another one must not end them.
+// Ranks write a checkpoint after the first signal. A second signal must not end them.
 TEST_F(LauncherSignals, AreForwardedOnce) {
     const pid_t launcher = start({script("a", SIGTERM, "143")});
     wait_for_pid(file("a"));
@@ -101,7 +101,7 @@ TEST_F(LauncherSignals, KillRemainingProcessesAfterTheGraceTime) {
     const pid_t pids[] = {wait_for_pid(file("sleeper")), wait_for_pid(file("shell"))};
     kill(launcher, SIGTERM);
     EXPECT_EQ(wait_for_process(launcher), 128 + SIGTERM);
-    // SIGKILL ends a process soon, but not at once.
+    // SIGKILL does not end a process immediately.
     for (const pid_t pid : pids) EXPECT_TRUE(comes_true([&] { return !is_running(pid); }));
     EXPECT_THAT(failure()["text"].string(), HasSubstr(" did not end within 0.2 s and was killed"));
 }

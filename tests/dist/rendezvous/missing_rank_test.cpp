@@ -48,7 +48,7 @@ TEST(MissingRank, EndsTheWaitOfOtherRanksWithItsReason) {
                   HasSubstr("images/33.png: truncated")));
 }
 
-// The client of a rank whose messages nobody reads.
+// The client of a rank. No server reads its messages.
 struct LoneClient {
     LoneClient() {
         int ends[2];

@@ -46,7 +46,7 @@ TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
                     ThrowsMessage<CommError>(HasSubstr("key 'nowhere' was not set within 0.05 s")));
-        // The request that timed out gets no late reply, and the connection stays usable.
+        // The request that has timed out gets no late reply, and the connection stays usable.
         control.add("gave up", 1);
         while (control.add("gave up", 0) != 2) std::this_thread::yield();
         control.set("nowhere", "here");

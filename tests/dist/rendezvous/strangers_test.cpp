@@ -50,8 +50,8 @@ class FileLimit {
 
 Address address_of(const ControlJob& job) { return dist::resolve("127.0.0.1", job.port).front(); }
 
-// Connects without waiting for longer than a moment. Returns nullopt if the server does not listen
-// or its queue of connections is full. Closing the connection leaves no state in the system.
+// Connects, and waits only a short time. Returns nullopt if the server does not listen or its queue
+// of connections is full. Closing the connection leaves no state in the system.
 std::optional<Socket> try_connect(const Address& address) {
     try {
         Socket socket = dist::connect_to(address, Clock::now() + milliseconds(100));
@@ -76,7 +76,7 @@ bool is_closed(const Socket& socket) {
     }
 }
 
-// Runs f in a thread again and again, until the object is destroyed, but at most for 30 seconds.
+// Calls f repeatedly in a thread until the object is destroyed, but at most for 30 seconds.
 class Repeated {
   public:
     explicit Repeated(std::function<void()> f)
@@ -102,7 +102,7 @@ class Repeated {
 
 TEST(Strangers, DoNotKeepARankOutByHoldingAllPlaces) {
     ControlJob job(3);
-    // Less than the time for which the server keeps a connection that sends nothing.
+    // The join timeout is shorter than the time for which the server keeps a silent connection.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);
@@ -190,7 +190,7 @@ TEST(Strangers, AreDroppedAfterTheJoinTimeout) {
     const auto socket = dist::connect_to(address_of(pair), begin + seconds(20));
     ASSERT_TRUE(wait_readable(socket, begin + seconds(15)));
     EXPECT_TRUE(is_closed(socket));
-    EXPECT_GE(Clock::now() - begin, milliseconds(1900));  // not at once
+    EXPECT_GE(Clock::now() - begin, milliseconds(1900));  // the server has waited for a while
     pair.check(1);
 }
 
@@ -204,7 +204,7 @@ TEST(Strangers, AreDroppedIfTheyStartTheHandshakeTwice) {
         send_all(socket, starts, deadline);
     } catch (const dist::SocketError&) {  // the server has closed the connection
     }
-    // The server answers only the first one.
+    // The server answers only the first message.
     std::string received;
     std::array<char, 4096> bytes{};
     for (std::ptrdiff_t count = 0; count >= 0 && wait_readable(socket, deadline);) {
@@ -215,7 +215,7 @@ TEST(Strangers, AreDroppedIfTheyStartTheHandshakeTwice) {
     pair.check(1);
 }
 
-// Opens files until the process may open no more.
+// Opens files until the process has no free descriptor.
 std::vector<Socket> use_all_descriptors() {
     std::vector<Socket> used;
     for (;;) {

@@ -77,7 +77,7 @@ TEST(ShardedConstruction, InitializesModulesWithoutMemory) {
                                initialized.insert(&module);
                                initialize(module);
                            }});
-        // wte, wpe, ln_f and, in each block, two norms and four linear layers.
+        // The modules are wte, wpe, ln_f and, in each block, two norms and four linear layers.
         EXPECT_EQ(initialized.size(), 3U + 3 * 6);
         EXPECT_EQ(std::set(initialized.begin(), initialized.end()).size(), initialized.size());
         expect_parameters(model, whole);
@@ -126,8 +126,8 @@ TEST(ShardedConstruction, UsesTheMemoryOfOnePartAndOneUnit) {
              }});
         group->barrier();
     });
-    // Four ranks share this process. Each has a quarter of the model, and one unit before and after
-    // it is cut.
+    // Four ranks share this process. Each rank has a quarter of the model, and one unit before and
+    // after it is cut into parts.
     EXPECT_LT(host_memory::stats().peak - before, all + all / 4 + 4 * 2 * unit);
 }
 

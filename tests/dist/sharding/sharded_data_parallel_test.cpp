@@ -126,8 +126,8 @@ TEST(ShardedDataParallel, GathersAtMostTwoUnitsInAdvance) {
         nn::Gpt& model = models[at(group)];
         ShardedDataParallel sharded(model, group, {.units = gpt.units()});
         for (std::int64_t step = 0; step < 3; ++step) loss_of(model, step, *group).backward();
-        // The unit of the model, an active unit, and the next unit. In backward, the unit of the
-        // model and two blocks.
+        // The peak has the unit of the model, an active unit and the next unit; in backward, the
+        // unit of the model and two blocks.
         EXPECT_EQ(sharded.counters().peak_gathered_buffers, 3);
         EXPECT_EQ(sharded.counters().gathered_buffers, 0);
     });
@@ -145,8 +145,8 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
             EXPECT_FALSE(p.impl()->storage->has_memory());
             local += autograd::local_part(p).numel();
         }
-        // The cuts are at equal parts of each unit, which ends with up to 4 * 64 bytes of padding
-        // and has up to 64 bytes between parameters.
+        // Each unit is cut into equal parts. It ends with up to 4 * 64 bytes of padding, and has up
+        // to 64 bytes between parameters.
         EXPECT_NEAR(static_cast<double>(local), static_cast<double>(all) / 4, 200);
         const Tensor total = full({}, static_cast<double>(local), {.dtype = f64});
         group->all_reduce(total);
@@ -266,7 +266,8 @@ TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
         const std::int64_t bytes = sharded.counters().gathered_bytes - before;
         EXPECT_NEAR(static_cast<double>(bytes), 2.0 * static_cast<double>(whole.num_parameters()),
                     64.0 * 2 * 16 * 4);
-        // A step of Adam has nearly the same size for every gradient, so only losses are close.
+        // A step of Adam has nearly the same size for every gradient, so only the losses can be
+        // compared.
         const GradMode recording(true);
         expect_same_losses(model, group, expected, 0.02);
     });

@@ -34,7 +34,7 @@ struct Layout {
     bool has_units = true;
 };
 
-// Shards model on the rank, and calls f with its optimizer.
+// Shards the model as the layout describes, and calls f with the model's optimizer.
 template <class F>
 void with_layout(const Layout& layout, nn::Gpt& model, const Group& group, F&& f) {
     std::optional<ShardedDataParallel> sharded;
@@ -75,7 +75,7 @@ void expect_same_state(const Tree& actual, const Tree& expected) {
     EXPECT_EQ(to_json(actual["param_groups"]), to_json(expected["param_groups"]));
 }
 
-// Saves under each layout, loads under each other layout, and compares all bits. Covers
+// Saves with each layout, loads with each other layout, and compares all bits. Covers
 // 14.set_state_dict_type.
 TEST(ShardedState, LoadsWithAnyOtherLayout) {
     const std::vector<Layout> layouts = {{1},

@@ -45,11 +45,12 @@ TEST(WrapPolicy, SuggestsTheNearestTypeForAMissingType) {
 // Covers 14.min_num_params.
 TEST(WrapPolicy, FindsModulesBySize) {
     nn::Gpt model = Gpt64().make();
-    // A block has 16 + 216 + 72 + 16 + 288 + 264 = 872 parameters, its MLP 552, wte 104, wpe 48.
+    // A block has 16 + 216 + 72 + 16 + 288 + 264 = 872 parameters, its MLP has 552, wte has 104,
+    // and wpe has 48.
     ASSERT_EQ(model.transformer.h[0].num_parameters(), 872);
     EXPECT_THAT(names_of(dist::units_by_size(model, 800)),
                 ElementsAre("transformer.h.0", "transformer.h.1", "transformer.h.2"));
-    // With 500, the MLP is a unit, and the rest of the block has only 320 parameters.
+    // With a minimum of 500, the MLP is a unit, and the rest of the block has only 320 parameters.
     EXPECT_THAT(names_of(dist::units_by_size(model, 500)),
                 ElementsAre("transformer.h.0.mlp", "transformer.h.1.mlp", "transformer.h.2.mlp",
                             "transformer"));

@@ -1,5 +1,5 @@
-// Tests that writes to a peer that is gone raise no SIGPIPE in the host program, whose signal
-// handling is the default.
+// Tests that writes to a peer that has closed its end raise no SIGPIPE in a host program with
+// default signal handling.
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -77,7 +77,7 @@ Socket tcp_socket_without_peer() {
     return socket;
 }
 
-// Checks that the tests would notice a SIGPIPE.
+// Checks that the tests would detect a SIGPIPE.
 TEST(SigPipe, EndsAChildThatWritesToAClosedSocketDirectly) {
     const int status = status_in_child([] {
         Pair pair;
@@ -139,8 +139,8 @@ TEST(SigPipe, IsNotRaisedInAGroupWhoseOtherRankDies) {
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
-// Returns the names of this process's threads whose names begin with "axle", but only of those that
-// do not block SIGPIPE if `unblocked` is true.
+// Returns the names of this process's threads that begin with "axle". If `unblocked` is true,
+// returns only names of threads that do not block SIGPIPE.
 std::set<std::string> own_threads(bool unblocked) {
     std::set<std::string> names;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -1,4 +1,4 @@
-// Tests how data connections are opened, between ranks and against strangers.
+// Tests how ranks open data connections, also while strangers connect.
 #include "dist/transport/tcp_acceptor.h"
 
 #include <array>
@@ -180,7 +180,7 @@ TEST(TcpHandshake, RejectsAReplayedProof) {
     ASSERT_EQ(recorded.size(), 2 * kMessage);
     const Socket replaying = second.connect_as_stranger();
     write(replaying, recorded);
-    EXPECT_EQ(read(replaying, 2 * kMessage).size(), kMessage);  // only the nonce
+    EXPECT_EQ(read(replaying, 2 * kMessage).size(), kMessage);  // only the server's nonce
     EXPECT_EQ(second.count(), 0u);
     const Socket one = second.connect(1);
     EXPECT_TRUE(second.has(1));

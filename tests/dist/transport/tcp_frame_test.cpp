@@ -142,7 +142,7 @@ TEST(TcpFrames, AreRejectedIfTheyNeedMoreMemoryThanAgreed) {
             {.kind = FrameKind::eager, .length = dist::kMaxEager, .slot = 1, .size = data.size()},
             data);
     EXPECT_EQ(job.error_of_receive(data.size(), 1), "");
-    // The credit for the first message has not been returned yet.
+    // Rank 0 has not returned the credit for the first message yet.
     job.write({.kind = FrameKind::eager, .length = dist::kMaxEager, .slot = 1, .size = data.size()},
               data);
     EXPECT_THAT(job.error_of_receive(8, 2), HasSubstr("it needs more memory than agreed"));

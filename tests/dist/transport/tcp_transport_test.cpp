@@ -192,7 +192,7 @@ struct Sizes {
 
 class TcpTransportSizes : public testing::TestWithParam<Sizes> {};
 
-// The message arrives before or after the receive is posted.
+// Tests messages that arrive before and after the receive is posted.
 TEST_P(TcpTransportSizes, ThrowIfTheyDiffer) {
     for (const bool sends_first : {false, true}) {
         std::promise<void> posted;
@@ -315,7 +315,7 @@ TEST(TcpTransport, ThrowsAfterTheTimeoutIfARankDoesNotConnect) {
               "tcp: connection to rank 1 failed: timed out after 100 ms: the rank did not connect");
 }
 
-// Another thread aborts when this thread is blocked, in connect, receive or send.
+// Another thread calls abort() when this thread is blocked in connect, receive or send.
 TEST(TcpTransport, EndsAllWaitsOnAbort) {
     enum class Wait { connect, receive, receive_of_another_thread, send };
     for (const Wait wait :
@@ -368,7 +368,7 @@ TEST(TcpTransport, DoesNotAccessTheMemoryOfADroppedMessage) {
             const auto start = [&](Bytes& b, int slot) {
                 return sends ? send(transport, b, other, slot) : receive(transport, b, other, slot);
             };
-            // A rank may find that the other one has dropped its message.
+            // A rank may detect that the other rank has dropped its message.
             error_of([&] {
                 const Message message = start(data, 1);
                 start(small, 2)->wait();

@@ -91,7 +91,7 @@ TEST(Gpt, AppliesEachKindOfDropout) {
     EXPECT_TRUE(is_random(embeddings));
     EXPECT_TRUE(is_random(attention));
     EXPECT_FALSE(is_random(plain));
-    plain.dropout = 0.5;  // the residual dropout, because the other two have values of their own
+    plain.dropout = 0.5;  // changes only the residual dropout, because the other two are set
     plain.embd_dropout = plain.attn_dropout = 0;
     EXPECT_TRUE(is_random(plain));
 }

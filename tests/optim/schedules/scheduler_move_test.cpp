@@ -41,7 +41,7 @@ TEST(Scheduler, CanBeReturnedByFunctionsAndStoredInVectors) {
     for (int i = 0; i < 3; ++i) {
         halved.step();
         schedules[0].step();
-        schedules.emplace_back(third, [](auto) { return 1.0; });  // moves the others
+        schedules.emplace_back(third, [](auto) { return 1.0; });  // moves the other schedules
     }
     EXPECT_EQ(rate(first), 0.125);
     EXPECT_EQ(rate(second), 0.25);
