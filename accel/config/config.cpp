@@ -45,7 +45,7 @@ Options read_config(const std::string& path) {
 
 Options parse_config(std::string_view text, const std::string& name) {
     if (std::ssize(text) > kMaxYaml)
-        fail(name, str("has ", text.size(), " bytes, at most ", kMaxYaml));
+        fail(name, str("has ", text.size(), " bytes, more than the maximum of ", kMaxYaml));
     YAML::Node root;
     try {
         root = YAML::Load(std::string(text));

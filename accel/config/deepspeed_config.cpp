@@ -247,7 +247,7 @@ void DeepSpeedConfig::deepspeed_config_process(const Tree& values, bool must_mat
     std::string text;
     for (const std::string& line : mismatches) text += "\n- " + line;
     throw ValueError(str(source_,
-                         ": these values differ from those of the program; correct them, "
+                         ": these values differ from the values of the program; correct them, "
                          "or set them to \"auto\":",
                          text));
 }

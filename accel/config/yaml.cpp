@@ -68,7 +68,7 @@ class Reader {
     explicit Reader(const std::string& name) : name_(name) {}
 
     Tree read(const YAML::Node& node, int depth = 0) {
-        if (depth > kMaxDepth) fail("is nested too deeply");
+        if (depth > kMaxDepth) fail(str("is nested deeper than ", kMaxDepth, " levels"));
         if (++values_ > kMaxValues) fail(str("has more than ", kMaxValues, " values"));
         if (node.IsNull()) return {};
         if (node.IsScalar()) return scalar(node);
@@ -311,7 +311,7 @@ void write(std::string& out, const Tree& value, int indent, bool in_list) {
 Tree parse_yaml(std::string_view text, const std::string& name) {
     Reader reader(name);
     if (std::ssize(text) > kMaxYaml)
-        reader.fail(str("has ", text.size(), " bytes, at most ", kMaxYaml));
+        reader.fail(str("has ", text.size(), " bytes, more than the maximum of ", kMaxYaml));
     YAML::Node root;
     try {
         root = YAML::Load(std::string(text));

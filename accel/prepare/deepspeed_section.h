@@ -30,8 +30,9 @@ class DeepSpeedSection {
                                  "placeholder"));
         const Tree* const type = found->find("type");
         if (type == nullptr || !type->is_string())
-            throw ValueError(
-                str("DeepSpeedConfig: ", source_, ": ", section, ".type must be a name"));
+            throw ValueError(str("DeepSpeedConfig: ", source_, ": ", section,
+                                 ".type must be a name: ",
+                                 type == nullptr ? "missing" : printable(to_json(*type, -1))));
         type_ = type->string();
         const Tree* const params = found->find("params");
         if (params == nullptr || params->is_null()) return;

@@ -367,7 +367,8 @@ std::span<const Pickle::Id> Pickle::items(const Value& value) const {
 Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view)>& allowed) {
     if (bytes.size() > kMaxPickle)
-        throw FileError(str("the pickle has ", bytes.size(), " bytes, at most ", kMaxPickle));
+        throw FileError(
+            str("the pickle has ", bytes.size(), " bytes, more than the maximum of ", kMaxPickle));
     return PickleMachine(bytes, budget, allowed).run();
 }
 

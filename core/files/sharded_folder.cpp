@@ -68,12 +68,14 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
     const std::optional<DType> known = dtype_named(dtype);
     if (!known) throw ValueError(str("unknown dtype ", in_quotes(dtype)));
     entry.dtype = *known;
-    if (tree["shape"].size() > kMaxDims) throw ValueError("too many dimensions");
+    if (tree["shape"].size() > kMaxDims)
+        throw ValueError(str("more than ", kMaxDims, " dimensions: ", tree["shape"].size()));
     for (const Tree& size : tree["shape"].elements()) {
-        if (size.integer() < 0) throw ValueError("a negative size");
+        if (size.integer() < 0) throw ValueError(str("a negative size: ", size.integer()));
         entry.shape.push_back(size.integer());
     }
-    if (checked_bytes(entry.shape, entry.dtype) < 0) throw ValueError("the shape is too large");
+    if (checked_bytes(entry.shape, entry.dtype) < 0)
+        throw ValueError(str("the shape is too large: ", entry.shape));
     const std::int64_t all = numel(entry.shape);
     for (const Tree& tree_of_part : tree["parts"].elements()) {
         ShardedFolder::Entry::Part part{tree_of_part[0].string(), tree_of_part[1].integer(),

@@ -143,7 +143,8 @@ std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     const Bytes file(bytes);
     const Directory directory = find_directory(file);
     if (directory.size > kMaxZipDirectory)
-        fail(str("the zip directory has ", directory.size, " bytes, at most ", kMaxZipDirectory));
+        fail(str("the zip directory has ", directory.size, " bytes, more than the maximum of ",
+                 kMaxZipDirectory));
     const Bytes headers = file.part(directory.offset, directory.size);
     std::vector<StoredEntry> entries;
     entries.reserve(std::min(directory.count, headers.size() / kEntryBytes));

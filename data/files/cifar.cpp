@@ -61,8 +61,8 @@ Tree read_records(std::span<const File> files, Format format) {
                 const auto value = std::to_integer<std::int64_t>(*at);
                 if (value >= format[l].classes)
                     throw_at_byte(file.name, at - file.bytes.data(),
-                                  str(format[l].name, " out of range, at most ",
-                                      format[l].classes - 1, ": ", value));
+                                  str(format[l].name, " must be at most ", format[l].classes - 1,
+                                      ": ", value));
                 *labels[l]++ = value;
             }
             std::memcpy(pixels, at, kPixels);

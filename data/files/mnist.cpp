@@ -40,7 +40,7 @@ Tensor read_labels(const std::string& path) {
     for (std::int64_t i = 0; i < labels.numel(); ++i)
         if (label[i] >= kClasses)
             throw_at_byte(path, kLabelsHeader + i,
-                          str("label out of range, at most ", kClasses - 1, ": ", int{label[i]}));
+                          str("label must be at most ", kClasses - 1, ": ", int{label[i]}));
     return labels.to(i64);
 }
 

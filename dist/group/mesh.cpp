@@ -26,15 +26,14 @@ void check(const ProcessGroup& group, const std::vector<DeviceMesh::Dimension>& 
         if (!names.insert(name).second)
             throw ValueError(str("DeviceMesh: duplicate dimension name: ", in_quotes(name)));
         if (size < 1 || size > group.size())
-            throw ValueError(str("DeviceMesh: sizes must be from 1 to the number of processes, ",
-                                 group.size(), ": ", text_of(dimensions)));
+            throw ValueError(str("DeviceMesh: each size must be from 1 to ", group.size(),
+                                 " (the number of processes): ", text_of(dimensions)));
         product *= size;
         if (product > group.size()) break;
     }
     if (product != group.size())
-        throw ValueError(
-            str("DeviceMesh: the product of the sizes is not the number of processes, ",
-                group.size(), ": ", text_of(dimensions)));
+        throw ValueError(str("DeviceMesh: the product of the sizes must be ", group.size(),
+                             " (the number of processes): ", text_of(dimensions)));
 }
 
 }  // namespace

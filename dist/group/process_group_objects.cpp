@@ -221,7 +221,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
                                         counts[i].end()))
                             throw CommError(
                                 str("new_group: all processes must pass the same ranks: processes ",
-                                    i, " and ", rank(), " pass different ones"));
+                                    i, " and ", rank(), " pass different ranks"));
                 })
         .wait();
     return impl_->make_group(ranks, static_cast<std::uint32_t>(number));

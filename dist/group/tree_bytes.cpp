@@ -91,7 +91,8 @@ class Reader {
     bool at_end() const { return rest_.empty(); }
 
     Tree read(int depth) {
-        if (depth > kMaxTreeDepth) fail("the tree is nested too deeply");
+        if (depth > kMaxTreeDepth)
+            fail(str("the tree is nested deeper than ", kMaxTreeDepth, " levels"));
         switch (static_cast<Tree::Kind>(take_byte(kLastKind, "unknown kind of a value"))) {
             case Tree::Kind::null:
                 return {};
@@ -123,7 +124,7 @@ class Reader {
     }
 
   private:
-    [[noreturn]] static void fail(const char* what) {
+    [[noreturn]] static void fail(const std::string& what) {
         throw CommError(str("collective of objects: invalid data from another process: ", what));
     }
 
@@ -141,7 +142,7 @@ class Reader {
     }
     unsigned char take_byte(unsigned char last, const char* what) {
         const auto byte = take_number<unsigned char>();
-        if (byte > last) fail(what);
+        if (byte > last) fail(str(what, ": ", int{byte}));
         return byte;
     }
     // Reads the number of elements. Throws CommError if it exceeds the number of remaining bytes,
@@ -158,11 +159,11 @@ class Reader {
         Shape shape;
         for (int n = take_byte(kMaxDims, "a tensor has too many dimensions"); n > 0; --n) {
             const auto size = take_number<std::int64_t>();
-            if (size < 0) fail("a tensor has a negative size");
+            if (size < 0) fail(str("a tensor has a negative size: ", size));
             shape.push_back(size);
         }
         const std::int64_t length = checked_bytes(shape, dtype);
-        if (length < 0) fail("a tensor is too large");
+        if (length < 0) fail(str("a tensor is too large: ", shape, " of ", dtype));
         const std::string_view elements = take(static_cast<std::uint64_t>(length));
         if (dtype == boolean &&
             std::ranges::any_of(elements, [](char c) { return c != 0 && c != 1; }))

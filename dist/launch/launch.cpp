@@ -34,13 +34,13 @@ void check(const LaunchOptions& o) {
         throw ValueError(str("launch: num_processes must be positive: ", o.num_processes));
     if (o.num_nodes < 1) throw ValueError(str("launch: num_nodes must be positive: ", o.num_nodes));
     if (o.node_rank < 0 || o.node_rank >= o.num_nodes)
-        throw ValueError(
-            str("launch: node_rank must be below num_nodes: ", o.node_rank, " of ", o.num_nodes));
+        throw ValueError(str("launch: node_rank must be at least 0 and below num_nodes: node_rank ",
+                             o.node_rank, ", num_nodes ", o.num_nodes));
     if (o.use_port < 0 || o.use_port > 65535)
         throw ValueError(str("launch: use_port must be from 0 to 65535: ", o.use_port));
     if (o.num_nodes > 1 && o.use_port == 0)
         throw ValueError(str("launch: ", o.num_nodes,
-                             " machines need a use_port other than 0, the same on all of them"));
+                             " machines need a use_port other than 0, the same on all machines"));
     if (o.max_restarts < 0)
         throw ValueError(str("launch: max_restarts must not be negative: ", o.max_restarts));
     if (o.monitor_interval <= std::chrono::milliseconds(0))

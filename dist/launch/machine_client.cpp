@@ -64,7 +64,7 @@ std::vector<MachineMessage> request(MachineLink& link, const MachinesOptions& op
             throw Refused(text);
         }
         if (link.is_lost()) throw CommError(link.reason());
-        if (Clock::now() >= deadline) throw CommError("it did not answer in time");
+        if (Clock::now() >= deadline) throw CommError("the launcher did not answer in time");
         std::vector<pollfd> waited;
         link.add_poll_entry(waited);
         wait(std::move(waited), cancel, std::min(deadline, link.next_timer()));

@@ -20,8 +20,8 @@ using std::chrono::milliseconds;
 MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
     const JobNode& place = o.place;
     if (place.num_nodes < 1 || place.node_rank < 0 || place.node_rank >= place.num_nodes)
-        throw ValueError(str("launch: the number of a machine must be below num_nodes: ",
-                             place.node_rank, " of ", place.num_nodes));
+        throw ValueError(str("launch: node_rank must be at least 0 and below num_nodes: node_rank ",
+                             place.node_rank, ", num_nodes ", place.num_nodes));
     if (place.local_world_size < 1)
         throw ValueError(
             str("launch: local_world_size must be positive: ", place.local_world_size));
@@ -32,11 +32,11 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
         throw ValueError("launch: a job on several machines needs a token: it is empty");
     if (o.min_nodes == 0) o.min_nodes = place.num_nodes;
     if (o.min_nodes < 1 || o.min_nodes > place.num_nodes)
-        throw ValueError(str("launch: min_nodes must be from 1 to num_nodes: ", o.min_nodes, " of ",
-                             place.num_nodes));
+        throw ValueError(str("launch: min_nodes must be from 1 to num_nodes: min_nodes ",
+                             o.min_nodes, ", num_nodes ", place.num_nodes));
     if (o.min_nodes < place.num_nodes && options.max_restarts == 0)
-        throw ValueError(str("launch: min_nodes ", o.min_nodes, " of ", place.num_nodes,
-                             " machines needs max_restarts above 0"));
+        throw ValueError(str("launch: min_nodes ", o.min_nodes, " below num_nodes ",
+                             place.num_nodes, " needs max_restarts above 0"));
     if (o.join_timeout <= milliseconds(0) || o.silence_timeout <= milliseconds(0))
         throw ValueError(str("launch: join_timeout and silence_timeout must be positive: ",
                              o.join_timeout.count(), " ms, ", o.silence_timeout.count(), " ms"));

@@ -91,7 +91,8 @@ class Reader {
     std::size_t length(std::size_t most, std::size_t element) {
         Length size = 0;
         (*this)(size);
-        if (size > most) fail("a field is too long");
+        if (size > most)
+            fail(str("a field has the length ", size, ", more than the maximum of ", most));
         if (size > body_.size() / element) fail("the data are truncated");
         return size;
     }
@@ -270,8 +271,10 @@ std::optional<Frame> FrameReader::next(Sender sender) {
     Length length = 0;
     std::memcpy(&length, bytes_.data() + begin_, sizeof length);
     const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
-    if (!may_send(sender, kind)) fail("unknown kind");
-    if (length > max_body(kind)) fail("the message exceeds the limit of its kind");
+    if (!may_send(sender, kind)) fail(str("unknown kind: ", static_cast<int>(kind)));
+    if (length > max_body(kind))
+        fail(str("the message has ", length, " bytes, more than the maximum of its kind, ",
+                 max_body(kind)));
     if (there < kHeader + length) return {};
     const Frame frame{kind, std::string_view(bytes_).substr(begin_ + kHeader, length)};
     begin_ += kHeader + length;

@@ -19,7 +19,7 @@ namespace {
 // The number of calls of recvmsg() after which the poller's thread reads other connections.
 constexpr int kReadsAtOnce = 16;
 
-[[noreturn]] void refuse(const char* what) {
+[[noreturn]] void refuse(const std::string& what) {
     throw CommError(str("received an invalid message: ", what));
 }
 
@@ -147,13 +147,16 @@ void TcpConnection::on_frame(const FrameHeader& frame) {
         case FrameKind::credit:
             return on_credit(frame);
     }
-    refuse("its kind is unknown");
+    refuse(str("its kind is unknown: ", static_cast<int>(frame.kind)));
 }
 
 void TcpConnection::on_eager(const FrameHeader& frame) {
     uncredited_ += frame.length + kEagerCost;
-    if (frame.size != frame.length || frame.size > kMaxEager) refuse("its size is wrong");
-    if (uncredited_ > kWindow) refuse("it needs more memory than agreed");
+    if (frame.size != frame.length || frame.size > kMaxEager)
+        refuse(str("its size is wrong: ", frame.size, ", with ", frame.length, " bytes of data"));
+    if (uncredited_ > kWindow)
+        refuse(str("it needs more memory than agreed: ", uncredited_, " bytes instead of at most ",
+                   kWindow));
     TcpMessage* const message = take_posted(frame.slot);
     if (message != nullptr) {
         if (!is_same_size(*message, frame.size)) return set_failed(message);
@@ -185,7 +188,7 @@ void TcpConnection::on_announce(const FrameHeader& frame) {
         if (!is_same_size(*message, frame.size)) return set_failed(message);
         return expect(*message, frame.id);
     }
-    if (arrived_.size() >= kMaxWaiting) refuse("too many announcements");
+    if (arrived_.size() >= kMaxWaiting) refuse(str("more than ", kMaxWaiting, " announcements"));
     Arrived& arrived = arrived_.emplace_back();
     arrived.slot = frame.slot;
     arrived.size = frame.size;
@@ -203,10 +206,10 @@ void TcpConnection::on_request(const FrameHeader& frame) {
     }
     const auto requests = std::ranges::find(requests_, frame.slot, &Requests::slot);
     if (requests == requests_.end()) {
-        if (requests_.size() >= kMaxWaiting) refuse("too many requests");
+        if (requests_.size() >= kMaxWaiting) refuse(str("more than ", kMaxWaiting, " requests"));
         requests_.push_back({frame.slot, 1});
     } else {
-        if (requests->count >= kMaxWaiting) refuse("too many requests");
+        if (requests->count >= kMaxWaiting) refuse(str("more than ", kMaxWaiting, " requests"));
         ++requests->count;
     }
 }
@@ -225,7 +228,8 @@ void TcpConnection::on_data(const FrameHeader& frame) {
     const std::uint64_t rest = message->bytes_ - message->moved_;
     const bool is_empty = frame.length == 0 && rest > 0;
     if (frame.size != message->bytes_ || frame.length > std::min(rest, kMaxData) || is_empty)
-        refuse("its size is wrong");
+        refuse(str("its size is wrong: ", frame.length, " bytes of data, but ", rest, " of ",
+                   message->bytes_, " bytes are missing"));
     payload_ = {.to = message->data_ + message->moved_,
                 .left = frame.length,
                 .length = frame.length,
@@ -236,7 +240,9 @@ void TcpConnection::on_data(const FrameHeader& frame) {
 }
 
 void TcpConnection::on_credit(const FrameHeader& frame) {
-    if (frame.size > eager_in_flight_) refuse("too much credit");
+    if (frame.size > eager_in_flight_)
+        refuse(str("too much credit: ", frame.size, " bytes, but only ", eager_in_flight_,
+                   " were sent without credit"));
     eager_in_flight_ -= frame.size;
 }
 

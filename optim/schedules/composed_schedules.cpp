@@ -24,7 +24,7 @@ ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Par
                 str(name, ": schedule ", i, " needs a metric at each step; step it separately"));
         if (&parts_[i]->optimizer() != &optimizer)
             throw ValueError(str(name, ": all schedules must have the same optimizer: schedule ", i,
-                                 " has another one"));
+                                 " has another optimizer"));
     }
     for (const auto& part : parts_) part->is_part_ = true;
 }

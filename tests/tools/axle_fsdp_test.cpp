@@ -208,7 +208,7 @@ TEST_F(AxleConfigFsdp, WritesTheSectionFromFlags) {
     };
     refused(1, {"--fsdp_version", "3"}, "fsdp_version must be 1 or 2: '3'");
     refused(2, {"--fsdp_version", "2", "--distributed_type", "MULTI_CPU"},
-            "--fsdp_ flags need --distributed_type FSDP");
+            "--fsdp_* flags need --distributed_type FSDP");
 }
 
 // --- axle to-fsdp2

@@ -163,7 +163,8 @@ TEST(TrainingReport, LimitsTheLengthOfLinesAndTheNumberOfCurves) {
         read_metrics(path);
         FAIL();
     } catch (const FileError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("line 2: has 1048596 bytes, at most 1048576"));
+        EXPECT_THAT(error.what(),
+                    HasSubstr("line 2: has 1048596 bytes, more than the maximum of 1048576"));
     }
 }
 

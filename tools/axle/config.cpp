@@ -128,7 +128,7 @@ class Answers {
         if (!type_->was_given() && has_deepspeed) config_.distributed_type = "DEEPSPEED";
         const bool is_fsdp = config_.distributed_type == "FSDP";
         if (has_fsdp && !is_fsdp)
-            throw UsageError("config: --fsdp_ flags need --distributed_type FSDP");
+            throw UsageError("config: --fsdp_* flags need --distributed_type FSDP");
         if (is_fsdp) config_.fsdp_config = fsdp_config_of(fsdp_);
         const bool is_deepspeed = config_.distributed_type == "DEEPSPEED";
         if (has_deepspeed && !is_deepspeed)

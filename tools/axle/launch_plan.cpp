@@ -161,11 +161,11 @@ class Planner {
                                                      : static_cast<int>(p_.multinode.hosts.size());
         p_.min_nodes = f_.min_nodes.value_or(p_.num_machines);
         if (p_.min_nodes > p_.num_machines)
-            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: ",
-                                 p_.min_nodes, " of ", p_.num_machines));
+            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: --min_nodes ",
+                                 p_.min_nodes, ", --num_machines ", p_.num_machines));
         if (p_.min_nodes < p_.num_machines && f_.max_restarts == 0)
-            throw ValueError(str("launch: --min_nodes ", p_.min_nodes, " of ", p_.num_machines,
-                                 " machines needs --max_restarts above 0, the number of restarts"));
+            throw ValueError(str("launch: --min_nodes ", p_.min_nodes, " below --num_machines ",
+                                 p_.num_machines, " needs --max_restarts above 0"));
         const std::string& launcher = p_.multinode.launcher;
         if (f_.min_nodes && !launcher.empty() && launcher != "pdsh")
             throw ValueError(str("launch: --min_nodes cannot be combined with ", launcher,
@@ -173,12 +173,13 @@ class Planner {
         if (p_.num_machines == 1 || !launcher.empty()) return;
         if (!f_.machine_rank && !config_)
             throw ValueError(
-                "launch: a job on several machines needs --machine_rank, a different one on each "
+                "launch: a job on several machines needs --machine_rank, a different number on "
+                "each "
                 "machine");
         p_.machine_rank = f_.machine_rank.value_or(c_.machine_rank);
         if (p_.machine_rank < 0 || p_.machine_rank >= p_.num_machines)
-            throw ValueError(str("launch: --machine_rank must be below --num_machines: ",
-                                 p_.machine_rank, " of ", p_.num_machines));
+            throw ValueError(str("launch: --machine_rank must be from 0 to ", p_.num_machines - 1,
+                                 " (--num_machines - 1): ", p_.machine_rank));
     }
 
     int gpus() const {

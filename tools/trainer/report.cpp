@@ -282,7 +282,8 @@ Metrics read_metrics(const std::string& path) {
         rest.remove_prefix(end + 1);
         try {
             if (line.size() > kMaxLine)
-                throw ValueError(str("has ", line.size(), " bytes, at most ", kMaxLine));
+                throw ValueError(
+                    str("has ", line.size(), " bytes, more than the maximum of ", kMaxLine));
             metrics.add(from_json(line));
         } catch (const Error& error) {
             throw FileError(

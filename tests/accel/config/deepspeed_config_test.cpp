@@ -130,7 +130,7 @@ TEST(DeepSpeedConfig, FillsAutoValuesAndListsMismatches) {
                          {"zero_optimization.stage", 3},
                          {"unused", 1}};
     expect_error<ValueError>(
-        {"the DeepSpeed configuration: these values differ from those of the program",
+        {"the DeepSpeed configuration: these values differ from the values of the program",
          "\n- steps_per_print is 10, but the program uses 20",
          "\n- zero_optimization.stage is 2, but the program uses 3"},
         [&] { DeepSpeedConfig(config).deepspeed_config_process(values); });

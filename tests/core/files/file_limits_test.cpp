@@ -221,7 +221,7 @@ TEST(PickleLimits, RejectLongNamesAndPickles) {
     EXPECT_THAT(error("c" + std::string(1000, 'a') + "\nb\n."),
                 HasSubstr("the name of a global has more than 1000 bytes"));
     EXPECT_EQ(error(std::string(kMaxPickle + 1, 'N')),
-              "the pickle has 100000001 bytes, at most 100000000");
+              "the pickle has 100000001 bytes, more than the maximum of 100000000");
 }
 
 // --- files of torch.save

@@ -59,7 +59,7 @@ TEST(Cifar, ReadsFiveTrainingFilesInOrderAndReportsInvalidOnes) {
     std::string second = read_file(name(2));
     second[kRecord] = 10;
     write_file(name(2), second);
-    expect_error<FileError>({name(2).c_str(), "byte 3073: label out of range, at most 9: 10"},
+    expect_error<FileError>({name(2).c_str(), "byte 3073: label must be at most 9: 10"},
                             [&] { cifar10(folder.path()); });
     std::filesystem::remove(name(4));
     expect_error<FileError>({name(4).c_str(), "can't open"}, [&] { cifar10(folder.path()); });
@@ -85,11 +85,11 @@ TEST(Cifar, RejectsInvalidFilesWithOffsetAndReason) {
     std::string corrupt = hundred;
     corrupt[kRecord + 1] = 20;
     EXPECT_EQ(parse_error(corrupt, parse_cifar100),
-              "a\\x0afile: byte 3074: coarse_label out of range, at most 19: 20");
+              "a\\x0afile: byte 3074: coarse_label must be at most 19: 20");
     corrupt = hundred;
     corrupt[1] = 100;
     EXPECT_EQ(parse_error(corrupt, parse_cifar100),
-              "a\\x0afile: byte 1: label out of range, at most 99: 100");
+              "a\\x0afile: byte 1: label must be at most 99: 100");
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ TEST(Mnist, RejectsFoldersWithInvalidFiles) {
     write_file(images, idx(0x08, {2, 28, 28}, std::string(2 * 28 * 28, 'x')));
     expect_error<FileError>({folder.path().c_str(), "train-labels-idx1-ubyte.gz"}, read);
     write_file(labels, idx(0x08, {2}, "\1\x0a"));
-    expect_error<FileError>({labels.c_str(), "byte 9: label out of range, at most 9: 10"}, read);
+    expect_error<FileError>({labels.c_str(), "byte 9: label must be at most 9: 10"}, read);
     write_file(labels, idx(0x08, {3}, "\1\2\3"));
     expect_error<FileError>({labels.c_str(), "byte 4: 3 labels for 2 images in"}, read);
     write_file(labels, idx(0x0c, {1}, big_endian(1, 4)));

@@ -29,7 +29,8 @@ TEST(SuperviseMachines, RejectsInvalidOptions) {
         }
         return std::string("nothing thrown");
     };
-    EXPECT_THAT(text(2, 3, "t", 1), HasSubstr("min_nodes must be from 1 to num_nodes: 3 of 2"));
+    EXPECT_THAT(text(2, 3, "t", 1),
+                HasSubstr("min_nodes must be from 1 to num_nodes: min_nodes 3, num_nodes 2"));
     EXPECT_THAT(text(2, 1, "t", 0), HasSubstr("needs max_restarts above 0"));
     EXPECT_THAT(text(2, 2, "", 0), HasSubstr("needs a token"));
 }

@@ -194,11 +194,11 @@ TEST(ComposedScheduler, RejectsInvalidParts) {
                              [&] { SequentialLR(optimizer, {}, {}); });
     expect_error<ValueError>({"ChainedScheduler: needs at least one schedule"},
                              [&] { ChainedScheduler({}); });
-    expect_error<ValueError>(
-        {"SequentialLR: all schedules must have the same optimizer: schedule 1 has another one"},
-        [&] {
-            SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
-        });
+    expect_error<ValueError>({"SequentialLR: all schedules must have the same optimizer: schedule "
+                              "1 has another optimizer"},
+                             [&] {
+                                 SequentialLR(optimizer, {halving(optimizer), halving(other)}, {3});
+                             });
     expect_error<ValueError>({"ChainedScheduler: schedule 0 needs a metric"}, [&] {
         ChainedScheduler({std::make_shared<ReduceLROnPlateau>(optimizer)});
     });
