@@ -1,6 +1,6 @@
 // NVIDIA GPUs: devices, streams, events and device memory.
-//
-// Each device has a default stream that all threads use unless a StreamGuard selects another one.
+// Each device has a default stream that all threads use unless a StreamGuard selects another
+// stream.
 // Work queued on a stream runs in order and asynchronously. synchronize(), and functions that read
 // a value (item(), to(cpu)), wait for the stream. After waiting, these functions throw the errors
 // that kernels found in their data, such as an index out of range. If the environment contains

@@ -79,7 +79,7 @@ void rethrow_from(const std::string& where) {
     try {
         throw;
     } catch (const std::bad_alloc&) {
-        throw;  // has no text to extend
+        throw;  // the exception has no text to extend
     } catch (const OutOfMemory& e) {
         throw OutOfMemory(prefix + e.what(), e.requested, e.in_use, e.cached, e.peak);
     } catch (const ShapeError& e) {

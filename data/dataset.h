@@ -47,8 +47,8 @@ class TensorDataset : public Dataset {
     Tree get(std::int64_t index) const override;
     // Returns copies of the rows. Throws IndexError if an index is out of range.
     Tree get_batch(std::span<const std::int64_t> indices) const override;
-    // Returns the batch as the function above, except for the entry `key`: make(rows) must return
-    // the batch of this entry, where `rows` is the tensor of all rows of the dataset.
+    // Returns the batch as the function above does, except for the entry `key`: make(rows) must
+    // return the batch of this entry, where `rows` is the tensor of all rows of the dataset.
     Tree get_batch(std::span<const std::int64_t> indices, const std::string& key,
                    const std::function<Tensor(const Tensor& rows)>& make) const;
 

@@ -62,10 +62,10 @@ class Sampler {
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
     // Returns this sampler with another order in the epoch of `pass`, or nullptr (the default) if
-    // the sampler does not support it. The order must visit each sample once, and begin with the
-    // samples that the pass has read before it was resumed with a larger dataset: the samples up to
-    // the position of the last growth. size() and other epochs do not change. Throws ValueError if
-    // the growths are impossible (check_growths()).
+    // the sampler does not support grown passes. The order must visit each sample once, and begin
+    // with the samples that the pass has read before it was resumed with a larger dataset: the
+    // samples up to the position of the last growth. size() and other epochs do not change. Throws
+    // ValueError if the growths are impossible (check_growths()).
     virtual std::shared_ptr<const Sampler> grown(const GrownPass& pass) const;
 
     // Returns the sample indices of an epoch in order.
@@ -102,8 +102,8 @@ class RandomSampler : public Sampler {
     std::int64_t size() const override { return options_.num_samples; }
     Order order(std::int64_t epoch) const override;
     std::shared_ptr<Generator> generator() const override { return options_.generator; }
-    // In the grown pass, the samples that were not read before the last growth come in the order
-    // that a dataset of n samples has in this epoch. Returns nullptr with replacement, or if
+    // In the grown pass, the samples that were not read before the last growth have the same order
+    // as in this epoch of a dataset of n samples. Returns nullptr with replacement, or if
     // num_samples is not n.
     std::shared_ptr<const Sampler> grown(const GrownPass& pass) const override;
 
@@ -186,7 +186,7 @@ class BatchSampler {
     // Returns the generator of the order, or nullptr if the order is not random.
     virtual std::shared_ptr<Generator> generator() const { return nullptr; }
     // Returns this batch sampler with the samples in the order of Sampler::grown(), or nullptr (the
-    // default) if it does not support it.
+    // default) if it does not support grown passes.
     virtual std::shared_ptr<const BatchSampler> grown(const GrownPass& pass) const;
 };
 

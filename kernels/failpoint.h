@@ -1,4 +1,5 @@
-// Private to Axle: named moments at which a test lets a process die, freeze, fail or wait.
+// Private to Axle: named points of the code at which a test makes a process die, freeze, fail or
+// wait.
 //
 //     AXLE_FAILPOINT("save: before the commit");
 //
@@ -32,8 +33,8 @@ struct Failpoint {
 std::span<const Failpoint> failpoints();
 
 // Sets the action of a failpoint in this process for the next time that it is reached, and removes
-// the action of other failpoints. `reached` is set before the action; in memory that is shared with
-// another process, it tells the other process. Throws ValueError if there is no such failpoint.
+// the action of other failpoints. `reached` is set before the action. If `reached` is in shared
+// memory, another process can wait for it. Throws ValueError if there is no such failpoint.
 void set_failpoint(const char* name, FailpointAction action, std::atomic<bool>& reached);
 
 // Use AXLE_FAILPOINT.

@@ -246,8 +246,8 @@ class Module {
             return entry.out(f());
     }
 
-    // Called before the members of a module are constructed in the given memory. Remembers what
-    // looks like a Tensor there, so that check_visit() does not report it.
+    // Called before the members of a module are constructed in the given memory. Records the bytes
+    // that look like a Tensor, so that check_visit() does not report them.
     static void remember_old_bytes(void* memory, std::size_t size) noexcept;
 
     // Allows this thread to copy modules for the lifetime of the object.

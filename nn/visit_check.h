@@ -13,14 +13,13 @@ void add_module(const Module& module);
 void remove_module(const Module& module) noexcept;
 
 // Records which bytes in the memory of a module look like a Tensor before its members are
-// constructed. They can be left by objects that existed there before, and they stay unchanged in a
+// constructed. Such bytes can remain from earlier objects in this memory, and stay unchanged in a
 // member such as an empty optional. Thread-safe.
 void remember_old_bytes(void* memory, std::size_t size) noexcept;
 
 // Implements Module::check_visit(): throws UsageError if the memory of `root`, or of a module below
 // it, contains a module or a parameter that visit() neither names nor ignores.
-//
-// A parameter is found by its bytes, which must equal those of a Tensor that refers to a leaf which
+// A parameter is found by its bytes, which must be equal to a Tensor that refers to a leaf which
 // requires a gradient. The bytes of a destroyed Tensor do not, because ~Tensor clears them, and
 // bytes from the time before the object was constructed are known. So only a member that refers to
 // the leaf without being a Tensor (a std::shared_ptr<Impl> or a std::weak_ptr<Impl>) is reported by

@@ -41,7 +41,7 @@ Tensor norm_of_norms(const Tensor& norms, double norm_type) {
 Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
                      double norm_type) {
     check_norm_type(op, norm_type);
-    // The parameters that are sharded over the same processes.
+    // The parameters, grouped by the processes over which they are sharded.
     std::vector<std::pair<const ShardProvider*, std::vector<Tensor>>> sharded;
     std::vector<Tensor> whole;
     for (const Tensor& param : params) {

@@ -149,9 +149,9 @@ class Optimizer {
     const ParamState* state(const Tensor& param) const;
 
     // Makes buffers of states that are created or loaded later use memory that is mapped from
-    // temporary files in `folder` (offload to NVMe, core/files/file_memory.h); "" ends this.
-    // Applies to parameters on the CPU, and to the local parts of sharded parameters there. Steps
-    // throw FileError if the disk is full, and then change nothing.
+    // temporary files in `folder` (offload to NVMe, core/files/file_memory.h); "" turns this off.
+    // Applies to parameters on the CPU, and to local parts of sharded parameters if the parts are
+    // on the CPU. Steps throw FileError if the disk is full, and then change nothing.
     void offload_states(const std::string& folder);
 
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,

@@ -62,7 +62,7 @@ void load_state(const std::string& path, Optimizer& optimizer) {
         optimizer.load_state_dict({{kGroups, from_json(groups->second)},
                                    {"state", read_state(file, optimizer.parameters().size())}});
     } catch (const FileError&) {
-        throw;  // already has the path
+        throw;  // the message already has the path
     } catch (const Error& error) {
         throw FileError(str(printable(path), ": ", error.what()));
     }

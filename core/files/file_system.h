@@ -31,7 +31,8 @@ class FileSystem {
   public:
     virtual ~FileSystem() = default;
 
-    // Opens a file or folder. `flags` and `mode` are those of open(2). Returns a descriptor.
+    // Opens a file or folder. `flags` and `mode` have the same meaning as in open(2). Returns a
+    // descriptor.
     virtual int open(int folder, const std::string& name, int flags, unsigned mode) = 0;
     virtual std::int64_t read(int file, std::int64_t offset, std::span<std::byte> bytes) = 0;
     virtual std::int64_t write(int file, std::span<const std::byte> bytes) = 0;

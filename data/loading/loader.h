@@ -223,8 +223,8 @@ class DataLoader {
     // UsageError during a pass.
     void shard(std::optional<ShardOptions> options);
     // Makes the next and all later passes get their batches from `dispatch`, which distributes the
-    // batches that one process reads. Ignores even_batches. Throws as shard(), and UsageError if
-    // `dispatch` is null.
+    // batches that one process reads. Ignores even_batches. Throws the errors of shard(), and
+    // UsageError if `dispatch` is null.
     void dispatch(std::shared_ptr<Dispatch> dispatch, ShardOptions options);
     const std::optional<ShardOptions>& shard_options() const { return shard_; }
     bool is_dispatched() const { return dispatch_ != nullptr; }
@@ -303,7 +303,7 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    // If the next or running pass resumes an earlier one, the number of parts of the earlier one.
+    // If the next or running pass resumes an earlier pass, the number of parts of the earlier pass.
     std::optional<std::int64_t> resumed_parts_;
     // If the dataset has grown during the next or running pass: the growths, and the batches of all
     // processes in this pass. Otherwise empty and null.

@@ -101,7 +101,7 @@ bool DataLoader::fits_parts(std::int64_t parts) const {
 }
 
 // Returns whether all processes must have the same number of steps. A pass that is resumed with
-// another number of processes needs it also if even_batches is false.
+// another number of processes needs the same number of steps even if even_batches is false.
 bool DataLoader::parts_need_even_steps(std::int64_t parts) const {
     return parts != processes() || !shard_ || shard_->even_batches;
 }

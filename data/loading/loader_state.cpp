@@ -62,8 +62,8 @@ SavedPosition read(const Tree& state) {
     return saved;
 }
 
-// Converts a position to that of a loader with another total batch size, if the samples that were
-// read are complete steps of this loader.
+// Converts a position to the position in a loader with another total batch size, if the samples
+// that were read are complete steps of this loader.
 void convert_steps(SavedPosition& saved, std::int64_t total) {
     if (saved.total_batch_size <= 0 || total <= 0) return;
     std::int64_t read = 0;
@@ -139,8 +139,8 @@ Tree DataLoader::state_dict() const {
     return state;
 }
 
-// If batch sizes vary, the position is a number of batches. Converts it to that of this number of
-// processes.
+// If batch sizes vary, the position is a number of batches. Converts the position to a position for
+// this number of processes.
 void DataLoader::convert_varying_batches(SavedPosition& saved) const {
     if (saved.finished) saved.position = 0;
     if (saved.position > whole_->size() / saved.num_processes)

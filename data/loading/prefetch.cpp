@@ -104,7 +104,7 @@ void Prefetcher::work(int worker) {
         if (drawn || slot.error) {
             const std::int64_t number = drawn_++;
             if (draft.last || slot.error) drawn_all_ = true;
-            wake_workers_.notify_one();  // another worker can draw while this one makes the batch
+            wake_workers_.notify_one();  // another worker can draw while a batch is made
             if (drawn) make(lock, std::move(draft), slot);
             slot.ready = true;
             slot_of(number) = std::move(slot);

@@ -62,7 +62,8 @@ class StreamSource : public BatchSource {
     bool drop_last_;
     BatchMaker batch_maker_;
     std::int64_t next_;
-    // The next draft. It is read in advance, because the last batch must be marked as such.
+    // The next draft. The draft is read in advance, because the last batch must be marked as the
+    // last.
     BatchDraft ahead_;
     std::exception_ptr error_;  // thrown while ahead_ was read; the next draw rethrows it
 };

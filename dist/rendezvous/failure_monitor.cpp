@@ -156,7 +156,7 @@ void FailureMonitor::fail_thread(Lock& lock, const std::exception& error) noexce
     channel_.fail(lock, std::move(thread_failure_));
     try {
         if (!channel_.is_disconnected(lock)) channel_.send_unlocked(lock, thread_failure_report_);
-    } catch (const std::exception&) {  // the other ranks notice that this rank leaves
+    } catch (const std::exception&) {  // the other ranks detect that this rank leaves
         if (!lock.owns_lock()) lock.lock();
     }
 }
@@ -198,7 +198,7 @@ void FailureMonitor::notify_failure(Lock& lock) {
     notified_ = true;
     try {
         notify_launcher(lock);
-    } catch (const std::bad_alloc&) {  // the launcher notices that this process ends
+    } catch (const std::bad_alloc&) {  // the launcher detects that this process ends
     }
     const auto callbacks = std::exchange(failure_callbacks_, {});
     lock.unlock();

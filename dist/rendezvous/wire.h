@@ -217,7 +217,7 @@ struct Agreement {
 struct Failure {
     static constexpr Kind kind = Kind::failure;
     std::string text;
-    std::int32_t rank = -1;   // the failed rank, or -1 if the failure is not that of one rank
+    std::int32_t rank = -1;   // the failed rank, or -1 if no single rank has failed
     std::int64_t pid = 0;     // its process, or 0 if the rank has not joined
     std::string host = {};    // its host, or "" if the rank has not joined
     bool is_running = false;  // whether its process has not ended, for example if it is frozen

@@ -74,7 +74,7 @@ bool TcpConnection::receive_once(Lock& lock) {
     return failure_.empty() && received == static_cast<std::ptrdiff_t>(wanted);
 }
 
-// Handles received bytes: first those of the payload, then those in the buffer.
+// Handles received bytes: first the bytes of the payload, then the bytes in the buffer.
 void TcpConnection::consume(std::uint64_t received) {
     const std::uint64_t direct = std::min(received, payload_.left);
     end_ += received - direct;

@@ -48,7 +48,7 @@ Tensor train(const axle::data::Dataset& dataset, const std::string& resume) {
     return progress.updates == 24 ? linear.weight.detach() : Tensor();
 }
 
-// Checks that with automatic names two checkpoints are kept and the newest one is loaded.
+// Checks that with automatic names two checkpoints are kept and the newest checkpoint is loaded.
 bool by_number() {
     axle::nn::Linear linear(4, 1);
     // [naming]

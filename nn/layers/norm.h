@@ -54,7 +54,7 @@ struct BatchNormOptions {
 struct BatchNormPolicy {
     virtual ~BatchNormPolicy() = default;
     // Returns x normalized with batch statistics, and updates the running statistics if they are
-    // defined. The parameters and the result are those of batch_norm() (core/ops.h).
+    // defined. batch_norm() (core/functional.h) describes the parameters and the result.
     virtual Tensor normalize(const Tensor& x, Tensor running_mean, Tensor running_var,
                              const Tensor& weight, const Tensor& bias, double momentum,
                              double eps) = 0;

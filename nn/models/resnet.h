@@ -21,8 +21,8 @@ struct ResNetConfig {
     bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;
-    // Selects the first layers for small images such as those of CIFAR: one 3 x 3 convolution with
-    // stride 1, without pooling.
+    // Selects the first layers for small images, such as CIFAR's: one 3 x 3 convolution with stride
+    // 1, without pooling.
     bool small_images = false;
 };
 

@@ -1,6 +1,6 @@
 // Schedules that combine other schedules, their parts. Constructors throw ValueError unless there
-// is at least one part, all parts have the same optimizer and none needs a metric. Step only the
-// composed schedule, which steps its parts, and set hooks only on it.
+// is at least one part, all parts have the same optimizer and no part needs a metric. Step only the
+// composed schedule, which steps its parts, and set hooks only on the composed schedule.
 //
 //     auto warmup = std::make_shared<LinearLR>(adamw, 0.1, 1, 20);
 //     auto decay = std::make_shared<CosineAnnealingLR>(adamw, 80);
@@ -60,7 +60,7 @@ class SequentialLR : public ComposedScheduler {
     std::vector<std::int64_t> milestones_;
 };
 
-// Steps all parts in order; each part continues from the rates that the previous one set.
+// Steps all parts in order; each part continues from the rates that the previous part has set.
 class ChainedScheduler : public ComposedScheduler {
   public:
     explicit ChainedScheduler(Parts schedulers);

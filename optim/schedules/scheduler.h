@@ -90,7 +90,8 @@ struct ScheduleField {
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
 // that was moved from must only be destroyed. The move throws UsageError if hooks are set, because
-// they refer to the object, and for a part of a composed schedule, which shares its parts.
+// hey refer to the object, and if the schedule is a part of a composed schedule, which refers to
+// its parts.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}
@@ -180,7 +181,8 @@ class Scheduler {
         if (hooks_) hooks_->before_access(*this);
     }
 
-    std::shared_ptr<Optimizer* const> optimizer_;  // its address, which changes when it is moved
+    // The address of the optimizer, which changes when the optimizer is moved.
+    std::shared_ptr<Optimizer* const> optimizer_;
     std::shared_ptr<SchedulerHooks> hooks_;
     bool starting_ = false;
     bool is_part_ = false;  // whether a composed schedule refers to this object

@@ -102,7 +102,7 @@ void feed(const Samples& all, const dist::ProcessGroup& group, unsigned seed, F&
     }
 }
 
-// --- compared with scikit-learn
+// --- comparison with scikit-learn
 
 accel::F1Options options_of(const json& row) {
     const std::string average = row["average"].is_null() ? "" : row["average"];

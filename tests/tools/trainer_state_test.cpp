@@ -168,7 +168,7 @@ TEST_F(TrainerState, SkipsADamagedCheckpointOnlyWithLatestGood) {
     const Ended good = run(constant("a", {"--steps", "20", "--resume", "latest-good"}));
     ASSERT_EQ(good.code, 0) << good.text();
     EXPECT_NE(good.text().find(file), std::string::npos) << good.text();
-    // A damaged checkpoint does not prevent the use of another one.
+    // A damaged checkpoint does not prevent the use of another checkpoint.
     EXPECT_EQ(run(constant("a", {"--steps", "20", "--resume", older})).code, 0);
 }
 

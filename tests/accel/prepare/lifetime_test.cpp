@@ -220,7 +220,7 @@ TEST(PreparedLoader, SavesAndLoadsItsPositionAfterItWasMoved) {
     accelerator.load_state(folder / "state");
     EXPECT_EQ(loaders[0].position(), 5);
     EXPECT_EQ(loaders[1].position(), 0);
-    loaders.clear();  // the Accelerator forgets destroyed loaders
+    loaders.clear();  // the Accelerator removes destroyed loaders from its lists
     data::DataLoader next(samples(4));
     accelerator.prepare(next);
     accelerator.save_state(folder / "next");

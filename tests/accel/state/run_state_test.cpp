@@ -122,7 +122,7 @@ TEST(LoadState, NamesOrSkipsADamagedNewestCheckpoint) {
     fs::remove_all(saved(folder, 2));
     expect_error<FileError>({state.c_str(), saved(folder, 0).c_str()},
                             [&] { accelerator.load_state(); });
-    // A damaged checkpoint does not prevent loading another one.
+    // A damaged checkpoint does not prevent loading another checkpoint.
     EXPECT_NO_THROW(accelerator.load_state(saved(folder, 0)));
 }
 

@@ -225,7 +225,7 @@ std::vector<Socket> use_all_descriptors() {
     }
 }
 
-// Connects a socket that exists already, because the process can't open another one.
+// Connects a socket that exists already, because the process can't open another socket.
 void connect_now(const Socket& socket, const Address& address) {
     const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
     ASSERT_EQ(::connect(socket.descriptor(), to, address.length), 0);
