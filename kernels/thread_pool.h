@@ -13,7 +13,7 @@ namespace axle::kernels {
 // cannot create that many threads.
 int num_threads();
 
-// Replaces the workers by n - 1 new ones, after waiting for a running parallel section. Throws
+// Replaces the workers by n - 1 new workers, after waiting for a running parallel section. Throws
 // ValueError unless n is from 1 to 1024. If the system cannot create enough threads, throws Error
 // and keeps the threads that were created. Results of kernels never depend on n.
 void set_num_threads(int n);

@@ -26,7 +26,8 @@ struct BasicView {
         for (int d = 0; d < ndim; ++d) n *= shape[d];
         return n;
     }
-    // Returns the size of a dimension counted from the end: back(1) is the size of the last one.
+    // Returns the size of a dimension counted from the end: back(1) is the size of the last
+    // dimension.
     std::int64_t back(int d) const { return shape[ndim - d]; }
     std::int64_t back_stride(int d) const { return stride[ndim - d]; }
     // Returns whether elements are in row-major order without gaps. Strides of dimensions of size 1

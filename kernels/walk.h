@@ -15,7 +15,7 @@ namespace axle::kernels {
 template <int kOperands>
 class Walk {
   public:
-    // Creates a walk. All views must have the shape of the first one.
+    // Creates a walk. All views must have the shape of the first view.
     explicit Walk(const std::array<ConstView, kOperands>& views) {
         const ConstView& first = views[0];
         for (int d = 0; d < first.ndim; ++d) {

@@ -1,5 +1,5 @@
 // Sorting along the last dimension. NaN counts as larger than every number, and -0 equals +0. If
-// elements are equal, the one with the lower index is first.
+// elements are equal, the element with the lower index is first.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensors = ".safetensors";
-// The limits of an index file. The largest published ones have 20 MB and need 4 bytes per byte.
+// The limits of an index file. The largest published index files have 20 MB and need 4 bytes per
+// byte.
 constexpr std::int64_t kMaxIndex = std::int64_t{64} << 20;
 constexpr std::size_t kIndexMemory = std::size_t{16} << 20, kIndexMemoryPerByte = 8;
 

@@ -29,7 +29,7 @@ struct ActivationName {
     const char* name;
     Activation activation;
 };
-// If an activation has several names, the first one is written to config.json.
+// If an activation has several names, the first name is written to config.json.
 constexpr std::array<ActivationName, 7> kActivations = {{
     {"gelu", Activation::gelu},
     {"gelu_new", Activation::gelu_tanh},

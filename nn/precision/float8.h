@@ -27,8 +27,8 @@ struct Float8Options {
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // as in Float8MatmulOptions
     // The options below apply to delayed scaling only. If true, a scale depends on the largest
-    // absolute value of the latest call; if false, on the largest one of the last history_length
-    // calls.
+    // absolute value of the latest call; if false, on the largest absolute value of the last
+    // history_length calls.
     bool most_recent = true;
     // Scales are divided by 2^margin, and updated once every `interval` calls.
     int margin = 0, interval = 1, history_length = 1024;

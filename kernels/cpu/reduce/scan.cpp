@@ -69,7 +69,7 @@ void scan_row(Op op, const void* x, void* y, DType dtype, std::int64_t x_step, s
     }
 }
 
-// The strides of x or y: from an element to the next one in its row, and from a row to the next
+// The strides of x or y: from an element to the next element in its row, and from a row to the next
 // row.
 struct Steps {
     std::int64_t element, row;

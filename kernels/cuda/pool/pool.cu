@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The inputs begin, begin + dilation, ... below end of one window. The window is empty if end <=
-// begin. begin is always inside the input.
+// The inputs of one pooling window: begin, begin + dilation and so on, below `end`. The window is
+// empty if end <= begin. begin is always inside the input.
 template <class I>
 struct Window {
     I begin, end;

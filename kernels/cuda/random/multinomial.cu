@@ -3,7 +3,7 @@
 // key, and the best keys are selected as in topk.
 //
 // The samples are the same as with sequential sums, although the scan adds in another order. In
-// both orders, at most n roundings separate a sum from the exact one. If a target is so close to a
+// oth orders, at most n roundings separate a sum from the exact sum. If a target is so close to a
 // sum that rounding could change the sample, which is rare, one thread adds the row in order and
 // the row is sampled again.
 #include <algorithm>
@@ -73,7 +73,7 @@ __device__ inline double open_unit(std::uint32_t word) { return (word + 0.5) * 0
 
 // --- with replacement
 
-// Writes the cumulative sums of a row and returns the last one.
+// Writes the cumulative sums of a row and returns the last sum.
 template <class T>
 __device__ double scan_row(const T* row, const Weights& weights, double* sums) {
     double carry = 0;

@@ -220,7 +220,7 @@ struct ProductGradient {
 };
 
 // Runs the backward pass of cumprod with one thread per row. If the scanned dimension is not the
-// last one in memory, adjacent threads read adjacent elements.
+// last dimension in memory, adjacent threads read adjacent elements.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_gradient(ProductGradient task, const T* dy, const T* x, const T* y, T* dx) {
