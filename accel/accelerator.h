@@ -286,13 +286,13 @@ class Accelerator : public AcceleratorProcesses {
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
-    // The number of the next checkpoint: that of the last saved or loaded one plus 1, unless it was
-    // set since. Setting a negative number throws ValueError.
+    // The number of the next checkpoint: the number of the last saved or loaded one plus 1, unless
+    // it was set since. Setting a negative number throws ValueError.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
-    // the model is sharded, returns copies of all elements on process 0, and nothing on the others
-    // (dist/sharding/full_state.h). All processes must call this function.
+    // the model is sharded, returns copies of all elements on process 0, and nothing on the other
+    // processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
     // process writes and does not wait for the other processes: call wait_for_everyone() before

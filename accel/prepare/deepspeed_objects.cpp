@@ -29,7 +29,8 @@ std::unique_ptr<optim::Optimizer> make(const DummyOptim& dummy, const Options& o
     return std::make_unique<Optimizer>(std::move(groups));
 }
 
-// The options of Adam that DeepSpeed chooses implementations with are allowed, without effect.
+// Options with which DeepSpeed selects an implementation of Adam (torch_adam, foreach, fused and
+// others) are accepted and have no effect.
 template <class Optimizer, class Options>
 std::unique_ptr<optim::Optimizer> make_adam(const DeepSpeedSection& section,
                                             const DummyOptim& dummy) {
@@ -125,11 +126,11 @@ void add_batch_sizes(const DeepSpeedPlugin& plugin, const DeepSpeedObjects& obje
     const Tree given = config.get_value("train_batch_size");
     if (given.is_null() || config.is_auto("train_batch_size")) return;
     if (!given.is_integer() || given.integer() != total)
-        throw ValueError(str("prepare: ", config.source(), ": train_batch_size must be ",
-                             "train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
-                             "processes = ",
-                             *micro, " * ", steps, " * ", objects.data_parallel_size, " = ", total,
-                             ": ", given));
+        throw ValueError(str("prepare: ", config.source(), ": train_batch_size is ", given,
+                             ", but must be train_micro_batch_size_per_gpu * "
+                             "gradient_accumulation_steps * processes = ",
+                             *micro, " * ", steps, " * ", objects.data_parallel_size, " = ",
+                             total));
 }
 
 void add_bucket_sizes(const DeepSpeedConfig& config, std::optional<std::int64_t> hidden_size,
@@ -150,7 +151,7 @@ void add_bucket_sizes(const DeepSpeedConfig& config, std::optional<std::int64_t>
     values.set(names[2], 10 * *hidden_size);
 }
 
-// Throws ValueError if a value is "auto" that no later prepare() fills.
+// Throws ValueError if a value is "auto" and no later call of prepare() can fill it.
 void check_filled(DeepSpeedConfig config) {
     for (const char* name :
          {"train_batch_size", "train_micro_batch_size_per_gpu", "optimizer", "scheduler"})

@@ -23,7 +23,7 @@ namespace axle::accel {
 struct DummyOptim {
     struct Group {
         std::vector<Tensor> params;
-        // nullopt: the value of the configuration.
+        // If nullopt, the value of the configuration is used.
         std::optional<double> lr = {}, weight_decay = {};
     };
 
@@ -92,7 +92,7 @@ struct DeepSpeedObjects {
     std::vector<std::optional<std::int64_t>> batch_sizes = {};
     int data_parallel_size = 1;  // the number of processes with different batches
     bool has_model = false;
-    std::optional<std::int64_t> hidden_size = {};  // of the model (hidden_size_of())
+    std::optional<std::int64_t> hidden_size = {};  // hidden_size_of(model)
     bool has_optimizer = false;                    // an optimizer other than a DummyOptim
     bool has_scheduler = false;                    // a schedule other than a DummyScheduler
     const DummyOptim* dummy_optim = nullptr;

@@ -13,7 +13,7 @@ namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// The processes that divide the parameters, and those that have the same part.
+// The group that divides the parameters, and the group of processes with the same part.
 struct Groups {
     Group shards, replicas;
 };
@@ -45,7 +45,8 @@ Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::Devic
     return groups;
 }
 
-// Makes calls of the units keep only their arguments for backward.
+// Turns on activation checkpointing for the units: calls save only their inputs, and backward
+// recomputes the rest.
 void checkpoint_units(nn::Module& model, const dist::ShardingOptions& options) {
     const auto modules = model.named_modules();
     for (const dist::ShardUnit& unit : options.units)

@@ -180,7 +180,8 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     hooks->outputs_to_f32 = options_.outputs_to_f32;
     const std::shared_ptr<dist::DistributedModel> replicas =
         evaluation_mode ? nullptr : distribute(model);
-    if (moves && is_sharded) model.to(processes_.device());  // what is not sharded
+    if (moves && is_sharded)
+        model.to(processes_.device());  // moves the tensors that are not sharded
     if (replicas)  // a weak reference, because the model can outlive the replicas
         hooks->before_forward = [weak = std::weak_ptr(replicas)](nn::Module&) {
             if (const auto alive = weak.lock()) alive->before_forward();

@@ -1,5 +1,5 @@
-// Tests the optimizers, schedules and values of DeepSpeed configurations. Expected rates are those
-// of deepspeed.runtime.lr_schedules of DeepSpeed 0.19.
+// Tests the optimizers, schedules and values of DeepSpeed configurations.
+// deepspeed.runtime.lr_schedules of DeepSpeed 0.19 has computed the expected rates.
 #include "accel/prepare/deepspeed_objects.h"
 
 #include <memory>
@@ -33,7 +33,7 @@ DeepSpeedPlugin resolved_plugin(const DeepSpeedPlugin& plugin) {
     return *resolved({.deepspeed_plugin = plugin}).deepspeed_plugin;
 }
 
-// Returns the rates of the schedule at the first epochs, and its momentums.
+// The learning rates and momentums of a schedule at the first epochs.
 struct Course {
     std::vector<double> rates, momentums;
     double second_beta = 0;
@@ -99,7 +99,7 @@ TEST(MakeOptimizer, KeepsTheOptionsOfGroups) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeOptimizer, RejectsWhatItCannotCreate) {
+TEST(MakeOptimizer, RejectsUnsupportedOptimizers) {
     const DummyOptim dummy({parameter()});
     const auto refused = [&](DeepSpeedConfig config, std::initializer_list<const char*> parts) {
         expect_error<ValueError>(parts, [&] { make_optimizer(config, dummy); });
@@ -277,9 +277,9 @@ TEST(FillDeepSpeedConfig, ChecksThatBatchSizesAreConsistent) {
     EXPECT_NO_THROW(fill_deepspeed_config(right, {.data_parallel_size = 3}));
     DeepSpeedPlugin wrong = plugin(32);
     expect_error<ValueError>(
-        {"prepare: the DeepSpeed configuration: train_batch_size must be ",
+        {"prepare: the DeepSpeed configuration: train_batch_size is 32, but must be "
          "train_micro_batch_size_per_gpu * gradient_accumulation_steps * processes = 4 * 2 * 3 = "
-         "24: 32"},
+         "24"},
         [&] { fill_deepspeed_config(wrong, {.data_parallel_size = 3}); });
 }
 
@@ -313,7 +313,7 @@ TEST(FillDeepSpeedConfig, ComputesBucketSizesFromTheHiddenSize) {
 }
 
 // Covers 15.hf_ds_config, 15.engine.
-TEST(FillDeepSpeedConfig, RejectsObjectsThatAreGivenTwiceOrNowhere) {
+TEST(FillDeepSpeedConfig, RejectsObjectsThatAreGivenTwiceOrAreMissing) {
     const DummyOptim optimizer({parameter()});
     const DummyScheduler scheduler, callable{.lr_scheduler_callable = [](optim::Optimizer&) {
         return std::unique_ptr<optim::Scheduler>();
