@@ -33,6 +33,23 @@ std::optional<DType> dtype_of(const std::string& mixed_precision) {
     return std::nullopt;
 }
 
+// Returns the dtype of weights in get_state_dict() and save_model(), or nullopt for the dtypes of
+// the model.
+std::optional<DType> saved_dtype(const AcceleratorOptions& options,
+                                 const std::string& mixed_precision) {
+    const auto& plugin = options.deepspeed_plugin;
+    const bool in_16_bits =
+        plugin && plugin->zero_stage == 3 && plugin->zero3_save_16bit_model.value_or(false);
+    return in_16_bits ? dtype_of(mixed_precision) : std::nullopt;
+}
+
+nn::StateDict with_saved_dtype(nn::StateDict weights, std::optional<DType> dtype) {
+    if (dtype)
+        for (auto& [name, tensor] : weights)
+            if (is_floating(tensor.dtype())) tensor = tensor.to(*dtype);
+    return weights;
+}
+
 AccumulationOptions accumulation(const AcceleratorOptions& options) {
     AccumulationOptions result{.num_steps = accumulation_steps(options)};
     if (const auto& plugin = options.gradient_accumulation_plugin) {
@@ -252,7 +269,9 @@ bool Accelerator::should_save_model() const {
 }
 
 nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
-    return dist::is_sharded(model) ? dist::full_state_dict(model) : model.state_dict();
+    return with_saved_dtype(
+        dist::is_sharded(model) ? dist::full_state_dict(model) : model.state_dict(),
+        saved_dtype(options_, mixed_precision_));
 }
 
 void Accelerator::save_model(const nn::Module& model, const std::string& directory,
@@ -264,7 +283,9 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
             "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_model", profiler::Category::io);
     const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;
-    const nn::StateDict weights = dist::full_state_dict(model, {.rank0_only = !each_node});
+    const nn::StateDict weights =
+        with_saved_dtype(dist::full_state_dict(model, {.rank0_only = !each_node}),
+                         saved_dtype(options_, mixed_precision_));
     if (is_saving_process(state(), each_node))
         nn::save_weights(weights, directory, options.max_shard_size);
 }

@@ -46,8 +46,9 @@ struct DeepSpeedPlugin {
     // Whether models are constructed in shards (ACCELERATE_DEEPSPEED_ZERO3_INIT). Defaults to true
     // in stage 3. In other stages, true logs a warning and is changed to false.
     std::optional<bool> zero3_init_flag = {};
-    // Whether a model of stage 3 can be saved as a whole
-    // (ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). Axle can always save it.
+    // Whether get_state_dict() and save_model() convert floating weights of stage 3 to the dtype of
+    // the mixed precision, if it is fp16 or bf16 (ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If
+    // false, they return the weights in f32; Accelerate throws.
     std::optional<bool> zero3_save_16bit_model = {};
     // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
     // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a list with commas).

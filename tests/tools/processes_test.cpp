@@ -78,11 +78,11 @@ class LaunchedTrainer : public TrainerTest {
         }
     }
 
-    void expect_to_train_as_one(const Arguments& launcher) {
+    void expect_to_train_as_one(const Arguments& launcher, int processes = 2) {
         ASSERT_EQ(run(training("one", 8)).code, 0);
-        const Ended ended = launch(launcher, training("two", 4));
+        const Ended ended = launch(launcher, training("two", 8 / processes));
         ASSERT_EQ(ended.code, 0) << ended.text();
-        EXPECT_EQ(ended.result()["processes"], 2);
+        EXPECT_EQ(ended.result()["processes"], processes);
         EXPECT_EQ(ended.result()["steps"], 20);
         const auto one = metrics("one"), two = metrics("two");
         ASSERT_EQ(one.size(), two.size());
@@ -113,6 +113,29 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithStagesOfZero) {
         SCOPED_TRACE(stage);
         expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2",
                                 "--use_deepspeed", "--zero_stage", stage});
+        fs::remove_all(folder_ / "one");
+        fs::remove_all(folder_ / "two");
+    }
+}
+
+// The variables describe two machines with two processes each.
+// Covers 14.sharding_strategy.
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithHybridSharding) {
+    const std::string start = R"(pids=()
+for rank in 0 1 2 3; do
+    RANK=$rank LOCAL_RANK=$((rank % 2)) "$@" &
+    pids+=($!)
+done
+for pid in "${pids[@]}"; do wait "$pid" || exit 1; done)";
+    for (const char* strategy : {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
+        SCOPED_TRACE(strategy);
+        expect_to_train_as_one(with_port({"/usr/bin/env", "WORLD_SIZE=4", "LOCAL_WORLD_SIZE=2",
+                                          "MASTER_ADDR=127.0.0.1", "ACCELERATE_USE_CPU=true",
+                                          "ACCELERATE_USE_FSDP=true",
+                                          std::string("FSDP_SHARDING_STRATEGY=") + strategy,
+                                          "FSDP_AUTO_WRAP_POLICY=TRANSFORMER_BASED_WRAP",
+                                          "/bin/bash", "-c", start, "start"}),
+                               4);
         fs::remove_all(folder_ / "one");
         fs::remove_all(folder_ / "two");
     }

@@ -190,5 +190,23 @@ TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
     });
 }
 
+// Covers 15.zero3_save_16bit_model.
+TEST(Accelerator, SavesWeightsOfStage3In16BitsOnRequest) {
+    on_ranks(2, [&](const Group& group) {
+        for (const bool in_16_bits : {false, true}) {
+            AcceleratorOptions options{
+                .mixed_precision = "bf16",
+                .cpu = true,
+                .deepspeed_plugin = {{.zero_stage = 3, .zero3_save_16bit_model = in_16_bits}}};
+            options.process_group = group;
+            Accelerator accelerator(std::move(options));
+            nn::Linear linear(2, 3);
+            accelerator.prepare(linear);
+            for (const auto& [name, tensor] : accelerator.get_state_dict(linear))
+                EXPECT_EQ(tensor.dtype(), in_16_bits ? bf16 : f32) << name;
+        }
+    });
+}
+
 }  // namespace
 }  // namespace axle::accel
