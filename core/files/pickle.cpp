@@ -49,6 +49,7 @@ enum Opcode : std::uint8_t {
     kEmptyList = ']',
     kEmptyTuple = ')',
     kProto = 0x80,
+    kNewObj = 0x81,
     kTuple1 = 0x85,
     kTuple2 = 0x86,
     kTuple3 = 0x87,
@@ -138,9 +139,10 @@ class PickleMachine {
         budget_.append(result_.items_, items);
         push({.kind = kind, .size = static_cast<std::uint32_t>(items.size()), .bits = begin});
     }
-    void push_container(Kind kind) {
+    void push_container(Kind kind, std::span<const Id> items = {}) {
         const std::size_t index = result_.containers_.size();
         budget_.append(result_.containers_, std::vector<Id>());
+        budget_.append(result_.containers_.back(), items);
         push({.kind = kind, .bits = index});
     }
     void push_integer(std::int64_t value) {
@@ -217,11 +219,20 @@ class PickleMachine {
         if (arguments.size != 0) fail("an OrderedDict has constructor arguments");
         push_container(Kind::dict);
     }
-    void drop_state() {
-        static_cast<void>(pop());
+    void push_object() {
+        const auto items = pop_many(2);
+        if (value(items[0]).kind != Kind::name || value(items[1]).kind != Kind::tuple)
+            fail("an object of a value that is not a global name is created");
+        push_container(Kind::object, items);
+    }
+    void set_state() {
+        const Id state = pop();
         check_depth(1);
-        if (const Kind kind = value(stack_.back()).kind; kind != Kind::dict && kind != Kind::call)
-            fail("a value that is not a dict has state");
+        const Value& top = value(stack_.back());
+        if (top.kind == Kind::object)
+            budget_.append(result_.containers_[top.bits], state);
+        else if (top.kind != Kind::dict && top.kind != Kind::call)
+            fail("a value that is neither a dict nor an object has state");
     }
     // Python numbers the entries of the memo from 0, so they are in a vector. Other numbers are in
     // a map.
@@ -338,8 +349,10 @@ bool PickleMachine::step() {
             return push_named_on_stack(), true;
         case kReduce:
             return reduce(), true;
-        case kBuild:  // sets attributes, which are ignored
-            return drop_state(), true;
+        case kNewObj:
+            return push_object(), true;
+        case kBuild:
+            return set_state(), true;
         case kBinPersId:
             return push_items(Kind::reference, pop_many(1)), true;
         default:
@@ -359,7 +372,8 @@ std::string_view Pickle::text(const Value& value) const {
 }
 
 std::span<const Pickle::Id> Pickle::items(const Value& value) const {
-    if (value.kind == Kind::list || value.kind == Kind::dict) return containers_[value.bits];
+    if (value.kind == Kind::list || value.kind == Kind::dict || value.kind == Kind::object)
+        return containers_[value.bits];
     if (value.size == 0) return {};
     return std::span(items_).subspan(value.bits, value.size);
 }

@@ -1,6 +1,7 @@
-// Private to core/files/torch_file.cpp: reads the part of Python's pickle format (protocols 2 to 5)
-// that describes plain values. The reader does not execute calls or look up names. A call becomes a
-// value with the name and the arguments, which the user of this class interprets.
+// Private to core: reads the part of Python's pickle format (protocols 2 to 5) that describes plain
+// values and objects. The reader does not execute calls or look up names. A call becomes a value
+// with the name and the arguments, and an object one with the class and the attributes, which the
+// user of this class interprets.
 //
 // Limits: kMaxPickle bytes. Time is proportional to the number of opcodes and of the values that
 // they name. Memory is charged to a MemoryBudget before it is allocated.
@@ -62,6 +63,7 @@ class Pickle {
         dict,       // items are keys and values in turn
         name,       // text is "module.name"
         call,       // items are the name and the argument tuple
+        object,     // items are the class, the argument tuple and, if it was set, the state
         reference,  // data outside the pickle; items are its identifier
     };
     struct Value {
@@ -77,7 +79,7 @@ class Pickle {
     const Value& value(Id id) const { return values_[id]; }
     // Returns the text of a value of kind text or name.
     std::string_view text(const Value& value) const;
-    // Returns the items of a tuple, list, dict, call or reference.
+    // Returns the items of a tuple, list, dict, call, object or reference.
     std::span<const Id> items(const Value& value) const;
 
   private:
@@ -85,7 +87,7 @@ class Pickle {
     std::string_view bytes_;
     std::deque<Value> values_;
     std::vector<Id> items_;                    // items of tuples, calls and references
-    std::vector<std::vector<Id>> containers_;  // the items of lists and dicts
+    std::vector<std::vector<Id>> containers_;  // the items of lists, dicts and objects
     std::vector<std::string> names_;
     Id root_ = 0;
 };
@@ -93,8 +95,8 @@ class Pickle {
 // Returns the contents of a pickle. Throws FileError, with the reason but without a path, if the
 // pickle is truncated, uses another part of the format, exceeds the budget, or contains a name for
 // which `allowed` returns false; `allowed` is called once for each name. A collections.OrderedDict
-// is always allowed and becomes a dict. Attributes that are set on an OrderedDict or on the result
-// of a call are ignored.
+// is always allowed and becomes a dict. The state that is set on an OrderedDict or on the result of
+// a call is ignored.
 Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view name)>& allowed);
 

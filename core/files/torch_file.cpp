@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <zlib.h>
-
 #include "core/files/file.h"
 #include "core/files/pickle.h"
 #include "core/files/zip.h"
@@ -53,31 +51,22 @@ std::optional<DType> dtype_of_storage(std::string_view name) {
         if (name == known) return dtype;
     return std::nullopt;
 }
-std::optional<DType> dtype_named(std::string_view name) {
-    static const auto* known = [] {
-        auto* names = new std::map<std::string, DType, std::less<>>;
-        for (int i = 0; i <= static_cast<int>(DType::c64); ++i)
-            names->emplace(str("torch.", static_cast<DType>(i)), static_cast<DType>(i));
-        return names;
-    }();
-    const auto found = known->find(name);
-    return found == known->end() ? std::nullopt : std::optional(found->second);
-}
 bool is_known(std::string_view name) {
     return name == kSize || name == kParameter || name == kTensor || name == kTensorOfBytes ||
-           name == kBytes || dtype_of_storage(name) || dtype_named(name);
+           name == kBytes || dtype_of_storage(name) || dtype_of_torch_name(name);
 }
 
 // An open checkpoint file. Its functions throw FileError with the reason but without a path.
 class TorchFile {
   public:
-    TorchFile(const std::shared_ptr<MappedFile>& map, TorchFileOptions options)
-        : options_(options), map_(map) {
-        if (!map_->bytes().empty() && map_->bytes()[0] == kPickleStart)
+    TorchFile(std::span<std::byte> bytes, std::shared_ptr<const void> owner,
+              TorchFileOptions options)
+        : options_(options), owner_(std::move(owner)) {
+        if (!bytes.empty() && bytes[0] == kPickleStart)
             throw FileError(
                 "a bare pickle, from PyTorch before 1.6 or another program; load it with "
                 "torch.load and save it again with torch.save");
-        entries_ = read_stored_zip(map_->bytes());
+        entries_ = read_stored_zip(bytes);
         folder_ = find_folder();
         if (find("constants.pkl") != nullptr)
             throw FileError(
@@ -89,7 +78,7 @@ class TorchFile {
 
     Tree read() {
         const StoredEntry& entry = at(kPickle);
-        check_crc(entry);
+        check(entry);
         budget_ = budget_for(entry.bytes.size());
         try {
             pickle_ = read_pickle(entry.bytes, budget_, [&](std::string_view name) {
@@ -105,7 +94,6 @@ class TorchFile {
     static constexpr std::byte kPickleStart{0x80};
     static constexpr std::string_view kPickle = "data.pkl";
 
-    // --- entries
     [[noreturn]] void fail(std::string_view entry, std::string_view reason) const {
         throw FileError(str("entry ", in_quotes(folder_ + std::string(entry)), ": ", reason));
     }
@@ -124,20 +112,14 @@ class TorchFile {
         return *folder;
     }
     const StoredEntry* find(std::string_view name) const {
-        const std::string path = folder_ + std::string(name);
-        const auto found = std::ranges::lower_bound(entries_, path, {}, &StoredEntry::name);
-        return found == entries_.end() || found->name != path ? nullptr : &*found;
+        return find_entry(entries_, folder_ + std::string(name));
     }
     const StoredEntry& at(std::string_view name) const {
         if (const StoredEntry* entry = find(name)) return *entry;
         fail(name, "is missing");
     }
-    void check_crc(const StoredEntry& entry) const {
-        if (!options_.check_crc) return;
-        const auto* bytes = reinterpret_cast<const Bytef*>(entry.bytes.data());
-        if (crc32_z(0, bytes, entry.bytes.size()) != entry.crc)
-            throw FileError(
-                str("entry ", in_quotes(entry.name), ": is corrupt: the checksum does not match"));
+    void check(const StoredEntry& entry) const {
+        if (options_.check_crc) check_crc(entry);
     }
 
     // --- storages
@@ -189,12 +171,12 @@ class TorchFile {
         if (!is_new) return memory;
         charge(kStorageBytes + name.size());
         const StoredEntry& entry = at(name);
-        check_crc(entry);
+        check(entry);
         memory.bytes = std::ssize(entry.bytes);
         if (memory.bytes == 0) return memory;
         if (reinterpret_cast<std::uintptr_t>(entry.bytes.data()) % sizeof(double) == 0) {
             memory.storage = std::make_shared<Storage>(entry.bytes.data(), entry.bytes.size(),
-                                                       Device::cpu(), [keep = map_] {});
+                                                       Device::cpu(), [keep = owner_] {});
         } else {
             const Tensor copy = Tensor::empty({memory.bytes}, {.dtype = u8});
             std::ranges::copy(entry.bytes, static_cast<std::byte*>(copy.raw_data()));
@@ -242,7 +224,7 @@ class TorchFile {
         const auto shape = sizes_of<Shape>(item(arguments, 2, Kind::tuple), "sizes");
         const auto strides = sizes_of<Strides>(item(arguments, 3, Kind::tuple), "strides");
         const std::optional<DType> dtype =
-            is_v3 ? dtype_named(text(arguments, 6, Kind::name)) : storage.dtype;
+            is_v3 ? dtype_of_torch_name(text(arguments, 6, Kind::name)) : storage.dtype;
         if (!dtype || is_v3 == storage.dtype.has_value())
             refuse("a tensor must have exactly one dtype");
         if (shape.size() != strides.size())
@@ -274,6 +256,7 @@ class TorchFile {
         const auto call = pickle_.items(value(id));
         const std::string_view function = pickle_.text(value(call[0]));
         if (!is_known(function)) return {};  // options.unknown_as_null is set
+        if (value(id).kind == Kind::object) refuse(str("unexpected object of ", function));
         const Value& arguments = value(call[1]);
         if (function == kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
@@ -318,6 +301,7 @@ class TorchFile {
             case Kind::name:
                 return name_of_dtype(pickle_.text(v));
             case Kind::call:
+            case Kind::object:
                 return call_result(id, depth + 1);
             case Kind::reference:
                 refuse("a storage is not part of a tensor");
@@ -331,7 +315,7 @@ class TorchFile {
     }
     Tree name_of_dtype(std::string_view name) const {
         if (!is_known(name)) return {};  // options.unknown_as_null is set
-        if (!dtype_named(name)) refuse(str("unexpected value: ", printable(name)));
+        if (!dtype_of_torch_name(name)) refuse(str("unexpected value: ", printable(name)));
         return name;
     }
     Tree list_of(const Value& list, int depth) {
@@ -370,7 +354,7 @@ class TorchFile {
     }
 
     TorchFileOptions options_;
-    std::shared_ptr<MappedFile> map_;
+    std::shared_ptr<const void> owner_;  // of the file's bytes
     std::vector<StoredEntry> entries_;
     std::string folder_;  // such as "archive/"
     Pickle pickle_;
@@ -381,16 +365,34 @@ class TorchFile {
 
 }  // namespace
 
+std::optional<DType> dtype_of_torch_name(std::string_view name) {
+    static const auto* known = [] {
+        auto* names = new std::map<std::string, DType, std::less<>>;
+        for (int i = 0; i <= static_cast<int>(DType::c64); ++i)
+            names->emplace(str("torch.", static_cast<DType>(i)), static_cast<DType>(i));
+        return names;
+    }();
+    const auto found = known->find(name);
+    return found == known->end() ? std::nullopt : std::optional(found->second);
+}
+
+Tree load_torch_file(std::span<std::byte> bytes, std::shared_ptr<const void> owner,
+                     TorchFileOptions options) {
+    try {
+        return TorchFile(bytes, std::move(owner), options).read();
+    } catch (const ShapeError& error) {  // thrown if numel overflows int64
+        throw FileError(error.what());
+    } catch (const std::bad_alloc&) {
+        throw FileError("not enough memory to read the file");
+    }
+}
+
 Tree load_torch_file(const std::string& path, TorchFileOptions options) {
     const auto map = std::make_shared<MappedFile>(path);
     try {
-        return TorchFile(map, options).read();
+        return load_torch_file(map->bytes(), map, options);
     } catch (const FileError& error) {
         throw FileError(str(printable(path), ": ", error.what()));
-    } catch (const ShapeError& error) {  // thrown if numel overflows int64
-        throw FileError(str(printable(path), ": ", error.what()));
-    } catch (const std::bad_alloc&) {
-        throw FileError(str(printable(path), ": not enough memory to read the file"));
     }
 }
 

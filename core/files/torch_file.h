@@ -11,7 +11,12 @@
 // throw FileError. The time is proportional to the size of the file and of the result.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "core/tree/tree.h"
 
@@ -30,5 +35,12 @@ struct TorchFileOptions {
 // with their saved shapes and strides; they share memory if they did when they were saved. Their
 // memory is mapped from the file (see MappedFile in core/files/file.h for its conditions).
 Tree load_torch_file(const std::string& path, TorchFileOptions options = {});
+// Returns the value in the bytes of a file. Tensors share the memory of the bytes, which `owner`
+// keeps valid. Errors have no path.
+Tree load_torch_file(std::span<std::byte> bytes, std::shared_ptr<const void> owner,
+                     TorchFileOptions options = {});
+
+// Returns the dtype with a name such as "torch.float32", or nullopt for another name.
+std::optional<DType> dtype_of_torch_name(std::string_view name);
 
 }  // namespace axle

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include <zlib.h>
+
 #include "core/files/file.h"
 #include "kernels/error.h"
 
@@ -160,6 +162,17 @@ std::vector<StoredEntry> read_stored_zip(std::span<std::byte> bytes) {
     }
     check_separate(entries);
     return entries;
+}
+
+const StoredEntry* find_entry(std::span<const StoredEntry> sorted, std::string_view name) {
+    const auto found = std::ranges::lower_bound(sorted, name, {}, &StoredEntry::name);
+    return found == sorted.end() || found->name != name ? nullptr : &*found;
+}
+
+void check_crc(const StoredEntry& entry) {
+    const auto* bytes = reinterpret_cast<const Bytef*>(entry.bytes.data());
+    if (crc32_z(0, bytes, entry.bytes.size()) != entry.crc)
+        fail(entry.name, "is corrupt: the checksum does not match");
 }
 
 }  // namespace axle

@@ -1,4 +1,4 @@
-// Private to core/files/torch_file.cpp: lists the entries of a zip file whose entries are all
+// Private to core: lists the entries of a zip file whose entries are all
 // stored uncompressed.
 //
 // Limits: the directory has at most kMaxZipDirectory bytes. The list needs at most one byte of
@@ -27,5 +27,11 @@ struct StoredEntry {
 // path, if the file is not a zip file, or if an entry is compressed, encrypted or not completely in
 // the file.
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> file);
+
+// Returns the entry with this name of entries that are sorted by name, or null.
+const StoredEntry* find_entry(std::span<const StoredEntry> sorted, std::string_view name);
+
+// Throws FileError, without a path, if the bytes of the entry do not match its checksum.
+void check_crc(const StoredEntry& entry);
 
 }  // namespace axle
