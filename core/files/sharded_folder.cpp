@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -87,6 +88,11 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
                 str("the range [", part.begin, ", ", part.end, ") is outside of ", entry.shape));
         entry.parts.push_back(std::move(part));
     }
+    // A file contains at most one part of a tensor, so the tensor is not larger than its files.
+    std::set<std::string_view> files;
+    for (const ShardedFolder::Entry::Part& part : entry.parts)
+        if (!files.insert(part.file).second)
+            throw ValueError(str("two parts are in the file ", part.file));
     return entry;
 }
 
@@ -194,8 +200,9 @@ Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
         throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin + count,
                              ") is outside of ", printable(name), ' ', entry.shape));
-    Tensor result = Tensor::empty({count}, {.dtype = entry.dtype});
-    // The parts are sorted by their first element and have all elements.
+    // The parts are sorted by their first element and have all elements. The result is allocated
+    // when it is known that the files contain them.
+    std::vector<Tensor> pieces;
     std::int64_t at = begin;
     for (const Entry::Part& part : entry.parts) {
         if (at >= begin + count) break;
@@ -206,8 +213,14 @@ Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int
                  str(printable(name), " is ", values.dtype(), ' ', values.shape(), " instead of ",
                      entry.dtype, " [", part.end - part.begin, "]"));
         const std::int64_t end = std::min(begin + count, part.end);
-        result.narrow(0, at - begin, end - at).copy_(values.narrow(0, at - part.begin, end - at));
+        pieces.push_back(values.narrow(0, at - part.begin, end - at));
         at = end;
+    }
+    Tensor result = Tensor::empty({count}, {.dtype = entry.dtype});
+    at = 0;
+    for (const Tensor& piece : pieces) {
+        result.narrow(0, at, piece.numel()).copy_(piece);
+        at += piece.numel();
     }
     return result;
 }

@@ -7,8 +7,9 @@
 //                              [["rank_00000.safetensors", 0, 4], ...]}}, "extra": ...}
 //
 // A part names a file and the range [begin, end) of the tensor's elements, in row-major order, that
-// the file contains. Parts may overlap. The number of processes that read may differ from the
-// number that wrote: each process reads only the elements that it needs.
+// the file contains. Parts may overlap, but a file has only one part of a tensor. The number of
+// processes that read may differ from the number that wrote: each process reads only the elements
+// that it needs.
 //
 // Limits: an index has at most 256 MiB and needs at most 16 bytes of memory per byte and 16 MiB.
 #pragma once

@@ -117,6 +117,21 @@ TEST(ShardedFolder, RejectsInvalidIndices) {
     expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": )"
                          R"([["rank_00000.safetensors", 1, 4]]})"),
                     "elements [0, ...) of w [4] are in no file");
+    expect_rejected(
+        with(R"({"dtype": "F32", "shape": [8], "parts": )"
+             R"([["rank_00000.safetensors", 0, 4], ["rank_00000.safetensors", 4, 8]]})"),
+        "w: two parts are in the file rank_00000.safetensors");
+}
+
+TEST(ShardedFolder, AllocatesNoTensorThatIsLargerThanItsFiles) {
+    const TemporaryFolder folder;
+    write_cut(folder.path(), {12});
+    write_index(folder.path(), R"({"format": "axle.sharded", "version": 1, "extra": null,
+        "tensors": {"weight": {"dtype": "F32", "shape": [1152921504606846976],
+        "parts": [["rank_00000.safetensors", 0, 1152921504606846976]]}}})");
+    const ShardedFolder state(folder.path());
+    expect_error<FileError>({"", "weight is float32 [12] instead of float32 [1152921504606846976]"},
+                            [&] { state.read("weight"); });
 }
 
 TEST(ShardedFolder, RejectsFilesThatDoNotMatchTheIndex) {
