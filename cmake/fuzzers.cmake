@@ -16,8 +16,9 @@ if(AXLE_BUILD_FUZZERS)
          accel/config/deepspeed_*.cpp accel/prepare/deepspeed_*.cpp
          accel/state/checkpoint*.cpp accel/tracking/csv.cpp accel/tracking/jsonl.cpp
          dist/group/tree_bytes.cpp dist/rendezvous/agreements.cpp dist/rendezvous/key_store.cpp
-         dist/rendezvous/wire.cpp core/files/file.cpp core/files/pickle.cpp
-         core/files/safetensors*.cpp core/files/torch_file.cpp core/files/zip.cpp
+         dist/rendezvous/wire.cpp core/files/distributed_*.cpp core/files/file.cpp
+         core/files/pickle.cpp core/files/safetensors*.cpp core/files/sharded_folder.cpp
+         core/files/torch_file.cpp core/files/zip.cpp
          core/text/text.cpp core/tree/json.cpp core/tree/tree.cpp nn/files/weight_files.cpp
          nn/models/*_files.cpp nn/models/pretrained.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)

@@ -46,7 +46,7 @@ set(only_by_path
     "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
     "^accel/utils/text[.]h"
     "^core/(float8|graph|launch|numerics)[.]h"
-    "^core/files/(dlpack|dlpack_abi|file|torch_file)[.]h"
+    "^core/files/(distributed_checkpoint|distributed_metadata|dlpack|dlpack_abi|file|torch_file)[.]h"
     "^core/memory/owning_ptr[.]h"
     "^core/(profiler|text)/"
     "^data/files/(cifar|idx|npy)[.]h"

@@ -1,0 +1,75 @@
+// Reads distributed checkpoints of PyTorch (torch.distributed.checkpoint, "DCP"), which FSDP writes
+// for SHARDED_STATE_DICT: a folder in which each process has stored chunks of tensors.
+//
+//     .metadata         the tensors and their chunks (core/files/distributed_metadata.h)
+//     __0_0.distcp      the chunks of rank 0, each as a file of torch.save, without gaps
+//     __1_0.distcp      ...
+//
+// Nothing in the files is executed. The program that reads needs neither PyTorch nor the number of
+// processes that wrote.
+//
+// Limits: those of core/files/distributed_metadata.h and core/files/torch_file.h. A tensor that is
+// read needs at most twice the memory of its elements, if its chunks are smaller than the tensor.
+// Finding chunks of a tensor that overlap takes at most 16 million comparisons.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/files/distributed_metadata.h"
+#include "core/files/safetensors.h"
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+
+namespace axle {
+
+// An open checkpoint. The constructor checks that all files exist and are long enough, that the
+// chunks of each tensor contain every element exactly once, and that no two items share bytes of a
+// file. So the size of the tensors is bounded by that of the files. Files are opened when they are
+// read, and must not be symbolic links. Functions throw FileError with the path, the name of the
+// tensor and the reason if the checkpoint is invalid. Several threads can read concurrently.
+class DistributedCheckpoint {
+  public:
+    explicit DistributedCheckpoint(std::string folder);
+
+    // Returns whether a folder has a file .metadata.
+    static bool is_one(const std::string& folder);
+
+    const std::string& path() const { return path_; }
+    const std::map<std::string, DistributedTensor>& tensors() const { return metadata_.tensors; }
+    const std::map<std::string, DistributedValue>& values() const { return metadata_.values; }
+    // Returns the names of the files of the checkpoint: .metadata, then the others sorted.
+    std::vector<std::string> files() const;
+
+    // Returns the names of the tensors by their keys in the saved state dict, joined by dots. A key
+    // that all entries of the checkpoint have in common is left out: FSDP checkpoints of Accelerate
+    // contain {"model": model.state_dict()}, so the result has {"linear.weight",
+    // "model.linear.weight"}. Throws FileError if two tensors get the same name.
+    std::map<std::string, std::string> names_in_state() const;
+
+    // Returns a whole tensor on the CPU.
+    Tensor read(const std::string& name) const;
+    // Returns elements [begin, begin + count) of a tensor, in row-major order, as a 1-d CPU tensor.
+    // Reads only the chunks with these elements. Throws IndexError for a range outside of the
+    // tensor.
+    Tensor read(const std::string& name, std::int64_t begin, std::int64_t count) const;
+    // Returns a value. Throws FileError for a value of a type that load_torch_file() rejects.
+    Tree read_value(const std::string& name) const;
+
+  private:
+    const DistributedTensor& at(const std::string& name) const;
+    Tree load(const StoredItem& item, const std::string& name) const;
+    Tensor load_chunk(const DistributedTensor& tensor, const DistributedTensor::Chunk& chunk,
+                      const std::string& name) const;
+    Tensor read_rows(const std::string& name, std::int64_t begin, std::int64_t end) const;
+
+    std::string path_;
+    DistributedMetadata metadata_;
+};
+
+// Returns all tensors of a checkpoint, with their names in it.
+NamedTensors read_distributed_checkpoint(const std::string& folder);
+
+}  // namespace axle
