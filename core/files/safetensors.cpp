@@ -64,11 +64,12 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
         path, [&](AtomicFile& file) { save_safetensors(file, tensors, metadata); }, durability);
 }
 
-void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata) {
+void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata,
+                      const TensorReader& read) {
     for (const auto& [name, tensor] : tensors) {
         if (!tensor.defined())
             throw UsageError(str("save_safetensors: the tensor is undefined: ", in_quotes(name)));
-        if (tensor.device().is_meta())
+        if (tensor.device().is_meta() && !read)
             throw DeviceError(
                 str("save_safetensors: a tensor is on the meta device and has no data: ",
                     in_quotes(name)));
@@ -91,7 +92,12 @@ void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metad
     file.write(std::as_bytes(std::span(&length, 1)));
     file.write(header);
     for (const auto& [name, tensor] : sorted) {
-        const Tensor dense = contiguous(to(tensor.detach(), Device::cpu()));
+        const Tensor values = tensor.device().is_meta() ? read(name) : tensor;
+        if (values.dtype() != tensor.dtype() || values.shape() != tensor.shape())
+            throw FileError(str("save_safetensors: ", in_quotes(name), " is ", values.dtype(), ' ',
+                                values.shape(), " instead of ", tensor.dtype(), ' ',
+                                tensor.shape()));
+        const Tensor dense = contiguous(to(values.detach(), Device::cpu()));
         const auto bytes = static_cast<std::size_t>(dense.numel() * size_of(dense.dtype()));
         file.write({static_cast<const std::byte*>(dense.raw_data()), bytes});
     }

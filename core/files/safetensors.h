@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,8 +39,13 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);
-// Writes tensors into `file`, which the caller must commit.
-void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {});
+// Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
+// the values that read(name) returns, which is called once for each of them when they are written.
+// So only one of them needs memory at a time. Throws FileError if they have another dtype or shape
+// than the meta tensor, and DeviceError for a meta tensor if `read` is empty.
+using TensorReader = std::function<Tensor(const std::string& name)>;
+void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
+                      const TensorReader& read = {});
 // Writes another container of (name, tensor) pairs, such as the result of load_safetensors.
 template <class Tensors>
 void save_safetensors(const std::string& path, const Tensors& tensors,

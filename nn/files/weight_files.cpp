@@ -93,11 +93,11 @@ void remove_others(const fs::path& folder, const ShardPlan& plan) {
         if (!written.contains(path.filename().string())) remove_file(path.string());
 }
 
-void check_savable(const StateDict& state, const std::string& directory) {
+void check_savable(const StateDict& state, const std::string& directory, bool has_reader) {
     for (const auto& [name, tensor] : state) {
         if (!tensor.defined())
             throw UsageError(str("save_weights: the tensor is undefined: ", printable(name)));
-        if (tensor.device().is_meta())
+        if (tensor.device().is_meta() && !has_reader)
             throw DeviceError(
                 str("save_weights: weights on the meta device have no values to save: ",
                     printable(name)));
@@ -173,8 +173,9 @@ std::string ShardPlan::index() const {
            "\n";
 }
 
-void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size) {
-    check_savable(state, directory);
+void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size,
+                  const TensorReader& read) {
+    check_savable(state, directory, static_cast<bool>(read));
     std::vector<WeightSize> sizes;
     std::unordered_map<std::string, const Tensor*> tensors;
     for (const auto& [name, tensor] : state) {
@@ -194,7 +195,7 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         for (const std::string& name : file.weights) part.emplace_back(name, *tensors.at(name));
         AtomicFile& shard = write(file.name);
         // Transformers rejects files without this entry, which states that the layout is PyTorch's.
-        save_safetensors(shard, part, {{"format", "pt"}});
+        save_safetensors(shard, part, {{"format", "pt"}}, read);
         shard.sync();
     }
     if (plan.is_sharded()) {

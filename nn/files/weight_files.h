@@ -58,10 +58,12 @@ ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shar
 // Writes weights into a folder, which is created if it is missing, and removes weight files of
 // earlier calls. All data are written to temporary files before any file is replaced, so after an
 // error the old weights are intact. If the program is killed while several shards are being
-// replaced, the folder has no index, so old and new shards are never combined. Throws UsageError
-// for undefined tensors, DeviceError for meta tensors, and FileError if `directory` is a file or a
-// file cannot be written.
-void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size);
+// replaced, the folder has no index, so old and new shards are never combined. Weights on the meta
+// device are read with `read` when they are written, as save_safetensors() does, so that only one
+// of them needs memory at a time. Throws UsageError for undefined tensors, DeviceError for meta
+// tensors if `read` is empty, and FileError if `directory` is a file or a file cannot be written.
+void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size,
+                  const TensorReader& read = {});
 
 // --- reading
 

@@ -38,6 +38,33 @@ TEST(SaveSafetensors, RejectsInvalidNamesMetadataAndTensors) {
     EXPECT_EQ(folder.count(), 0u);
 }
 
+TEST(SaveSafetensors, ReadsMetaTensorsWhenTheyAreWritten) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "a";
+    const Tensor x = arange(6, {f32}).reshape({2, 3}), y = arange(4, {i64});
+    const NamedTensors state = {{"x", empty({2, 3}, {.device = Device::meta()})},
+                                {"y", empty({4}, {.dtype = i64, .device = Device::meta()})},
+                                {"z", ones({2})}};
+    std::vector<std::string> read;
+    write_file_atomically(path, [&](AtomicFile& file) {
+        save_safetensors(file, state, {}, [&](const std::string& name) {
+            read.push_back(name);
+            return name == "x" ? x : y;
+        });
+    });
+    EXPECT_THAT(read, testing::ElementsAre("y", "x"));  // in the order of the file
+    const auto loaded = load_safetensors(path).tensors;
+    expect_same_bits(loaded.at("x"), x);
+    expect_same_bits(loaded.at("y"), y);
+    const std::string before = read_file(path);
+    expect_error<FileError>({"save_safetensors: 'y' is float32 [2, 3] instead of int64 [4]"}, [&] {
+        write_file_atomically(path, [&](AtomicFile& file) {
+            save_safetensors(file, state, {}, [&](const std::string&) { return x; });
+        });
+    });
+    EXPECT_EQ(read_file(path), before);
+}
+
 TEST(SaveSafetensors, IgnoresHostLocale) {
     struct Grouping : std::numpunct<char> {
         char do_thousands_sep() const override { return '.'; }
