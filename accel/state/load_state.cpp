@@ -259,11 +259,9 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
         const StateFolder& folder = *state.folder;
         read_parts(state);
         for (std::size_t i = 0; i < state.models.size(); ++i)
-            state.weights.push_back(state.model_parts[i] ? nn::StateDict()
-                                                         : folder.tensors(numbered("model", i)));
+            state.weights.push_back(state.model_parts[i] ? nn::StateDict() : folder.weights(i));
         for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
-            state.optimizers.push_back(
-                state.optimizer_parts[i] ? Tree() : folder.read(numbered("optimizer", i)));
+            state.optimizers.push_back(state.optimizer_parts[i] ? Tree() : folder.optimizer(i));
         state.schedulers = read_each(folder, "scheduler", prepared_.schedulers().size());
         if (folder.is_axle())
             state.loaders = read_each(folder, "dl_state_dict", prepared_.loaders().size());

@@ -10,10 +10,6 @@
 namespace axle::accel {
 namespace {
 
-// Return the names of folders in FSDP checkpoints of Accelerate.
-std::string folder_of_model(std::size_t i) { return str("pytorch_model_fsdp_", i); }
-std::string folder_of_optimizer(std::size_t i) { return str("optimizer_", i); }
-
 bool is_sharded(optim::Optimizer& optimizer) {
     return std::ranges::any_of(optimizer.parameters(), autograd::is_sharded);
 }

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "accel/state/checkpoint_folder.h"
+#include "accel/state/distributed_state.h"
+#include "core/files/distributed_checkpoint.h"
 #include "core/files/file.h"
 #include "core/files/torch_file.h"
 #include "nn/files/weight_files.h"
@@ -38,6 +40,9 @@ std::string numbered(const char* stem, std::size_t i) { return i == 0 ? stem : s
 std::string gradients_stem(std::size_t model, std::size_t rank) {
     return numbered("gradients", model) + (rank == 0 ? "" : str("_rank", rank));
 }
+
+std::string folder_of_model(std::size_t i) { return str("pytorch_model_fsdp_", i); }
+std::string folder_of_optimizer(std::size_t i) { return str("optimizer_", i); }
 
 StateFolder::StateFolder(std::string path) : path_(std::move(path)) {
     if (!is_of_accelerate(path_)) axle_.emplace(path_);
@@ -82,6 +87,18 @@ nn::StateDict StateFolder::tensors(const std::string& stem) const {
     nn::StateDict state;
     for (const auto& [name, weight] : files.weights()) state.emplace_back(name, weight.mapped());
     return state;
+}
+
+nn::StateDict StateFolder::weights(std::size_t i) const {
+    const std::string folder = path_ + "/" + folder_of_model(i);
+    return !axle_ && DistributedCheckpoint::is_one(folder) ? read_distributed_weights(folder)
+                                                           : tensors(numbered("model", i));
+}
+
+Tree StateFolder::optimizer(std::size_t i) const {
+    const std::string folder = path_ + "/" + folder_of_optimizer(i);
+    return !axle_ && DistributedCheckpoint::is_one(folder) ? read_distributed_optimizer(folder)
+                                                           : read(numbered("optimizer", i));
 }
 
 std::size_t StateFolder::count(const std::string& prefix) const {

@@ -19,6 +19,10 @@ std::string numbered(const char* stem, std::size_t i);
 // Returns the stem of the file with a model's gradients: "gradients" or "gradients_1" for rank 0,
 // "gradients_rank2" or "gradients_1_rank2" for rank 2.
 std::string gradients_stem(std::size_t model, std::size_t rank);
+// Return the names of the subfolders with the i-th model or optimizer that processes have written
+// in parts. These are the names of Accelerate's checkpoints of FSDP.
+std::string folder_of_model(std::size_t i);
+std::string folder_of_optimizer(std::size_t i);
 
 // A checkpoint of Axle, or a directory written by Accelerate's save_state.
 class StateFolder {
@@ -51,6 +55,11 @@ class StateFolder {
     // Returns the tensors of a file, which are memory-mapped (core/files/file.h). Throws FileError
     // if the file is missing.
     nn::StateDict tensors(const std::string& stem) const;
+    // Return the weights of the i-th model and the state of the i-th optimizer, which Accelerate
+    // may also have written in parts, as a distributed checkpoint of PyTorch. Axle's parts are read
+    // with parts(). Throw FileError if the files are missing or invalid.
+    nn::StateDict weights(std::size_t i) const;
+    Tree optimizer(std::size_t i) const;
     // Returns the number of files with stems such as "random_states_0" and "random_states_1" for
     // the prefix "random_states_", up to the first number without a file.
     std::size_t count(const std::string& prefix) const;

@@ -1,0 +1,93 @@
+#include "accel/state/distributed_state.h"
+
+#include <charconv>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/files/distributed_checkpoint.h"
+#include "core/files/file.h"
+
+namespace axle::accel {
+namespace {
+
+using Path = std::vector<std::string>;
+
+// Collects the entries of an optimizer's checkpoint. PyTorch stores the list of groups as one
+// value, or each field of a group as a value, depending on its version.
+class OptimizerEntries {
+  public:
+    explicit OptimizerEntries(const std::string& folder) : folder_(folder) {}
+
+    // Adds an entry. The first key of the path is that of the whole optimizer.
+    void add(const Path& path, Tree value) {
+        if (path.size() == 4 && path[1] == "state")
+            states_.try_emplace(path[2], Tree::map()).first->second.set(path[3], std::move(value));
+        else if (path.size() == 4 && path[1] == "param_groups")
+            groups_.try_emplace(number(path[2]), Tree::map())
+                .first->second.set(path[3], std::move(value));
+        else if (path.size() == 2 && path[1] == "param_groups" && value.is_list())
+            for (const Tree& group : value.elements())
+                groups_.emplace(static_cast<std::int64_t>(groups_.size()), group);
+        else
+            fail("an entry is neither in 'state' nor in 'param_groups'");
+    }
+    // Returns the state with numbers in place of the parameters' names.
+    Tree state() {
+        std::int64_t next = 0;
+        Tree state = Tree::map(), groups = Tree::list();
+        for (auto& [index, group] : groups_) {
+            const Tree* const names = group.is_map() ? group.find("params") : nullptr;
+            if (names == nullptr || !names->is_list()) fail("a group has no list of parameters");
+            Tree numbers = Tree::list();
+            for (const Tree& name : names->elements()) {
+                if (!name.is_string()) fail("a parameter of a group is not a name");
+                const std::int64_t number = next++;
+                numbers.push_back(number);
+                if (const auto found = states_.find(name.string()); found != states_.end())
+                    state.set(std::to_string(number), found->second);
+            }
+            group.set("params", std::move(numbers));
+            groups.push_back(group);
+        }
+        return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
+    }
+
+  private:
+    [[noreturn]] void fail(const char* reason) const {
+        throw FileError(str(printable(folder_), ": not the state of an optimizer: ", reason));
+    }
+    std::int64_t number(const std::string& text) const {
+        std::int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size() || value < 0)
+            fail("a group has no number");
+        return value;
+    }
+
+    const std::string& folder_;
+    std::map<std::string, Tree> states_;  // by the name of the parameter
+    std::map<std::int64_t, Tree> groups_;
+};
+
+}  // namespace
+
+nn::StateDict read_distributed_weights(const std::string& folder) {
+    const DistributedCheckpoint checkpoint(folder);
+    nn::StateDict state;
+    for (const auto& [name, name_in_file] : checkpoint.names_in_state())
+        state.emplace_back(name, checkpoint.read(name_in_file));
+    return state;
+}
+
+Tree read_distributed_optimizer(const std::string& folder) {
+    const DistributedCheckpoint checkpoint(folder);
+    OptimizerEntries entries(folder);
+    for (const auto& [name, tensor] : checkpoint.tensors())
+        entries.add(tensor.path, checkpoint.read(name));
+    for (const auto& [name, value] : checkpoint.values())
+        entries.add(value.path, checkpoint.read_value(name));
+    return entries.state();
+}
+
+}  // namespace axle::accel
