@@ -1,0 +1,137 @@
+#include "accel/state/merge_weights.h"
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "accel/process/partial_state.h"
+#include "core/files/distributed_checkpoint.h"
+#include "core/files/folder.h"
+#include "core/files/sharded_folder.h"
+#include "core/log.h"
+#include "core/profiler/profiler.h"
+#include "dist/group/shared_error.h"
+#include "nn/files/weight_files.h"
+
+namespace axle::accel {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The tensors of a checkpoint folder, which are read one at a time.
+struct Source {
+    nn::StateDict weights;  // meta tensors
+    TensorReader read;
+    std::vector<std::string> files;  // the index first
+    bool has_other_values = false;
+};
+
+Tensor meta_tensor(const Shape& shape, DType dtype) {
+    return Tensor::empty(shape, {.dtype = dtype, .device = Device::meta()});
+}
+
+Source source_of(std::shared_ptr<const DistributedCheckpoint> checkpoint) {
+    Source source;
+    auto names = checkpoint->names_in_state();
+    for (const auto& [name, name_in_file] : names) {
+        const DistributedTensor& tensor = checkpoint->tensors().at(name_in_file);
+        source.weights.emplace_back(name, meta_tensor(tensor.shape, tensor.dtype));
+    }
+    source.files = checkpoint->files();
+    source.has_other_values = !checkpoint->values().empty();
+    source.read = [checkpoint = std::move(checkpoint), names = std::move(names)](
+                      const std::string& name) { return checkpoint->read(names.at(name)); };
+    return source;
+}
+
+Source source_of(std::shared_ptr<const ShardedFolder> folder) {
+    Source source;
+    std::set<std::string> files;
+    for (const auto& [name, entry] : folder->entries()) {
+        source.weights.emplace_back(name, meta_tensor(entry.shape, entry.dtype));
+        for (const ShardedFolder::Entry::Part& part : entry.parts) files.insert(part.file);
+    }
+    source.files = {kShardedIndexName};
+    source.files.insert(source.files.end(), files.begin(), files.end());
+    source.has_other_values = !folder->extra().is_null();
+    source.read = [folder = std::move(folder)](const std::string& name) {
+        return folder->read(name);
+    };
+    return source;
+}
+
+bool is_sharded_checkpoint(const std::string& folder) {
+    return DistributedCheckpoint::is_one(folder) || ShardedFolder::is_one(folder);
+}
+
+// Returns the error for a folder that is not a checkpoint, with the subfolders that are.
+FileError missing_checkpoint(const std::string& folder) {
+    std::string text = str("merge_fsdp_weights: ", printable(folder));
+    if (kind_of(folder + "/.") != FileKind::folder)
+        return FileError(text + ": the folder does not exist");
+    text += ": has neither .metadata, which PyTorch's checkpoints have, nor ";
+    text += str(kShardedIndexName, " of Axle's sharded checkpoints");
+    std::string found;
+    for (const std::string& name : list_folder(folder))
+        if (is_sharded_checkpoint(folder + "/" + name))
+            found += str(found.empty() ? "" : " or ", printable(folder + "/" + name));
+    return FileError(found.empty() ? text : text + "; pass " + found);
+}
+
+Source open_source(const std::string& folder) {
+    if (DistributedCheckpoint::is_one(folder))
+        return source_of(std::make_shared<const DistributedCheckpoint>(folder));
+    if (ShardedFolder::is_one(folder))
+        return source_of(std::make_shared<const ShardedFolder>(folder));
+    throw missing_checkpoint(folder);
+}
+
+// Removes the files of a checkpoint, the index first, because without it there is no checkpoint.
+void remove_checkpoint(const std::string& folder, const std::vector<std::string>& files) {
+    const std::string path = fs::canonical(folder).string();
+    for (const std::string& name : files) remove_file(path, name);
+    remove_if_empty(folder_of(path), fs::path(path).filename().string());
+    if (kind_of(path))
+        log(LogLevel::warning, "merge_fsdp_weights: ", printable(folder),
+            " contains other files and is kept");
+}
+
+void merge(const std::string& checkpoint_dir, const std::string& output_path,
+           bool remove_checkpoint_dir, nn::ShardSize max_shard_size) {
+    const profiler::Scope scope("merge_fsdp_weights", profiler::Category::io);
+    const Source source = open_source(checkpoint_dir);
+    if (source.weights.empty())
+        throw FileError(
+            str("merge_fsdp_weights: ", printable(checkpoint_dir), ": contains no tensors"));
+    if (source.has_other_values)
+        log(LogLevel::warning, "merge_fsdp_weights: ", printable(checkpoint_dir),
+            ": values that are not tensors are left out");
+    nn::save_weights(source.weights, output_path, max_shard_size, source.read);
+    if (remove_checkpoint_dir) remove_checkpoint(checkpoint_dir, source.files);
+}
+
+}  // namespace
+
+void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& output_path,
+                        bool safe_serialization, bool remove_checkpoint_dir,
+                        nn::ShardSize max_shard_size) {
+    if (!safe_serialization)
+        throw UsageError(
+            "merge_fsdp_weights: safe_serialization = false is not supported: pickles are read, "
+            "not written; PyTorch reads safetensors files too");
+    const auto run = [&] {
+        merge(checkpoint_dir, output_path, remove_checkpoint_dir, max_shard_size);
+    };
+    const std::optional<PartialState> state = PartialState::current();
+    if (!state) return run();
+    dist::gather_or_throw(*state->process_group(), "merge_fsdp_weights", [&]() -> Tree {
+        if (state->is_main_process()) run();
+        return {};
+    });
+}
+
+}  // namespace axle::accel

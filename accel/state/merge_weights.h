@@ -1,0 +1,32 @@
+// merge_fsdp_weights(): turns a checkpoint whose tensors were written in parts into weight files.
+// `axle merge-weights` calls it.
+#pragma once
+
+#include <string>
+
+#include "nn/files/shard_size.h"
+
+namespace axle::accel {
+
+// Reads the tensors of `checkpoint_dir` and writes them to model.safetensors in `output_path`, a
+// folder that is created if it is missing. Weights above max_shard_size are written to several
+// files with an index, as save_model() does. Only one tensor is in memory at a time.
+//
+// `checkpoint_dir` is a distributed checkpoint of PyTorch (core/files/distributed_checkpoint.h), or
+// a folder of the same name that Axle has written for SHARDED_STATE_DICT
+// (core/files/sharded_folder.h): pytorch_model_fsdp_0 in the directory of save_state(). Names are
+// those of the model, without the key "model" that PyTorch's checkpoints of FSDP have. Values that
+// are not tensors are left out with a warning.
+//
+// With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk,
+// and the folder if it is then empty. Other files in it are kept.
+//
+// Writes on the main process of the program's PartialState, for which the other processes wait, or
+// on this process if there is no PartialState. Throws FileError if the checkpoint is missing or
+// invalid, or if a file cannot be written; the weight files are then unchanged. safe_serialization
+// = false throws UsageError, because Axle does not write pickles.
+void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& output_path,
+                        bool safe_serialization = true, bool remove_checkpoint_dir = false,
+                        nn::ShardSize max_shard_size = "10GB");
+
+}  // namespace axle::accel
