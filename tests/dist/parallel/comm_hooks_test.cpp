@@ -180,7 +180,8 @@ TEST(PowerSgd, DoesNotCompressTensorsUnlessRateExceedsMinimum) {
 // The gradients of rank 1 are twice the gradients of rank 0, so no terms cancel in the means. With
 // unit roundoff u, a mean of two ranks has a relative error of at most 2u: the inputs and the sum
 // are rounded. An error of P changes the result twice, in the column and by its normalization, and
-// an error of Q once, so the error of P Q^T is at most 3 * 2u. Covers 9.comm_wrapper.
+// an error of Q once, so the error of P Q^T is at most 3 * 2u.
+// Covers 9.comm_wrapper.
 TEST(PowerSgd, CanCommunicateInHalfPrecision) {
     manual_seed(5);
     const Tensor matrix = to(low_rank(1, 20, 16, 1)[0], f32), vector = randn({16});
