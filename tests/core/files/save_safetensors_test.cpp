@@ -4,6 +4,7 @@
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/ops.h"
+#include "gmock/gmock.h"
 #include "tests/close.h"
 #include "tests/temporary_folder.h"
 
