@@ -47,6 +47,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/build/reference/html
 if(AXLE_BUILD_TOOLS)
     install(TARGETS ${programs} RUNTIME COMPONENT tools)
 endif()
+# A program opens these libraries only if it uses MPI, so the packages do not depend on MPI.
+if(mpi_engines)
+    install(TARGETS ${mpi_engines} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+endif()
 
 # `cpack -G DEB` creates libaxle-dev and axle-tools; `cpack -G TGZ` creates one archive for each
 # component.
@@ -71,6 +75,9 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_DEBIAN_DEV_PACKAGE_NAME libaxle-dev)
     set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
     set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libsodium-dev, libyaml-cpp-dev, zlib1g-dev")
+    if(mpi_engines)
+        set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "openmpi-bin | mpich")
+    endif()
     set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME axle-tools)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
     set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)

@@ -16,6 +16,9 @@
 namespace axle::dist {
 
 class Control;
+struct MpiComm;
+struct MpiFunctions;
+struct MpiJob;
 
 // An engine for blocking collectives on contiguous host memory. Used by one thread at a time,
 // except send() and recv(). Methods throw CommError if another rank can't be reached, and shortly
@@ -59,5 +62,18 @@ class HostEngine {
 // are opened on first use. Throws CommError if the system cannot listen at control.local_address().
 std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
                                      std::chrono::milliseconds timeout);
+
+// Opens the MPI engine of a group, which waits until all of its ranks have called this function.
+// ranks[i] is the rank in the job of rank i of the group, and `id` the group's number. Throws
+// CommError if MPI fails.
+std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ranks, int rank,
+                                     std::uint32_t id, std::chrono::milliseconds timeout);
+// Returns an engine that uses `comm` and frees it. A transfer has at most `round_bytes` bytes for
+// each rank; if 0, the number depends on the number of ranks. last_tag is the largest tag of
+// messages.
+std::unique_ptr<HostEngine> make_mpi_engine(const MpiFunctions& mpi, MpiComm* comm, int rank,
+                                            int size, int last_tag,
+                                            std::chrono::milliseconds timeout,
+                                            std::int64_t round_bytes = 0);
 
 }  // namespace axle::dist

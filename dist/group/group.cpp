@@ -95,11 +95,21 @@ std::string ProcessGroup::Impl::name() const { return str("group ", id); }
 
 HostEngine& ProcessGroup::Impl::engine() {
     const std::lock_guard lock(engine_mutex_);
-    if (engine_ == nullptr) {
-        engine_ = open_tcp(job->control(), name(), rank, size(), job->timeout());
-        job->add(engine_.get(), [engine = engine_.get()] { engine->abort(); });
-    }
+    if (engine_ == nullptr)
+        use(open_tcp(job->control(), name(), rank, size(), job->timeout()));
     return *engine_;
+}
+
+void ProcessGroup::Impl::open_mpi_engine() {
+    if (alone() || job->mpi() == nullptr) return;
+    const std::lock_guard lock(engine_mutex_);
+    use(open_mpi(*job->mpi(), global_ranks, rank, id, job->timeout()));
+    backend = "mpi";
+}
+
+void ProcessGroup::Impl::use(std::unique_ptr<HostEngine> engine) {
+    engine_ = std::move(engine);
+    job->add(engine_.get(), [used = engine_.get()] { used->abort(); });
 }
 
 // Calls `run` and returns its error, or null. If an engine fails, finds the cause of the failure
@@ -175,6 +185,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Impl::make_group(const std::vector<i
     auto made =
         make_owning<Impl>(job, group, std::move(global), static_cast<int>(place - ranks.begin()));
     made->negotiate_nccl_backend();
+    made->open_mpi_engine();
     return std::make_shared<ProcessGroup>(std::move(made));
 }
 

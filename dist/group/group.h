@@ -32,6 +32,9 @@ class Job {
     Control& control() { return *control_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
     int device() const { return device_; }
+    // The use of MPI for data on the host, or null if the backend is another one.
+    const MpiJob* mpi() const { return mpi_.get(); }
+    void set_mpi(std::shared_ptr<const MpiJob> mpi) { mpi_ = std::move(mpi); }
     // Registers `abort`, which is called when a failure is reported, until remove(engine).
     void add(const void* engine, std::function<void()> abort);
     void remove(const void* engine);
@@ -39,6 +42,7 @@ class Job {
   private:
     std::chrono::milliseconds timeout_;
     int device_;
+    std::shared_ptr<const MpiJob> mpi_;
     std::mutex mutex_;
     bool failed_ = false;
     std::vector<std::pair<const void*, std::function<void()>>> engines_;
@@ -86,8 +90,10 @@ struct ProcessGroup::Impl {
     // with this key. `finish` is called in the thread that waits for the returned Work.
     Work start_message(Queues::Key key, std::string activity, std::function<void()> run,
                        std::function<void()> finish = {});
-    // Returns the host engine, which is opened on first use.
+    // Returns the host engine. TCP is opened on first use.
     HostEngine& engine();
+    // Opens the MPI engine if the job uses MPI. All ranks of the group must call this function.
+    void open_mpi_engine();
 
     // Decides whether GPU tensors are sent directly between GPUs. Returns "" if they are, and the
     // reason if they are not. All ranks must call this function.
@@ -124,6 +130,7 @@ struct ProcessGroup::Impl {
     // Queues `task` after the earlier collectives of this group.
     void post(std::function<void()> task);
     std::string name() const;
+    void use(std::unique_ptr<HostEngine> engine);
 
     std::mutex engine_mutex_;
     std::unique_ptr<HostEngine> engine_;

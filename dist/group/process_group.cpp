@@ -20,6 +20,8 @@
 #include "core/ops.h"
 #include "dist/group/group.h"
 #include "dist/group/reduce.h"
+#include "dist/mpi/library.h"
+#include "dist/mpi/mpi_job.h"
 #include "kernels/error.h"
 
 namespace axle::dist {
@@ -47,10 +49,10 @@ milliseconds timeout_of_environment() {
 bool is_tcp(const std::string& backend) { return backend == "tcp" || backend == "gloo"; }
 
 void check_backend(const std::string& backend) {
-    if (backend.empty() || is_tcp(backend)) return;
+    if (backend.empty() || is_tcp(backend) || backend == "mpi") return;
     if (backend != "nccl")
         throw ValueError(
-            str("ProcessGroup: unknown backend ", in_quotes(backend), ": use tcp or nccl"));
+            str("ProcessGroup: unknown backend ", in_quotes(backend), ": use tcp, mpi or nccl"));
 #if !AXLE_CUDA
     throw ValueError("ProcessGroup: this build of Axle has no NCCL support: use tcp");
 #endif
@@ -58,7 +60,7 @@ void check_backend(const std::string& backend) {
 
 // Returns the index of this process's GPU: the local rank modulo the number of visible GPUs.
 int device_of(const Environment& environment, const std::string& backend) {
-    if (is_tcp(backend)) return -1;
+    if (is_tcp(backend) || backend == "mpi") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());
 }
 
@@ -78,6 +80,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environment,
                                                    ProcessGroupOptions options) {
+    if (options.backend.empty())
+        options.backend = process_variable("AXLE_BACKEND").value_or("");
     check_backend(options.backend);
     if (options.timeout.count() <= 0) options.timeout = timeout_of_environment();
     if (options.join_timeout.count() <= 0)
@@ -92,10 +96,16 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environmen
     const int rank = control->rank();
     auto job = std::make_shared<Job>(std::move(control), options.timeout,
                                      device_of(environment, options.backend));
+    if (options.backend == "mpi") {
+        const auto open = [] { return open_mpi_library(mpi_library_folders()); };
+        job->set_mpi(
+            std::make_shared<MpiJob>(join_mpi(job->control(), options.join_timeout, open)));
+    }
     auto impl = make_owning<Impl>(std::move(job), 0, std::move(ranks), rank);
     const std::string error = impl->negotiate_nccl_backend();
     if (options.backend == "nccl" && !error.empty())
         throw CommError(str("ProcessGroup: NCCL cannot be used: ", error));
+    impl->open_mpi_engine();
     return std::make_shared<ProcessGroup>(std::move(impl));
 }
 

@@ -1,4 +1,5 @@
-// Runs ranks as threads of this process, each with its own process group.
+// Runs ranks as threads of this process, each with its own process group, or under mpirun as
+// processes (mpi/mpi_world.h).
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 
 #include "dist/group/process_group.h"
 #include "gtest/gtest.h"
+#include "tests/dist/mpi/mpi_world.h"
 #include "tests/free_port.h"
 
 namespace axle::tests {
@@ -34,6 +36,13 @@ inline dist::ProcessGroupOptions short_options(int timeout_ms = 30000) {
 template <class F>
 std::vector<std::exception_ptr> outcomes(
     int size, F&& f, const dist::ProcessGroupOptions& options = short_options()) {
+    if (MpiWorld* const world = MpiWorld::get()) {
+        dist::ProcessGroupOptions over_mpi = options;
+        if (options.backend.empty()) over_mpi.backend = "mpi";
+        return world->run(size, [&](int port) {
+            f(dist::ProcessGroup::create(environment_of(world->rank(), size, port), over_mpi));
+        });
+    }
     const int port = size == 1 ? 0 : free_port();
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;

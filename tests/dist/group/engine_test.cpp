@@ -1,10 +1,11 @@
-// Tests the host engine. The ranks are threads of one process; some tests fork.
+// Tests the host engine. The ranks are threads of one process, or the processes of mpirun.
 #include "dist/group/engine.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -19,6 +20,8 @@
 #include "dist/group/reduce.h"
 #include "kernels/error.h"
 #include "kernels/thread.h"
+#include "tests/dist/mpi/mpi_engines.h"
+#include "tests/dist/ranks.h"
 #include "tests/dist/rendezvous/fake_control.h"
 #include "tests/wait.h"
 
@@ -35,6 +38,15 @@ using Rank = std::function<void(HostEngine& engine, int rank)>;
 std::vector<std::string> run_ranks(int size, const Rank& body,
                                    milliseconds timeout = milliseconds(20000)) {
     tests::FakeStore store;
+    if (tests::MpiWorld* const world = tests::MpiWorld::get()) {
+        std::vector<std::string> texts;
+        for (const std::exception_ptr& error : world->run(size, [&](int) {
+                 const auto engine = tests::open_mpi_engine(world->rank(), size, timeout);
+                 body(*engine, world->rank());
+             }))
+            texts.push_back(tests::text_of(error));
+        return texts;
+    }
     std::vector<std::string> errors(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;
     threads.reserve(errors.size());

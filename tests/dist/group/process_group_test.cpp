@@ -118,7 +118,7 @@ TEST(ProcessGroup, RejectsInvalidArgumentsOnOneProcess) {
     EXPECT_THROW(group->send(zeros({1}), 0), ValueError);
     EXPECT_THROW(group->new_group({0, 0}), ValueError);
     EXPECT_THROW(group->new_group({1}), IndexError);
-    EXPECT_THROW(ProcessGroup::create({}, {.backend = "mpi"}), ValueError);
+    EXPECT_THROW(ProcessGroup::create({}, {.backend = "ucx"}), ValueError);
 }
 
 TEST(ProcessGroup, OverwritesLeafTensorsUnderNoGrad) {

@@ -1,0 +1,97 @@
+# Builds one engine library for each implementation of MPI, because their binary interfaces differ:
+# libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and its relatives, such as Intel MPI and
+# Cray MPICH. A program opens one of them on request. Only these libraries link MPI, and nothing
+# links them. AXLE_MPI enables them.
+set(AXLE_MPI_COMPILERS "mpicc.openmpi;mpicc.mpich;mpicc" CACHE STRING
+    "The compiler wrappers of MPI, of which each implementation's first is used")
+
+# mpi_engine(wrapper): reads the flags of a compiler wrapper, which it prints with -show, and adds the
+# engine library of its implementation. Sets `missing` to the reason if there is none.
+function(mpi_engine wrapper)
+    set(missing "${wrapper} is not installed" PARENT_SCOPE)
+    string(MAKE_C_IDENTIFIER AXLE_MPI_${wrapper} program)
+    find_program(${program} ${wrapper})
+    mark_as_advanced(${program})
+    if(NOT ${program})
+        return()
+    endif()
+    execute_process(COMMAND ${${program}} -show OUTPUT_VARIABLE command RESULT_VARIABLE failed
+                    ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(failed)
+        set(missing "'${wrapper} -show' failed" PARENT_SCOPE)
+        return()
+    endif()
+    separate_arguments(flags UNIX_COMMAND "${command}")
+    set(includes ${flags})
+    list(FILTER includes INCLUDE REGEX "^-I")
+    set(links ${flags})
+    list(FILTER links INCLUDE REGEX "^(-L|-l|-Wl,|-pthread)")
+    # The macros of mpi.h name the implementation.
+    file(WRITE ${PROJECT_BINARY_DIR}/mpi/mpi.cpp "#include <mpi.h>\n")
+    execute_process(
+        COMMAND ${CMAKE_CXX_COMPILER} -E -dM -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX ${includes}
+                ${PROJECT_BINARY_DIR}/mpi/mpi.cpp
+        OUTPUT_VARIABLE macros RESULT_VARIABLE failed ERROR_QUIET)
+    if(failed)
+        set(missing "${wrapper} finds no mpi.h: install libopenmpi-dev or libmpich-dev" PARENT_SCOPE)
+        return()
+    endif()
+    if(NOT macros MATCHES "#define MPI_VERSION ([0-9]+)" OR CMAKE_MATCH_1 LESS 3)
+        set(missing "the MPI of ${wrapper} is older than MPI 3" PARENT_SCOPE)
+        return()
+    endif()
+    if(macros MATCHES "#define OPEN_MPI ")
+        set(name openmpi)
+    elseif(macros MATCHES "#define (MPICH_VERSION|MPICH_NAME|I_MPI_VERSION|MVAPICH2_VERSION) ")
+        set(name mpich)
+    else()
+        set(missing "${wrapper} is neither Open MPI nor MPICH" PARENT_SCOPE)
+        return()
+    endif()
+    set(missing "" PARENT_SCOPE)
+    if(TARGET axle_mpi_${name})
+        return()
+    endif()
+    add_library(axle_mpi_${name} MODULE dist/mpi/plugin/plugin.cpp)
+    list(TRANSFORM includes REPLACE "^-I" "")
+    target_include_directories(axle_mpi_${name} SYSTEM PRIVATE ${includes})
+    target_include_directories(axle_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(axle_mpi_${name} PRIVATE ${links})
+    if(CMAKE_RUNTIME_OUTPUT_DIRECTORY)  # next to the programs
+        set_target_properties(
+            axle_mpi_${name}
+            PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+    endif()
+    message(STATUS "axle: libaxle_mpi_${name}.so with ${wrapper}")
+    set(mpi_engines ${mpi_engines} axle_mpi_${name} PARENT_SCOPE)
+endfunction()
+
+# An installed program searches the installed libraries in this folder, relative to the prefix.
+include(GNUInstallDirs)
+set_source_files_properties(
+    dist/mpi/library.cpp
+    PROPERTIES COMPILE_DEFINITIONS "AXLE_LIBRARY_FOLDER=\"${CMAKE_INSTALL_LIBDIR}\"")
+
+# mpi_engines(): adds the libraries, and sets `mpi_engines` to their targets. MPI has not been built
+# with sanitizers, so AUTO adds none in such a build.
+macro(mpi_engines)
+    set(mpi_engines "")
+    if(NOT AXLE_MPI MATCHES "^(AUTO|ON|OFF)$")
+        message(FATAL_ERROR "AXLE_MPI=${AXLE_MPI}: expected AUTO, ON or OFF")
+    endif()
+    if(AXLE_MPI STREQUAL "ON" OR (AXLE_MPI STREQUAL "AUTO" AND NOT AXLE_SANITIZE))
+        set(reasons "")
+        foreach(wrapper IN LISTS AXLE_MPI_COMPILERS)
+            mpi_engine(${wrapper})
+            if(missing)
+                list(APPEND reasons "${missing}")
+            endif()
+        endforeach()
+        list(JOIN reasons "; " reasons)
+        if(NOT mpi_engines AND AXLE_MPI STREQUAL "ON")
+            message(FATAL_ERROR "AXLE_MPI=ON, but no MPI was found: ${reasons}")
+        elseif(NOT mpi_engines)
+            message(STATUS "axle: no engine library for MPI: ${reasons}")
+        endif()
+    endif()
+endmacro()

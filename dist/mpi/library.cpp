@@ -1,0 +1,120 @@
+#include "dist/mpi/library.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <dlfcn.h>
+
+#include "core/files/file.h"
+#include "kernels/error.h"
+#include "kernels/shared_library.h"
+
+namespace axle::dist {
+namespace {
+
+namespace fs = std::filesystem;
+
+#ifndef AXLE_LIBRARY_FOLDER
+#define AXLE_LIBRARY_FOLDER "lib"
+#endif
+
+constexpr const char* kVariable = "AXLE_MPI_LIBRARY";
+constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
+constexpr const char* kMpich = "libaxle_mpi_mpich.so";
+
+// Returns the names of the libraries that can serve the launcher of this process. SLURM sets the
+// variables of PMI for all implementations.
+std::vector<std::string> names_for(const Variables& variables) {
+    const auto has = [&](const char* name) { return variables(name).has_value(); };
+    if (has("OMPI_COMM_WORLD_RANK")) return {kOpenMpi};
+    const bool by_pmi = has("PMI_RANK") || has("MPI_LOCALRANKID") || has("MV2_COMM_WORLD_RANK");
+    if (by_pmi && !has("SLURM_PROCID")) return {kMpich};
+    return {kOpenMpi, kMpich};
+}
+
+// Opens the library at a path, which must contain a slash.
+MpiLibrary open_at(const std::string& path, std::uint32_t version) {
+    const auto [library, error] = kernels::open_library(path);
+    if (!error.empty()) return {.error = str("the engine library was not opened: ", error)};
+    if (library == nullptr) return {.error = str("no engine library was found: ", path)};
+    // Converts a pointer to data into a pointer to a function, as POSIX requires of dlsym().
+    const auto entry = reinterpret_cast<MpiEntry>(dlsym(library, kMpiEntry));
+    if (entry == nullptr) {
+        dlclose(library);
+        return {.error =
+                    str(path, " is not an engine library of Axle: it has no function ", kMpiEntry)};
+    }
+    const MpiFunctions* const functions = entry(version);
+    if (functions != nullptr && functions->version == version &&
+        functions->size == sizeof(MpiFunctions))
+        return {.functions = functions, .error = {}};
+    dlclose(library);
+    return {.error = str(path, " was built for another version of Axle than interface ", version,
+                         ": install the engine library of this version")};
+}
+
+void append(std::string& list, const std::string& item) {
+    list += str(list.empty() ? "" : ", ", item);
+}
+
+}  // namespace
+
+std::vector<std::string> mpi_library_folders() {
+    std::vector<fs::path> files;
+    std::error_code none;
+    if (fs::path program = fs::read_symlink("/proc/self/exe", none); !none)
+        files.push_back(std::move(program));
+    Dl_info object = {};
+    // The name of the program's own object may be relative to a folder that the program has left.
+    if (!kernels::is_static_program() &&
+        dladdr(reinterpret_cast<const void*>(&mpi_library_folders), &object) != 0 &&
+        fs::path(object.dli_fname).is_absolute())
+        files.emplace_back(object.dli_fname);
+    std::vector<std::string> folders;
+    const auto add = [&](const fs::path& folder) {
+        if (std::find(folders.begin(), folders.end(), folder.string()) == folders.end())
+            folders.push_back(folder.string());
+    };
+    for (const fs::path& file : files) {
+        const fs::path folder = file.parent_path(), prefix = folder.parent_path();
+        add(folder);
+        add(prefix / "lib");
+        add(prefix / AXLE_LIBRARY_FOLDER);
+    }
+    return folders;
+}
+
+MpiLibrary open_mpi_library(const std::vector<std::string>& folders, const Variables& variables,
+                            std::uint32_t version) {
+    if (const std::optional<std::string> path = variables(kVariable)) {
+        if (path->starts_with('/')) return open_at(*path, version);
+        return {.error = str(kVariable, " must be an absolute path: ", in_quotes(*path))};
+    }
+    const std::vector<std::string> names = names_for(variables);
+    std::vector<std::string> found;
+    std::string searched;
+    for (const std::string& name : names) {
+        for (const std::string& folder : folders) {
+            std::string path = str(folder, '/', name);
+            std::error_code none;
+            if (!fs::exists(path, none)) continue;
+            found.push_back(std::move(path));
+            break;
+        }
+    }
+    if (found.size() == 1) return open_at(found.front(), version);
+    if (found.size() > 1)
+        return {.error = str("the launcher has set no variables of MPI, so ", kVariable,
+                             " must name one of ", found[0], ", ", found[1])};
+    for (const std::string& folder : folders) append(searched, folder);
+    std::string wanted;
+    for (const std::string& name : names) append(wanted, name);
+    return {.error = str("no engine library was found: ", wanted, " in ", searched,
+                         "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
+                         " to the path of the library")};
+}
+
+}  // namespace axle::dist

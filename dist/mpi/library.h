@@ -1,0 +1,30 @@
+// Private to dist: finds and opens the engine library of an implementation of MPI.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dist/environment/environment.h"
+#include "dist/mpi/plugin.h"
+
+namespace axle::dist {
+
+struct MpiLibrary {
+    const MpiFunctions* functions = nullptr;  // null if no library was opened
+    std::string error;                        // the reason why `functions` is null
+};
+
+// Opens the engine library. Its path is AXLE_MPI_LIBRARY, or else libaxle_mpi_openmpi.so or
+// libaxle_mpi_mpich.so in one of `folders`. The variables of the launcher choose the
+// implementation; without them, there must be only one library. Its interface must have the given
+// version. A library is never closed.
+MpiLibrary open_mpi_library(const std::vector<std::string>& folders,
+                            const Variables& variables = process_variable,
+                            std::uint32_t version = kMpiVersion);
+
+// Returns the folders of Axle's own libraries: the folder of the program, or of the shared library
+// that contains Axle, and the library folders beside it.
+std::vector<std::string> mpi_library_folders();
+
+}  // namespace axle::dist

@@ -1,0 +1,115 @@
+// Tests how the engine library of MPI is found and opened.
+#include "dist/mpi/library.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <dlfcn.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using dist::MpiLibrary;
+using dist::open_mpi_library;
+using testing::HasSubstr;
+
+dist::Variables variables(std::map<std::string, std::string> values) {
+    return [values = std::move(values)](const std::string& name) -> std::optional<std::string> {
+        const auto found = values.find(name);
+        if (found == values.end()) return {};
+        return found->second;
+    };
+}
+
+constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
+constexpr const char* kMpich = "libaxle_mpi_mpich.so";
+
+TEST(MpiLibrary, NamesFoldersAndRemedyWhenNoneIsFound) {
+    const MpiLibrary library = open_mpi_library({"/nowhere", "/nor/here"}, variables({}));
+    EXPECT_EQ(library.functions, nullptr);
+    EXPECT_EQ(library.error,
+              "no engine library was found: libaxle_mpi_openmpi.so, libaxle_mpi_mpich.so in "
+              "/nowhere, /nor/here; install a build of Axle with MPI (AXLE_MPI=ON), or set "
+              "AXLE_MPI_LIBRARY to the path of the library");
+}
+
+// The files are not libraries, so the error names the file that was chosen.
+TEST(MpiLibrary, IsChosenByTheVariablesOfTheLauncher) {
+    const tests::TemporaryFolder folder;
+    std::ofstream(folder / kOpenMpi) << "text";
+    std::ofstream(folder / kMpich) << "text";
+    const auto error_with = [&](std::map<std::string, std::string> values) {
+        return open_mpi_library({folder.path()}, variables(std::move(values))).error;
+    };
+    EXPECT_THAT(error_with({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr(folder / kOpenMpi));
+    EXPECT_THAT(error_with({{"PMI_RANK", "0"}}), HasSubstr(folder / kMpich));
+    EXPECT_THAT(error_with({{"MPI_LOCALRANKID", "0"}}), HasSubstr(folder / kMpich));
+    for (const std::string& error :
+         {error_with({}), error_with({{"PMI_RANK", "0"}, {"SLURM_PROCID", "0"}})})
+        EXPECT_THAT(error, HasSubstr("AXLE_MPI_LIBRARY must name one of " + folder / kOpenMpi +
+                                     ", " + folder / kMpich));
+    std::filesystem::remove(folder / kMpich);
+    EXPECT_THAT(error_with({}), HasSubstr("was not opened: "));
+    EXPECT_THAT(error_with({{"PMI_RANK", "0"}}), HasSubstr("no engine library was found: "));
+}
+
+TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathOfTheVariable) {
+    const tests::TemporaryFolder folder;
+    std::ofstream(folder / kOpenMpi) << "text";
+    const auto error_with = [&](const std::string& path) {
+        return open_mpi_library({folder.path()}, variables({{"AXLE_MPI_LIBRARY", path}})).error;
+    };
+    EXPECT_EQ(error_with("libaxle_mpi_openmpi.so"),
+              "AXLE_MPI_LIBRARY must be an absolute path: 'libaxle_mpi_openmpi.so'");
+    EXPECT_EQ(error_with("/nowhere/lib.so"), "no engine library was found: /nowhere/lib.so");
+    EXPECT_THAT(error_with(folder / kOpenMpi), HasSubstr("was not opened: "));
+}
+
+TEST(MpiLibrary, MustHaveTheFunctionOfAnEngineLibrary) {
+    Dl_info libc = {};
+    ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::fopen), &libc), 0);
+    const std::string path = std::filesystem::canonical(libc.dli_fname);
+    const MpiLibrary library = open_mpi_library({}, variables({{"AXLE_MPI_LIBRARY", path}}));
+    EXPECT_EQ(library.functions, nullptr);
+    EXPECT_EQ(library.error, path +
+                                 " is not an engine library of Axle: it has no function "
+                                 "axle_mpi_functions");
+}
+
+// Opening an engine library does not initialize MPI.
+TEST(MpiLibrary, MustHaveTheVersionOfThisProgram) {
+    for (const char* name : {kOpenMpi, kMpich}) {
+        for (const std::string& folder : dist::mpi_library_folders()) {
+            const std::string path = folder + "/" + name;
+            if (!std::filesystem::exists(path)) continue;
+            const dist::Variables chosen = variables({{"AXLE_MPI_LIBRARY", path}});
+            EXPECT_NE(open_mpi_library({}, chosen).functions, nullptr);
+            const MpiLibrary other = open_mpi_library({}, chosen, dist::kMpiVersion + 1);
+            EXPECT_EQ(other.functions, nullptr);
+            EXPECT_THAT(other.error, HasSubstr("was built for another version of Axle"));
+            return;
+        }
+    }
+    GTEST_SKIP() << "no engine library was built: install libopenmpi-dev or libmpich-dev";
+}
+
+TEST(MpiLibrary, IsSearchedBesideTheProgramAndInItsPrefix) {
+    const auto program = std::filesystem::read_symlink("/proc/self/exe");
+    const std::vector<std::string> folders = dist::mpi_library_folders();
+    EXPECT_EQ(folders.at(0), program.parent_path().string());
+    EXPECT_THAT(folders, testing::Contains((program.parent_path().parent_path() / "lib").string()));
+    EXPECT_THAT(folders, testing::Each(testing::StartsWith("/")));
+}
+
+}  // namespace
+}  // namespace axle

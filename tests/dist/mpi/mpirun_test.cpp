@@ -1,0 +1,97 @@
+// Runs tests of this program in the processes of mpirun, with the engine library of each
+// implementation of MPI: those of UnderMpirun, and the tests of the host engine and of process
+// groups, except tests whose ranks share memory, and tests of ranks that die.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <sys/wait.h>
+
+#include "dist/mpi/library.h"
+#include "gtest/gtest.h"
+#include "kernels/error.h"
+#include "tests/dist/mpi/mpi_world.h"
+#include "tests/free_port.h"
+
+namespace axle {
+namespace {
+
+struct Implementation {
+    const char *name, *library, *program, *options;
+};
+
+// Root may start no processes with Open MPI unless two variables allow it. Processes are not bound
+// to cores, because there may be more processes than cores.
+constexpr Implementation kOpenMpi{
+    "Open MPI", "libaxle_mpi_openmpi.so", "mpirun.openmpi",
+    "--oversubscribe --bind-to none --mca btl_vader_single_copy_mechanism none "
+    "--mca btl vader,self"};
+constexpr Implementation kMpich{"MPICH", "libaxle_mpi_mpich.so", "mpirun.mpich", ""};
+
+struct Ended {
+    int code = -1;
+    std::string output;
+};
+
+Ended run(const std::string& command) {
+    Ended ended;
+    FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
+    if (pipe == nullptr) return ended;
+    char buffer[4096];
+    for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+        ended.output.append(buffer, n);
+    const int status = ::pclose(pipe);
+    ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return ended;
+}
+
+// Returns the reason why the implementation cannot be tested here, or "".
+std::string missing(const Implementation& mpi) {
+    for (const std::string& folder : dist::mpi_library_folders())
+        if (std::filesystem::exists(folder + "/" + mpi.library))
+            return run(std::string("command -v ") + mpi.program).code == 0
+                       ? ""
+                       : std::string(mpi.program) + " is not installed";
+    return std::string(mpi.library) + " was not built: install libopenmpi-dev or libmpich-dev";
+}
+
+std::string program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+// The tests that mpirun runs on four ranks, as patterns of GoogleTest. The patterns after the minus
+// sign exclude tests whose ranks share memory, expect another backend, or die.
+constexpr const char* kTests =
+    "UnderMpirun.*:Ranks/HostEngineCollectives.*:HostEngine.MatchesMessagesByTag:"
+    "Ranks/Collectives.*:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"
+    "Operations.*:Reduce.*:Broadcast.*:BroadcastObjectList.*:PadAcrossProcesses.*:Gather.*:"
+    "GatherObject.*:GatherOrThrow.*:UnevenInputs.*:DataParallel/*:Reducer.*"
+    "-ProcessGroup.NamesTheBackendOfCpuTensorsTcp:ProcessGroup.ReportsTheMissingRank*:"
+    "ProcessGroup.AllowsRanksToLeaveAfterTheLastCollective";
+
+void run_tests(const Implementation& mpi) {
+    if (tests::MpiWorld::get() != nullptr) GTEST_SKIP() << "runs mpirun, and not under mpirun";
+    if (const std::string why = missing(mpi); !why.empty()) GTEST_SKIP() << why;
+    const std::string command =
+        str("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 AXLE_NUM_THREADS=1 ",
+            tests::kMpiWorldPort, '=', tests::free_port(), " timeout 120 ", mpi.program, " -n 4 ",
+            mpi.options, ' ', program(),
+            " --gtest_brief=1 --gtest_color=no '--gtest_filter=", kTests, "'");
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.code, 0) << command << '\n' << ended.output;
+    // Each process ends with a line such as "[  PASSED  ] 120 tests."
+    std::size_t passed = 0;
+    for (std::size_t at = 0; (at = ended.output.find("[  PASSED  ]", at)) != std::string::npos;
+         ++at)
+        ++passed;
+    EXPECT_EQ(passed, 4U) << ended.output;
+}
+
+TEST(Mpirun, PassesTheTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi); }
+
+TEST(Mpirun, PassesTheTestsOfTheEngineOverMpich) { run_tests(kMpich); }
+
+}  // namespace
+}  // namespace axle
