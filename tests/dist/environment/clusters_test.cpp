@@ -81,6 +81,7 @@ std::string launched(int size) {
 }
 
 // The stand-in starts two of the tasks on this machine, with the variables that srun sets.
+// Covers 27.RANK, 30.22.
 TEST(Clusters, RunTheBatchScriptOfSlurm) {
     const std::string script = text_of("train.sbatch");
     for (const char* option : {"--nodes=4", "--ntasks-per-node=8", "--cpus-per-task=8"})
@@ -116,6 +117,7 @@ std::string value_of(const Tree& environment, const std::string& name) {
     return {};
 }
 
+// Covers 30.22.
 TEST(Clusters, RunWithTheVariablesOfTheKubernetesJob) {
     const std::string text = text_of("train.yaml");
     const std::size_t middle = text.find("\n---\n");

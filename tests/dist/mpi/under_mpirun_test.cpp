@@ -222,6 +222,7 @@ std::pair<std::vector<double>, std::vector<Tensor>> train(const Group& group) {
     return {losses, model.parameters()};
 }
 
+// Covers 30.21.
 TEST_F(UnderMpirun, TrainsWithTheSameBitsAsOverTcp) {
     std::vector<double> losses, expected;
     std::vector<Tensor> parameters, expected_parameters;
