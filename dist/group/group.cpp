@@ -95,8 +95,7 @@ std::string ProcessGroup::Impl::name() const { return str("group ", id); }
 
 HostEngine& ProcessGroup::Impl::engine() {
     const std::lock_guard lock(engine_mutex_);
-    if (engine_ == nullptr)
-        use(open_tcp(job->control(), name(), rank, size(), job->timeout()));
+    if (engine_ == nullptr) use(open_tcp(job->control(), name(), rank, size(), job->timeout()));
     return *engine_;
 }
 

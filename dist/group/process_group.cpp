@@ -80,8 +80,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environment,
                                                    ProcessGroupOptions options) {
-    if (options.backend.empty())
-        options.backend = process_variable("AXLE_BACKEND").value_or("");
+    if (options.backend.empty()) options.backend = process_variable("AXLE_BACKEND").value_or("");
     check_backend(options.backend);
     if (options.timeout.count() <= 0) options.timeout = timeout_of_environment();
     if (options.join_timeout.count() <= 0)
