@@ -24,7 +24,10 @@ void fuzz(Bytes input) {
                     plugin.offload_optimizer_device == resolved.offload_optimizer_device &&
                     plugin.offload_param_device == resolved.offload_param_device,
                 "a resolved plugin is not changed");
-        accepts([&] { fill_deepspeed_config(plugin, {.batch_sizes = {2}, .has_model = true, .hidden_size = 4}); });
+        accepts([&] {
+            fill_deepspeed_config(plugin,
+                                  {.batch_sizes = {2}, .has_model = true, .hidden_size = 4});
+        });
     }
     const Tensor weight = ones({2}, {.requires_grad = true});
     accepts([&] { make_optimizer(config, accel::DummyOptim({weight})); });
