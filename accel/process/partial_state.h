@@ -82,7 +82,7 @@ class PartialState {
     bool use_distributed() const { return num_processes() > 1; }
     DistributedType distributed_type() const;
     Device device() const { return device_; }
-    // Returns "tcp", "nccl" or "none".
+    // Returns "tcp", "nccl", "mpi" or "none".
     const std::string& backend() const { return process_group()->backend(); }
     // Returns the value of ACCELERATE_DEBUG_MODE. The variable has no effect, because collectives
     // always check their arguments.

@@ -35,11 +35,18 @@ std::vector<std::string> names_for(const Variables& variables) {
     return {kOpenMpi, kMpich};
 }
 
+// Returns the error if there is no library at these places.
+std::string not_found(const std::string& places) {
+    return str("no engine library was found: ", places,
+               "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
+               " to the path of the library");
+}
+
 // Opens the library at a path, which must contain a slash.
 MpiLibrary open_at(const std::string& path, std::uint32_t version) {
     const auto [library, error] = kernels::open_library(path);
     if (!error.empty()) return {.error = str("the engine library was not opened: ", error)};
-    if (library == nullptr) return {.error = str("no engine library was found: ", path)};
+    if (library == nullptr) return {.error = not_found(path)};
     // Converts a pointer to data into a pointer to a function, as POSIX requires of dlsym().
     const auto entry = reinterpret_cast<MpiEntry>(dlsym(library, kMpiEntry));
     if (entry == nullptr) {
@@ -112,9 +119,7 @@ MpiLibrary open_mpi_library(const std::vector<std::string>& folders, const Varia
     for (const std::string& folder : folders) append(searched, folder);
     std::string wanted;
     for (const std::string& name : names) append(wanted, name);
-    return {.error = str("no engine library was found: ", wanted, " in ", searched,
-                         "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
-                         " to the path of the library")};
+    return {.error = not_found(str(wanted, " in ", searched))};
 }
 
 }  // namespace axle::dist

@@ -255,6 +255,7 @@ std::unique_ptr<HostEngine> make_mpi_engine(const MpiFunctions& mpi, MpiComm* co
 std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ranks, int rank,
                                      std::uint32_t id, std::chrono::milliseconds timeout) {
     std::vector<int> members;
+    members.reserve(ranks.size());
     for (const int each : ranks) members.push_back(job.world_ranks[static_cast<std::size_t>(each)]);
     const int size = static_cast<int>(members.size());
     // MPI has at least this number of tags.

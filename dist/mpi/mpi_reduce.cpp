@@ -22,6 +22,7 @@ constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 void MpiEngine::reduce_parts(void* out, const std::byte* parts, std::int64_t numel, DType dtype,
                              ReduceOp op) {
     std::vector<const void*> runs;
+    runs.reserve(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) runs.push_back(parts + rank * numel * size_of(dtype));
     reduce(cpu_, out, runs, numel, dtype, op);
 }

@@ -2,9 +2,11 @@
 #include "dist/mpi/library.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/dist/ranks.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
@@ -71,7 +74,8 @@ TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathOfTheVariable) {
     };
     EXPECT_EQ(error_with("libaxle_mpi_openmpi.so"),
               "AXLE_MPI_LIBRARY must be an absolute path: 'libaxle_mpi_openmpi.so'");
-    EXPECT_EQ(error_with("/nowhere/lib.so"), "no engine library was found: /nowhere/lib.so");
+    EXPECT_THAT(error_with("/nowhere/lib.so"),
+                testing::StartsWith("no engine library was found: /nowhere/lib.so; install "));
     EXPECT_THAT(error_with(folder / kOpenMpi), HasSubstr("was not opened: "));
 }
 
@@ -109,6 +113,19 @@ TEST(MpiLibrary, IsSearchedBesideTheProgramAndInItsPrefix) {
     EXPECT_EQ(folders.at(0), program.parent_path().string());
     EXPECT_THAT(folders, testing::Contains((program.parent_path().parent_path() / "lib").string()));
     EXPECT_THAT(folders, testing::Each(testing::StartsWith("/")));
+}
+
+TEST(MpiLibrary, IsNamedOnAllRanksIfTheBackendIsRequestedWithoutIt) {
+    ::setenv("AXLE_MPI_LIBRARY", "/nowhere/libaxle_mpi_openmpi.so", 1);
+    dist::ProcessGroupOptions options = tests::short_options();
+    options.backend = "mpi";
+    const auto errors = tests::run_ranks(
+        2, [](const std::shared_ptr<dist::ProcessGroup>&) {}, options);
+    ::unsetenv("AXLE_MPI_LIBRARY");
+    EXPECT_THAT(errors,
+                testing::Each("ProcessGroup: backend mpi: rank 0: no engine library was found: "
+                              "/nowhere/libaxle_mpi_openmpi.so; install a build of Axle with MPI "
+                              "(AXLE_MPI=ON), or set AXLE_MPI_LIBRARY to the path of the library"));
 }
 
 }  // namespace
