@@ -67,7 +67,7 @@ class MpiWorld {
             if (static_cast<int>(errors.size()) == rank())
                 errors.push_back(own);
             else if (!each["failed"].boolean())
-                errors.push_back(nullptr);
+                errors.emplace_back(nullptr);
             else if (each["is_comm_error"].boolean())
                 errors.push_back(std::make_exception_ptr(CommError(theirs)));
             else
