@@ -209,7 +209,7 @@ std::pair<std::vector<double>, std::vector<Tensor>> train(const Group& group) {
     nn::Gpt model({.vocab_size = 31, .block_size = 16, .n_layer = 2, .n_head = 2, .n_embd = 32});
     dist::DataParallel replicas(model, group, {.bucket_cap_mb = 0.02});
     optim::AdamW optimizer(model.parameters(), {.lr = 1e-2});
-    manual_seed(static_cast<std::uint64_t>(10 + group->rank()));
+    manual_seed(10 + static_cast<std::uint64_t>(group->rank()));
     const Tensor ids = randint(0, 31, {4, 16}), labels = randint(0, 31, {4, 16});
     std::vector<double> losses;
     for (int step = 0; step < 10; ++step) {
