@@ -12,7 +12,6 @@
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
-#include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/log_capture.h"
@@ -210,15 +209,6 @@ TEST(MakeScheduler, FillsAutoValues) {
         {"DeepSpeedConfig: ", "scheduler.params.total_num_steps: must be a number: \"auto\""},
         [&] { make_scheduler(no_total, adamw, {}, 1); });
     EXPECT_EQ(no_total.get_value("scheduler.params.warmup_num_steps").integer(), 1);
-    DeepSpeedConfig none;
-    const auto own =
-        make_scheduler(none, adamw,
-                       {.lr_scheduler_callable =
-                            [](optim::Optimizer& optimizer) -> std::unique_ptr<optim::Scheduler> {
-                           return std::make_unique<optim::StepLR>(optimizer, 1);
-                       }},
-                       1);
-    EXPECT_NE(dynamic_cast<optim::StepLR*>(own.get()), nullptr);
 }
 
 // Covers 15.hf_ds_config.
