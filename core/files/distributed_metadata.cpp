@@ -88,7 +88,7 @@ class MetadataReader {
             charge(kNodeBytes + sizeof(DistributedTensor) + 2 * name.size());
             bool is_new = false;
             if (class_of(value(entry)) == "BytesStorageMetadata") {
-                DistributedValue found{item_of(name, kNoOffsets), path_of(name)};
+                DistributedValue found{item_of(name, no_offsets()), path_of(name)};
                 is_new = metadata.values.emplace(name, std::move(found)).second;
             } else {
                 is_new = metadata.tensors.emplace(name, tensor_of(name, entry)).second;
@@ -99,9 +99,9 @@ class MetadataReader {
     }
 
   private:
-    // The name of a tensor and the offsets of one of its chunks, or kNoOffsets for other values.
+    // The name of a tensor and the offsets of one of its chunks, or no_offsets() for other values.
     using Key = std::pair<std::string_view, std::vector<std::int64_t>>;
-    static inline const std::vector<std::int64_t> kNoOffsets = {-1};
+    static std::vector<std::int64_t> no_offsets() { return {-1}; }
 
     [[noreturn]] void fail(std::string_view reason) const {
         throw FileError(subject_.empty() ? std::string(reason)
@@ -189,8 +189,8 @@ class MetadataReader {
             charge(kNodeBytes + sizeof(Key) + kMaxDims * sizeof(std::int64_t) + name.size());
             const bool is_new =
                 items_
-                    .emplace(Key(name,
-                                 offset ? std::vector(offsets.begin(), offsets.end()) : kNoOffsets),
+                    .emplace(Key(name, offset ? std::vector(offsets.begin(), offsets.end())
+                                              : no_offsets()),
                              info)
                     .second;
             if (!is_new) fail(str("the chunk at ", offsets, " is stored twice"));
@@ -207,7 +207,7 @@ class MetadataReader {
     StoredItem item_of(std::string_view name, const std::vector<std::int64_t>& offsets) {
         const auto found = items_.find(Key(name, offsets));
         if (found == items_.end()) {
-            const bool is_value = offsets == kNoOffsets;
+            const bool is_value = offsets == no_offsets();
             fail(is_value ? "is in no file"
                           : str("the chunk at ", Shape(std::span(offsets)), " is in no file"));
         }

@@ -262,7 +262,7 @@ TEST_F(AxleLaunch, DividesProcessesAmongMachines) {
         return flags;
     };
     expect_code(1, two, "--machine_rank");
-    expect_code(1, more({"--machine_rank", "2"}), "below");
+    expect_code(1, more({"--machine_rank", "2"}), "must be from 0 to 1");
     expect_code(1, more({"--machine_rank", "0"}), "--main_process_ip");
     expect_code(1, more({"--machine_rank", "0", "--num_processes", "3"}), "evenly");
     expect_code(2, more({"--machine_rank", "0", "--main_process_ip", "10.0.0.1"}), "--token_file");

@@ -297,7 +297,7 @@ TEST(Yaml, RejectsInvalidAndExponentiallyNestedDocuments) {
         {laughs, "values"},
         {"a: 99999999999999999999", "too large"},
         {"a: \"\xff\"", "UTF-8"},
-        {"a: " + std::string(40, '[') + std::string(40, ']'), "deeply"},
+        {"a: " + std::string(40, '[') + std::string(40, ']'), "deeper"},
         {"[1]: 2", "key"},
         {"a: 0x" + std::string(100, '1'), "too large"}};
     for (const auto& [text, word] : cases) {

@@ -98,24 +98,26 @@ TEST_P(TcpFrame, IsRejectedIfInvalid) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, TcpFrame,
     testing::Values(
-        InvalidFrame{"Zeros", {}, "its kind is unknown"},
-        InvalidFrame{"Kind", {.kind = static_cast<FrameKind>(77)}, "its kind is unknown"},
+        InvalidFrame{"Zeros", {}, "its kind is unknown: 0"},
+        InvalidFrame{"Kind", {.kind = static_cast<FrameKind>(77)}, "its kind is unknown: 77"},
         InvalidFrame{"Length",
                      {.kind = FrameKind::announce, .length = 1, .size = 1},
                      "its kind has no data"},
         InvalidFrame{
             "LargeEager",
             {.kind = FrameKind::eager, .length = dist::kMaxEager + 1, .size = dist::kMaxEager + 1},
-            "its size is wrong"},
+            "its size is wrong: 131073, with 131073 bytes of data"},
         InvalidFrame{"HugeEager",
                      {.kind = FrameKind::eager, .length = 8, .size = std::uint64_t{1} << 60},
-                     "its size is wrong"},
+                     "its size is wrong: 1152921504606846976, with 8 bytes of data"},
         InvalidFrame{"Data",
                      {.kind = FrameKind::data, .length = 8, .size = 8, .id = 3},
                      "data that was not requested"},
         InvalidFrame{
             "Grant", {.kind = FrameKind::grant, .id = 3}, "a grant without an announcement"},
-        InvalidFrame{"Credit", {.kind = FrameKind::credit, .size = 1}, "too much credit"}),
+        InvalidFrame{"Credit",
+                     {.kind = FrameKind::credit, .size = 1},
+                     "too much credit: 1 bytes, but only 0 were sent without credit"}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(TcpFrames, AreRejectedIfDataDoesNotHaveTheAnnouncedSize) {

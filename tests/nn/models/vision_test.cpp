@@ -1,4 +1,5 @@
 // Compares LeNet and ResNet with PyTorch and torchvision (see tests/golden/record_vision.py).
+#include <algorithm>
 #include <cmath>
 
 #include "core/autograd/autograd.h"
@@ -60,8 +61,10 @@ void expect_recorded_losses(Model model, const std::string& name, const Shape& i
     fill(model);
     optim::SGD sgd(model.parameters(), {.lr = lr, .momentum = 0.9, .weight_decay = 5e-4});
     const auto losses = recorded(name).at(dtype == f64 ? "f64" : "f32").get<std::vector<double>>();
-    // With a sanitizer, two steps are enough to execute every line.
-    const std::size_t all = dtype == f64 ? losses.size() - 1 : losses.size();
+    // With a sanitizer, two steps are enough to execute every line. In f32, rounding can change the
+    // sign of an activation close to zero, which changes all later losses; 10 steps have none.
+    const std::size_t all =
+        dtype == f64 ? losses.size() - 1 : std::min<std::size_t>(10, losses.size());
     const std::size_t steps = tests::kSanitized ? 2 : all;
     Tensor images, labels;
     const auto loss = [&] { return cross_entropy(model(images), labels); };
@@ -107,7 +110,7 @@ nn::ResNet resnet50_of_ten() {
 TEST(LeNet, TrainsLikePyTorch) {
     expect_recorded_state(nn::LeNet(), "lenet");
     expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f64, 1e-8);
-    expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f32, 1e-4);
+    expect_recorded_losses(nn::LeNet(), "lenet", {1, 28, 28}, 0.01, f32, 1e-5);
 }
 
 TEST(LeNet, RejectsImagesOfUnsupportedShape) {
