@@ -17,6 +17,13 @@
 namespace axle::accel {
 namespace {
 
+ShardingPlugin sharding_plugin(const AcceleratorOptions& options) {
+    if (options.deepspeed_plugin) return ShardingPlugin::deepspeed;
+    if (!options.fsdp_plugin) return ShardingPlugin::none;
+    return options.fsdp_plugin->fsdp_version.value_or(1) == 2 ? ShardingPlugin::fsdp2
+                                                              : ShardingPlugin::fsdp1;
+}
+
 // Resolves `options` and returns the state of this process, which joins the process group if
 // needed.
 AcceleratorState start(AcceleratorOptions& options) {
@@ -24,7 +31,8 @@ AcceleratorState start(AcceleratorOptions& options) {
     return AcceleratorState({.cpu = options.cpu,
                              .init_process_group_kwargs = options.init_process_group_kwargs,
                              .process_group = options.process_group},
-                            precision(options), !options.mixed_precision.empty());
+                            precision(options), !options.mixed_precision.empty(),
+                            sharding_plugin(options));
 }
 
 std::optional<DType> dtype_of(const std::string& mixed_precision) {

@@ -34,7 +34,9 @@ class AcceleratorProcesses {
     // Returns whether the number of processes is greater than 1.
     bool use_distributed() const { return state_.use_distributed(); }
     DistributedType distributed_type() const { return state_.distributed_type(); }
-    // Returns whether there are several processes, each with a GPU.
+    // Returns whether an FSDP plugin of version 2 shards the models over several processes.
+    bool is_fsdp2() const { return state_.is_fsdp2(); }
+    // Returns whether there are several processes, each with a GPU, and no plugin shards models.
     bool multi_device() const { return distributed_type() == DistributedType::multi_gpu; }
 
     // Blocks until all processes have called this function.

@@ -82,6 +82,10 @@ const char* name_of(DistributedType type) {
             return "MULTI_CPU";
         case DistributedType::multi_gpu:
             return "MULTI_GPU";
+        case DistributedType::fsdp:
+            return "FSDP";
+        case DistributedType::deepspeed:
+            return "DEEPSPEED";
     }
     return "?";
 }
@@ -115,10 +119,10 @@ PartialState::PartialState(PartialStateOptions options) : group_(std::move(optio
 }
 
 AcceleratorState::AcceleratorState(const PartialStateOptions& options, std::string mixed_precision,
-                                   bool is_explicit)
+                                   bool is_explicit, ShardingPlugin plugin)
     : PartialState(options),
-      common_(
-          common(std::move(mixed_precision), is_explicit, device(), names_device(options.cpu))) {
+      common_(common(std::move(mixed_precision), is_explicit, device(), names_device(options.cpu))),
+      plugin_(plugin) {
     set_device(common_->device);
 }
 
@@ -143,8 +147,20 @@ std::shared_ptr<const AcceleratorState::Common> AcceleratorState::common(
     return existing;
 }
 
-std::ostream& operator<<(std::ostream& out, const PartialState& state) {
-    out << "Distributed environment: " << name_of(state.distributed_type());
+DistributedType AcceleratorState::distributed_type() const {
+    if (plugin_ == ShardingPlugin::deepspeed) return DistributedType::deepspeed;
+    const bool is_fsdp = plugin_ != ShardingPlugin::none && use_distributed();
+    return is_fsdp ? DistributedType::fsdp : PartialState::distributed_type();
+}
+
+bool AcceleratorState::is_fsdp2() const {
+    return plugin_ == ShardingPlugin::fsdp2 && distributed_type() == DistributedType::fsdp;
+}
+
+namespace {
+
+std::ostream& print(std::ostream& out, const PartialState& state, DistributedType type) {
+    out << "Distributed environment: " << name_of(type);
     if (state.use_distributed() && state.has_process_group())
         out << "  Backend: " << state.backend();
     return out << "\nNum processes: " << state.num_processes()
@@ -153,9 +169,15 @@ std::ostream& operator<<(std::ostream& out, const PartialState& state) {
                << "\nDevice: " << state.device() << '\n';
 }
 
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const PartialState& state) {
+    return print(out, state, state.distributed_type());
+}
+
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state) {
-    return out << static_cast<const PartialState&>(state)
-               << "\nMixed precision type: " << state.mixed_precision() << '\n';
+    return print(out, state, state.distributed_type())
+           << "\nMixed precision type: " << state.mixed_precision() << '\n';
 }
 
 std::optional<PartialState> PartialState::current() {

@@ -23,8 +23,11 @@
 
 namespace axle::accel {
 
-enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu };
-const char* name_of(DistributedType type);  // "NO", "MULTI_CPU" or "MULTI_GPU"
+enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu, fsdp, deepspeed };
+// Returns the name of Accelerate: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP" or "DEEPSPEED".
+const char* name_of(DistributedType type);
+// The plugin that shards the models of an Accelerator. FSDP has two versions.
+enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed };
 
 struct PartialStateOptions {
     // If true, the device is the CPU. If false, the device is the first of these that applies:
@@ -174,7 +177,7 @@ class PartialState {
     bool debug_ = false;
 };
 
-// The state of an Accelerator: a PartialState with a precision.
+// The state of an Accelerator: a PartialState with a precision and a plugin.
 class AcceleratorState : public PartialState {
   public:
     // All existing states of a thread have the same precision and the same device. If an existing
@@ -182,9 +185,14 @@ class AcceleratorState : public PartialState {
     // else uses the existing precision. If it has another device, throws ValueError if the options
     // or the environment name the device, or else uses the existing device.
     AcceleratorState(const PartialStateOptions& options, std::string mixed_precision,
-                     bool is_explicit);
+                     bool is_explicit, ShardingPlugin plugin);
 
     const std::string& mixed_precision() const { return common_->mixed_precision; }
+    // Returns `deepspeed` with a DeepSpeed plugin, `fsdp` with an FSDP plugin on several processes,
+    // or else the type of the PartialState.
+    DistributedType distributed_type() const;
+    // Returns whether distributed_type() is `fsdp` and the plugin has version 2.
+    bool is_fsdp2() const;
 
   private:
     // The properties that all existing states of a thread share.
@@ -199,6 +207,7 @@ class AcceleratorState : public PartialState {
                                                 bool is_device_explicit);
 
     std::shared_ptr<const Common> common_;
+    ShardingPlugin plugin_;
 };
 
 // Print the distributed environment, the processes, the device and the mixed precision, one per

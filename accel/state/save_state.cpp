@@ -123,9 +123,13 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-// Returns the contents of a checkpoint. The processes have gathered `states`.
-StateContents StateFiles::contents(GatheredStates states, std::optional<double> metric) const {
+// Returns the contents of a checkpoint that this process writes: `states`, which the processes have
+// gathered, if `writes`, and the parts of this process.
+StateContents StateFiles::contents(GatheredStates states, bool writes,
+                                   std::optional<double> metric) const {
     StateContents all;
+    all.parts = std::move(states.parts);
+    if (!writes) return all;
     const auto add = [&](std::string stem, Tree tree) {
         all.trees.emplace_back(std::move(stem), std::move(tree));
     };
@@ -205,22 +209,31 @@ void StateFiles::run_save_hooks(std::vector<nn::StateDict>& weights,
         together("save_state", [&] { hook(prepared_.models(), weights, directory); });
 }
 
-// Copies the contents to host memory, and writes them on a background thread.
-void StateFiles::save_in_background(std::unique_ptr<CheckpointWriter> writer,
-                                    const std::string& path, GatheredStates states,
-                                    std::optional<double> metric) {
+// Copies the contents to host memory, and writes them on a background thread. Only the writing
+// process has a writer.
+void StateFiles::save_in_background(StateContents contents,
+                                    std::unique_ptr<CheckpointWriter> writer,
+                                    const std::string& path, const std::string& directory) {
     struct Save {
-        std::unique_ptr<CheckpointWriter> writer;
         StateContents contents;
+        std::unique_ptr<CheckpointWriter> writer;
         ProjectConfiguration project;
-        std::string run, path;
+        std::string run, path, directory;
+        std::shared_ptr<dist::ProcessGroup> group;
     };
-    const auto save = std::make_shared<Save>(
-        Save{std::move(writer), contents(std::move(states), metric), project_, run_, path});
-    save->contents.copy_to(staging_);
-    background_.start([save] {
-        save->contents.write(*save->writer);
-        rotate(save->project, save->run, save->path);
+    const auto save = std::make_shared<Save>(Save{std::move(contents), std::move(writer), project_,
+                                                  run_, path, directory, background_group_});
+    // No thread starts unless all processes have copied, because it would wait for the others.
+    together("save_state", [&] { save->contents.copy_to(staging_); });
+    together("save_state", [&] {
+        const bool in_parts = !save->contents.parts.empty();
+        if (!save->writer && !in_parts) return;
+        background_.start([save, in_parts] {
+            if (in_parts) save->contents.write_parts(save->directory, *save->group);
+            if (!save->writer) return;
+            save->contents.write(*save->writer);
+            rotate(save->project, save->run, save->path);
+        });
     });
 }
 
@@ -236,11 +249,10 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
             "save_state: asynchronous saving is not implemented with save_on_each_node");
     const bool in_parts =
         options.state_dict_type.value_or(state_dict_type_) == StateDictType::sharded;
-    if (in_parts && (options.asynchronous || project_.save_on_each_node))
+    if (in_parts && project_.save_on_each_node)
         throw NotImplementedError(
-            str("save_state: SHARDED_STATE_DICT is not implemented with ",
-                options.asynchronous ? "asynchronous saving" : "save_on_each_node",
-                "; use StateDictType::full"));
+            "save_state: SHARDED_STATE_DICT is not implemented with save_on_each_node; use "
+            "StateDictType::full");
     wait();
     dist::ProcessGroup& group = *processes_.process_group();
     const std::string path = next_directory(output_dir);
@@ -275,18 +287,18 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const std::int64_t writing =
         places[static_cast<std::size_t>(processes_.process_index())]["writer"].integer();
     const std::string& directory = places[static_cast<std::size_t>(writing)]["directory"].string();
-    gather_or_write(states, directory, in_parts);
+    gather(states, in_parts);
     run_save_hooks(states.weights, directory);
+    StateContents all = contents(std::move(states), writer != nullptr, options.metric);
     if (options.asynchronous) {
-        together("save_state", [&] {
-            if (writer)
-                save_in_background(std::move(writer), path, std::move(states), options.metric);
-        });
+        if (!all.parts.empty() && !background_group_) background_group_ = group.split(0);
+        save_in_background(std::move(all), std::move(writer), path, directory);
         ++project_.iteration;
         return path;
     }
+    all.write_parts(directory, group);
     together("save_state", [&] {
-        if (writer) contents(std::move(states), options.metric).write(*writer);
+        if (writer) all.write(*writer);
     });
     ++project_.iteration;
     // Old checkpoints are removed after the new one is complete on all machines, because load()

@@ -3,7 +3,6 @@
 
 #include "accel/state/state_files.h"
 #include "core/autograd/local_part.h"
-#include "core/files/folder.h"
 #include "dist/sharding/full_state.h"
 #include "dist/sharding/sharded_state.h"
 
@@ -16,25 +15,16 @@ bool is_sharded(optim::Optimizer& optimizer) {
 
 }  // namespace
 
-// Gathers the states of models and optimizers on the writing processes. If `in_parts`, all
-// processes write the states of sharded models and their optimizers into `directory` instead.
-void StateFiles::gather_or_write(GatheredStates& states, const std::string& directory,
-                                 bool in_parts) const {
+// Gathers the states of models and optimizers on the writing processes. If `in_parts`, adds this
+// process's parts of sharded models and their optimizers instead, without communication.
+void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();
-    const auto write = [&](const std::string& name, const dist::ShardedState& state) {
-        together("save_state", [&] {
-            if (is_main) create_directories(directory + "/" + name);
-        });
-        // The checkpoint's commit writes the files to the disk.
-        dist::save_sharded(directory + "/" + name, state, *processes_.process_group(),
-                           Durability::none);
-    };
     for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
         const nn::Module& model = *prepared_.models()[i];
         states.model_in_parts.push_back(in_parts && dist::is_sharded(model));
         if (states.model_in_parts.back()) {
-            write(folder_of_model(i), dist::sharded_state(model, is_main));
+            states.parts.emplace_back(folder_of_model(i), dist::sharded_state(model, is_main));
             states.weights.emplace_back();
         } else {
             states.weights.push_back(dist::full_state_dict(model, full));
@@ -44,7 +34,8 @@ void StateFiles::gather_or_write(GatheredStates& states, const std::string& dire
         optim::Optimizer& optimizer = *prepared_.optimizers()[i];
         states.optimizer_in_parts.push_back(in_parts && is_sharded(optimizer));
         if (states.optimizer_in_parts.back()) {
-            write(folder_of_optimizer(i), dist::sharded_state(optimizer, is_main));
+            states.parts.emplace_back(folder_of_optimizer(i),
+                                      dist::sharded_state(optimizer, is_main));
             states.optimizers.emplace_back();
         } else {
             states.optimizers.push_back(dist::full_state_dict(optimizer, full));

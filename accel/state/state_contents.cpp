@@ -1,8 +1,10 @@
 #include "accel/state/state_contents.h"
 
 #include "core/autograd/autograd.h"
+#include "core/files/folder.h"
 #include "core/ops.h"
 #include "core/tree/structure.h"
+#include "dist/group/shared_error.h"
 #include "kernels/failpoint.h"
 
 namespace axle::accel {
@@ -42,6 +44,8 @@ void StateContents::for_each(F&& f) const {
     for (const auto& [stem, tree] : trees) for_each_tensor(tree, f);
     for (const auto& [stem, named] : tensors)
         for (const auto& [name, tensor] : named) f(tensor);
+    for (const auto& [folder, state] : parts)
+        for (const TensorPart& part : state.parts) f(part.values);
 }
 
 std::int64_t StateContents::bytes() const {
@@ -63,6 +67,20 @@ void StateContents::copy_to(Staging& staging) {
     for (auto& [stem, tree] : trees) tree = map_tensors(tree, copy);
     for (auto& [stem, named] : tensors)
         for (auto& [name, tensor] : named) tensor = copy(tensor);
+    for (auto& [folder, state] : parts)
+        for (TensorPart& part : state.parts) part.values = copy(part.values);
+}
+
+void StateContents::write_parts(const std::string& directory, dist::ProcessGroup& group) const {
+    for (const auto& [folder, state] : parts) {
+        const std::string path = directory + "/" + folder;
+        dist::gather_or_throw(group, "save_state", [&]() -> Tree {
+            if (group.rank() == 0) create_directories(path);
+            return {};
+        });
+        // The checkpoint's commit writes the files to the disk.
+        dist::save_sharded(path, state, group, Durability::none);
+    }
 }
 
 void StateContents::write(CheckpointWriter& writer) {

@@ -9,6 +9,7 @@
 #include "accel/state/checkpoint.h"
 #include "core/files/safetensors.h"
 #include "core/tree/tree.h"
+#include "dist/sharding/sharded_state.h"
 
 namespace axle::accel {
 
@@ -32,6 +33,8 @@ class Staging {
 struct StateContents {
     std::vector<std::pair<std::string, Tree>> trees;  // stem.json, and stem.safetensors if needed
     std::vector<std::pair<std::string, NamedTensors>> tensors;  // stem.safetensors
+    // The parts of this process, with the folders to which all processes add their parts.
+    std::vector<std::pair<std::string, dist::ShardedState>> parts;
     CheckpointLabel label;
 
     // Replaces all tensors by copies in host memory, which later training steps do not change.
@@ -40,8 +43,11 @@ struct StateContents {
     std::int64_t bytes() const;
     // Returns whether a tensor is on a GPU.
     bool has_gpu_tensors() const;
-    // Writes the files and completes the checkpoint. Throws FileError if the disk is too small
-    // before anything is written, or if writing fails.
+    // Writes `parts` into the folder of an incomplete checkpoint. All processes of the group must
+    // call this function. An error on one process is thrown on all processes.
+    void write_parts(const std::string& directory, dist::ProcessGroup& group) const;
+    // Writes the other files and completes the checkpoint. Throws FileError if the disk is too
+    // small before anything is written, or if writing fails.
     void write(CheckpointWriter& writer);
 
   private:

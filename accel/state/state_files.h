@@ -72,8 +72,9 @@ class StateFiles {
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
-        // The models and optimizers that the processes have written in parts.
+        // Which models and optimizers the processes save in parts, and the parts of this process.
         std::vector<bool> model_in_parts, optimizer_in_parts;
+        std::vector<std::pair<std::string, dist::ShardedState>> parts;
     };
     // The contents of a checkpoint, which is read completely before any object changes.
     struct LoadedState {
@@ -103,10 +104,10 @@ class StateFiles {
     void check_identity(const LoadedState& state, const LoadStateOptions& options) const;
     Tree own_state() const;
     void run_save_hooks(std::vector<nn::StateDict>& weights, const std::string& directory) const;
-    StateContents contents(GatheredStates states, std::optional<double> metric) const;
-    void save_in_background(std::unique_ptr<CheckpointWriter> writer, const std::string& path,
-                            GatheredStates states, std::optional<double> metric);
-    void gather_or_write(GatheredStates& states, const std::string& directory, bool in_parts) const;
+    StateContents contents(GatheredStates states, bool writes, std::optional<double> metric) const;
+    void save_in_background(StateContents contents, std::unique_ptr<CheckpointWriter> writer,
+                            const std::string& path, const std::string& directory);
+    void gather(GatheredStates& states, bool in_parts) const;
     void read_parts(LoadedState& state) const;
     LoadedState read(const std::string& directory) const;
     void read_own(LoadedState& state) const;
@@ -130,6 +131,8 @@ class StateFiles {
     HookList<SaveStatePreHook> save_hooks_;
     HookList<LoadStatePreHook> load_hooks_;
     Staging staging_;  // used by the background save
+    // The group of the background saves of all processes, created by the first save in parts.
+    std::shared_ptr<dist::ProcessGroup> background_group_;
     BackgroundSave background_;
 };
 

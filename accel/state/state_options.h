@@ -29,13 +29,13 @@ struct SaveStateOptions {
     // Whether the checkpoint survives a power failure, or only the end of the process. `none` saves
     // the time of syncing each file to disk.
     Durability durability = Durability::full;
-    // If true, save_state() copies the state to host memory and returns. A background thread of the
-    // writing process completes the checkpoint; meanwhile everything may be changed. The next
+    // If true, save_state() copies the state to host memory and returns. Background threads of the
+    // writing processes complete the checkpoint; meanwhile everything may be changed. The next
     // save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
     // implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
-    // Defaults to the type of the FSDP plugin. `sharded` is not implemented with `asynchronous` and
-    // save_on_each_node (NotImplementedError).
+    // Defaults to the type of the FSDP plugin. `sharded` is not implemented with save_on_each_node
+    // (NotImplementedError).
     std::optional<StateDictType> state_dict_type = {};
 };
 

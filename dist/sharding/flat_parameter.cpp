@@ -30,9 +30,9 @@ const char* name_of(ShardingStrategy strategy) {
     return "?";
 }
 
-FlatParameter::FlatParameter(std::string name, const nn::StateDict& parameters,
-                             ShardingContext& context, bool sync_module_states)
-    : name_(std::move(name)), context_(context) {
+FlatParameter::FlatParameter(const nn::StateDict& parameters, ShardingContext& context,
+                             bool sync_module_states)
+    : context_(context) {
     const NoGrad no_grad;
     lay_out(parameters);
     fill_part(sync_module_states);
@@ -79,13 +79,13 @@ void FlatParameter::fill_part(bool sync_module_states) {
         if (!member.handle.device().is_meta())
             whole.narrow(0, member.begin, member.numel)
                 .copy_(member.handle.detach().reshape({member.numel}));
-    if (sync_module_states) broadcast(whole);
+    if (sync_module_states) broadcast(whole, 0);
     part_.copy_(whole.narrow(0, context_.group->rank() * part_size(), part_size()));
 }
 
-void FlatParameter::broadcast(const Tensor& whole) const {
+void FlatParameter::broadcast(const Tensor& whole, int root) const {
     if (context_.replicas != nullptr) context_.replicas->broadcast(whole);
-    context_.group->broadcast(whole);
+    context_.group->broadcast(whole, root);
 }
 
 void FlatParameter::find_local_parts() {
@@ -176,9 +176,9 @@ void FlatParameter::set_full(const Tensor& buffer) {
     full_ = buffer;
 }
 
-void FlatParameter::write_back(bool from_rank_zero) {
+void FlatParameter::write_back(std::optional<int> root) {
     const NoGrad no_grad;
-    if (from_rank_zero) broadcast(full_);
+    if (root) broadcast(full_, *root);
     part_.copy_(full_.narrow(0, context_.group->rank() * part_size(), part_size()));
     storage_->bump_version();
 }

@@ -59,19 +59,19 @@ class FlatParameter final : public ShardProvider {
 
     // Shards the parameters. If sync_module_states is true, the parts have the values of rank 0,
     // otherwise each part has the values of its own rank.
-    FlatParameter(std::string name, const nn::StateDict& parameters, ShardingContext& context,
+    FlatParameter(const nn::StateDict& parameters, ShardingContext& context,
                   bool sync_module_states);
     // Afterwards, the parameters have no elements.
     ~FlatParameter() override;
     FlatParameter(const FlatParameter&) = delete;
     FlatParameter& operator=(const FlatParameter&) = delete;
 
-    const std::string& name() const { return name_; }
     std::vector<Member>& members() { return members_; }
     const Tensor& part() const { return part_; }
     bool is_trained() const { return is_trained_; }
     std::int64_t part_size() const { return part_.numel(); }
     int rank() const { return context_.group->rank(); }
+    int ranks() const { return context_.group->size(); }
     // Returns the index of this rank among the ranks with the same part.
     int replica() const { return context_.replicas == nullptr ? 0 : context_.replicas->rank(); }
 
@@ -94,9 +94,9 @@ class FlatParameter final : public ShardProvider {
     // no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
-    // Overwrites the part with this rank's elements of the buffer given to set_full(). If
-    // `from_rank_zero`, the elements of rank 0's buffer are used.
-    void write_back(bool from_rank_zero = false);
+    // Overwrites the part with this rank's elements of the buffer given to set_full(). With `root`,
+    // the elements of this rank's buffer are used (of the first replica).
+    void write_back(std::optional<int> root = {});
 
     // --- gradients
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
@@ -129,14 +129,13 @@ class FlatParameter final : public ShardProvider {
 
     void lay_out(const nn::StateDict& parameters);
     void fill_part(bool sync_module_states);
-    void broadcast(const Tensor& whole) const;
+    void broadcast(const Tensor& whole, int root) const;
     void find_local_parts();
     void attach(const std::shared_ptr<Storage>& storage, DType dtype);
     DType model_dtype() const { return part_.dtype(); }
     DType reduce_dtype() const;
     void count(int change);
 
-    std::string name_;
     ShardingContext& context_;
     std::vector<Member> members_;
     bool is_trained_ = false;

@@ -1,6 +1,7 @@
 #include "dist/sharding/sharded_data_parallel.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "core/autograd/autograd.h"
@@ -117,6 +118,7 @@ void unshard(nn::Module& model) {
 struct FullParameters::Impl {
     std::vector<FlatParameter*> buffers;
     FullParametersOptions options;
+    int exceptions = std::uncaught_exceptions();  // when the scope begins
 };
 
 FullParameters::FullParameters(nn::Module& module, FullParametersOptions options)
@@ -127,15 +129,28 @@ FullParameters::FullParameters(nn::Module& module, FullParametersOptions options
         if (buffer != nullptr && std::ranges::find(impl_->buffers, buffer) == impl_->buffers.end())
             impl_->buffers.push_back(buffer);
     }
+    if (const auto& rank = options.modifier_rank; rank && !impl_->buffers.empty())
+        if (const int size = impl_->buffers.front()->ranks(); *rank < 0 || *rank >= size)
+            throw IndexError(str("FullParameters: modifier_rank ", *rank,
+                                 " is out of range for a group of ", size, " ranks"));
     for (FlatParameter* const buffer : impl_->buffers)
         buffer->set_full(buffer->gather_part(buffer->part()));
 }
 
-FullParameters::~FullParameters() {
-    for (FlatParameter* const buffer : impl_->buffers) {
-        if (impl_->options.write_back) buffer->write_back();
+FullParameters::~FullParameters() noexcept(false) {
+    const auto& [buffers, options, exceptions] = *impl_;
+    const bool discards = options.modifier_rank && std::uncaught_exceptions() > exceptions;
+    std::exception_ptr error;
+    for (FlatParameter* const buffer : buffers) {
+        try {
+            if (options.write_back && !discards && !error)
+                buffer->write_back(options.modifier_rank);
+        } catch (...) {
+            error = std::current_exception();
+        }
         buffer->set_full({});
     }
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace axle::dist

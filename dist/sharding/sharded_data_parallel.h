@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dist/parallel/distributed_model.h"
@@ -78,8 +79,11 @@ void unshard(nn::Module& model);
 
 struct FullParametersOptions {
     // Whether changes of the elements are kept after the scope. All ranks must make the same
-    // changes.
+    // changes, or only `modifier_rank`.
     bool write_back = true;
+    // The rank of the sharding group whose changes all ranks get, as the modifier_rank of
+    // DeepSpeed's GatheredParameters. An exception that leaves the scope discards the changes.
+    std::optional<int> modifier_rank = {};
 };
 
 // A scope in which the sharded parameters of a module, and of all modules below it, have all of
@@ -87,8 +91,10 @@ struct FullParametersOptions {
 // Optimizers must not step in it. A module without sharded parameters is not changed.
 class [[nodiscard]] FullParameters {
   public:
+    // Throws IndexError if modifier_rank is not a rank of the group.
     explicit FullParameters(nn::Module& module, FullParametersOptions options = {});
-    ~FullParameters();
+    // Throws CommError if modifier_rank leaves the job.
+    ~FullParameters() noexcept(false);
     FullParameters(const FullParameters&) = delete;
     FullParameters& operator=(const FullParameters&) = delete;
 

@@ -81,7 +81,7 @@ void ShardedPass::initialize(const Unit& unit, const std::vector<nn::Module*>& m
     for (const auto& buffer : unit.buffers) buffer->set_full(buffer->gather_part(buffer->part()));
     for (nn::Module* const module : modules) options_.param_init_fn(*module);
     for (const auto& buffer : unit.buffers) {
-        buffer->write_back(options_.sync_module_states);
+        buffer->write_back(options_.sync_module_states ? std::optional(0) : std::nullopt);
         buffer->set_full({});
     }
 }
@@ -98,13 +98,12 @@ ShardedPass::ShardedPass(const ShardPlan& plan, std::shared_ptr<ProcessGroup> gr
     for (const PlannedUnit& planned : plan.units) {
         const bool is_root = units_.empty();
         Unit unit;
-        unit.name = planned.unit.modules.front();
         unit.reshards_after_forward = planned.unit.reshard_after_forward.value_or(
             !is_root && options_.strategy == ShardingStrategy::full_shard);
         const std::vector<nn::Module*> empty = modules_without_memory(planned);
         for (const nn::StateDict& parameters : planned.parameters)
-            unit.buffers.push_back(std::make_unique<FlatParameter>(unit.name, parameters, context_,
-                                                                   options_.sync_module_states));
+            unit.buffers.push_back(
+                std::make_unique<FlatParameter>(parameters, context_, options_.sync_module_states));
         if (options_.param_init_fn && !empty.empty()) initialize(unit, empty);
         units_.push_back(std::move(unit));
     }

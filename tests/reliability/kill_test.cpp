@@ -39,9 +39,8 @@ void kill_some(ReportingJob& job, std::mt19937& random) {
 // Whether the parameters are sharded over the processes, each of which writes its part.
 enum class Sharding : std::uint8_t { none, in_parts };
 
-// Continues from the latest checkpoint and saves after every batch. If the state is not sharded,
-// every second save runs in the background. Reports the number of batches when the checkpoint is
-// complete.
+// Continues from the latest checkpoint and saves after every batch, every second time in the
+// background. Reports the number of batches when the checkpoint is complete.
 void train_and_save(const std::string& folder, Sharding sharding, const ReportingJob::Group& group,
                     const ReportingJob::Reporter& report) {
     const bool in_parts = sharding == Sharding::in_parts;
@@ -53,7 +52,7 @@ void train_and_save(const std::string& folder, Sharding sharding, const Reportin
     if (accel::latest_checkpoint(folder + "/checkpoints")) training.accelerator.load_state();
     if (is_main) report(Event::loaded, training.counter.batches);
     training.run(1'000'000, [&] {
-        const bool asynchronous = !in_parts && training.counter.batches % 2 == 0;
+        const bool asynchronous = training.counter.batches % 2 == 0;
         training.accelerator.save_state(
             {}, {.asynchronous = asynchronous,
                  .state_dict_type =

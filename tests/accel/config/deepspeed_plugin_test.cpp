@@ -268,7 +268,7 @@ TEST(DeepSpeedPlugin, SelectsMixedPrecision) {
     refused({{"fp16", true}}, "", {"DeepSpeedPlugin: ", "fp16: must be a section"});
 }
 
-// Covers 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
+// Covers 7.DeepSpeed, 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
 TEST(DeepSpeedPlugin, TakesPrecedenceForAccumulation) {
     tests::LogCapture log;
     const AcceleratorOptions options =

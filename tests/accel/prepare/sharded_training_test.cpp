@@ -5,10 +5,14 @@
 
 #include "accel/accelerator.h"
 #include "accel/local_sgd.h"
+#include "accel/state/checkpoint.h"
 #include "core/autograd/local_part.h"
+#include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "nn/files/weight_files.h"
+#include "tests/core/files/faulty_file_system.h"
+#include "tests/core/files/memory_file_system.h"
 #include "tests/dist/sharding/sharded_models.h"
 #include "tests/temporary_folder.h"
 
@@ -199,6 +203,61 @@ TEST(ShardedAccelerator, SavesAsynchronously) {
             SCOPED_TRACE(name);
             if (file.contains(name)) expect_same_bits(file.tensor(name), tensor);
         }
+    });
+}
+
+// The saved parts are those of the time of the call, although training continues before they are
+// written.
+TEST(ShardedAccelerator, SavesPartsAsynchronously) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        ShardedRun run(models[at(group)], on_group(group));
+        for (int save = 0; save < 2; ++save) {
+            run.train(save, save + 1, group);
+            const std::string expected = folder / str("expected_", save);
+            const std::string found = folder / str("found_", save);
+            constexpr auto kSharded = accel::StateDictType::sharded;
+            run.accelerator.save_state(expected, {.state_dict_type = kSharded});
+            run.accelerator.save_state(found, {.asynchronous = true, .state_dict_type = kSharded});
+            // The background threads and this training communicate at the same time.
+            run.train(save + 1, save + 3, group);
+            run.accelerator.load_state(found);  // waits for the save
+            const std::string file = str("/rank_0000", group->rank(), ".safetensors");
+            for (const char* state : {"/pytorch_model_fsdp_0", "/optimizer_0"})
+                EXPECT_TRUE(read_file(found + state + file) == read_file(expected + state + file));
+        }
+    });
+}
+
+// A file system without space for the parts of rank 1.
+class DiskWithoutSpaceForRank1 final : public tests::FaultyFileSystem {
+  public:
+    DiskWithoutSpaceForRank1() : FaultyFileSystem(file_system(), SIZE_MAX, 0) {}
+    int open(int folder, const std::string& name, int flags, unsigned mode) override {
+        if (name.find("rank_00001") != std::string::npos) return -ENOSPC;
+        return FaultyFileSystem::open(folder, name, flags, mode);
+    }
+};
+
+// If one rank cannot write its part, all ranks throw in the next call, and no checkpoint remains.
+TEST(ShardedAccelerator, ThrowsTheErrorOfAnAsynchronousPartOnAllRanks) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    auto models = clones_of(Gpt64().make(), 2);
+    DiskWithoutSpaceForRank1 full;
+    const tests::ReplacedFileSystem replaced(full);
+    on_ranks(2, [&](const Group& group) {
+        ShardedRun run(models[at(group)], on_group(group));
+        run.train(0, 1, group);
+        EXPECT_THROW(
+            {
+                run.accelerator.save_state(
+                    folder / "state",
+                    {.asynchronous = true, .state_dict_type = accel::StateDictType::sharded});
+                run.accelerator.wait_for_saves();
+            },
+            FileError);
+        EXPECT_FALSE(accel::is_checkpoint(folder / "state"));
     });
 }
 

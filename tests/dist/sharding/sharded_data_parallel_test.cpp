@@ -371,24 +371,5 @@ TEST(ShardedDataParallel, ComputesTheNormOfAllGradients) {
     }
 }
 
-TEST(FullParameters, KeepsChangesUnlessWriteBackIsFalse) {
-    const Gpt64 gpt;
-    auto models = clones_of(gpt.make(), 2);
-    on_ranks(2, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
-        const Tensor bias = model.transformer.h[0].mlp.c_fc.bias;
-        const NoGrad no_grad;
-        for (const bool write_back : {true, false}) {
-            const FullParameters full(model, {.write_back = write_back});
-            Tensor(bias).fill_(write_back ? 5 : 6);
-        }
-        EXPECT_EQ(sum(bias).item(), 5.0 * 32);
-        const FullParameters full(model.transformer.h[0]);
-        EXPECT_EQ(bias.to_vector()[3], 5);
-        EXPECT_THROW(static_cast<void>(model.transformer.wpe.weight.to_vector()), UsageError);
-    });
-}
-
 }  // namespace
 }  // namespace axle
