@@ -183,6 +183,33 @@ TEST_P(ShardedStateDicts, ResumeOnAnyNumberOfRanks) {
     }
 }
 
+// Covers 10.DeepSpeed.
+TEST(ShardedAccelerator, ResumesDeepSpeedOnAnotherNumberOfRanks) {
+    for (const int stage : {2, 3}) {
+        SCOPED_TRACE(str("stage ", stage));
+        const TemporaryFolder folder(tests::FolderStorage::in_memory);
+        nn::Gpt whole = Gpt64().make();
+        auto models = clones_of(whole, 3);
+        auto others = clones_of(Gpt64().make(), 2);
+        const auto alone = dist::ProcessGroup::alone();
+        ShardedRun expected(whole, on_group(alone));
+        expected.train(0, 4, alone);
+        const AcceleratorOptions options{.deepspeed_plugin =
+                                             accel::DeepSpeedPlugin{.zero_stage = stage}};
+        on_ranks(3, [&](const Group& group) {
+            ShardedRun run(models[at(group)], on_group(group, options));
+            run.train(0, 2, group);
+            run.accelerator.save_state(folder / "state");
+        });
+        on_ranks(2, [&](const Group& group) {
+            ShardedRun run(others[at(group)], on_group(group, options));
+            run.accelerator.load_state(folder / "state");
+            run.train(2, 4, group);
+            run.expect_weights(whole);
+        });
+    }
+}
+
 TEST(ShardedAccelerator, SavesAsynchronously) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     auto models = clones_of(Gpt64().make(), 2);
