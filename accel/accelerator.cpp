@@ -87,7 +87,7 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
         processes.use_distributed() ? processes.process_group() : nullptr);
 }
 
-// Returns the type of checkpoints that the FSDP plugin asks for.
+// Returns the type of checkpoints that the FSDP plugin selects.
 StateDictType state_dict_type_of(const AcceleratorOptions& options) {
     const bool in_parts =
         options.fsdp_plugin && options.fsdp_plugin->state_dict_type == "SHARDED_STATE_DICT";

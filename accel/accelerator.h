@@ -65,10 +65,10 @@ struct AcceleratorParts;
 // processes.
 class Accelerator : public AcceleratorProcesses {
   public:
-    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if
-    // another precision or device is requested than an existing Accelerator of this thread has;
-    // UsageError for options that contradict each other; and NotImplementedError for engines that
-    // are not implemented.
+    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if the
+    // precision or device differs from that of an existing Accelerator of this thread; UsageError
+    // for options that contradict each other; and NotImplementedError for engines that are not
+    // implemented.
     explicit Accelerator(AcceleratorOptions options = {});
     // Finishes the trackers.
     ~Accelerator();
@@ -245,8 +245,8 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // Return a scope without an effect, and `loader`. Throw NotImplementedError if sequences are
-    // split over processes.
+    // The first returns a scope without an effect, the second returns `loader`. Both throw
+    // NotImplementedError if sequences are split over processes.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
@@ -263,7 +263,7 @@ class Accelerator : public AcceleratorProcesses {
     }
     // Adds the objects in order. Throws ValueError with the indices of null pointers.
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
-    // Saves a checkpoint and returns its path. The checkpoint has the models, optimizers,
+    // Saves a checkpoint and returns its path. The checkpoint contains the models, optimizers,
     // schedulers, loaders with their positions, random states, registered objects, the state of
     // replicas (dist::DataParallel::state_dict) and, between two updates, gradients. Its directory
     // is created complete or not at all (accel/state/checkpoint.h). A checkpoint saved in a loop
@@ -286,8 +286,8 @@ class Accelerator : public AcceleratorProcesses {
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);
     HookHandle register_load_state_pre_hook(LoadStatePreHook hook);
-    // The number of the next checkpoint: the number of the last saved or loaded one plus 1, unless
-    // it was set since. Setting a negative number throws ValueError.
+    // The number of the next checkpoint: the number of the last saved or loaded one plus 1, or the
+    // number set after that. Setting a negative number throws ValueError.
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
@@ -305,12 +305,12 @@ class Accelerator : public AcceleratorProcesses {
     void save(const nn::StateDict& state, const std::string& path,
               bool save_on_each_node = false) const;
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
-    // Returns, as Accelerate does, true on the main process of each machine, and with a
-    // parallelism_config on all processes. save_model() does not use this value.
+    // Returns true on the main process of each machine, and with a parallelism_config on all
+    // processes, as Accelerate does. save_model() does not use this value.
     bool should_save_model() const;
 
-    // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are reported on the log and
-    // do not interrupt training, unless set_error_policy (core/log.h) changes that.
+    // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are logged and do not
+    // interrupt training, unless set_error_policy (core/log.h) changes that.
 
     // Creates and starts the trackers of log_with and passes them `config`, a map of
     // hyperparameters, unless it is null. If load_state() is called before or after this function,

@@ -24,7 +24,7 @@ constexpr const char* kParamDevice = "zero_optimization.offload_param.device";
 constexpr const char* kParamPath = "zero_optimization.offload_param.nvme_path";
 constexpr const char* kSave = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
 
-// An option that a configuration can contain too.
+// An option that DeepSpeedPlugin and DeepSpeed's configuration have in common.
 struct SharedOption {
     const char* field;     // its name in DeepSpeedPlugin
     const char* variable;  // its environment variable
@@ -104,8 +104,8 @@ Tree standard_of(const SharedOption& option) {
     return "none";
 }
 
-// Throws ValueError if a configuration of Accelerate has, besides deepspeed_config_file, options
-// that belong into DeepSpeed's configuration.
+// Throws ValueError if Accelerate's configuration sets deepspeed_config_file and also options that
+// belong in DeepSpeed's configuration.
 void check_config_fields(const DeepSpeedConfig& config) {
     constexpr std::array kNames = {
         "gradient_accumulation_steps", "gradient_clipping",      "zero_stage",

@@ -1,4 +1,4 @@
-// The options of sharded training with the names of DeepSpeed's ZeRO, as Accelerate's
+// The options of sharded training with the names of DeepSpeed's ZeRO, as in Accelerate's
 // DeepSpeedPlugin.
 #pragma once
 
@@ -35,11 +35,11 @@ struct DeepSpeedPlugin {
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.
     bool is_train_batch_min = true;
-    // The place of optimizer states: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
+    // The device that stores optimizer states: "none", "cpu" (stages 2 and 3) or "nvme" (stage 3)
     // (ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE, _OFFLOAD_OPTIMIZER_NVME_PATH).
     std::string offload_optimizer_device = {};
     std::string offload_optimizer_nvme_path = {};
-    // The place of parameters in stage 3: "none", "cpu" or "nvme"
+    // The device that stores parameters in stage 3: "none", "cpu" or "nvme"
     // (ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE, _OFFLOAD_PARAM_NVME_PATH).
     std::string offload_param_device = {};
     std::string offload_param_nvme_path = {};

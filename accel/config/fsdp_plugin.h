@@ -41,8 +41,8 @@ using WrapPolicy = std::function<bool(const nn::Module&)>;
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
 // creates one. An option that is not set (an empty optional or string) is read from the variable
 // named in its comment; if the variable is not set either, the option has its default.
-// Accelerator::options() contains the result. Names ignore case. With one process there is nothing
-// to shard.
+// Accelerator::options() contains the result. Names are case-insensitive. With one process there is
+// nothing to shard.
 // The Accelerator throws ValueError for values that are invalid, or that the version does not
 // support, and NotImplementedError for options that Axle does not implement yet. It logs a warning
 // for options that have no effect.
@@ -90,7 +90,7 @@ struct FullyShardedDataParallelPlugin {
     // (the default of version 2) or, for version 1, "LOCAL_STATE_DICT", or its number: "1", "3" or
     // "2". (FSDP_STATE_DICT_TYPE)
     std::string state_dict_type = {};
-    // The places to which states are gathered (state_dict_config_of()).
+    // The ranks and devices that get gathered state dicts (state_dict_config_of()).
     std::optional<dist::FullStateOptions> state_dict_config = {};
     std::optional<dist::FullStateOptions> optim_state_dict_config = {};
     bool limit_all_gathers = true;  // limits the memory of gathered units (ShardingOptions)

@@ -14,9 +14,9 @@
 
 namespace axle::accel {
 
-// Returns the element of `names` that `text` names or, as in Accelerate, whose number it is if the
-// option has numbers. Throws ValueError, with a message that begins with `option`, if there is
-// none.
+// Returns the element of `names` that `text` names. If has_numbers is true, `text` may also be the
+// number of an element, as in Accelerate. Throws ValueError, with a message that begins with
+// `option`, if no element matches.
 std::string fsdp_name(const std::string& option, const std::string& text,
                       const std::vector<std::string>& names, bool has_numbers = true);
 

@@ -1,9 +1,9 @@
 // Prepares data loaders for several processes.
 //
-// Each process reads its own batches from an order that all processes share (data/loading/shard.h),
-// or the main process reads all batches and distributes them (dispatch_batches). In both cases the
-// loader is used as any data::DataLoader. With even_batches, all processes get batches of the same
-// size.
+// All processes use the same order of samples, and each process reads its own batches of it
+// (data/loading/shard.h), or the main process reads all batches and distributes them
+// (dispatch_batches). In both cases the loader is used like any other data::DataLoader. With
+// even_batches, all processes get batches of the same size.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace axle::accel {
 
 class DataLoaderDispatcher : public data::Dispatch {
   public:
-    // `places` has the position of each rank among the processes that read different data.
+    // `places` contains the position of each rank among the processes that read different data.
     DataLoaderDispatcher(std::shared_ptr<dist::ProcessGroup> group, std::vector<DataRank> places,
                          bool split_batches, SliceFn slice_fn);
     std::unique_ptr<data::Feed> start(data::DataLoader& loader, std::int64_t steps) override;

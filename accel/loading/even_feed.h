@@ -1,9 +1,9 @@
 // Private to accel: gives all processes the same number of batches if each process reads its own
 // shards.
-// Before each step, each process tells the other processes whether it has a batch, and whether this
-// batch is its last. A process without a batch gets a copy of the batch of the first process that
-// has one; the rows of the copy are marked as repeated. With drop_last the pass ends when any
-// process has no batch. If one process fails, all processes throw its error.
+// Before each step, the processes exchange whether each has a batch, and whether this batch is its
+// last. A process without a batch gets a copy of the batch of the first process that has one; the
+// rows of the copy are marked as repeated. With drop_last the pass ends when any process has no
+// batch. If one process fails, all processes throw its error.
 #pragma once
 
 #include <memory>

@@ -12,10 +12,10 @@
 namespace axle::accel {
 
 // A table of learning rates and momenta on the device, with one row per schedule step. A captured
-// step can't read its learning rate from the host, and the host does not know whether fp16 has
-// skipped the step. So the device counts the steps that were not skipped, and the optimizer reads
-// the row with this index. The table is filled by advancing the host's schedule and rewinding it.
-// The host's schedule is updated when it is read, before an eager step, and at the end of the
+// step can't read its learning rate from the host, and the host cannot determine whether fp16 has
+// skipped the step. Therefore the device counts the steps that were not skipped, and the optimizer
+// reads the row with this index. The table is filled by advancing the host's schedule and rewinding
+// it. The host's schedule is updated when it is read, before an eager step, and at the end of the
 // table.
 class DeviceRates {
   public:

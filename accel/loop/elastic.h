@@ -5,11 +5,12 @@
 
 namespace axle::accel {
 
-// Returns the number of micro-batches per update with which `num_processes` processes have as many
-// samples per update as the processes of all machines of the job (AXLE_FULL_WORLD_SIZE) with
-// `steps`. This is `steps` unless axle launch has restarted the job on fewer machines. The variable
-// ACCELERATE_GRADIENT_ACCUMULATION_STEPS takes precedence over `steps`, as in an Accelerator. Pass
-// the result to Accelerator::set_gradient_accumulation_steps() or in a GradientAccumulationPlugin.
+// Returns the number of micro-batches per update for `num_processes` processes. The number of
+// samples per update stays as large as with `steps` micro-batches on the processes of all machines
+// of the job (AXLE_FULL_WORLD_SIZE). The result is `steps` unless axle launch has restarted the job
+// on fewer machines. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS takes precedence over
+// `steps`, as in an Accelerator. Pass the result to Accelerator::set_gradient_accumulation_steps()
+// or in a GradientAccumulationPlugin.
 //
 // `batch_size` is the number of samples in a micro-batch of one process. Throws ValueError if the
 // samples cannot be divided among the processes, and for arguments and variables out of range.

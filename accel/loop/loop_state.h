@@ -11,7 +11,7 @@
 
 namespace axle::accel {
 
-// Options of the steps by which updates advance prepared schedules.
+// Options that decide by how many steps an update advances a prepared schedule.
 struct ScheduleOptions {
     bool step_with_optimizer = true;  // if false, each step() is one step of the schedule
     int steps_per_update = 1;         // schedule steps of each update
@@ -19,7 +19,7 @@ struct ScheduleOptions {
     bool count_micro_batches = false;
 };
 
-// Base class of schedules that updates advance by one step, independent of ScheduleOptions.
+// Base class of schedules that advance by one step per update, independent of ScheduleOptions.
 struct OneStepPerUpdate {
     virtual ~OneStepPerUpdate() = default;
 };

@@ -16,7 +16,7 @@
 namespace axle::accel {
 
 // A placeholder for the optimizer in the section "optimizer" of a configuration. prepare() creates
-// the optimizer, which the placeholder then stands for:
+// the optimizer, and the placeholder then refers to it:
 //     accel::DummyOptim dummy(net.parameters(), 1e-3);
 //     auto [model, optimizer] = accelerator.prepare(net, dummy);
 //     optimizer.step();
@@ -50,14 +50,14 @@ struct DummyOptim {
 };
 
 // A placeholder for the schedule in the section "scheduler" of a configuration. prepare() creates
-// the schedule of the optimizer that is prepared in the same call. Such a schedule advances by one
+// the schedule of the optimizer that is prepared in the same call. The schedule advances by one
 // step per update, with any number of processes.
 struct DummyScheduler {
     // The number of steps on one process, which is divided among the processes. Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
     // If set, creates the schedule if the configuration has no section "scheduler", or if there is
-    // no configuration. That schedule advances as any prepared schedule.
+    // no configuration. This schedule advances like any other prepared schedule.
     std::function<std::unique_ptr<optim::Scheduler>(optim::Optimizer&)> lr_scheduler_callable = {};
     std::unique_ptr<optim::Scheduler> created = {};  // set by prepare()
 
@@ -72,8 +72,8 @@ struct DummyScheduler {
 
 // Private to accel: creates the optimizer of the section "optimizer", and replaces "auto" for its
 // lr and weight_decay in the configuration. The types are Adam, which decouples weight decay unless
-// adam_w_mode is false, AdamW and SGD, in any case. weight_decay is 0 by default. Throws ValueError
-// if the section is missing or invalid, and NotImplementedError for other types.
+// adam_w_mode is false, AdamW and SGD; case is ignored. weight_decay is 0 by default. Throws
+// ValueError if the section is missing or invalid, and NotImplementedError for other types.
 std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy);
 
 // Private to accel: creates the schedule of the section "scheduler". Replaces "auto" in the

@@ -15,8 +15,8 @@ namespace axle::accel {
 // reduces gradients in each micro-batch, so that no process keeps whole gradients. Stage 3 shards
 // parameters too.
 //
-// nits are the modules whose types are in model.no_split_modules() or transformer_moe_cls_names. If
-// there are no such modules, a module is a unit if its own parameters have at least
+// Units are the modules whose types are in model.no_split_modules() or transformer_moe_cls_names.
+// If there are no such modules, a module is a unit if its own parameters have at least
 // stage3_param_persistence_threshold elements, by default 100000. A stage3_prefetch_bucket_size of
 // 0 turns prefetching off. Parameters have the dtype of fp16 or bf16 if it is enabled, and
 // gradients are reduced in communication_data_type, which defaults to the same dtype. Throws

@@ -71,7 +71,7 @@ void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlu
     };
 }
 
-// Refers to the plugin, which prepare() fills, and which another plugin can replace.
+// Stores a reference to the plugin, because prepare() fills it, and another plugin can replace it.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
     preparation.optimizers = [&plugin] {

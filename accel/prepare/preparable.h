@@ -48,7 +48,8 @@ template <class T>
 concept PreparableRange =
     PlainRange<T> && PreparableElement<std::remove_reference_t<RangeElement<T>>>;
 
-// A map to such objects or pointers, such as a std::map<std::string, Net>.
+// A map whose values are objects or pointers that prepare() changes, such as a
+// std::map<std::string, Net>.
 template <class T>
 concept PreparableMap = PlainRange<T> && requires(RangeElement<T> entry) {
     entry.first;

@@ -68,7 +68,7 @@ class Preparation {
     Preparation& operator=(const Preparation&) = delete;
 
     // Prepare an object and attach hooks to it. An object that is prepared already is not changed.
-    // The objects of placeholders must exist.
+    // A placeholder must already have its optimizer or schedule.
     void prepare(const PrepareItem& item, bool evaluation_mode);
     void prepare(nn::Module& model, std::optional<bool> device_placement = {},
                  bool evaluation_mode = false);
@@ -77,9 +77,9 @@ class Preparation {
     // Prepares a loader. A prepared loader is prepared again only if an option is given.
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
-    // Remove an object that is being destroyed, of which only the address is used. Called by the
-    // hooks. check_complete() reports the removed models, optimizers and schedulers until another
-    // object is prepared.
+    // Remove an object that is being destroyed; only its address is used. Called by the hooks.
+    // check_complete() reports the removed models, optimizers and schedulers until another object
+    // is prepared.
     void forget(const nn::Module& model);
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
@@ -107,7 +107,7 @@ class Preparation {
     }
     // Returns how often the lists of optimizers and schedulers have changed.
     int revision() const { return revision_; }
-    // Clips the gradients of an optimizer if its step does that. Called by the hooks.
+    // Clips the gradients of an optimizer if its steps have a maximum norm. Called by the hooks.
     void clip_gradients(optim::Optimizer& optimizer) const;
 
     // Returns the options of loaders that are prepared from now on.

@@ -10,8 +10,8 @@ namespace axle::accel {
 
 // Fills the configuration of a resolved plugin from the objects (fill_deepspeed_config()), and
 // creates the optimizers and schedules of placeholders that have none yet. `plugin` is null without
-// DeepSpeed. With split_batches, a batch of a loader is divided among the processes. Throws as
-// fill_deepspeed_config(), make_optimizer() and make_scheduler(), and ValueError if a
+// DeepSpeed. With split_batches, a batch of a loader is divided among the processes. Throws the
+// errors of fill_deepspeed_config(), make_optimizer() and make_scheduler(), and ValueError if a
 // DummyScheduler is not prepared together with exactly one optimizer.
 void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>& items,
                          int num_processes, bool split_batches);

@@ -10,7 +10,7 @@ enum class CheckpointRequest : std::uint8_t { none, save, save_and_stop };
 
 // Requests a checkpoint from the training loop of this process, which calls
 // Accelerator::checkpoint_request() and acts on the result. If there are several requests, the
-// strongest counts. Async-signal-safe and thread-safe.
+// strongest one applies. Async-signal-safe and thread-safe.
 void request_checkpoint(CheckpointRequest request = CheckpointRequest::save) noexcept;
 
 // Returns the strongest request of this process since the last call, and clears the requests.

@@ -77,7 +77,7 @@ Tree read_manifest(const std::string& path) {
     try {
         const std::string text = InputFile(path, kManifest).read(kLongestManifest);
         Tree manifest = from_json(text);
-        // The CRC-32 of the values detects all changes but of the last bytes.
+        // The CRC-32 covers the values, but not the last bytes of the file.
         if (!text.ends_with("}\n")) fail(file, kChanged);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
@@ -119,8 +119,8 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes temporary directories in a folder if their writers have ended, which do not lock them any
-// more.
+// Removes the temporary directories in a folder whose writers have ended, so that no process locks
+// them any more.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);

@@ -37,8 +37,8 @@ struct CheckpointLabel {
 class CheckpointWriter {
   public:
     // Creates the missing parents of `path`, and removes temporary directories next to it whose
-    // writers have died. Throws FileError if `path` exists and is neither a checkpoint nor an empty
-    // folder.
+    // writers have ended. Throws FileError if `path` exists and is neither a checkpoint nor an
+    // empty folder.
     explicit CheckpointWriter(const std::string& path, Durability durability = Durability::full);
     // Removes the files unless commit() has succeeded.
     ~CheckpointWriter();
@@ -60,7 +60,7 @@ class CheckpointWriter {
   private:
     std::string path_, temporary_;
     Durability durability_;
-    OwningPtr<PathLock> lock_;  // tells other processes that the writer lives
+    OwningPtr<PathLock> lock_;  // shows other processes that the writer is running
 };
 
 // A reader of a checkpoint that CheckpointWriter has written.

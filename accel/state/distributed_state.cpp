@@ -19,7 +19,7 @@ class OptimizerEntries {
   public:
     explicit OptimizerEntries(const std::string& folder) : folder_(folder) {}
 
-    // Adds an entry. The first key of the path is that of the whole optimizer.
+    // Adds an entry. The first key of the path names the whole optimizer.
     void add(const Path& path, Tree value) {
         if (path.size() == 4 && path[1] == "state")
             states_.try_emplace(path[2], Tree::map()).first->second.set(path[3], std::move(value));

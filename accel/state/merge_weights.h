@@ -14,15 +14,15 @@ namespace axle::accel {
 //
 // `checkpoint_dir` is a distributed checkpoint of PyTorch (core/files/distributed_checkpoint.h), or
 // a folder of the same name that Axle has written for SHARDED_STATE_DICT
-// (core/files/sharded_folder.h): pytorch_model_fsdp_0 in the directory of save_state(). Names are
-// those of the model, without the key "model" that PyTorch's checkpoints of FSDP have. Values that
-// are not tensors are left out with a warning.
+// (core/files/sharded_folder.h): pytorch_model_fsdp_0 in the directory of save_state(). The names
+// of the model are used, without the key "model" that PyTorch's checkpoints of FSDP have. Values
+// that are not tensors are left out with a warning.
 //
 // With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk,
 // and the folder if it is then empty. Other files in it are kept.
 //
-// Writes on the main process of the program's PartialState, for which the other processes wait, or
-// on this process if there is no PartialState. Throws FileError if the checkpoint is missing or
+// The main process of the program's PartialState writes, and the other processes wait for it;
+// without a PartialState, this process writes. Throws FileError if the checkpoint is missing or
 // invalid, or if a file cannot be written; the weight files are then unchanged. safe_serialization
 // = false throws UsageError, because Axle does not write pickles.
 void merge_fsdp_weights(const std::string& checkpoint_dir, const std::string& output_path,
