@@ -1,10 +1,10 @@
 // Usage: bench_checkpoint --out FOLDER [--saves N]
 //
 // Saves checkpoints of GPT-2 with 124M parameters and AdamW, and prints one line of JSON: the bytes
-// f a checkpoint, the median seconds of a blocking save, and, for an asynchronous save, the seconds
-// until save_state() returns (the stall of the training) and until the checkpoint is complete. Also
-// measures the disk: the seconds to write and sync a file of the same size. Half of the saves
-// block. bench/peers/checkpoint runs this program beside PyTorch's dcp.async_save.
+// of a checkpoint, the median seconds of a blocking save, and, for an asynchronous save, the
+// seconds until save_state() returns (the stall of the training) and until the checkpoint is
+// complete. Also measures the disk: the seconds to write and sync a file of the same size. Half of
+// the saves block. bench/peers/checkpoint runs this program beside PyTorch's dcp.async_save.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -90,7 +90,8 @@ int main(int argc, char** argv) {
             else
                 throw axle::ValueError("unknown option " + option);
         }
-        if (out.empty() || saves < 1) throw axle::ValueError("--out FOLDER is required");
+        if (out.empty()) throw axle::ValueError("--out FOLDER is required");
+        if (saves < 1) throw axle::ValueError("--saves must be at least 1");
         axle::bench::run(out, saves);
         return 0;
     } catch (const std::exception& error) {

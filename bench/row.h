@@ -2,12 +2,13 @@
 // the peak of the machine.
 //
 // A row is either cold or hot:
-//     cold enough sets of operands to exceed four times the last-level cache are used in turn, so
+//     cold   enough sets of operands to exceed four times the last-level cache are used in turn, so
 //            that a call finds its operands in memory; bytes are compared with the memory's peak
-//            hot one set, which stays in the caches as it does in a small model; bytes are compared
-//            with the peak of L2 Operations are always compared with the peak of f32 multiply-adds.
-//            Only the bytes that the algorithm must read and write once are counted; cache lines
-//            that are read before they are written are not counted.
+//     hot    one set, which stays in the caches as it does in a small model; bytes are compared
+//            with the peak of L2
+// Operations are always compared with the peak of f32 multiply-adds. Only the bytes that the
+// algorithm must read and write once are counted; cache lines that are read before they are written
+// are not counted.
 #pragma once
 
 #include <algorithm>

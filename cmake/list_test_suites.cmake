@@ -13,7 +13,7 @@ endif()
 
 # add_part(name cases): adds a test that runs the given cases, which are separated by colons.
 macro(add_part name cases)
-    # A property of one of two tests with the same name would be that of both.
+    # If two tests had the same name, a property of one would apply to both.
     list(FIND names_of_suites "${name}" known)
     if(NOT known EQUAL -1)
         message(FATAL_ERROR "two tests have the name ${name}")

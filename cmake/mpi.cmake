@@ -1,9 +1,9 @@
 # Builds one engine library for each implementation of MPI, because their binary interfaces differ:
-# libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and its relatives, such as Intel MPI and
-# Cray MPICH. A program opens one of them on request. Only these libraries link MPI, and nothing
-# links them. AXLE_MPI enables them.
+# libaxle_mpi_openmpi.so, and libaxle_mpi_mpich.so for MPICH and compatible implementations, such as
+# Intel MPI and Cray MPICH. A program opens one of them on request. Only these libraries link MPI,
+# and nothing links them. AXLE_MPI enables them.
 set(AXLE_MPI_COMPILERS "mpicc.openmpi;mpicc.mpich;mpicc" CACHE STRING
-    "The compiler wrappers of MPI, of which each implementation's first is used")
+    "The compiler wrappers of MPI; the first one of each implementation is used")
 
 # mpi_engine(wrapper): reads the flags of a compiler wrapper, which it prints with -show, and adds the
 # engine library of its implementation. Sets `missing` to the reason if there is none.

@@ -1,12 +1,12 @@
-# The public headers, such as <axle/core/tensor.h>, and <axle/axle.h>, which includes those that
-# programs use most. They are copies in public/axle/ of the build folder, which
+# The public headers, such as <axle/core/tensor.h>, and <axle/axle.h>, which includes the headers
+# that programs use most. They are copies in public/axle/ of the build folder, which
 # write_public_headers.cmake updates when a header changes. The copies are installed.
 #
 # The copies include each other with <axle/...>, because the project that uses them may have its own
 # folder core/ or data/.
 #
 # A header is public unless its first line begins with "// Private to", or its folder contains
-# private headers: those compiled for each instruction set, and those that the ops share.
+# private headers: headers compiled for each instruction set, or shared by the ops.
 
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      kernels/*.h kernels/*.inl core/*.h nn/*.h optim/*.h data/*.h dist/*.h accel/*.h)
@@ -21,7 +21,8 @@ set(sources ${headers})
 list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
 list(TRANSFORM sources REPLACE ".*/core/version\\.h$"
      ${PROJECT_BINARY_DIR}/include/core/version.h)
-# The copies, so that sources that include them are compiled again in the same build.
+# Declares the copies as outputs, so that sources that include them are compiled again in the same
+# build.
 set(copies ${public}/axle/axle.h)
 foreach(header source IN ZIP_LISTS headers sources)
     file(STRINGS ${source} first_line LIMIT_COUNT 1)

@@ -61,7 +61,7 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim = -1);
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
-// Returns x [N, C, ...] normalized over all dimensions but C. All other tensors are [C] or
+// Returns x [N, C, ...] normalized over all dimensions except C. All other tensors are [C] or
 // undefined. If training is true, uses the batch statistics, and changes running_mean and
 // running_var in place: running = (1 - momentum) * running + momentum * batch statistic (with the
 // unbiased variance). Otherwise uses the running statistics and throws UsageError if they are
@@ -163,11 +163,11 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 // Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K]
-// and weight is [C, K]. Throws as cross_entropy, and ValueError for Reduction::none.
+// and weight is [C, K]. Throws the errors of cross_entropy, and ValueError for Reduction::none.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
-// Returns the mean of the squared differences of x and target, which have one shape; or their sum,
-// or with Reduction::none all squared differences.
+// Returns the mean of the squared differences of x and target, which have the same shape; or their
+// sum, or with Reduction::none all squared differences.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 struct BinaryCrossEntropyOptions {
     Tensor weight = {};  // factor of each loss; broadcast to the shape of x
@@ -176,7 +176,7 @@ struct BinaryCrossEntropyOptions {
     Reduction reduction = Reduction::mean;  // the mean is over all elements
 };
 // Returns the binary cross entropy of probabilities x in [0, 1] and targets in [0, 1], which have
-// one shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. Throws
+// the same shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. Throws
 // UsageError if pos_weight is set, and on a CPU ValueError for other probabilities. Prefer the
 // function with logits, which is more accurate.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,

@@ -39,8 +39,8 @@ void log(LogLevel level, const Parts&... parts) noexcept {
     }
 }
 
-// Selects how errors are handled that need not stop the program, such as a tracker that cannot
-// write or an old checkpoint that cannot be removed.
+// Selects the handling of errors that need not stop the program, for example if a tracker cannot
+// write or an old checkpoint cannot be removed.
 enum class ErrorPolicy : std::uint8_t {
     report,  // log a warning and continue
     raise,   // throw; code that cannot throw (destructors) reports instead

@@ -93,7 +93,7 @@ Tensor dropout(const Tensor& x, double p, bool training = true);
 // Draws indices (i64) [..., samples] from weights [..., n], with probabilities proportional to the
 // weights. Throws ValueError if samples is not positive, or, without replacement, if samples
 // exceeds n or (on a GPU) n exceeds kernels::kMaxSortedElements. Throws ValueError for weights that
-// are negative or not finite, or of which too few are positive (on a GPU: reported errors).
+// are negative or not finite, or if too few weights are positive (on a GPU: reported errors).
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false);
 
 // --- dtype, device, layout (convert.cpp)

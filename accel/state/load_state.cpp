@@ -192,7 +192,7 @@ void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions
     if (!differences.empty())
         throw ValueError(str("load_state: ", printable(state.folder->path()),
                              " was saved by a run with another identity: ", differences,
-                             "; to resume all the same, name the fields in changed_identity (the "
+                             "; to resume anyway, name the fields in changed_identity (the "
                              "trainers: --allow-changed)"));
 }
 

@@ -24,14 +24,14 @@ enum class StateDictType : std::uint8_t {
 struct SaveStateOptions {
     bool safe_serialization = true;  // false throws UsageError: Axle does not write pickles
     // A metric of the saved model, for example the loss of an evaluation, for
-    // ProjectConfiguration::best_limit. The value of the main process counts.
+    // ProjectConfiguration::best_limit. The value of the main process is used.
     std::optional<double> metric = {};
     // Whether the checkpoint survives a power failure, or only the end of the process. `none` saves
     // the time of syncing each file to disk.
     Durability durability = Durability::full;
-    // If true, save_state() copies the state to host memory and returns. Background threads of the
-    // writing processes complete the checkpoint; meanwhile everything may be changed. The next
-    // save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
+    // If true, save_state() copies the state to host memory and returns. A background thread of the
+    // writing process completes the checkpoint; until then, the program may change all objects. The
+    // next save_state() or load_state() and wait_for_saves() wait for it and throw its error. Not
     // implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
     // Defaults to the type of the FSDP plugin. `sharded` is not implemented with save_on_each_node

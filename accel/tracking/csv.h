@@ -20,7 +20,7 @@ namespace axle::accel {
 // gets the step of the previous row plus 1.
 //
 // The first log() opens the file. After load_state() it continues an existing file without the rows
-// hat the run logs again (Tracker::resume). In a new run it renames an existing file to
+// that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
 // removes rows with this step or a later step. The file is mapped for this, so its size does not
 // matter; throws FileError if its first line has more than 1 MiB.

@@ -30,8 +30,8 @@ class JsonLines {
 // The tracker "jsonl", which writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
 // log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
 // are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
-// gets the step of the previous line plus 1. Existing files and the option purge_step are treated
-// as by CsvTracker.
+// gets the step of the previous line plus 1. Existing files and the option purge_step have the same
+// effect as in CsvTracker.
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

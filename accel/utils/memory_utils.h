@@ -60,7 +60,7 @@ class BatchSizeSearch {
     ExecutableBatchSizeOptions options_;
 };
 
-// A function with its first parameter, the batch size, supplied by a search. A call tries smaller
+// A function whose first parameter, the batch size, is supplied by a search. A call tries smaller
 // sizes on all processes until memory suffices, and later calls start with the size that was found.
 // Throws OutOfMemory if the size reaches 0. With several processes, all must run out of memory at
 // the same point. If one process runs out of memory while the other processes wait for it in a

@@ -75,7 +75,7 @@ class ProfileSession {
                             std::function<void()> finished = {});
     // Calls stop(), and throws its exceptions unless another exception is unwinding the stack. An
     // exception that is thrown while a std::optional or std::unique_ptr destroys the session ends
-    // the program: call stop() before.
+    // the program: call stop() before that.
     ~ProfileSession() noexcept(false);
     ProfileSession(const ProfileSession&) = delete;
     ProfileSession& operator=(const ProfileSession&) = delete;

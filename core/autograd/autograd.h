@@ -99,12 +99,12 @@ struct BackwardOptions {
 };
 
 // Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. `gradients` is empty or
-// has one element per root. If gradients[i] is undefined or `gradients` is empty, the gradient
-// counts as 1 and roots[i] must have one element. Throws UsageError if the numbers differ, if a
-// root does not require a gradient, if a needed gradient is missing, or if an earlier pass freed
-// the graph, and ShapeError if a gradient does not have the shape of its root. If a rule throws,
-// for example OutOfMemory, a part of the graph is freed and some leaves have accumulated their
-// gradients: remove the gradients before the forward and backward pass are repeated.
+// has one element per root. If gradients[i] is undefined or `gradients` is empty, the gradient is 1
+// and roots[i] must have one element. Throws UsageError if the numbers differ, if a root does not
+// require a gradient, if a needed gradient is missing, or if an earlier pass freed the graph, and
+// ShapeError if a gradient does not have the shape of its root. If a rule throws, for example
+// OutOfMemory, a part of the graph is freed and some leaves have accumulated their gradients:
+// remove the gradients before the forward and backward pass are repeated.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 

@@ -16,8 +16,8 @@ namespace axle::autograd {
 // none), or `leaf` itself if it is not sharded.
 Tensor local_part(const Tensor& leaf);
 bool is_sharded(const Tensor& leaf);
-// Returns whether the leaf has a gradient. For a sharded leaf, a gradient that is not reduced yet
-// counts, too.
+// Returns whether the leaf has a gradient. For a sharded leaf, this includes a gradient that is not
+// reduced yet.
 bool has_gradient(const Tensor& leaf);
 // Makes `leaf` a sharded leaf, of which this process stores the elements [begin, begin +
 // part.numel()) in row-major order. An undefined part ends the sharding of the leaf. Throws

@@ -25,8 +25,8 @@ struct GraphPool::State {
     State& operator=(const State&) = delete;
 
     int device;
-    // Used only for capturing, never runs work. All graphs of the pool are captured on this stream,
-    // because freed blocks are reused only on their own stream.
+    // The stream is used only for capturing and never runs work. All graphs of the pool are
+    // captured on this stream, because freed blocks are reused only on their own stream.
     cuda::Stream stream;
     cuda::device_memory::PoolId id;
 };

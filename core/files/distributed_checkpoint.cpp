@@ -22,7 +22,7 @@ namespace {
 using Chunk = DistributedTensor::Chunk;
 
 constexpr const char* kMetadataName = ".metadata";
-constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // of the chunks of a tensor
+constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // of chunks, per tensor
 
 [[noreturn]] void fail(const std::string& path, const std::string& name,
                        const std::string& reason) {
@@ -143,7 +143,7 @@ class ItemCheck {
             const StoredItem &before = *items_[i - 1].item, &item = *items_[i].item;
             if (before.file == item.file && before.offset + before.length > item.offset)
                 fail(path_of(item), *items_[i].name,
-                     str("its bytes are also those of ", in_quotes(*items_[i - 1].name)));
+                     str("its bytes overlap the bytes of ", in_quotes(*items_[i - 1].name)));
         }
     }
 
@@ -198,7 +198,7 @@ std::vector<std::string> DistributedCheckpoint::files() const {
 }
 
 std::map<std::string, std::string> DistributedCheckpoint::names_in_state() const {
-    // The first key, if all entries have it and a further one.
+    // The first key, if it is the same in all entries and each entry has further keys.
     const std::string* common = nullptr;
     bool has_common = true;
     const auto add = [&](const std::vector<std::string>& path) {
@@ -260,7 +260,7 @@ Tensor DistributedCheckpoint::read_rows(const std::string& name, std::int64_t be
     if (!shape.empty()) shape[0] = end - begin;
     Tensor rows;  // allocated when it is known that one chunk does not contain all of them
     for (const Chunk& chunk : tensor.chunks) {
-        std::int64_t first = 0, last = 0;  // of the chunk's rows among those to read
+        std::int64_t first = 0, last = 0;  // the rows of the chunk that are read
         if (!shape.empty()) {
             first = std::max(begin, chunk.offsets[0]);
             last = std::min(end, chunk.offsets[0] + chunk.sizes[0]);

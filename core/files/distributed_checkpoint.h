@@ -5,11 +5,11 @@
 //     __0_0.distcp      the chunks of rank 0, each as a file of torch.save, without gaps
 //     __1_0.distcp      ...
 //
-// Nothing in the files is executed. The program that reads needs neither PyTorch nor the number of
-// processes that wrote.
+// Nothing in the files is executed. The reading program needs neither PyTorch nor as many processes
+// as the writing program had.
 //
-// Limits: those of core/files/distributed_metadata.h and core/files/torch_file.h. A tensor that is
-// read needs at most twice the memory of its elements, if its chunks are smaller than the tensor.
+// Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. A tensor that is read
+// needs at most twice the memory of its elements, if its chunks are smaller than the tensor.
 // Finding chunks of a tensor that overlap takes at most 16 million comparisons.
 #pragma once
 
@@ -27,7 +27,7 @@ namespace axle {
 
 // An open checkpoint. The constructor checks that all files exist and are long enough, that the
 // chunks of each tensor contain every element exactly once, and that no two items share bytes of a
-// file. So the size of the tensors is bounded by that of the files. Files are opened when they are
+// file. So the size of the files limits the size of the tensors. Files are opened when they are
 // read, and must not be symbolic links. Functions throw FileError with the path, the name of the
 // tensor and the reason if the checkpoint is invalid. Several threads can read concurrently.
 class DistributedCheckpoint {
@@ -40,7 +40,7 @@ class DistributedCheckpoint {
     const std::string& path() const { return path_; }
     const std::map<std::string, DistributedTensor>& tensors() const { return metadata_.tensors; }
     const std::map<std::string, DistributedValue>& values() const { return metadata_.values; }
-    // Returns the names of the files of the checkpoint: .metadata, then the others sorted.
+    // Returns the names of the files of the checkpoint: .metadata, then the other files, sorted.
     std::vector<std::string> files() const;
 
     // Returns the names of the tensors by their keys in the saved state dict, joined by dots. A key

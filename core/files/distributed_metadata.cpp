@@ -45,7 +45,7 @@ constexpr std::string_view kOtherNames[] = {
     "pathlib._local.PosixPath",
     "pathlib._local.WindowsPath",
 };
-constexpr std::size_t kMaxAttributes = 64;  // of an object
+constexpr std::size_t kMaxAttributes = 64;  // per object
 constexpr std::size_t kNodeBytes = 128;     // memory of an entry of a map, without its text
 constexpr std::size_t kLongestFileName = 255;
 
@@ -179,7 +179,7 @@ class MetadataReader {
         return shape;
     }
 
-    // --- places and paths
+    // --- locations and paths
     void read_items(Id storage_data) {
         for_each_entry(storage_data, [&](Id key, Id info) {
             const Value& index = object(key, "MetadataIndex");

@@ -1,6 +1,6 @@
 // The file .metadata of a distributed checkpoint of PyTorch (torch.distributed.checkpoint): the
-// tensors and values of the checkpoint, and the places of their bytes in its other files. It is a
-// pickle, which is read without executing anything.
+// tensors and values of the checkpoint, and the locations of their bytes in its other files. It is
+// a pickle, which is read without executing anything.
 //
 // Limits: the pickle has at most 100 MB. Reading needs at most 64 MiB of memory, 64 bytes per byte
 // of the first 4 MiB, and 32 per further byte.
@@ -50,8 +50,8 @@ struct DistributedMetadata {
 
 // Returns the contents of a .metadata file. Throws FileError, with the reason and the name of the
 // tensor but without a path, if the pickle is invalid, contains objects of other classes than the
-// metadata of torch.distributed.checkpoint, or lacks the place of a chunk or value. Does not check
-// whether the chunks fit together.
+// metadata of torch.distributed.checkpoint, or lacks the location of a chunk or value. Does not
+// check whether the chunks fit together.
 DistributedMetadata read_distributed_metadata(std::span<const std::byte> pickle);
 
 }  // namespace axle

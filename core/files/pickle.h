@@ -1,10 +1,10 @@
 // Private to core: reads the part of Python's pickle format (protocols 2 to 5) that describes plain
 // values and objects. The reader does not execute calls or look up names. A call becomes a value
-// with the name and the arguments, and an object one with the class and the attributes, which the
-// user of this class interprets.
+// with the name and the arguments; an object becomes a value with the class and the attributes. The
+// caller interprets these values.
 //
 // Limits: kMaxPickle bytes. Time is proportional to the number of opcodes and of the values that
-// they name. Memory is charged to a MemoryBudget before it is allocated.
+// they refer to. Memory is charged to a MemoryBudget before it is allocated.
 #pragma once
 
 #include <bit>
@@ -19,7 +19,7 @@
 
 namespace axle {
 
-inline constexpr std::size_t kMaxPickle = 100'000'000;  // a checkpoint has about 200 for a tensor
+inline constexpr std::size_t kMaxPickle = 100'000'000;  // a checkpoint has about 200 per tensor
 
 // The memory that the values of one file may still use. An opcode of one byte can create or repeat
 // a value that needs many bytes, so the number of opcodes alone is not a limit.

@@ -354,7 +354,7 @@ class TorchFile {
     }
 
     TorchFileOptions options_;
-    std::shared_ptr<const void> owner_;  // of the file's bytes
+    std::shared_ptr<const void> owner_;  // keeps the file's bytes valid
     std::vector<StoredEntry> entries_;
     std::string folder_;  // such as "archive/"
     Pickle pickle_;

@@ -1,5 +1,6 @@
 // Convolution. It is linear in its input and in its weight, and so are its gradients. Each of these
-// three linear maps is a gradient of another of the three, so derivatives of any order work.
+// three linear maps is a gradient of another of the three, so derivatives of any order are
+// supported.
 #include "kernels/ops/conv.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@ namespace {
 
 namespace formula = kernels::formula;
 
-// Throws unless x can be replaced by a result of the shape and dtype of x and the operand.
+// Throws ShapeError or DTypeError unless x can store the result of an op on x and the operand.
 void check_result(const char* op, const Tensor& x, const Shape& operand, bool operand_is_floating) {
     if (broadcast_shapes(op, x.shape(), operand) != x.shape())
         throw ShapeError(

@@ -120,7 +120,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
-    // The gradients are for the original operands, from before autocast.
+    // The gradients are computed for the operands before autocast.
     return record(kOp, y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
                    kept = saved(kept), activation, dw_dtype,

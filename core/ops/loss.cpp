@@ -203,7 +203,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         y = to(y, result);
     }
     // dx and dweight are gradients of the sum of the losses, so that 16-bit gradients do not
-    // underflow before loss scaling. They are for the original operands, from before autocast.
+    // underflow before loss scaling. They are the gradients of the operands before autocast.
     return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
@@ -268,8 +268,8 @@ Tensor finish_binary(const Tensor& losses, const BinaryCrossEntropyOptions& opti
     return to(reduce(weighted, options.reduction), dtype);
 }
 
-// Throws ValueError unless all elements are in [0, 1]. A GPU is not checked, because that would
-// wait for it.
+// Throws ValueError unless all elements are in [0, 1]. Elements on a GPU are not checked, because
+// reading them would wait for the GPU.
 void check_probabilities(const char* op, const char* name, const Tensor& x) {
     if (!x.device().is_cpu()) return;
     const Tensor p = x.detach();

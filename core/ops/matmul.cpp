@@ -9,8 +9,8 @@
 namespace axle {
 namespace {
 
-// Returns the view of x [..., r, c] with the batch dimensions of the product. Where x is repeated,
-// its stride is 0.
+// Returns the view of x [..., r, c] with the batch dimensions of the product. Repeated dimensions
+// have stride 0.
 ConstView with_batch(const Tensor& x, const Shape& batch) {
     const ConstView v = x.view();
     ConstView result;

@@ -219,7 +219,7 @@ TEST(DistributedCheckpoint, RejectsChunksThatShareBytes) {
     DescribedTensor other = files.tensor;
     other.name = "v";
     files.write({files.tensor, other});
-    files.expect_refused("__0_0.distcp: tensor '", "': its bytes are also those of '");
+    files.expect_refused("__0_0.distcp: tensor '", "': its bytes overlap the bytes of '");
 }
 
 TEST(DistributedCheckpoint, RejectsItemsThatDoNotMatchTheMetadata) {
