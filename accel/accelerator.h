@@ -65,10 +65,9 @@ struct AcceleratorParts;
 // processes.
 class Accelerator : public AcceleratorProcesses {
   public:
-    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if the
-    // precision or device differs from that of an existing Accelerator of this thread; UsageError
-    // for options that contradict each other; and NotImplementedError for engines that are not
-    // implemented.
+    // Throws ValueError for invalid options, such as an unknown precision or tracker, and if an
+    // existing Accelerator of this thread has another precision or device; UsageError for options
+    // that contradict each other; and NotImplementedError for engines that are not implemented.
     explicit Accelerator(AcceleratorOptions options = {});
     // Finishes the trackers.
     ~Accelerator();

@@ -32,7 +32,8 @@ namespace axle::accel {
 
 // The selection of rows that a metric counts; rows are the first dimension of the tensors of an
 // update. By default the first Accelerator::valid_rows() rows are counted. All rows are counted if
-// their number differs from the batch's, as in logits [rows * tokens, classes].
+// their number differs from the number of rows in the batch, for example for logits [rows * tokens,
+// classes].
 class ValidRows {
   public:
     ValidRows() = default;            // the selection described above
@@ -178,9 +179,9 @@ class ConfusionMatrix : public ClassCounts {
                     std::int64_t ignore_index = -100)
         : ClassCounts(accelerator, "ConfusionMatrix", num_classes, ignore_index) {}
 
-    // Returns a matrix [label, prediction] on the CPU. By default it has counts in i64. If it is
-    // normalized, it has f64 values; the values of each row, of each column, or of the matrix add
-    // up to 1, or are 0 if there are no counts.
+    // Returns a matrix [label, prediction] on the CPU. By default its elements are counts in i64.
+    // If it is normalized, they are f64 values, and the values of each row, of each column, or of
+    // the matrix add up to 1, or are 0 if there are no counts.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 

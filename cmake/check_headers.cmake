@@ -1,6 +1,6 @@
 # check_headers(layer [WITH libraries...]): checks that every header in the folder layer/ compiles
-# alone. Files that are included in the middle of another file are named *.inl or *-inl.h; they are
-# not checked.
+# on its own. Files that are included in the middle of another file are named *.inl or *-inl.h; they
+# are not checked.
 function(check_headers layer)
     cmake_parse_arguments(PARSE_ARGV 1 check "" "" "WITH")
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${layer}/*.h)

@@ -20,7 +20,7 @@ install(FILES ${PROJECT_BINARY_DIR}/axleConfig.cmake ${PROJECT_BINARY_DIR}/axleC
               ${PROJECT_SOURCE_DIR}/cmake/link_library.cmake
         DESTINATION ${package_dir} COMPONENT dev)
 
-# The .pc file contains no path of CUDA; users set it with LIBRARY_PATH.
+# The .pc file does not contain the path of CUDA; users set it with LIBRARY_PATH.
 set(cuda_libs "")
 if(cuda)
     set(cuda_libs " -lcudart_static -ldl -lrt")
@@ -30,7 +30,8 @@ string(REGEX REPLACE "[^/]+" ".." prefix_from_pc ${CMAKE_INSTALL_LIBDIR}/pkgconf
 configure_file(${PROJECT_SOURCE_DIR}/cmake/axle.pc.in ${PROJECT_BINARY_DIR}/axle.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/axle.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT dev)
-# Rewrites the links of the pages before they are installed, because they lead to the sources.
+# Rewrites the links of the pages before the pages are installed, because the links lead to the
+# sources.
 set(installed_docs ${PROJECT_BINARY_DIR}/installed_docs)
 file(RELATIVE_PATH headers_from_docs
      ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR}/axle)

@@ -43,8 +43,8 @@ add_custom_command(
 add_custom_target(axle_public_headers ALL DEPENDS ${public}/written)
 add_dependencies(axle axle_public_headers)
 
-# The second folder lets code move between this tree and other projects unchanged: "core/tensor.h"
-# is the same file in both.
+# With the second folder, code can be moved between this tree and other projects unchanged:
+# "core/tensor.h" is the same file in both.
 include(GNUInstallDirs)
 target_include_directories(
     axle INTERFACE $<BUILD_INTERFACE:${public}> $<BUILD_INTERFACE:${public}/axle>

@@ -47,10 +47,10 @@ struct Slice {
 // | bool tensor | the positions of true in row-major order, in as many dimensions as it has |
 //
 // The dimensions of index tensors replace the dimensions that they index, or are first if the
-// indexed dimensions are not adjacent. With integers, slices, None and Ellipsis alone, the result
-// is a view; with tensors, the result is a copy. A bool tensor on a GPU makes the call wait,
-// because the shape of the result depends on its values. Indices out of range throw IndexError; on
-// a GPU, values of index tensors are reported errors, which the next call that waits throws.
+// indexed dimensions are not adjacent. If all indices are integers, slices, None or Ellipsis, the
+// result is a view; otherwise it is a copy. A bool tensor on a GPU makes the call wait, because the
+// shape of the result depends on its values. Indices out of range throw IndexError; on a GPU,
+// values of index tensors are reported errors, which the next call that waits throws.
 class TensorIndex {
   public:
     enum class Kind : std::uint8_t { integer, slice, none, ellipsis, tensor };

@@ -14,13 +14,14 @@ namespace axle::accel {
 struct AcceleratorOptions;
 
 // Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, an
-// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
-// from the configuration, from the variable that its comment names, or is the default, in this
-// order. Throws ValueError if an option or its variable contradicts the configuration. After the
-// Accelerator was constructed, hf_ds_config contains all options and precisions.
+// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) gets
+// the first value that exists of: the value in the configuration, the variable that its comment
+// names, and the default. Throws ValueError if an option or its variable contradicts the
+// configuration. After the Accelerator was constructed, hf_ds_config contains all options and
+// precisions.
 struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
-    // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must have the section zero_optimization.
+    // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must contain the section zero_optimization.
     std::optional<DeepSpeedConfig> hf_ds_config = {};
     // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). Takes
     // precedence over gradient_accumulation_steps of the Accelerator, which is the default.

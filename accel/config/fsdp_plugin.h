@@ -75,7 +75,7 @@ struct FullyShardedDataParallelPlugin {
     // default: the model is one unit), or a function. (FSDP_AUTO_WRAP_POLICY)
     std::variant<std::string, WrapPolicy> auto_wrap_policy = {};
     // The types of the units of TRANSFORMER_BASED_WRAP; by default Module::no_split_modules(). The
-    // variable has a comma-separated list. (FSDP_TRANSFORMER_CLS_TO_WRAP)
+    // variable contains a comma-separated list. (FSDP_TRANSFORMER_CLS_TO_WRAP)
     std::optional<std::vector<std::string>> transformer_cls_names_to_wrap = {};
     // The smallest number of parameters of a unit of SIZE_BASED_WRAP. 0, the default, means
     // NO_WRAP. (FSDP_MIN_NUM_PARAMS)

@@ -80,7 +80,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const 
 // configuration; num_processes divides total_num_steps, which is rounded up. The types are
 // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest. As in DeepSpeed, a step of the
 // schedule is an update, the first step keeps the rate at the start of the warmup, and OneCycle
-// sets Adam's second beta to 0.99 if it cycles the first. Throws ValueError if the section is
+// sets Adam's second beta to 0.99 if it cycles the first beta. Throws ValueError if the section is
 // missing or invalid. The optimizer must outlive the schedule.
 std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
                                                  optim::Optimizer& optimizer,

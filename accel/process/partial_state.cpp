@@ -15,7 +15,8 @@
 namespace axle::accel {
 namespace {
 
-// The process group of the launcher. A weak reference, because the states of the program own it.
+// The process group of the launcher. The reference is weak, because the states of the program own
+// the group.
 struct Shared {
     std::mutex mutex;
     std::weak_ptr<dist::ProcessGroup> group;

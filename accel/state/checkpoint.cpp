@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFamily = "axle checkpoint";
-// Format 1 has no run, identity and name.
+// Format 1 has no run, identity or name.
 constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
 // The largest manifest that is read, in bytes. Each file takes about 100 bytes of the manifest.

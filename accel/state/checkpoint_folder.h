@@ -36,7 +36,8 @@ struct CheckpointList {
     // Returns a damaged checkpoint that may be newer than the iteration, or null.
     const Damaged* newer_damaged(std::int64_t iteration) const;
 };
-// Returns an empty list if the folder does not exist. Throws FileError if it can't be read.
+// Returns the checkpoints in a folder, or an empty list if the folder does not exist. Throws
+// FileError if the folder can't be read.
 CheckpointList list_checkpoints(const std::string& folder);
 
 // Returns one more than the highest number in the names of checkpoints, damaged or not, and 0 if

@@ -43,8 +43,8 @@ class StateFolder {
     // Returns the label of Axle's checkpoint, or null for a directory of Accelerate.
     const CheckpointLabel* label() const { return axle_ ? &axle_->label() : nullptr; }
     bool contains(const std::string& stem) const;
-    // Returns whether Axle's checkpoint has a subfolder that processes have written in parts
-    // (core/files/sharded_folder.h), and opens it.
+    // has_parts() returns whether Axle's checkpoint has a subfolder that processes have written in
+    // parts (core/files/sharded_folder.h), and parts() opens it.
     bool has_parts(const std::string& name) const;
     ShardedFolder parts(const std::string& name) const { return ShardedFolder(path_ + "/" + name); }
     // Returns the path of the file with this stem, which does not need to exist.

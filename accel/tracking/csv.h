@@ -13,11 +13,11 @@ namespace axle::accel {
 
 // The tracker "csv", which writes <logging_dir>/<project_name>/metrics.csv with a row for each
 // log(). The first column is the step; the other columns are the tags in the order of their first
-// use. Fields without a value are empty. A new tag adds a column, for which the file is rewritten
-// and replaced atomically. This is slow for a long file, so log all tags in the first row. Fields
-// are quoted as in RFC 4180, lines end with a newline, and numbers have the fewest digits from
-// which the same value can be read. Tensors are summarized; lists are ignored. A row without a step
-// gets the step of the previous row plus 1.
+// use. Fields without a value are empty. For a new tag, the file is rewritten with an additional
+// column and replaced atomically. This is slow for a long file, so log all tags in the first row.
+// Fields are quoted as in RFC 4180, lines end with a newline, and numbers have the fewest digits
+// from which the same value can be read. Tensors are summarized; lists are ignored. A row without a
+// step gets the step of the previous row plus 1.
 //
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to

@@ -41,7 +41,7 @@ std::string metadata(std::string_view plugin, const std::string& content) {
     });
 }
 
-// Adds text after replacing invalid UTF-8, for which some readers reject the record.
+// Adds text after replacing invalid UTF-8, because some readers reject records that contain it.
 void add_text(pbf_writer& out, protozero::pbf_tag_type field, std::string_view text) {
     out.add_string(field, replace_invalid_utf8(text));
 }

@@ -42,9 +42,9 @@ class Tracking {
 
     // Returns the steps for a checkpoint.
     LoggedSteps logged_steps() const;
-    // Called after a checkpoint was loaded, with the steps that it contains. Trackers whose first
-    // values follow continue the data of the earlier run: each one keeps the data up to its step in
-    // `logged`, and later data up to the step before its first values.
+    // Called after a checkpoint was loaded, with the steps that it contains. A tracker that gets
+    // its first values after this call continues the data of the earlier run: it keeps the data up
+    // to its step in `logged`, and later data up to the step before its first values.
     void resume(LoggedSteps logged);
 
   private:

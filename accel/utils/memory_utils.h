@@ -39,7 +39,7 @@ struct ExecutableBatchSizeOptions {
     std::shared_ptr<dist::ProcessGroup> process_group = {};
 };
 
-// The search for a batch size with which a function does not run out of memory on any process.
+// The search for a batch size at which a function does not run out of memory on any process.
 class BatchSizeSearch {
   public:
     BatchSizeSearch(int starting_batch_size, ExecutableBatchSizeOptions options);

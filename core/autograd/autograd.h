@@ -59,7 +59,7 @@ class SavedTensor {
 
   private:
     Tensor tensor_;                     // undefined if hooks packed it
-    std::weak_ptr<Impl> original_;      // for an output of the node that saved it
+    std::weak_ptr<Impl> original_;      // set if the node that saved it computed it
     std::shared_ptr<Storage> storage_;  // used with version_ to detect in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;
@@ -148,12 +148,12 @@ class HookHandle {
 // pass that ended with an exception.
 int backward_depth();
 
-// Sets whether backward() and grad() look for NaN, in all threads of the process (as PyTorch's
-// set_detect_anomaly). While detection is on, a pass throws NumericsError if a rule returns NaN in
-// a gradient, or if the pass starts from NaN. The message names the op, and the op of the forward
-// pass that first made a NaN, if that op was recorded while detection was on. Training becomes much
-// slower, because every result is read, which waits for a GPU. The default is false, which costs
-// nothing.
+// Sets whether backward() and grad() check for NaN, in all threads of the process (as PyTorch's
+// set_detect_anomaly does). While detection is on, a pass throws NumericsError if a rule returns
+// NaN in a gradient, or if the pass starts from NaN. The message names the op, and the op of the
+// forward pass that first made a NaN, if that op was recorded while detection was on. Training
+// becomes much slower, because every result is read, which waits for a GPU. The default is false,
+// which costs nothing.
 void set_detect_anomaly(bool on);
 bool is_anomaly_detection_enabled();
 

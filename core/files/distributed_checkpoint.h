@@ -69,7 +69,7 @@ class DistributedCheckpoint {
     DistributedMetadata metadata_;
 };
 
-// Returns all tensors of a checkpoint, with their names in it.
+// Returns all tensors of a checkpoint, with their names in the checkpoint.
 NamedTensors read_distributed_checkpoint(const std::string& folder);
 
 }  // namespace axle

@@ -234,8 +234,8 @@ class PickleMachine {
         else if (top.kind != Kind::dict && top.kind != Kind::call)
             fail("a value that is neither a dict nor an object has state");
     }
-    // Python numbers the entries of the memo from 0, so they are in a vector. Other numbers are in
-    // a map.
+    // Python numbers the entries of the memo from 0, so they are stored in a vector. Entries with
+    // other numbers are stored in a map.
     void memoize(std::uint64_t index) {
         check_depth(1);
         const Id top = stack_.back();

@@ -11,7 +11,7 @@
 // supported.
 //
 // Limits: a file has at most 1,000,000 tensors and 100,000 metadata; names and texts have at most 8
-// MiB. To open a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and the
+// MiB. Opening a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and the
 // time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
 #pragma once
 
@@ -41,8 +41,8 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);
 // Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
 // the values that read(name) returns, which is called once for each of them when they are written.
-// So only one of them needs memory at a time. Throws FileError if they have another dtype or shape
-// than the meta tensor, and DeviceError for a meta tensor if `read` is empty.
+// So only one tensor needs memory at a time. Throws FileError if the values have another dtype or
+// shape than the meta tensor, and DeviceError for a meta tensor if `read` is empty.
 using TensorReader = std::function<Tensor(const std::string& name)>;
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
                       const TensorReader& read = {});

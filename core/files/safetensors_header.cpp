@@ -33,7 +33,7 @@ constexpr std::pair<const char*, DType> kDTypes[] = {
 // `reason` to the error.
 class HeaderReader {
   public:
-    // Reserves memory for all entries, each of which has a brace, because a vector that grows needs
+    // Reserves memory for as many entries as the text has braces, because a vector that grows needs
     // three times the memory.
     explicit HeaderReader(const std::string& text) {
         entries.reserve(std::min({static_cast<std::size_t>(std::ranges::count(text, '{')),

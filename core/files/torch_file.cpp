@@ -184,7 +184,7 @@ class TorchFile {
         }
         return memory;
     }
-    // Throws FileError if a boolean has another byte than 0 or 1, because it is not a valid C++
+    // Throws FileError if a byte of a boolean storage is neither 0 nor 1, because it is not a valid
     // bool.
     void check_booleans(const StorageRef& storage) {
         if (std::exchange(storage.memory->are_booleans_checked, true)) return;
