@@ -290,7 +290,7 @@ class Accelerator : public AcceleratorProcesses {
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
-    // the model is sharded, returns copies of all elements on process 0, and nothing on the other
+    // the model is sharded, returns copies of all elements on process 0, and an empty map on other
     // processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main

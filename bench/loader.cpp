@@ -15,8 +15,8 @@
 //                     handed_bytes are the bytes of a pass's batches, moved_bytes also include
 //                     the data that they are made from, and memory_gbs is the peak rate
 //                     of the memory
-//     check           runs a pass: {"digest", "means"}, a hash of all numbers but images, and the
-//                     means of the images and of their left halves
+//     check           runs a pass: {"digest", "means"}, a hash of all numbers except images, and
+//                     the means of the images and of their left halves
 //     run N           runs N passes: {"ms": [N numbers]}
 //     quit
 #include "data/loading/loader.h"

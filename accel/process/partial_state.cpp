@@ -242,8 +242,8 @@ void PartialState::print_line(const std::string& line) { std::cout << line + '\n
 const std::shared_ptr<dist::ProcessGroup>& PartialState::process_group() const {
     if (!group_)
         throw UsageError(
-            "process group: it was released by end_training() or destroy_process_group(); call "
-            "collectives before that");
+            "process group: the group was released by end_training() or destroy_process_group(); "
+            "call collectives before that");
     return group_;
 }
 

@@ -119,8 +119,8 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes the temporary directories in a folder whose writers have ended, so that no process locks
-// them any more.
+// Removes the temporary directories in a folder that no process locks any more, because their
+// writers have ended.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);

@@ -59,7 +59,7 @@ class SavedTensor {
 
   private:
     Tensor tensor_;                     // undefined if hooks packed it
-    std::weak_ptr<Impl> original_;      // set if the node that saved it computed it
+    std::weak_ptr<Impl> original_;      // set for an output of the saving node
     std::shared_ptr<Storage> storage_;  // used with version_ to detect in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;

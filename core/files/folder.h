@@ -17,7 +17,8 @@ namespace axle {
 // Returns the folder of a path: "a" for "a/b", "." for "b" and "/" for "/b".
 std::string folder_of(const std::string& path);
 
-// Returns the kind of a path, or nullopt if there is nothing. A symbolic link is FileKind::link.
+// Returns the kind of a path, or nullopt if the path does not exist. A symbolic link is
+// FileKind::link.
 std::optional<FileKind> kind_of(const std::string& path);
 
 // Returns the device and inode of a folder, which identify it independently of its path.
