@@ -33,7 +33,7 @@ namespace {
 
 enum class Outcome : std::uint8_t { passed, failed, not_reached };
 
-// Calls f while an allocation fails. f may handle the failure itself, and then passes.
+// Calls f while allocation `number` fails. The outcome is `passed` if f handles the failure itself.
 template <class F>
 Outcome attempt(std::int64_t number, bool all_later, F&& f, Threads threads = Threads::this_one) {
     const FailingNew failing(number, all_later, threads);
@@ -45,8 +45,8 @@ Outcome attempt(std::int64_t number, bool all_later, F&& f, Threads threads = Th
     return failing.has_failed() ? Outcome::passed : Outcome::not_reached;
 }
 
-// Runs the step once for each of its allocations. In each run, this allocation fails, or this and
-// all later allocations.
+// Runs the step once for each of its allocations. In each run, only this allocation fails, or it
+// and all later allocations fail.
 void fail_each_allocation(TrainingStep& step, bool all_later) {
     const TrainingStep::State before = step.state();
     step.run();
@@ -70,7 +70,7 @@ void fail_each_allocation(TrainingStep& step, bool all_later) {
     fail(1);
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
-        // A cache may grow in one run, but only a leak grows in each.
+        // A cache may grow in one run, but only a leak grows in every run.
         std::int64_t blocks = live_blocks();
         if (!fail(number)) {
             EXPECT_GT(number, 300);  // the step has that many allocations

@@ -49,7 +49,7 @@ TEST(OperatorNew, FailureToStartACollectiveLeavesTheGroupUsable) {
     }
 }
 
-// The thread sends a heartbeat each second, which needs memory.
+// The control thread allocates memory for the heartbeat that it sends each second.
 TEST(OperatorNew, FailureInAControlThreadEndsTheJobOnAllRanks) {
     for (const bool all_later : {false, true}) {
         const std::vector<std::string> errors = run_ranks(2, [&](const Group& group) {

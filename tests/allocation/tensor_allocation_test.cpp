@@ -20,10 +20,10 @@ namespace {
 
 using testing::HasSubstr;
 
-// Makes the memory of one tensor fail while the object exists, and counts allocations.
+// Makes the allocation of one tensor fail while the object exists, and counts allocations.
 class FailingTensors {
   public:
-    // Makes the allocation with this number, counted from 1, fail.
+    // Makes allocation `number`, counted from 1, fail.
     explicit FailingTensors(int number) {
         first_ = number;
         calls_ = 0;
@@ -38,7 +38,7 @@ class FailingTensors {
 
   private:
     static void* allocate(std::size_t size, std::size_t alignment, void*) {
-        // A failed allocation is tried again, after the cache was emptied.
+        // After a failure, the cache is emptied and the allocation is tried again, so both fail.
         const int call = ++calls_;
         if (call == first_ || call == first_ + 1) return nullptr;
         return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
@@ -94,7 +94,7 @@ TEST(TensorAllocation, FailureLeavesAStepInBf16ThatCanBeRepeated) {
     fail_each_allocation(step);
 }
 
-// Fails allocations of more than a size on one thread.
+// Makes allocations of more than `limit` bytes fail on one thread.
 struct LimitedThread {
     static inline thread_local std::size_t limit = SIZE_MAX;
 

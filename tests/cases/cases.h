@@ -1,5 +1,5 @@
-// Declares the families of cases. Each family has a function in its own file, in the order of
-// core/ops.h.
+// Declares the functions that add op cases (see OpCase). Each family of ops has a function in its
+// own file, in the order of core/ops.h.
 #pragma once
 
 #include <functional>

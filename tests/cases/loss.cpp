@@ -141,7 +141,7 @@ void add_loss_cases(Cases& cases) {
                       {floats({7, 9}), floats({67, 9}), ints({7}, 0, 9)}},
              .large = {floats({131, 33}), floats({521, 33}), ints({131}, 0, 521)},
              .layout_bits = false,
-             // Half logits are rounded before the softmax; in f32, the sums have many terms.
+             // Half-precision logits are rounded before the softmax; f32 sums have many terms.
              .tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 8e-2}});
     }
     cases.push_back({.name = "cross_entropy/all_ignored",

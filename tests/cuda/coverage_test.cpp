@@ -73,7 +73,7 @@ void run_cases() {
 }
 
 // Launches the kernels that prepare the inputs and correct the results of cuDNN's attention. On the
-// simulated GPU there is no cuDNN, so that attention itself does not launch them.
+// simulated GPU there is no cuDNN, so attention itself does not launch them.
 void run_kernels_around_cudnn() {
     const Tensor mask = ones({1, 1, 2, 3}, {boolean, kGpu});
     Tensor out = ones({1, 1, 2, 8}, {bf16, kGpu}), lse = ones({1, 1, 2}, {f32, kGpu}),

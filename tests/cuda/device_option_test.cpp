@@ -155,8 +155,8 @@ TEST_F(DeviceOptionOnGpu, PlacesALoadedModelByItsDeviceMap) {
 #if AXLE_SIMULATED_GPU
 class BatchCopies : public GpuTest {};
 
-// The simulated GPU runs work only when the host waits. So the host has not waited for a copy if
-// the work that was queued before it has not run.
+// The simulated GPU runs work only when the host waits. If the work that was queued before a copy
+// has not run, the host has not waited for the copy.
 // Covers 4.non_blocking.
 TEST_F(BatchCopies, AreWaitedForOnlyIfPinnedAndBlocking) {
     static constexpr int kQueued = 1000;  // queries of events run some work, but much less

@@ -26,7 +26,7 @@ json json_of(const Tensor& x) {
     return x.item();
 }
 
-// Returns "refused" if f() throws an error of Axle, else "ok".
+// Returns "refused" if f() throws an Axle error, else "ok".
 template <class F>
 json outcome(F&& f) {
     try {

@@ -23,7 +23,8 @@ using testing::HasSubstr;
 
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/dcp/" + name; }
 
-// The training run that tests/golden/record_dcp.py records, with other hyperparameters.
+// The training run that tests/golden/record_dcp.py records, but with another learning rate, which
+// load_state must replace.
 struct FsdpTraining {
     explicit FsdpTraining(const std::shared_ptr<dist::ProcessGroup>& group = {})
         : net{nn::Linear(3, 4), [](const Tensor& x) { return tanh(x); }, nn::Linear(4, 1)},
@@ -96,7 +97,7 @@ TEST(AccelerateFsdpCheckpoint, ReportsDamagedFilesAndChangesNothing) {
     }
 }
 
-// The weights are not the state of an optimizer.
+// The test replaces the optimizer's checkpoint by the model's checkpoint.
 TEST(AccelerateFsdpCheckpoint, RejectsAnotherCheckpointInPlaceOfTheOptimizer) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);

@@ -98,7 +98,7 @@ TEST(AccelerateCheckpoint, RestoresTheScalerWithItsCounter) {
     EXPECT_EQ(state["growth_interval"].integer(), 50);
 }
 
-// A copy of a folder in which files can be removed or replaced.
+// A temporary copy of a recorded folder. Tests remove or replace files in the copy.
 class Copy {
   public:
     explicit Copy(const std::string& folder) {
@@ -173,7 +173,7 @@ TEST(AccelerateCheckpoint, ContinuesIterationAndMicroBatchCounts) {
     EXPECT_TRUE(fs::exists(copy / "optimizer.bin"));
 }
 
-TEST(AccelerateCheckpoint, CanBeTheNewestStateOfAProject) {
+TEST(AccelerateCheckpoint, CanBeTheLatestCheckpointOfAProject) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::AcceleratorOptions options;

@@ -81,7 +81,7 @@ TEST(AsynchronousSave, ThrowsItsErrorInTheNextCall) {
         tests::FaultyFileSystem faulty(file_system(), 5, ENOSPC);
         const tests::ReplacedFileSystem replaced(faulty);
         accelerator.save_state(folder / "c", {.asynchronous = true});
-        // The thread must not use the file system after it is restored.
+        // The thread must finish before the original file system is restored.
         EXPECT_THROW(accelerator.wait_for_saves(), FileError);
         return true;
     };
@@ -93,7 +93,7 @@ TEST(AsynchronousSave, ThrowsItsErrorInTheNextCall) {
     accelerator.load_state(folder / "c");  // waits for the save
 }
 
-TEST(AsynchronousSave, IsCompletedBeforeTheAcceleratorEnds) {
+TEST(AsynchronousSave, IsCompletedByTheDestructorOfTheAccelerator) {
     const TemporaryFolder folder;
     {
         Training training;
@@ -102,7 +102,7 @@ TEST(AsynchronousSave, IsCompletedBeforeTheAcceleratorEnds) {
     EXPECT_NO_THROW(accel::CheckpointReader(folder / "c"));
 }
 
-TEST(AsynchronousSave, RotatesCheckpointsAfterItIsComplete) {
+TEST(AsynchronousSave, RotatesCheckpointsAfterTheSaveIsComplete) {
     const TemporaryFolder folder;
     accel::Accelerator accelerator(
         {.cpu = true,
@@ -116,7 +116,7 @@ TEST(AsynchronousSave, RotatesCheckpointsAfterItIsComplete) {
 }
 
 // Saves asynchronously after each batch in a child, which is killed at a random time. Everything
-// that the child has reported must be loadable.
+// that the child has reported can be loaded.
 TEST(AsynchronousSave, KeepsAcknowledgedCheckpointsIfTheProcessIsKilled) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::mt19937 random(3);

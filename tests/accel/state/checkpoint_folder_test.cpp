@@ -86,7 +86,7 @@ TEST(LatestCheckpoint, ThrowsIfADamagedCheckpointMayBeNewer) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "checkpoint_3");
     EXPECT_NO_THROW(rotate_checkpoints(folder.path(), 1));
     EXPECT_TRUE(fs::exists(file));
-    damage(write(folder / "named", 0) + "/manifest.json");  // has no number
+    damage(write(folder / "named", 0) + "/manifest.json");  // the name has no number
     EXPECT_THROW(latest_checkpoint(folder.path()), FileError);
 }
 

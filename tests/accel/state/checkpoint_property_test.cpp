@@ -100,7 +100,7 @@ class Model {
         replace_file_system(memory_.get());
         acknowledged_ = std::max(before, latest());
     }
-    // Runs f with an operation that fails.
+    // Runs f while one random file operation fails.
     template <class F>
     void fail_while(F&& f) {
         static constexpr int kErrors[] = {ENOSPC, EIO, EACCES, EROFS, EINTR, 0};
@@ -131,7 +131,7 @@ class Model {
         const char* const name = folder.ends_with("best_2026") ? "/manifest.json" : "/notes.txt";
         write_file_atomically(folder + name, tests::kForeign);
         foreign_.insert(folder + name);
-        memory_->forget();  // the user's program has synced the folders too
+        memory_->forget();  // the foreign file is already on the disk
     }
 
     std::mt19937 engine_;

@@ -105,10 +105,10 @@ class SavedRun {
     int limit_;
     MemoryFileSystem memory_;
     std::vector<std::vector<Tensor>> states_;        // the weights at each save
-    std::vector<std::size_t> began_, acknowledged_;  // numbers of operations
+    std::vector<std::size_t> began_, acknowledged_;  // numbers of completed operations
 };
 
-// Counts the images of all cases.
+// A fixture that counts the crash images of all tests.
 class CrashImage : public testing::Test {
   protected:
     // Calls f with every crash image (see MemoryFileSystem::for_each_crash_image()).
@@ -121,7 +121,7 @@ class CrashImage : public testing::Test {
             },
             exhaustive);
     }
-    // Saves runs, and resumes each in every image.
+    // Runs trainings that save checkpoints, and resumes each from all of its crash images.
     static void expect_runs_to_resume(const std::vector<int>& total_limits,
                                       std::size_t exhaustive) {
         for (const bool asynchronous : {false, true})

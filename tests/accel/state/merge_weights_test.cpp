@@ -29,7 +29,7 @@ using testing::IsEmpty;
 
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/dcp/" + name; }
 
-// Writes a folder of SHARDED_STATE_DICT with the tensor "weight", which two ranks have.
+// Writes a SHARDED_STATE_DICT folder, in which each of two ranks has a part of the tensor "weight".
 Tensor write_sharded(const std::string& folder) {
     fs::create_directories(folder);
     const Tensor whole = arange(12, {.dtype = f32}).reshape({3, 4});
@@ -98,7 +98,7 @@ TEST(MergeFsdpWeights, WritesTheWeightsOfAShardedStateDict) {
     expect_same_bits(tensors.at("weight"), whole);
 }
 
-TEST(MergeFsdpWeights, WritesShardsAboveTheGivenSize) {
+TEST(MergeFsdpWeights, WritesShardsIfTheWeightsExceedTheGivenSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     fs::create_directory(folder / "parts");
     write_distributed(folder / "parts", 3, 1);
@@ -121,7 +121,7 @@ TEST(MergeFsdpWeights, HoldsOneTensorInMemoryAtATime) {
     EXPECT_LT(peak, 24 << 20);
 }
 
-TEST(MergeFsdpWeights, LeavesOutOtherValuesWithAWarning) {
+TEST(MergeFsdpWeights, SkipsValuesThatAreNotTensorsWithAWarning) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     LogCapture logged;
     merge_fsdp_weights(recorded("plain"), folder / "merged");

@@ -1,5 +1,5 @@
-// Tests that a checkpoint of format 1 loads. docs/examples/checkpoints.cpp wrote it before
-// format 2.
+// Tests that checkpoints of format 1 can be loaded. An older version of
+// docs/examples/checkpoints.cpp wrote the checkpoint.
 #include <string>
 
 #include "accel/accelerator.h"
@@ -42,7 +42,7 @@ TEST(OldCheckpoint, CanBeLoaded) {
     EXPECT_EQ(linear.bias.to_vector(), saved.at("bias").to_vector());
 }
 
-TEST(OldCheckpoint, IsCountedWithoutARun) {
+TEST(OldCheckpoint, IsListedWithAnEmptyRunName) {
     const auto list = accel::list_checkpoints(kFolder);
     ASSERT_EQ(list.entries.size(), 1u);
     EXPECT_EQ(list.entries[0].iteration, 0);

@@ -210,7 +210,7 @@ int warnings_of_resuming(const std::string& path, int ranks, Options options) {
     return warnings.count();
 }
 
-TEST(PowerSgdState, IsResetIfItDoesNotFit) {
+TEST(PowerSgdState, IsResetIfProcessesBucketsOrOptionsDiffer) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto options = [] { return power_sgd({}); };
     const auto save = [&](int ranks, const std::string& name) {
@@ -237,7 +237,7 @@ TEST(PowerSgdState, IsResetIfItDoesNotFit) {
     EXPECT_EQ(warnings_of_resuming(two, 2, [] { return power_sgd({}, true); }), 1);
 }
 
-// A hook of a program, whose state is a number.
+// A user-defined communication hook whose state is a number.
 struct CountingHook : dist::CommHook {
     Pending start(dist::GradientBucket& bucket, dist::ProcessGroup& group) override {
         ++count;
@@ -313,7 +313,7 @@ TEST(LocalSGD, ResumesExactlyBetweenAverages) {
     });
 }
 
-TEST(LocalSGD, ContinuesFromTheMainProcessOnAnotherNumberOfProcesses) {
+TEST(LocalSGD, LoadsTheStateOfTheMainProcessOnAnotherNumberOfProcesses) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::vector<Tensor> saved;
     on_ranks(2, [&](const Group& group) {

@@ -40,7 +40,7 @@ std::string saved(const TemporaryFolder& folder, int number) {
     return folder / str("checkpoints/checkpoint_", number);
 }
 
-TEST(RunIdentity, MustBeEqualIfItIsChecked) {
+TEST(RunIdentity, RejectsAnotherIdentityIfItIsChecked) {
     const TemporaryFolder folder;
     Accelerator first(
         {.cpu = true, .project_config = {.identity = {{"seed", "1"}, {"model", "gpt2"}}}});
@@ -92,7 +92,7 @@ TEST(TotalLimit, RemovesOnlyCheckpointsOfItsOwnRun) {
     EXPECT_TRUE(fs::exists(saved(folder, 0)));
 }
 
-TEST(BestLimit, KeepsTheBestCheckpointsInAddition) {
+TEST(BestLimit, KeepsTheBestCheckpointsBesidesTheNewest) {
     for (const bool greater_is_better : {false, true}) {
         const TemporaryFolder folder;
         Accelerator accelerator(in_project(

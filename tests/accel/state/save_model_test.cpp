@@ -270,7 +270,7 @@ TEST(LoadCheckpointInModel, ConvertsToTheGivenDTypeAndMovesToTheGivenDevice) {
     };
     expect_error<ValueError>({"device: expected cpu", "'cpu:0'"}, load);
     EXPECT_EQ(model.linear1.weight.dtype(), f32);
-    options.device_map[""] = "cpu";  // tests/cuda/device_option_test.cpp has GPUs
+    options.device_map[""] = "cpu";  // tests/cuda/device_option_test.cpp uses GPUs
     load();
     expect_recorded(model);
     EXPECT_EQ(model.linear1.weight.dtype(), f64);

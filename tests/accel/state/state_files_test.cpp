@@ -64,7 +64,7 @@ TEST(StateFiles, NamesCheckpointsByIteration) {
     EXPECT_THROW(run.files.set_iteration(-1), ValueError);
 }
 
-TEST(StateFiles, SavesAnObjectThatIsAddedTwiceOnce) {
+TEST(StateFiles, SavesAnObjectOnceIfItIsAddedTwice) {
     struct CountingState : Checkpointable {
         mutable int saves = 0;
         Tree state_dict() const override { return Tree{{"saves", ++saves}}; }

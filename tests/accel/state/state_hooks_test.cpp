@@ -134,7 +134,7 @@ TEST(StateHooks, KeepThePreviousCheckpointWhenTheyThrow) {
     EXPECT_EQ(folder.count(), 1u);
 }
 
-// A user-defined object with the functions of PyTorch and no base class.
+// A user-defined object with state_dict() and load_state_dict(), but without a base class.
 struct BestLoss {
     double value = 1;
     Tree state_dict() const { return Tree{{"value", value}}; }

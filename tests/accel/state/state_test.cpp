@@ -237,7 +237,7 @@ TEST(LoadState, ThrowsIfTheCheckpointDoesNotMatchTheObjects) {
     }
 }
 
-TEST(LoadState, ThrowsIfCalledWithinALoop) {
+TEST(LoadState, ThrowsWithinALoopOverALoader) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     training.accelerator.save_state(folder / "s");

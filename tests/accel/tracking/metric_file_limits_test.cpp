@@ -1,4 +1,4 @@
-// Tests that files of metrics are read back with little memory, also if they are damaged.
+// Tests that trackers read metric files with little memory, even if the files are damaged.
 #include <fstream>
 #include <string>
 
@@ -101,7 +101,7 @@ TEST(JsonLinesFile, KeepsLongLinesWithoutParsingThem) {
     const OldRun old("metrics.jsonl", before + "{\"step\": 2, \"table\": [" + values + "]}\n");
     EXPECT_LE(peak_memory([&] { resume<accel::JsonlTracker>(old, 2); }), 16 * kMiB);
     EXPECT_EQ(read_file(old.path), before);
-    // A long line with another beginning or another end than trackers write is damaged.
+    // A long line is damaged if its beginning or its end differs from what trackers write.
     for (const std::string& damaged :
          {"[" + values + "]\n", "{\"step\": 2, \"a\": [" + values + "\n",
           "{\"step\": 2.5, \"a\": [" + values + "]}\n"}) {

@@ -1,8 +1,8 @@
 // An example of extending Axle in another project with a custom operation and a custom layer.
 //
 // The operation rounds weights to the values that n bits can represent. An operation composed of
-// Axle's operations needs no gradient rule. But the gradient of rounding is zero almost everywhere,
-// so nothing could be learned; therefore this operation defines its own gradient.
+// Axle's operations needs no gradient rule. The gradient of rounding, however, is zero almost
+// everywhere, so the weights would not change; therefore this operation defines its own gradient.
 #include <cmath>
 #include <iostream>
 

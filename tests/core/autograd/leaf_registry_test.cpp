@@ -35,7 +35,7 @@ TEST(LeafRegistry, FindsOnlyLeavesThatRequireAGradient) {
     EXPECT_EQ(found_in(tensors), Positions{kSize});
     tensors[0].set_requires_grad();
     EXPECT_EQ(found_in(tensors), (Positions{0, kSize}));
-    tensors[1].set_requires_grad(false);  // x, too
+    tensors[1].set_requires_grad(false);  // also changes x
     EXPECT_EQ(found_in(tensors), Positions{0});
     tensors[1].set_requires_grad(true);
     std::swap(tensors[1], tensors[5]);

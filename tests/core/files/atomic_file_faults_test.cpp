@@ -1,4 +1,4 @@
-// Lets each operation of writing a file fail.
+// Tests AtomicFile while each of its file operations fails in turn.
 #include <cerrno>
 
 #include "core/files/file.h"
@@ -16,7 +16,7 @@ void write(const std::string& text) {
     file.commit();
 }
 
-// Writes a file while operation number `failing` fails. Returns whether write() has thrown.
+// Writes a file while operation number `failing` fails. Returns whether write() throws.
 bool throws(FileSystem& disk, std::size_t failing, int error) {
     tests::FaultyFileSystem faulty(disk, failing, error);
     FileSystem* const before = replace_file_system(&faulty);

@@ -131,13 +131,13 @@ TEST(DistributedCheckpoint, ReadsValuesThatAreNotTensors) {
     EXPECT_THROW(checkpoint.read_value("weight"), FileError);
 }
 
-TEST(DistributedCheckpoint, LeavesOutTheCommonKeyInNames) {
+TEST(DistributedCheckpoint, RemovesTheCommonKeyFromNames) {
     const DistributedCheckpoint model(recorded("model")), plain(recorded("plain"));
     EXPECT_EQ(model.names_in_state().at("linear.weight"), "model.linear.weight");
     EXPECT_EQ(plain.names_in_state().at("nested.tensors.0"), "nested.tensors.0");
     EXPECT_THAT(DistributedCheckpoint(recorded("old")).names_in_state(),
                 ElementsAre(Pair("weight", "weight")));
-    // Without paths, names remain as they are.
+    // If the metadata contain no paths, names are unchanged.
     EXPECT_THAT(DistributedCheckpoint(Rows().path()).names_in_state(), ElementsAre(Pair("w", "w")));
 }
 
@@ -149,7 +149,7 @@ TEST(DistributedCheckpoint, ReadsWrittenChunks) {
     }
 }
 
-TEST(DistributedCheckpoint, RejectsChunksThatDoNotFit) {
+TEST(DistributedCheckpoint, RejectsChunksThatOverlapOrDoNotFillTheTensor) {
     const auto with = [](const std::vector<DescribedChunk>& chunks, const std::string& words) {
         Rows files;
         const std::int64_t length = std::ssize(saved_tensor(zeros({3, 4})));
@@ -245,7 +245,7 @@ TEST(DistributedCheckpoint, RejectsItemsThatDoNotMatchTheMetadata) {
     with(bytes, "instead of bfloat16 [");
 }
 
-TEST(DistributedCheckpoint, RejectsOtherContentsOfMetadata) {
+TEST(DistributedCheckpoint, RejectsUnexpectedContentsOfMetadata) {
     using namespace std::string_literals;
     Rows files;
     const auto with = [&](const std::string& words) {
@@ -288,7 +288,7 @@ TEST(DistributedCheckpoint, RejectsOtherContentsOfMetadata) {
     }
 }
 
-TEST(DistributedCheckpoint, FollowsNoLinks) {
+TEST(DistributedCheckpoint, DoesNotFollowSymbolicLinks) {
     const Rows files;
     const std::string chunk = files / "__1_0.distcp", metadata = files / ".metadata";
     fs::rename(chunk, files / "elsewhere");
@@ -315,9 +315,9 @@ TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
     files.expect_refused(".metadata: tensor 'w': ", "there are too many chunks to compare them");
 }
 
-// An index of a few bytes can refer to a long name. Each use counts, so that the work is limited
-// too.
-TEST(ReadDistributedMetadata, EachUseOfALongNameCounts) {
+// An index of a few bytes can refer to a long name. Each use of the name counts toward the memory
+// limit, so that the work is limited too.
+TEST(ReadDistributedMetadata, CountsEachUseOfALongName) {
     using namespace std::string_literals;
     const std::string module = "torch.distributed.checkpoint.metadata";
     std::string items = "}(";

@@ -79,7 +79,7 @@ TEST(CreateDirectories, SyncsTheParentOfEachNewFolder) {
     EXPECT_EQ(memory.syncs(), 4u);
 }
 
-TEST(PathLock, ExcludesOthersUntilItsOwnerEnds) {
+TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
     const TemporaryFolder folder;
     {
         const auto lock = PathLock::try_folder(folder.path());

@@ -32,8 +32,8 @@ class ReplacedFileSystem {
     FileSystem* before_;
 };
 
-// Has regular files and folders, no links and no permissions. Paths are absolute, or relative to an
-// open folder. Not thread-safe.
+// A file system of regular files and folders, without links and permissions. Paths are absolute, or
+// relative to an open folder. Not thread-safe.
 class MemoryFileSystem final : public FileSystem {
   public:
     // Calls f on each state of the disk that a power failure during the recorded operations may
@@ -61,7 +61,7 @@ class MemoryFileSystem final : public FileSystem {
             }
         }
     }
-    // Sets `image` to one of these states, chosen at random.
+    // Sets `image` to one of the states of for_each_crash_image(), chosen at random.
     void crash(std::mt19937& engine, MemoryFileSystem& image) const {
         const std::size_t end = engine() % (log_.size() + 1);
         const std::vector<std::size_t> pending = pending_before(end);
@@ -188,7 +188,7 @@ class MemoryFileSystem final : public FileSystem {
             if (!node->is_folder) return -EISDIR;
             if (!there->entries.empty()) return -ENOTEMPTY;
         }
-        if (parent != target) return -EXDEV;  // no code of Axle needs it
+        if (parent != target) return -EXDEV;  // Axle renames only within a folder
         change(parent, {{last, nullptr}, {name, node}});
         return 0;
     }
@@ -222,7 +222,7 @@ class MemoryFileSystem final : public FileSystem {
     struct Operation {
         std::shared_ptr<Node> written = {};  // a write, after which the file has `data`
         std::string data = {};
-        std::shared_ptr<Node> changed = {};  // a folder in which names got new nodes (null: none)
+        std::shared_ptr<Node> changed = {};  // a folder whose `entries` changed (null: removed)
         Entries entries = {};
         std::shared_ptr<Node> synced = {};
     };

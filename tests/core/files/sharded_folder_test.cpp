@@ -151,7 +151,7 @@ TEST(ShardedFolder, RejectsFilesThatDoNotMatchTheIndex) {
     EXPECT_EQ(state.read("weight", 0, 5).numel(), 5);
 }
 
-TEST(ShardedFolder, FollowsNoLinks) {
+TEST(ShardedFolder, DoesNotFollowSymbolicLinks) {
     const TemporaryFolder folder, other;
     write_cut(other.path(), {12});
     std::filesystem::create_symlink(other / "index.json", folder / "index.json");

@@ -217,14 +217,14 @@ TEST(LoadTorchFile, ReadsZip64Files) {
     }
 }
 
-// A sum of such a number and a length would exceed 64 bits.
+// The sum of a number near 2^64 and a length exceeds 64 bits.
 TEST(LoadTorchFile, RejectsZip64NumbersNear2To64) {
     const std::string whole = zip_of({{"a/data.pkl", "\x80\x02K\x05."}}, true);
     const std::size_t extra = whole.rfind(bytes_of(1, 2) + bytes_of(24, 2)) + 4;
     const std::size_t end = whole.rfind(bytes_of(0x06064b50)) + 40;
     const std::size_t locator = whole.rfind(bytes_of(0x07064b50)) + 8;
-    // The two sizes and the offset of the entry, the size and the offset of the directory, and the
-    // place of the directory's end.
+    // The positions of the entry's two sizes and offset, of the directory's size and offset, and of
+    // the offset of the record at the end of the directory.
     for (const std::size_t at : {extra, extra + 8, extra + 16, end, end + 8, locator})
         for (const std::uint64_t less : {1, 4, 8, 16, 30, 46, 56, 100}) {
             SCOPED_TRACE(testing::Message() << "byte " << at << ", 2^64 - " << less);

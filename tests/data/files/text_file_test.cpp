@@ -171,7 +171,7 @@ TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
             tests::expect_same_bits(encoded.get(i)[name], stored.get(i)[name]);
 }
 
-// Reads a text or tokens as a trainer does, and needs memory only for a part of the file.
+// Reading text or tokens as a trainer does needs memory only for a part of the file.
 TEST(TextFile, UsesMemoryIndependentOfItsSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string part = sample(kMiB, false);
@@ -191,7 +191,7 @@ TEST(TextFile, UsesMemoryIndependentOfItsSize) {
               }),
               8 * kMiB);
     EXPECT_LE(peak_memory([&] { read(ByteTokenizer().encode_file(folder / "text")); }), 8 * kMiB);
-    // The pages of random blocks are mapped, with pages around them.
+    // The system maps the pages of random blocks and also neighboring pages.
     EXPECT_LE(peak_memory(
                   [&] { read(Tokens::open(folder / "text", {.bytes = 2, .vocab_size = 65'536})); }),
               16 * kMiB);

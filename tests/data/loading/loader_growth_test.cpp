@@ -146,7 +146,7 @@ TEST(GrownDataset, CanGrowAgainAndBeResumedOnOtherProcesses) {
                                     {samples[3], processes[3], kAll}});
 }
 
-// A state that was saved before the grown pass has read a batch loses nothing.
+// No sample is lost if a state is saved before the pass over the grown dataset has read a batch.
 TEST(GrownDataset, CanBeSavedBeforeTheNextBatch) {
     const LogCapture log;
     Tree state;
