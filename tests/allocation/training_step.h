@@ -1,4 +1,4 @@
-// A training step whose allocations fail, and the state that such a failure must not change.
+// A training step for tests of failing allocations, and the state that a failure must not change.
 #pragma once
 
 #include <cstdint>

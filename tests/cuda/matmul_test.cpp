@@ -1,4 +1,5 @@
-// Tests matrix products whose vectors cuBLASLt cannot access 16 bytes at a time.
+// Tests matrix products with a bias that is not aligned to 16 bytes, TF32, and products that
+// cuBLASLt cannot compute.
 #include <cstdlib>
 #include <map>
 #include <string>

@@ -302,7 +302,8 @@ TEST(DistributedCheckpoint, DoesNotFollowSymbolicLinks) {
     files.expect_refused(".metadata: can't open: ", "a symbolic link is not followed here");
 }
 
-// A grid of 5 cuts in each of 6 dimensions, in which each chunk meets 3125 others in any dimension.
+// The chunks form a grid of 5 in each of 6 dimensions. In any dimension, each chunk has the same
+// range as 3124 other chunks.
 TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
     DescribedTensor tensor{"w", {5, 5, 5, 5, 5, 5}, {}};
     for (std::int64_t i = 0; i < 15625; ++i) {

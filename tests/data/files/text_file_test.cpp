@@ -68,7 +68,7 @@ TEST(EncodeFile, ReturnsTheSameTokensAsEncode) {
 }
 
 // Parts of a file begin at multiples of 1 MiB.
-TEST(EncodeFile, ReadsCharactersAtTheEndsOfParts) {
+TEST(EncodeFile, ReadsCharactersThatCrossTheEndOfAPart) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (int before = 0; before < 4; ++before) {
         std::string text = sample(kMiB, true).substr(0, kMiB - static_cast<std::size_t>(before));
@@ -81,7 +81,7 @@ TEST(EncodeFile, ReadsCharactersAtTheEndsOfParts) {
     }
 }
 
-TEST(EncodeFile, HasADefaultForAllTokenizers) {
+TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizers) {
     struct Words : Tokenizer {
         std::int64_t vocab_size() const override { return 10; }
         Ids encode(std::string_view text) const override {

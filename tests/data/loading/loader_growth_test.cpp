@@ -134,7 +134,7 @@ TEST(GrownDataset, IsReadOnceInAPassThatContinues) {
                 expect_exact(kind, {{13, 1, first}, {samples, 1, kAll}});
 }
 
-TEST(GrownDataset, CanGrowAgainAndBeResumedOnOtherProcesses) {
+TEST(GrownDataset, CanGrowAgainAndBeResumedOnAnotherNumberOfProcesses) {
     const LogCapture log;
     for (const Kind& kind : kKinds)
         for (const Ids& processes : {Ids{1, 2, 4, 1}, Ids{2, 1, 2, 4}, Ids{4, 2, 4, 2}})

@@ -170,7 +170,7 @@ TEST(LoaderState, ResumesExactlyAfterChangeToMoreProcesses) {
     }
 }
 
-TEST(LoaderState, ResumesExactlyOnOtherProcessesIfSomeHaveFewerBatches) {
+TEST(LoaderState, ResumesUnevenBatchesOnAnotherNumberOfProcesses) {
     for (const Kind kind : {Kind::sequential, Kind::shuffled})
         for (const std::int64_t before : {1, 2, 4})
             for (const std::int64_t after : {1, 2, 4})

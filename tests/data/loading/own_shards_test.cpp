@@ -65,7 +65,7 @@ TEST(ShardedDataset, SkipsAcrossShards) {
         }
 }
 
-TEST(DatasetShards, AreReadOnlyByTheirProcess) {
+TEST(DatasetShards, AreEachReadByOneProcess) {
     const ShardedDataset whole = shards_of({5, 3, 4});
     for (const int workers : {0, 2}) {
         DataLoader loader(whole, {.batch_size = 2, .num_workers = workers});

@@ -108,7 +108,7 @@ wait $first
     EXPECT_EQ(ended.passed, 2) << ended.output;
 }
 
-// Returns the value of a pod's variable, or "" if it comes from elsewhere.
+// Returns the value of a pod's variable, or "" if it refers to a field of the pod or to a secret.
 std::string value_of(const Tree& environment, const std::string& name) {
     for (const Tree& each : environment.elements())
         if (each["name"].string() == name)
@@ -153,8 +153,8 @@ TEST(Clusters, RunWithTheVariablesOfTheKubernetesJob) {
     EXPECT_EQ(ended.passed, 4) << ended.output;
 }
 
-// The page shows the batch script, and the variables of the Job that set ranks.
-TEST(Clusters, AreShownInThePage) {
+// docs/clusters.md shows the batch script, and the variables of the Job that set ranks.
+TEST(Clusters, AreShownInTheDocumentation) {
     std::ifstream in(std::string(AXLE_TESTS_DIR) + "/../docs/clusters.md");
     const std::string page{std::istreambuf_iterator<char>(in), {}};
     EXPECT_THAT(page, HasSubstr("```bash\n" + text_of("train.sbatch") + "```"));

@@ -175,7 +175,7 @@ TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
                   "a forward, rank 2 is in a synchronised backward");
 }
 
-TEST(UnevenInputs, LetExceptionsPassAndRejectASecondJoin) {
+TEST(UnevenInputs, RethrowExceptionsAndRejectASecondJoin) {
     nn::Mlp model = small_mlp();
     DataParallel replicas(model, dist::ProcessGroup::alone());
     tests::expect_error<ValueError>({"bad batch"}, [&] {

@@ -44,7 +44,7 @@ std::string error_of(const std::function<void()>& f) {
     return "";
 }
 
-// Returns the function of a rank that agrees once and then waits to be killed.
+// Returns the function of a rank that takes part in one agreement and then waits to be killed.
 std::function<void()> victim(const ControlJob& job, int rank) {
     return [&job, rank] {
         const auto control = job.join(rank);

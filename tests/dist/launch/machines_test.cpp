@@ -184,7 +184,7 @@ TEST_F(Launchers, EndIfMachine0IsLost) {
     }
 }
 
-TEST_F(Launchers, TakeAMachineThatReturnsIntoTheNextLaunch) {
+TEST_F(Launchers, IncludeAReturningMachineInTheNextLaunch) {
     const std::string script = first_time("sleep 60") +
                                "; if test $AXLE_RESTART_COUNT = 1; then while ! test -e go; do "
                                "sleep 0.01; done; exit 7; fi";
@@ -288,7 +288,7 @@ TEST_F(Launchers, StartWithoutAMissingMachineAfterTheJoinTimeout) {
     EXPECT_THAT(err(0), HasSubstr("starting on 2 of 3 machines without machine 1"));
 }
 
-TEST_F(Launchers, RefuseOtherOptionsAndNumbersInUse) {
+TEST_F(Launchers, RefuseLaunchersWithOtherOptionsOrAMachineNumberInUse) {
     num_machines_ = min_nodes_ = 3;
     start(0, started() + "sleep 60");
     start(1, started() + "sleep 60", [](MachinesOptions& o) { o.place.local_world_size = 2; });
@@ -312,9 +312,9 @@ TEST_F(Launchers, RefuseOtherOptionsAndNumbersInUse) {
     for (const int rank : {0, 1, 2}) EXPECT_GT(process(0, rank), 0);
 }
 
-// Strangers hold more connections than the launcher of machine 0 has places, and send arbitrary
-// bytes.
-TEST_F(Launchers, JoinWhileStrangersHoldAllPlaces) {
+// Clients without the token hold more connections than the launcher of machine 0 accepts, and send
+// arbitrary bytes.
+TEST_F(Launchers, JoinWhileClientsWithoutTheTokenHoldAllConnections) {
     num_machines_ = min_nodes_ = 2;
     start(0, started());
     const Address address = resolve("127.0.0.1", port_).front();

@@ -116,7 +116,7 @@ TEST_F(LauncherSignals, ReportAFailureWhileProcessesEnd) {
     EXPECT_EQ(failure()["exit_code"].integer(), 9);
 }
 
-TEST_F(LauncherSignals, KillAtOnceWithASecondSigint) {
+TEST_F(LauncherSignals, KillProcessesImmediatelyOnASecondSigint) {
     const pid_t launcher =
         start({script("a", SIGINT, "0"), script("b", SIGINT, "0")}, {.grace = 600s});
     const pid_t pids[] = {wait_for_pid(file("a")), wait_for_pid(file("b"))};
@@ -169,8 +169,8 @@ TEST_F(ExitAfterCheckpoint, EndsTheJobAfterTheGraceTime) {
               kExitAfterCheckpoint);
 }
 
-// The launcher asks rank 0 to end because rank 1 has failed, so its exit code is not a reason to
-// stop.
+// Rank 0 exits with kExitAfterCheckpoint only because the launcher stops it after rank 1 has
+// failed, so the job is restarted.
 TEST_F(ExitAfterCheckpoint, DoesNotPreventARestartAfterAFailure) {
     EXPECT_EQ(
         run({"trap 'exit 143' TERM; touch " + file("ready") + "; while :; do sleep 0.02; done",

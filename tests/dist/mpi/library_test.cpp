@@ -80,7 +80,7 @@ TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathOfTheVariable) {
 }
 
 TEST(MpiLibrary, MustHaveTheFunctionOfAnEngineLibrary) {
-    // Not a function of the C library, which the sanitizers replace by a function of the program.
+    // The test does not use a function of the C library, because sanitizers replace such functions.
     Dl_info library_of_cpp = {};
     ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::terminate), &library_of_cpp), 0);
     const std::string path = std::filesystem::canonical(library_of_cpp.dli_fname);
@@ -116,7 +116,7 @@ TEST(MpiLibrary, IsSearchedBesideTheProgramAndInItsPrefix) {
     EXPECT_THAT(folders, testing::Each(testing::StartsWith("/")));
 }
 
-TEST(MpiLibrary, IsNamedOnAllRanksIfTheBackendIsRequestedWithoutIt) {
+TEST(MpiLibrary, IsReportedAsMissingOnAllRanksIfTheBackendIsRequested) {
     ::setenv("AXLE_MPI_LIBRARY", "/nowhere/libaxle_mpi_openmpi.so", 1);
     dist::ProcessGroupOptions options = tests::short_options();
     options.backend = "mpi";

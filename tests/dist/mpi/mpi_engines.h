@@ -14,7 +14,7 @@
 namespace axle::tests {
 
 // Opens an engine of the first `size` processes of mpirun, which all call this function. A transfer
-// has at most round_bytes bytes for each rank, or if 0, as many as in a process group.
+// has at most round_bytes bytes for each rank; 0 selects the limit of process groups.
 inline std::unique_ptr<dist::HostEngine> open_mpi_engine(int rank, int size,
                                                          std::chrono::milliseconds timeout,
                                                          std::int64_t round_bytes = 0) {

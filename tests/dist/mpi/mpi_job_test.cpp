@@ -23,7 +23,8 @@ using dist::MpiLibrary;
 using testing::Each;
 using testing::ElementsAre;
 
-// The rank in MPI_COMM_WORLD that the fake library gives to this thread; below 0 it fails.
+// The rank in MPI_COMM_WORLD that the fake library gives to this thread. If it is negative, init()
+// fails.
 thread_local int world_rank = 0;
 
 bool init(int* rank, int* size, int* last_tag, MpiError* error) {

@@ -84,7 +84,7 @@ class MpiWorld {
         environment.token_is_secret = true;
         group_ = dist::ProcessGroup::create(
             environment, {.backend = "tcp", .timeout = std::chrono::seconds(60)});
-        // All processes must initialize MPI, also those that do not take part in the first test.
+        // All processes must initialize MPI, even if they do not take part in the first test.
         const dist::MpiLibrary library = dist::open_mpi_library(dist::mpi_library_folders());
         dist::MpiError error = {};
         int rank = 0, size = 0, last_tag = 0;

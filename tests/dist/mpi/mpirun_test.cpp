@@ -1,6 +1,6 @@
 // Runs tests of this program in the processes of mpirun, with the engine library of each
-// implementation of MPI: those of UnderMpirun, and the tests of the host engine and of process
-// groups, except tests whose ranks share memory, and tests of ranks that die.
+// implementation of MPI: the suite UnderMpirun, and the tests of the host engine and of process
+// groups, except tests whose ranks share memory or die.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -61,7 +61,7 @@ std::string missing(const Implementation& mpi) {
 
 std::string program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// Patterns of GoogleTest for the tests that mpirun runs. kTests has those of two and three ranks.
+// GoogleTest patterns of the tests that mpirun runs. kTests selects tests with two or three ranks.
 // Tests after the minus sign expect another backend, share memory or types of exceptions between
 // ranks, fork, take seconds, or leave a send in progress, after which MPI is not finalized and
 // mpirun reports a failure.

@@ -106,7 +106,7 @@ TEST_F(UnderMpirun, TransfersMoreThanTheLargestCountInRounds) {
             engine.broadcast(moved.data(), 999, root);
             EXPECT_EQ(moved, bytes_of(root, 999));
         }
-        // Rank r sends 100 * r + 10 * to bytes to each rank.
+        // Each rank sends 100 * rank + 10 * other bytes to rank `other`.
         std::vector<std::int64_t> in_bytes, out_bytes;
         std::vector<std::uint8_t> in, expected;
         for (int other = 0; other < kSize; ++other) {

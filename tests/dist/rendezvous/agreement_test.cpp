@@ -57,8 +57,9 @@ TEST(Agreement, AllowsCallsAheadOfOtherRanks) {
     EXPECT_THAT(errors, Each(""));
 }
 
-// The call is not announced, so rank 1 does not get an agreement without the data of rank 0.
-TEST(Agreement, AllowsToRepeatACallThatCouldNotBeQueued) {
+// The call that could not be queued is not announced, so rank 1 does not get an agreement without
+// the data of rank 0.
+TEST(Agreement, AllowsRepeatingACallThatCouldNotBeQueued) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         if (control.rank() == 0) {
             const auto fail = [] { throw std::bad_alloc(); };

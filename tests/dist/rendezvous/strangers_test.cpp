@@ -1,4 +1,4 @@
-// Tests the server with connections that never prove that they have the token.
+// Tests the server with strangers: clients that never prove that they have the token.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -100,7 +100,7 @@ class Repeated {
     std::thread thread_;
 };
 
-TEST(Strangers, DoNotKeepARankOutByHoldingAllPlaces) {
+TEST(Strangers, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
     // The join timeout is shorter than the time for which the server keeps a silent connection.
     job.options.join_timeout = milliseconds(4500);
@@ -131,7 +131,7 @@ enum class Stranger { holds, sends_garbage, sends_half_a_handshake, closes };
 
 class StrangerFlood : public testing::TestWithParam<Stranger> {};
 
-TEST_P(StrangerFlood, DoesNotKeepRanksOut) {
+TEST_P(StrangerFlood, DoesNotPreventRanksFromJoining) {
     const ControlJob job(4);
     const Address address = address_of(job);
     std::deque<Socket> held;
@@ -163,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Strangers, StrangerFlood,
                                          Stranger::sends_half_a_handshake, Stranger::closes),
                          title);
 
-TEST(Strangers, HaveALimitedNumberOfPlaces) {
+TEST(Strangers, HaveALimitedNumberOfConnections) {
     const FileLimit limit(512);
     ASSERT_EQ(dist::max_unauthenticated(), 64u);
     Pair pair;
@@ -177,7 +177,7 @@ TEST(Strangers, HaveALimitedNumberOfPlaces) {
     pair.check(2);
 }
 
-TEST(Strangers, HavePlacesForAnEighthOfTheFileLimit) {
+TEST(Strangers, MayHoldConnectionsForAnEighthOfTheFileLimit) {
     for (const auto& [files, places] : {std::pair{100, 16}, {1024, 128}}) {
         const FileLimit limit(static_cast<rlim_t>(files));
         EXPECT_EQ(dist::max_unauthenticated(), static_cast<std::size_t>(places));
@@ -225,7 +225,7 @@ std::vector<Socket> use_all_descriptors() {
     }
 }
 
-// Connects a socket that exists already, because the process can't open another socket.
+// Connects an existing socket, for a process that cannot open another socket.
 void connect_now(const Socket& socket, const Address& address) {
     const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
     ASSERT_EQ(::connect(socket.descriptor(), to, address.length), 0);

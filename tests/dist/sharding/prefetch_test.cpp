@@ -70,7 +70,7 @@ TEST(ForwardPrefetch, GathersTheUnitAfterTheCurrentUnit) {
 }
 
 // Covers 14.limit_all_gathers.
-TEST(LimitAllGathers, FreesUnitsThatAreLeftOverFromUsesOutsideOfTheirModules) {
+TEST(LimitAllGathers, FreesUnitsGatheredForUsesOutsideOfTheirModules) {
     const Gpt64 gpt{.layers = 6};
     auto models = clones_of(gpt.make(), 2);
     for (const bool limit : {true, false})

@@ -126,8 +126,8 @@ TEST(ShardedConstruction, UsesTheMemoryOfOnePartAndOneUnit) {
              }});
         group->barrier();
     });
-    // Four ranks share this process. Each rank has a quarter of the model, and one unit before and
-    // after it is cut into parts.
+    // Four ranks share this process. Each rank has a quarter of the model and, while it cuts a unit
+    // into parts, two copies of this unit.
     EXPECT_LT(host_memory::stats().peak - before, all + all / 4 + 4 * 2 * unit);
 }
 

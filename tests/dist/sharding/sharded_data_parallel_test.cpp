@@ -145,8 +145,8 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
             EXPECT_FALSE(p.impl()->storage->has_memory());
             local += autograd::local_part(p).numel();
         }
-        // Each unit is cut into equal parts. It ends with up to 4 * 64 bytes of padding, and has up
-        // to 64 bytes between parameters.
+        // Each unit is cut into equal parts. A unit ends with up to 4 * 64 bytes of padding, and
+        // has up to 64 bytes of padding between parameters.
         EXPECT_NEAR(static_cast<double>(local), static_cast<double>(all) / 4, 200);
         const Tensor total = full({}, static_cast<double>(local), {.dtype = f64});
         group->all_reduce(total);

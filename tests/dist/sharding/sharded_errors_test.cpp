@@ -41,7 +41,7 @@ TEST(ShardedDataParallel, TakesTheValuesOfRankZero) {
     });
 }
 
-TEST(ShardedDataParallel, RejectsDifferentValuesWithoutSync) {
+TEST(ShardedDataParallel, RejectsRanksWithDifferentValuesWithoutSync) {
     const Gpt64 gpt;
     auto models = clones_of(gpt.make(), 2);
     {
@@ -56,7 +56,7 @@ TEST(ShardedDataParallel, RejectsDifferentValuesWithoutSync) {
                                               "'transformer.wpe.weight"));
 }
 
-TEST(ShardedDataParallel, RejectsDifferentPlans) {
+TEST(ShardedDataParallel, RejectsRanksWithDifferentUnits) {
     const Gpt64 gpt;
     auto models = clones_of(gpt.make(), 2);
     const auto texts = run_ranks(2, [&](const Group& group) {
@@ -95,7 +95,7 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
     expect_error<UsageError>({"to_vector: the ", what, "FullParameters"},
                              [&] { static_cast<void>(weight.to_vector()); });
     expect_error<UsageError>({"data: the ", what}, [&] { weight.data<double>(); });
-    // An op, also a custom op of a program, may read the elements through a const tensor.
+    // An op, even a user-defined op, may read the elements through a const tensor.
     EXPECT_NE(std::as_const(weight).data<double>(), nullptr);
     expect_error<UsageError>({"fill_: the ", what}, [&] { weight.fill_(0); });
     expect_error<UsageError>({"copy_: the ", what}, [&] { weight.copy_(zeros({6, 8}, {f64})); });
@@ -128,7 +128,7 @@ TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
                              [&] { optimizer.fused_backward(loss_of(model, 0, *alone), 0.1); });
 }
 
-TEST(ShardedDataParallel, LeavesParametersThatThrowAClearErrorWhenDestroyed) {
+TEST(ShardedDataParallel, DestroysShardedParametersSoThatLaterUsesThrow) {
     nn::Gpt model = Gpt64().make();
     { const ShardedDataParallel sharded(model, dist::ProcessGroup::alone()); }
     expect_error<UsageError>({"storage: the elements of this tensor were sharded"}, [&] {

@@ -58,7 +58,7 @@ inline Tensor loss_of(nn::Gpt& model, std::int64_t step, const dist::ProcessGrou
     return model.loss(part(ids, group).to(device), part(labels, group).to(device));
 }
 
-// The losses and the final parameters of a training.
+// The losses and the final parameters of a training run.
 struct ReferenceRun {
     std::vector<double> losses;
     std::vector<Tensor> parameters;

@@ -1,4 +1,4 @@
-// Tests how ranks open data connections, also while strangers connect.
+// Tests how ranks open data connections, even while strangers (clients without the key) connect.
 #include "dist/transport/tcp_acceptor.h"
 
 #include <array>
@@ -105,7 +105,7 @@ std::string read(const Socket& socket, std::size_t size) {
 
 bool is_closed_by_peer(const Socket& socket) { return read(socket, 1).empty(); }
 
-// Connects as a rank through the test, which may change the messages of the client. Returns the
+// Connects as a rank through a proxy, which may change the messages of the client. Returns the
 // changed messages. The last message of the server is not forwarded if `swallow` is set.
 std::string record_handshake(const Rank0& server, int rank,
                              const std::function<void(std::string&)>& change = {}) {
@@ -197,7 +197,7 @@ TEST(TcpHandshake, RejectsTheProofOfAnotherRank) {
     EXPECT_EQ(server.count(), 1u);
 }
 
-TEST(TcpHandshake, RejectsARankThatIsNotAboveThisOne) {
+TEST(TcpHandshake, RejectsAClientWithALowerOrEqualRank) {
     Rank0 server(2);
     for (const int rank : {-1, 0, 2})
         EXPECT_EQ(error_of([&] { server.connect(rank); }),
@@ -218,7 +218,7 @@ TEST(TcpHandshake, StopsWhenItIsCancelled) {
     canceller.join();
 }
 
-TEST(TcpAcceptor, ClosesConnectionsFromStrangers) {
+TEST(TcpAcceptor, ClosesConnectionsOfUnauthenticatedClients) {
     Rank0 server(2);
     std::string start(kMessage, '\0');
     std::memcpy(start.data(), "AXD1\1\0\0\0", 8);
@@ -234,8 +234,8 @@ TEST(TcpAcceptor, ClosesConnectionsFromStrangers) {
     EXPECT_TRUE(server.has(1));
 }
 
-// Strangers hold more connections than the acceptor has places, some after half of the handshake.
-TEST(TcpAcceptor, ConnectsRanksWhileStrangersHoldAllPlaces) {
+// Strangers hold more connections than the acceptor keeps, and some have sent half of a handshake.
+TEST(TcpAcceptor, ConnectsRanksWhileUnauthenticatedClientsHoldAllConnections) {
     constexpr int kRanks = 6;
     Rank0 server(kRanks);
     std::vector<Socket> strangers;

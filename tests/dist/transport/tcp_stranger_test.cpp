@@ -1,4 +1,5 @@
-// Tests jobs on a machine where a stranger connects to every socket on which a rank listens.
+// Tests jobs on a machine where a stranger (a client without the token) connects to every socket on
+// which a rank listens.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -73,7 +74,7 @@ class Stranger {
     Stranger(const Stranger&) = delete;
     Stranger& operator=(const Stranger&) = delete;
 
-    // Returns the number of ports to which it has opened all its connections at the same time.
+    // Returns the number of ports to which all kConnections connections were open at the same time.
     int ports() const { return ports_; }
 
   private:
