@@ -1,4 +1,4 @@
-// Tests that members which visit() does not name are found.
+// Tests that state_dict() rejects members that visit() does not name.
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -218,8 +218,8 @@ TEST(StateDict, RejectsAnOptionalParameterOnlyWhileItHasAValue) {
     HasAnOptional model;
     const Tensor other = parameter();
     for (int i = 0; i < 10000; ++i) {
-        // The value that is destroyed refers to a living tensor, or to one whose memory the next
-        // parameter can get.
+        // The value that is destroyed refers to a living tensor, or to a tensor whose memory the
+        // next parameter may reuse.
         model.extra.emplace(i % 2 == 0 ? other : parameter());
         model.extra.reset();
         const Tensor next = parameter();
@@ -234,8 +234,8 @@ TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&other);
     for (const std::size_t shift : {std::size_t{0}, sizeof(void*)}) {
         alignas(HasAnOptional) std::array<std::byte, sizeof(HasAnOptional)> memory;
-        // The accesses are volatile because the compiler may otherwise omit them: no constructor
-        // may read what was there before.
+        // The accesses are volatile because the compiler may otherwise omit them, as constructors
+        // must not read the earlier contents of the memory.
         for (std::size_t i = 0; i < memory.size(); ++i)
             const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
         auto* const model = new (memory.data()) HasAnOptional;

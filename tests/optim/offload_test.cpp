@@ -1,4 +1,4 @@
-// Tests states of optimizers in files.
+// Tests optimizer states that are kept in files.
 #include "core/memory/memory.h"
 #include "core/ops.h"
 #include "gtest/gtest.h"

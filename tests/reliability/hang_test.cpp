@@ -40,7 +40,7 @@ void reduce_until_error(int frozen, const ReportingJob::Group& group,
     }
 }
 
-// Stops each rank `trials` times. The other ranks must name it within 10 seconds.
+// Stops each rank `trials` times. The other ranks must name the stopped rank within 10 seconds.
 void expect_the_right_rank(int trials) {
     double longest = 0;
     int named = 0, expected = 0;

@@ -133,8 +133,8 @@ class InterruptedTrainer : public Trainer {
   protected:
     using Clock = std::chrono::steady_clock;
 
-    // Sends SIGTERM to the launcher or a rank at a random moment before the first step, also before
-    // signal handlers are installed.
+    // Sends SIGTERM to the launcher or a rank at a random moment before the first step, sometimes
+    // even before signal handlers are installed.
     void expect_stops_at_start(int count) {
         if (IsSkipped() || !prepare()) return;
         for (int i = 0; i < count && !HasFailure(); ++i) {
@@ -225,7 +225,7 @@ class InterruptedTrainer : public Trainer {
         EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << ended.text();
         if (may_have_ended && ended.code == 0) return false;
         EXPECT_EQ(ended.code, 137) << ended.text();
-        // A rank that has left the job is not missed by the other ranks.
+        // The other ranks do not report a rank that had already left the job.
         EXPECT_TRUE(may_have_ended || ended.text().find(" died") != std::string::npos)
             << ended.text();
         return true;

@@ -1,4 +1,4 @@
-// Tests the options of FSDP of axle launch and axle config, and the command axle to-fsdp2.
+// Tests the FSDP options of axle launch and axle config, and the command axle to-fsdp2.
 #include <map>
 #include <sstream>
 #include <string>

@@ -46,7 +46,7 @@ TEST_F(AxleMergeWeights, RemovesTheCheckpointOnRequest) {
 }
 
 // Covers 26.merge-weights.
-TEST_F(AxleMergeWeights, RejectsPicklesAndFoldersThatAreNoCheckpoints) {
+TEST_F(AxleMergeWeights, RejectsPicklesAndFoldersThatAreNotCheckpoints) {
     const auto refused = [&](int code, Arguments arguments, const std::string& words) {
         arguments.insert(arguments.begin(), "merge-weights");
         const Ended ended = run(arguments);

@@ -108,7 +108,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithFsdp) {
 }
 
 // Covers 15.zero_stage, 26.launch.
-TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithStagesOfZero) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithZeroStages2And3) {
     for (const char* stage : {"2", "3"}) {
         SCOPED_TRACE(stage);
         expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2",

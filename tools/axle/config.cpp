@@ -66,7 +66,7 @@ int run_update(std::vector<std::string> arguments) {
     return 0;
 }
 
-// Answers to the questions that are given as flags, for scripts.
+// The answers to the questions, given as flags, so that scripts can run `axle config`.
 class Answers {
   public:
     explicit Answers(tools::Options& options) {
@@ -123,7 +123,7 @@ class Answers {
         const bool has_fsdp = std::ranges::any_of(fsdp_, is_set),
                    has_deepspeed = std::ranges::any_of(deepspeed_, is_set);
         if (has_fsdp && has_deepspeed)
-            throw UsageError("config: --fsdp_* flags cannot be combined with flags of DeepSpeed");
+            throw UsageError("config: --fsdp_* flags cannot be combined with DeepSpeed flags");
         if (!type_->was_given() && has_fsdp) config_.distributed_type = "FSDP";
         if (!type_->was_given() && has_deepspeed) config_.distributed_type = "DEEPSPEED";
         const bool is_fsdp = config_.distributed_type == "FSDP";
@@ -132,9 +132,9 @@ class Answers {
         if (is_fsdp) config_.fsdp_config = fsdp_config_of(fsdp_);
         const bool is_deepspeed = config_.distributed_type == "DEEPSPEED";
         if (has_deepspeed && !is_deepspeed)
-            throw UsageError("config: flags of DeepSpeed need --distributed_type DEEPSPEED");
+            throw UsageError("config: DeepSpeed flags need --distributed_type DEEPSPEED");
         if (is_deepspeed) config_.deepspeed_config = deepspeed_config_of(deepspeed_);
-        // The file contains the precision.
+        // DeepSpeed's file contains the precision.
         if (deepspeed_["deepspeed_config_file"] && !precision_->was_given())
             config_.mixed_precision.reset();
         if (!type_->was_given() && !is_fsdp && !is_deepspeed &&

@@ -10,8 +10,8 @@ struct ForeignFlag {
     bool takes_value;
 };
 
-// Returns flags that are accepted and ignored. Also in Accelerate, these flags have no effect
-// without the flag that selects their hardware or library.
+// Returns flags that are accepted and ignored. As in Accelerate, these flags have no effect without
+// the flag that selects their hardware or library.
 const std::vector<ForeignFlag>& flags_without_effect();
 
 // A flag that selects hardware or a library that Axle does not use. Such flags throw UsageError.

@@ -91,8 +91,8 @@ void check_sections(const ClusterConfig& config) {
     }
 }
 
-// Returns the override_linear_precision of a section, as texts: whether each of the three products
-// of a layer is not computed in fp8. The section has a list, or text such as "false,false,true".
+// Returns override_linear_precision of a section as three texts, one per product of a layer: "true"
+// if it is not computed in fp8. The section has a list, or text such as "false,false,true".
 std::vector<std::string> overrides_in(const Tree& section) {
     if (!section.is_map()) return {};
     for (const char* name : {"fp8_override_linear_precision", "override_linear_precision"}) {

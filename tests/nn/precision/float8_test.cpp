@@ -232,7 +232,7 @@ TEST(Float8Linear, SavesLoadsAndClonesItsHistory) {
     EXPECT_EQ(one.named_buffers()[1].first, "policy.scale");
 }
 
-TEST(Float8Linear, LoadsAStateWithoutCalls) {
+TEST(Float8Linear, LoadsAStateThatHasNoCallCount) {
     const Float8Options options = {
         .scaling = Float8Scaling::delayed, .interval = 3, .history_length = 4};
     Linear one = layer_of(options), two = layer_of(options);

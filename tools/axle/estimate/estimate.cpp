@@ -122,8 +122,8 @@ TensorBytes from_folder(const std::string& path) {
         if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
     if (files.empty())
         throw FileError(printable(path) +
-                        (has_config ? ": its config.json is not for a model type of Axle, and it "
-                                      "contains no .safetensors file"
+                        (has_config ? ": Axle does not have the model type of its config.json, and "
+                                      "it contains no .safetensors file"
                                     : ": contains neither config.json nor a .safetensors file"));
     std::sort(files.begin(), files.end());
     TensorBytes tensors;
@@ -215,7 +215,7 @@ EstimateDType estimate_dtype(const std::string& name) {
     for (const auto& [known, dtype] : kDTypes)
         if (name == known) return dtype;
     throw UsageError("estimate-memory: unknown dtype " + in_quotes(name) +
-                     "; expected float32, float16, bfloat16, int8, int4 and fp8");
+                     "; expected float32, float16, bfloat16, int8, int4 or fp8");
 }
 
 double bytes_in(std::int64_t float32_bytes, EstimateDType dtype) {

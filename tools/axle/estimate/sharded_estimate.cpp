@@ -27,7 +27,7 @@ std::int64_t sharded_bytes(const ModelSize& model, EstimateStrategy strategy, in
     const std::int64_t moments = 2 * part, gradients_of_units = outside + block;
     switch (strategy) {
         case EstimateStrategy::none:
-            return 5 * whole;  // with 2 moments and the buckets
+            return 5 * whole;  // parameters, gradients, buckets and 2 moments
         case EstimateStrategy::optimizer:
             return part + whole + whole + moments;
         case EstimateStrategy::gradients:

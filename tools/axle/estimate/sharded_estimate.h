@@ -9,7 +9,7 @@
 
 namespace axle::launcher {
 
-// What a strategy shards, in the order of the rows of the table.
+// The strategies, named after the part that they shard, in the order of the rows of the table.
 enum class EstimateStrategy : std::uint8_t {
     none,            // data parallel training
     optimizer,       // ZeRO-1

@@ -59,7 +59,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
 std::map<std::string, std::set<int>> parse_filter(const char* option, const std::string& filter) {
     std::map<std::string, std::set<int>> nodes;
     for (const std::string_view node : split(filter, '@')) {
-        // The slots follow the last colon, because addresses of IPv6 contain colons too.
+        // The slots follow the last colon, because IPv6 addresses contain colons too.
         const std::size_t colon = node.rfind(':');
         const std::string_view host = node.substr(0, colon);
         if (!is_host(host))
