@@ -198,7 +198,7 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     Accelerator accelerator(s.accelerator());
     gpt.train();  // from_pretrained() returns a model in evaluation mode
     const trainer::Run::Plan plan = plan_for(s, corpus, accelerator, gpt);
-    // The i-th block of the dataset depends only on i and the seed. So the number of steps may
+    // The i-th block of the dataset depends only on i and the seed, so the number of steps may
     // change when a run is resumed.
     constexpr std::int64_t kSamples = std::int64_t{1} << 40;
     data::DataLoader train_loader(
@@ -271,8 +271,7 @@ int run(Settings s) {
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {
         throw ValueError(
-            str("the vocabulary of the text must not exceed the vocabulary of the model of "
-                "--init-from, ",
+            str("--init-from: the vocabulary of the text must not exceed the model's ",
                 model->config.vocab_size, " tokens: ", corpus.vocab_size));
     }
     s.identity = {{"model", str(s.model.vocab_size, " tokens, ", model->config.n_layer, " layers, ",

@@ -14,7 +14,8 @@
 namespace axle::tests {
 namespace {
 
-// Returns the manifest with a correct checksum, which the fuzzer does not find, or the input.
+// Returns the input with its checksum corrected, because the fuzzer does not find correct
+// checksums. Returns the input itself if it is not a JSON map.
 std::string with_checksum(std::string_view input) {
     Tree manifest;
     if (!accepts([&] { manifest = from_json(input); }) || !manifest.is_map())

@@ -271,7 +271,7 @@ TEST(EstimateMemory, CountsABlockAsOneLayer) {
 
 // Covers 26.estimate-memory.
 TEST(EstimateMemory, DividesTheMemoryThatAStrategyShards) {
-    // Each block has 20 bytes, and so have the other tensors.
+    // Each block has 20 bytes, and the other tensors together have 20 bytes.
     const ModelSize size = model_size({{"wte.weight", 16},
                                        {"h.0.mlp.weight", 20},
                                        {"h.1.mlp.weight", 20},

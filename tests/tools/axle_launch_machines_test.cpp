@@ -83,7 +83,7 @@ TEST_F(AxleLaunchMachines, RestartOnTheMachinesThatAreLeft) {
     EXPECT_THAT(output(2), Not(HasSubstr("at " + std::to_string(port_) + "\n")));
 }
 
-TEST_F(AxleLaunchMachines, EndWithAnErrorIfTooFewAreLeft) {
+TEST_F(AxleLaunchMachines, EndWithAnErrorIfTooFewMachinesAreLeft) {
     start_all("--min_nodes 3 --max_restarts 1 --join_timeout 1.5", until_restart());
     for (const char* rank : {"0", "1", "2"}) wait_for_pid(folder_ / "pid" + rank);
     kill(running_.at(1), SIGKILL);

@@ -312,13 +312,15 @@ void Run::save() {
     }
 }
 
-// Saves a checkpoint, and stops if a signal asked for it.
+// Saves a checkpoint if a signal requested it. Throws Stopped if the signal also ends the run.
 void Run::obey_signals() {
     const accel::CheckpointRequest request = accelerator_.checkpoint_request();
     if (request == accel::CheckpointRequest::none) return;
     save();
     if (request == accel::CheckpointRequest::save) return;
-    if (saved_ != progress_.step) throw FileError("stopped without a checkpoint of this step");
+    if (saved_ != progress_.step)
+        throw FileError(str("Run: end_update: a signal requested a checkpoint, but step ",
+                            progress_.step, " was not saved"));
     bar_->close();
     throw Stopped{checkpoint_};
 }

@@ -121,7 +121,7 @@ class Run {
     // Starts a run and loads the checkpoint of the option --resume. Must be called after prepare().
     // Installs signal handlers: after SIGUSR1, the next end_update() of all processes saves a
     // checkpoint; after SIGTERM or SIGINT, it saves a checkpoint and throws Stopped. A second
-    // SIGINT ends the process at once.
+    // SIGINT ends the process immediately.
     Run(const Options& options, Accelerator& accelerator, Plan plan);
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;

@@ -181,32 +181,32 @@ TEST_F(CheckpointRemoval, DoesNotFollowLinksToFolders) {
     EXPECT_EQ(list_folder(folder_ / "checkpoint_1"), std::vector<std::string>{"unet"});
 }
 
-TEST_F(CheckpointRemoval, StaysInsideWhenACheckpointIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenACheckpointIsReplacedByALink) {
     attack_rotation("checkpoint_1", kExchanges);
 }
-TEST_F(CheckpointRemoval, StaysInsideWhenASubfolderIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenASubfolderIsReplacedByALink) {
     attack_rotation("checkpoint_1/unet", kExchanges);
 }
-TEST_F(CheckpointRemoval, StaysInsideWhenACheckpointWithOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenACheckpointWithOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1", kExchanges);
 }
-TEST_F(CheckpointRemoval, StaysInsideWhenASubfolderNextToOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenASubfolderNextToOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1/unet", kExchanges);
 }
-TEST_F(CheckpointRemoval, StaysInsideWhenATemporaryDirectoryIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenATemporaryDirectoryIsReplacedByALink) {
     attack_temporaries(".axle-save-0123456789abcdef", kExchanges);
 }
-TEST_F(CheckpointRemoval, StaysInsideWhenATemporarySubfolderIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenATemporarySubfolderIsReplacedByALink) {
     attack_temporaries(".axle-trash-0123456789abcdef/unet", kExchanges);
 }
 
-TEST_F(CheckpointRemoval, LongStaysInsideWhenACheckpointIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenACheckpointIsReplacedByALink) {
     attack_rotation("checkpoint_1", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongStaysInsideWhenASubfolderNextToOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenASubfolderNextToOtherFilesIsReplacedByALink) {
     attack_listed_files("checkpoint_1/unet", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongStaysInsideWhenATemporaryDirectoryIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenATemporaryDirectoryIsReplacedByALink) {
     attack_temporaries(".axle-save-0123456789abcdef", kManyExchanges);
 }
 

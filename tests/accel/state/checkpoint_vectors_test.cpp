@@ -35,7 +35,7 @@ Names names_in(const std::string& folder) {
     return names;
 }
 
-// A recorded case. Each section repeats the calls of the recording in the folder `at`.
+// A recorded case. The functions below repeat the calls of the recording in the folder `at`.
 struct Case {
     const json& said;
     Group group;

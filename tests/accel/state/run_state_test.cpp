@@ -40,7 +40,7 @@ std::string saved(const TemporaryFolder& folder, int number) {
     return folder / str("checkpoints/checkpoint_", number);
 }
 
-TEST(RunIdentity, RejectsAnotherIdentityIfItIsChecked) {
+TEST(RunIdentity, IsRejectedIfItDiffersFromTheCheckpoint) {
     const TemporaryFolder folder;
     Accelerator first(
         {.cpu = true, .project_config = {.identity = {{"seed", "1"}, {"model", "gpt2"}}}});

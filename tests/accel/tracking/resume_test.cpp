@@ -293,7 +293,7 @@ TEST(Trackers, StopCallingATrackerWhoseResumeThrows) {
     EXPECT_THAT(messages.take(), ElementsAre(HasSubstr("tracker 'mine': resume: out of paper")));
 }
 
-TEST(Trackers, WarnOnceAboutValuesBeforeInitTrackers) {
+TEST(Trackers, WarnOnceAboutValuesLoggedBeforeInitTrackers) {
     Messages messages;
     const auto log_twice = [](Accelerator& accelerator) {
         for (int step = 0; step < 2; ++step) accelerator.log({{"x", 0}}, step);

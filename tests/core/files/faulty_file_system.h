@@ -12,7 +12,7 @@ namespace axle::tests {
 
 // Passes operations to another file system. The operation with the number `failing`, counted from
 // 0, returns -error instead of taking place. With the error 0, a write stores only half of its
-// bytes. Counts the operations that can fail: those that create, change or sync.
+// bytes. Counts the operations that can fail: creating, changing and syncing.
 class FaultyFileSystem : public FileSystem {
   public:
     FaultyFileSystem(FileSystem& system, std::size_t failing, int error)

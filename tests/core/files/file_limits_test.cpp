@@ -1,4 +1,4 @@
-// Tests that hostile files are refused with little memory and work.
+// Tests that hostile files are rejected with little memory and work.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Tests a connection whose peer is a test that writes frames itself: rank 1, which has proven that
-// it is a member of the job.
+// Tests the connection of rank 0 to rank 1. The test itself acts as rank 1: it completes the
+// handshake and writes the frames.
 #include "dist/transport/tcp_frame.h"
 
 #include <array>

@@ -135,7 +135,7 @@ TEST(TcpTransport, KeepsTheOrderOfMessagesWithOneSlot) {
     }
 }
 
-TEST(TcpTransport, ReceivesSlotsInAnotherOrder) {
+TEST(TcpTransport, ReceivesSlotsInAnotherOrderThanSent) {
     const auto errors = run_transports(2, [&](Transport& transport) {
         const std::vector<std::size_t> sizes = mixed_sizes();
         std::vector<Bytes> data;
@@ -193,7 +193,7 @@ struct Sizes {
 class TcpTransportSizes : public testing::TestWithParam<Sizes> {};
 
 // Tests messages that arrive before and after the receive is posted.
-TEST_P(TcpTransportSizes, ThrowIfTheyDiffer) {
+TEST_P(TcpTransportSizes, ThrowIfSendAndReceiveDiffer) {
     for (const bool sends_first : {false, true}) {
         std::promise<void> posted;
         const auto errors = run_transports(2, [&](Transport& transport) {

@@ -211,7 +211,9 @@ MultinodeHosts select_hosts(const DeepSpeedFlags& flags, const Tree& deepspeed_c
                       exclusion = option("deepspeed_exclusion_filter");
     const bool has_filter = !inclusion.empty() || !exclusion.empty();
     if (has_filter && !has_file)
-        throw ValueError("launch: filters of machines need --deepspeed_hostfile");
+        throw ValueError(
+            "launch: deepspeed_inclusion_filter and deepspeed_exclusion_filter need "
+            "--deepspeed_hostfile");
     if (launcher == "standard" && has_file)
         throw ValueError(
             "launch: deepspeed_multinode_launcher standard does not use --deepspeed_hostfile; use "
