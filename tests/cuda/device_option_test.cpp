@@ -159,7 +159,7 @@ class BatchCopies : public GpuTest {};
 // has not run, the host has not waited for the copy.
 // Covers 4.non_blocking.
 TEST_F(BatchCopies, AreWaitedForOnlyIfPinnedAndBlocking) {
-    static constexpr int kQueued = 1000;  // queries of events run some work, but much less
+    static constexpr int kQueued = 1000;  // event queries run some queued work, but much less
     for (const bool pin : {false, true})
         for (const bool non_blocking : {false, true}) {
             SCOPED_TRACE(str("pinned: ", pin, ", non_blocking: ", non_blocking));

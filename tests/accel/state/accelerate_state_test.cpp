@@ -167,7 +167,7 @@ TEST(AccelerateCheckpoint, ContinuesIterationAndMicroBatchCounts) {
     EXPECT_FALSE(training.accelerator.sync_gradients());
     auto next = training.accelerator.accumulate();
     EXPECT_TRUE(training.accelerator.sync_gradients());
-    // save_state() does not replace a folder that Accelerate has written.
+    // save_state() does not replace a folder written by Accelerate.
     expect_error<FileError>({copy.path().c_str(), "can't be replaced by a checkpoint"},
                             [&] { training.accelerator.save_state(copy.path()); });
     EXPECT_TRUE(fs::exists(copy / "optimizer.bin"));

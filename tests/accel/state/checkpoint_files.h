@@ -27,7 +27,7 @@ inline void put(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
 }
 
-// A manifest.json that another program has written.
+// The contents of a manifest.json written by another program.
 inline constexpr const char* kForeign = R"({"name": "a web page", "icons": []})";
 
 }  // namespace axle::tests

@@ -66,7 +66,7 @@ TEST(Crc32c, MatchesBitwiseComputationForAllLengths) {
 }
 
 TEST(TfRecord, MatchesTensorBoardByteForByte) {
-    // TensorBoard's RecordWriter.write(b"hello") has written these bytes.
+    // The bytes were written by TensorBoard's RecordWriter.write(b"hello").
     std::string file = "before";
     accel::append_record(file, "hello");
     EXPECT_EQ(file, "before" + bytes_of({5, 0, 0, 0, 0, 0, 0, 0, 0xea, 0xb2, 0x04, 0x3e}) +

@@ -1,5 +1,5 @@
-// Tests DistributedCheckpoint with checkpoints that tests/golden/record_dcp.py has written, and
-// with damaged ones.
+// Tests DistributedCheckpoint with checkpoints written by tests/golden/record_dcp.py, and with
+// damaged checkpoints.
 #include "core/files/distributed_checkpoint.h"
 
 #include <filesystem>

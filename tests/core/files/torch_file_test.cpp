@@ -1,4 +1,4 @@
-// Tests load_torch_file() with files that tests/golden/record_torch_files.py has written.
+// Tests load_torch_file() with files written by tests/golden/record_torch_files.py.
 #include "core/files/torch_file.h"
 
 #include <algorithm>

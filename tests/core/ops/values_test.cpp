@@ -12,7 +12,7 @@ namespace axle::tests {
 
 namespace {
 
-// Returns the tensors that tests/golden/record_ops.py has recorded for a family of cases.
+// Returns the tensors recorded by tests/golden/record_ops.py for a family of cases.
 const auto& golden(const std::string& family) {
     static std::map<std::string, std::map<std::string, Tensor>> files;
     const auto [file, is_new] = files.try_emplace(family);

@@ -59,7 +59,7 @@ TEST(DataLoader, GivesSameBatchesForAnyNumberOfWorkers) {
         DataLoader loader(
             from_function(50,
                           [](std::int64_t i) {
-                              if (i % 7 == 0)  // slow samples end after later samples
+                              if (i % 7 == 0)  // these samples are ready after later samples
                                   std::this_thread::sleep_for(std::chrono::microseconds(300));
                               return sample(i);
                           }),

@@ -65,7 +65,7 @@ void expect_training(const Group& group, const Lengths& lengths, dist::DataParal
     }
     for (std::size_t p = 0; p < model.parameters().size(); ++p)
         expect_close(model.parameters()[p].detach(), expected.parameters()[p].detach(), 1e-12);
-    // This backward works only if all ranks have made the same number of collective calls.
+    // This backward pass succeeds only if all ranks have made the same number of collective calls.
     model.zero_grad();
     model(batch(0, 0)).sum().backward();
 }

@@ -275,7 +275,7 @@ TEST(DataParallel, BroadcastsBuffersBeforeForwardInTraining) {
         EXPECT_EQ(mean_after([&] { model.eval(); }), group->rank() + 1);
         EXPECT_EQ(mean_after([&] { model.train(); }), 1);
         // A forward pass without sync leaves its statistics local: the next before_forward() does
-        // not broadcast them. So set_sync() takes effect one call later.
+        // not broadcast them. Therefore set_sync() takes effect one call later.
         replicas.set_sync(false);
         EXPECT_EQ(mean_after([] {}), 1);
         EXPECT_EQ(mean_after([] {}), group->rank() + 1);
