@@ -40,7 +40,7 @@ std::atomic<bool>* reached = nullptr;
 const Failpoint* find(std::string_view name) {
     for (const Failpoint& failpoint : kFailpoints)
         if (failpoint.name == name) return &failpoint;
-    throw ValueError(str("failpoint: there is no ", name));
+    throw ValueError(str("failpoint: unknown name: ", name));
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ void reach_failpoint(const char* name) {
             std::raise(SIGSTOP);
             break;
         case FailpointAction::fail:
-            throw Error(str(name, ": a test lets this operation fail"));
+            throw Error(str(name, ": a test makes this operation fail"));
         case FailpointAction::wait:
             std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }

@@ -39,8 +39,8 @@ struct ComputeOf<BFloat16> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Converts as the kernel copy() does: through float for the 16-bit types, truncated towards zero
-// for integers, and as x != 0 for booleans.
+// Converts x in the same way as the kernel copy(): 16-bit types are converted through float,
+// numbers are truncated towards zero for integers, and the result for booleans is x != 0.
 template <class To, class From>
 AXLE_HOST_DEVICE constexpr To convert(From x) {
     if constexpr (std::is_same_v<To, From>)

@@ -63,8 +63,8 @@ struct DeviceWalk {
 
 namespace slabs {
 
-// A reference to a function that is called for parts of a walk. Its type does not depend on that of
-// the function, so that cut() is compiled once for each number of operands.
+// A reference to a function that is called for parts of a walk. Its type does not depend on the
+// type of the function, so that cut() is compiled once for each number of operands.
 template <int kOperands>
 struct SlabFunction {
     void* function;

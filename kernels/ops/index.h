@@ -1,6 +1,6 @@
 // Kernels that read and write elements by index. Indices are i64 or i32 with any stride and must be
-// within the dimension, which callers check with find_bad_index or check_index. Repeated indices
-// are summed in the order of their positions.
+// within the dimension, which callers check with find_bad_index or check_index. The elements of
+// repeated indices are summed in the order of their positions.
 #pragma once
 
 #include "kernels/exec.h"

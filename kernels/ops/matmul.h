@@ -29,8 +29,8 @@ struct MatmulEpilogue {
 // contiguous in one of their two last dimensions, and a c with contiguous rows. c must not overlap
 // a or b. Sizes can be 0; an empty sum is 0.
 //
-// and b have one dtype. If it is f64, f32, f16 or bf16, c has the same or a wider dtype; 16-bit
-// ypes are summed in f32 and rounded once. If it is i64, i32 or u8, c has the same dtype, values
+// a and b have one dtype. If it is f64, f32, f16 or bf16, c has the same or a wider dtype; 16-bit
+// types are summed in f32 and rounded once. If it is i64, i32 or u8, c has the same dtype, values
 // wrap around on overflow, and the epilogue supports only `accumulate`.
 //
 // The order in which an element's terms are added depends only on K; on a GPU with cuBLASLt, it

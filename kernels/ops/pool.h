@@ -32,9 +32,9 @@ struct Pool {
 };
 
 // Writes the largest element of each window to y. If indices (i64, y's shape, contiguous) has data,
-// it receives the position h * W + w of that element in its plane. If several elements are largest,
-// it is the first in row-major order. NaN counts as largest; of several NaNs, it is the last. The
-// maximum of an empty window is -infinity, with any valid position.
+// it receives the position h * W + w of that element in its plane. Among equal maxima, the first in
+// row-major order is selected. NaN counts as larger than every number; among several NaNs, the last
+// is selected. The maximum of an empty window is -infinity, with any valid position.
 void max_pool2d(Cpu& on, const Pool& pool, ConstView x, View y, View indices);
 void max_pool2d(Cuda& on, const Pool& pool, ConstView x, View y, View indices);
 

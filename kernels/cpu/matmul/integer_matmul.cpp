@@ -1,5 +1,5 @@
 // Integer products. Sums wrap around on overflow and are exact, so any order gives the same bits.
-// They use a simple loop, because integer products are not time-critical.
+// The loop is simple, because integer products are not time-critical.
 #include <type_traits>
 
 #include "kernels/cpu/matmul/gemm.h"

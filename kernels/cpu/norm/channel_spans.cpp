@@ -14,7 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 namespace {
 
-// Same is the one coefficient of a plane; Each has one coefficient per element of a row.
+// The coefficients of a span: Same is a single coefficient for a plane, and Each has one
+// coefficient for each element of a row.
 struct Same {
     Pack v;
     explicit Same(const float* p) : v(*p) {}

@@ -13,7 +13,7 @@ namespace axle::kernels {
 namespace {
 
 // The split of x into groups. Group r, in row-major order of [N, groups], consists of `width`
-// planes that begin with plane r width.
+// planes, beginning with plane r * width.
 struct Cut {
     std::int64_t batch, channels, groups, plane, width, count, grain;
 

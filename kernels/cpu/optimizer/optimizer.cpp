@@ -25,7 +25,7 @@ namespace axle::kernels::HWY_NAMESPACE {
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// Updates the elements of a pack at i, or only its first `rest` elements.
+// Updates the pack of elements that begins at i, or only its first `rest` elements.
 template <SgdKind kKind, class... Rest>
 HWY_INLINE void sgd_pack(const SgdFactors<Pack>& k, const SgdSpan<float>& s, std::int64_t i,
                          Rest... rest) {

@@ -69,8 +69,8 @@ void copy_if_needed(Cuda& on, const ConstView& from, const View& to) {
     if (from.data != to.data) copy(on, from, to);
 }
 
-// Returns the score of a masked key. Versions of cuDNN before 9.10 turn an infinity into NaN; for
-// them it is the lowest finite number, else -infinity.
+// Returns the score of a masked key: -infinity, or the lowest finite number for versions of cuDNN
+// before 9.10, which turn an infinity into NaN.
 float hidden_score() {
     return version() < 91000 ? std::numeric_limits<float>::lowest()
                              : -std::numeric_limits<float>::infinity();

@@ -9,7 +9,8 @@ namespace axle::kernels::cudnn {
 namespace {
 
 // Returns the strides of x. The stride of a dimension of size 1 (except the last) is arbitrary. It
-// is replaced by the largest size times stride of the other dimensions, at least 8.
+// is replaced by the largest product of size and stride of the other dimensions, or by 8 if that
+// product is less than 8.
 Dims strides_of(const ConstView& x) {
     std::int64_t extent = 8;
     for (int d = 0; d < x.ndim; ++d)
@@ -127,9 +128,9 @@ Graph attention_graph(const AttentionTensors& at) {
     return graph;
 }
 
-// Builds the graph of the gradients. P are the weights, r is the keep mask and kept = 1 / (1 - p).
-// Then dv = (P r kept)^T dout, and dscores = P (dP r - delta / kept) kept, where dP = dout v^T and
-// delta = rowsum(dout * out).
+// Builds the graph of the gradients. P is the matrix of weights, r is the keep mask and kept = 1 /
+// (1 - p). Then dv = (P r kept)^T dout, and dscores = P (dP r - delta / kept) kept, where dP = dout
+// v^T and delta = rowsum(dout * out).
 Graph attention_backward_graph(const AttentionTensors& at, const AttentionGradients& gradients) {
     Graph graph;
     const Scores scores(graph, at);

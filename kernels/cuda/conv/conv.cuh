@@ -1,4 +1,4 @@
-// Private to kernels: helpers of the convolution kernels. They compute a tile of a matrix product
+// Private to kernels: helpers of the convolution kernels, which compute a tile of a matrix product
 // and map its indices to images.
 #pragma once
 

@@ -3,7 +3,7 @@
 // key, and the best keys are selected as in topk.
 //
 // The samples are the same as with sequential sums, although the scan adds in another order. In
-// oth orders, at most n roundings separate a sum from the exact sum. If a target is so close to a
+// both orders, at most n roundings separate a sum from the exact sum. If a target is so close to a
 // sum that rounding could change the sample, which is rare, one thread adds the row in order and
 // the row is sampled again.
 #include <algorithm>
