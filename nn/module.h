@@ -92,12 +92,12 @@ struct LoadReport {
     std::vector<std::string> unexpected;  // names in the state but not in the module
 };
 
-// Notified when a module with hooks is moved or loses its hooks. The owner of the hooks implements
-// this interface to keep its reference to the module valid.
+// An interface that is notified when a module with hooks is moved or loses its hooks. The owner of
+// the hooks implements it to keep its reference to the module valid.
 struct ModuleObserver {
     virtual ~ModuleObserver() = default;
-    // Called when the module is destroyed or its hooks are replaced by the hooks of another owner
-    // or removed.
+    // Called when the module is destroyed, and when its hooks are removed or replaced by the hooks
+    // of another owner.
     virtual void detached(const Module& module) noexcept = 0;
     // Called after `from` was moved to `to`. The hooks are then attached to `to`.
     virtual void moved(const Module& from, Module& to) noexcept = 0;
@@ -149,8 +149,8 @@ class Module {
     StateDict named_buffers() const;
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
     // The tensors share memory with the module, until it is moved or converted, but are detached:
-    // they do not require a gradient and can be changed in place. Names of a tied tensor have the
-    // same detached tensor. Throws UsageError as check_visit() does.
+    // they do not require a gradient and can be changed in place. All names of a tied tensor refer
+    // to the same detached tensor. Throws UsageError as check_visit() does.
     StateDict state_dict(StateDictOptions options = {}) const;
     // Returns state_dict() for writing to a file: a tied tensor is returned once, under its first
     // name.
@@ -200,9 +200,9 @@ class Module {
     void set_call_hooks(std::shared_ptr<const CallHooks> hooks) { call_hooks_ = std::move(hooks); }
     const std::shared_ptr<const CallHooks>& call_hooks() const { return call_hooks_; }
     // Sets whether calls of this module keep only their arguments for backward, which runs
-    // forward() again (activation checkpointing, see axle::checkpoint()). Has an effect on classes
-    // that derive from Model, if forward() returns a Tensor and the arguments can be copied. While
-    // gradients are not recorded, and in evaluation mode, forward() runs as usual.
+    // forward() again (activation checkpointing, see axle::checkpoint()). Has an effect only on
+    // classes that derive from Model, if forward() returns a Tensor and the arguments can be
+    // copied. While gradients are not recorded, and in evaluation mode, forward() runs as usual.
     void set_checkpointing(bool on = true) { checkpoints_ = on; }
     bool is_checkpointing() const { return checkpoints_; }
     // Sets the dtypes for layerwise casting (nn/precision/layerwise_casting.h) and converts the
@@ -219,8 +219,8 @@ class Module {
     // neither names nor ignores, or such a parameter: a member Tensor that is a leaf and requires a
     // gradient. A parameter that another module in the tree names is accepted, and so are the
     // parameters of ignored modules. The message contains the type and the byte position of the
-    // member. Not checked: tensors that do not require a gradient (buffers and frozen parameters),
-    // elements of vectors, and objects behind pointers.
+    // member. The check does not include tensors that do not require a gradient (buffers and frozen
+    // parameters), elements of vectors, and objects to which pointers refer.
     void check_visit() const;
 
     // Returns the names of the types of the modules that are kept whole when the model is divided,
@@ -256,7 +256,8 @@ class Module {
         ~Cloning();
     };
     // Copies every tensor of this module, which is a copy of `original`, to new memory. Tied
-    // tensors stay tied. Throws UsageError, and changes nothing, if both share a module below them.
+    // tensors stay tied. Throws UsageError, and changes nothing, if both modules share a module
+    // below them.
     void separate_tensors(const Module& original);
 
   private:
@@ -330,9 +331,9 @@ class Model : public Module {
     }
 
     // Returns a copy of the module with memory of its own. Tied parameters stay tied if visit()
-    // names each handle; gradients and hooks are not copied. Throws UsageError if the copy shares a
-    // module with the original, because a member is a pointer and the type has no copy constructor
-    // that clones it.
+    // names each of their Tensor members; gradients and hooks are not copied. Throws UsageError if
+    // the copy shares a module with the original, because a member is a pointer and the type has no
+    // copy constructor that clones it.
     Derived clone() const {
         Derived copy = [this] {
             const Cloning scope;

@@ -58,7 +58,8 @@ class ComputeDtypeScope {
         for (auto& [place, tensor] : replaced_) std::swap(*place, tensor);
     }
 
-    // A parameter of the module, and its other value: the cast before swap(), then the original.
+    // The parameters of the module, each with its other value: the cast before swap(), the original
+    // after swap().
     std::vector<std::pair<Tensor*, Tensor>> replaced_;
 };
 

@@ -1,4 +1,4 @@
-// Loss scaling for training in f16, as torch.amp.GradScaler:
+// Loss scaling for training in f16, like torch.amp.GradScaler:
 //
 //     GradScaler scaler;
 //     scaler.scale(loss).backward();
@@ -20,7 +20,7 @@
 
 namespace axle::optim {
 
-// Loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
+// A loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
 // scalars on the device of the losses, which must be the device of the parameters. A disabled
 // scaler does nothing, except that step() calls optimizer.step(). Only get_scale() and state_dict()
 // wait for the device to read them. The update kernel of the optimizer unscales the gradients,
@@ -51,7 +51,7 @@ class GradScaler {
     // finite. Otherwise multiplies it by growth_factor if this is the last of growth_interval such
     // updates in a row. Throws UsageError if no gradients were checked.
     void update();
-    // Sets the scale to new_scale, which must be a positive f32 (ValueError).
+    // Sets the scale to new_scale. Throws ValueError unless new_scale is a positive f32.
     void update(double new_scale);
 
     bool is_enabled() const { return options_.enabled; }

@@ -1,4 +1,4 @@
-// Stochastic gradient descent with momentum, as torch.optim.SGD.
+// Stochastic gradient descent with momentum, like torch.optim.SGD.
 #pragma once
 
 #include <span>

@@ -23,7 +23,8 @@ std::pair<std::size_t, std::string> parse_name(const std::string& name, std::siz
         if (error == std::errc() && end - dot >= 2 && *dot == '.') {
             if (index < params) return {index, std::string(dot + 1, end)};
             throw ValueError(str("load_state: ", in_quotes(name),
-                                 ": the parameter does not exist: the optimizer has ", params));
+                                 ": the parameter does not exist: the optimizer has ", params,
+                                 " parameters"));
         }
     }
     throw ValueError("load_state: the tensor name must be 'state.<parameter>.<name>': " +

@@ -21,7 +21,7 @@ std::string model_card(const Module& model, const std::string& architecture, con
                kConfig, "` describes the model; the weights are in the `.safetensors` files.\n");
 }
 
-// Generated cards have less than a kilobyte.
+// Returns whether a user wrote the card. Cards that Axle generates are smaller than a kilobyte.
 bool is_user_written(const fs::path& card) {
     constexpr std::int64_t kMaxGenerated = 1 << 16;
     std::error_code ignored;

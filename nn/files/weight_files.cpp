@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensors = ".safetensors";
-// The limits of an index file. The largest published index files have 20 MB and need 4 bytes per
-// byte.
+// The limits of an index file. The largest published index files have 20 MB and need 4 bytes of
+// memory per byte of the file.
 constexpr std::int64_t kMaxIndex = std::int64_t{64} << 20;
 constexpr std::size_t kIndexMemory = std::size_t{16} << 20, kIndexMemoryPerByte = 8;
 
@@ -108,7 +108,7 @@ void check_savable(const StateDict& state, const std::string& directory, bool ha
 }
 
 // Returns whether an index may name this file. A name with a folder could refer to files elsewhere,
-// and other characters mean different things to different systems.
+// and other characters have different meanings on different systems.
 bool is_shard_name(const std::string& name) {
     constexpr std::size_t kLongest = 255;
     const bool is_known = name.ends_with(kSafetensors) || name.ends_with(".bin");

@@ -2,8 +2,8 @@
 // model.safetensors, or in several shards with an index that maps names of weights to shards. Files
 // of torch.save (core/files/torch_file.h) can be read, but are not written.
 //
-// Limits: an index has at most 64 MiB and needs at most 8 bytes of memory per byte and 16 MiB. The
-// list of weights needs about 150 bytes for each tensor of the files.
+// Limits: an index file has at most 64 MiB. Reading it needs at most 16 MiB of memory and 8 bytes
+// per byte of the file. The list of weights needs about 150 bytes for each tensor of the files.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct WeightSize {
     // counts once, and they are written to the same file.
     const void* memory = nullptr;
 };
-// The files to write, and which weights each file contains.
+// The files to write, and the weights that each file contains.
 struct ShardPlan {
     struct File {
         std::string name;
@@ -59,8 +59,8 @@ ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shar
 // earlier calls. All data are written to temporary files before any file is replaced, so after an
 // error the old weights are intact. If the program is killed while several shards are being
 // replaced, the folder has no index, so old and new shards are never combined. Weights on the meta
-// device are read with `read` when they are written, as save_safetensors() does, so that only one
-// of them needs memory at a time. Throws UsageError for undefined tensors, DeviceError for meta
+// device are read with `read` when they are written, as in save_safetensors(), so that only one of
+// them needs memory at a time. Throws UsageError for undefined tensors, DeviceError for meta
 // tensors if `read` is empty, and FileError if `directory` is a file or a file cannot be written.
 void save_weights(const StateDict& state, const std::string& directory, ShardSize max_shard_size,
                   const TensorReader& read = {});

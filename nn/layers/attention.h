@@ -34,10 +34,10 @@ class MultiheadAttention : public Model<MultiheadAttention> {
                        MultiheadAttentionOptions options = {});
 
     // Computes the attention of query to key and value, which are [batch, time, embed_dim] or
-    // [time, batch, embed_dim] (batch_first); key and value have the same time. Returns a tensor of
-    // query's shape. The attention of a query whose keys are all masked is zero (PyTorch returns
-    // NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask is neither boolean
-    // nor floating.
+    // [time, batch, embed_dim] (batch_first); key and value have the same number of time steps.
+    // Returns a tensor of query's shape. The attention of a query whose keys are all masked is zero
+    // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask
+    // is neither boolean nor floating.
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                       const MultiheadAttentionMasks& masks = {}) {
@@ -45,9 +45,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     }
     Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                    const MultiheadAttentionMasks& masks = {});
-    // Returns the output and the attention weights, as PyTorch's module with need_weights = true.
-    // The weights are [batch, query time, key time], averaged over heads, or [batch, heads, query
-    // time, key time] if `average` is false. Uses more time and memory than operator().
+    // Returns the output and the attention weights, as PyTorch's module does with need_weights =
+    // true. The weights are [batch, query time, key time], averaged over heads, or [batch, heads,
+    // query time, key time] if `average` is false. Uses more time and memory than operator().
     std::pair<Tensor, Tensor> forward_with_weights(const Tensor& query, const Tensor& key,
                                                    const Tensor& value,
                                                    const MultiheadAttentionMasks& masks = {},

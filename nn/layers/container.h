@@ -224,7 +224,7 @@ class Sequential : public Model<Sequential> {
     Sequential(const Sequential& other);
 
     // Appends a stage, whose name is its index, or the first element if `stage` is a pair. Throws
-    // ValueError as the function below.
+    // ValueError as the function below does.
     template <class S>
     void push_back(S&& stage) {
         if constexpr (container::is_named<std::remove_cvref_t<S>>)

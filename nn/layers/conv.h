@@ -39,8 +39,8 @@ class Conv2d : public Model<Conv2d> {
     // in and out are multiples of groups, and for kSamePadding with a stride other than 1.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
-    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws as pad()
-    // and conv2d() (core/ops.h).
+    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
+    // errors of pad() and conv2d() (core/ops.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -74,8 +74,8 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
     ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                     ConvTranspose2dLayerOptions options = {});
 
-    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws as
-    // conv_transpose2d() (core/ops.h).
+    // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
+    // errors of conv_transpose2d() (core/ops.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

@@ -195,8 +195,9 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
-    // The same with the tensors of a batch: "input_ids" and, optionally, "labels", "attention_mask"
-    // and "token_type_ids". Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "attention_mask" and "token_type_ids". Throws ValueError for other keys and if "input_ids" is
+    // missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
@@ -244,8 +245,9 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
-    // The same with the tensors of a batch: "input_ids" and, optionally, "labels", "attention_mask"
-    // and "token_type_ids". Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "attention_mask" and "token_type_ids". Throws ValueError for other keys and if "input_ids" is
+    // missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
     std::vector<std::string> no_split_modules() const override { return bert.no_split_modules(); }

@@ -130,11 +130,11 @@ struct Gpt : Model<Gpt> {
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
     // are as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {});
-    // The same with the tensors of a batch: "input_ids" and, optionally, "labels". Throws
-    // ValueError for other keys and if "input_ids" is missing.
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels".
+    // Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // as nn::generate() (nn/models/generate.h).
+    // as nn::generate() does (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     // The weight of the output head is tied to the token embedding.

@@ -27,7 +27,8 @@ struct LlamaConfig {
     std::int64_t intermediate_size = 11008;
     std::int64_t num_hidden_layers = 32;
     std::int64_t num_attention_heads = 32;
-    // Must divide num_attention_heads. If unset, equal to num_attention_heads.
+    // The number of key-value heads, which must divide num_attention_heads and is equal to it by
+    // default.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};  // default: hidden_size / num_attention_heads
     // The number of tokens that generate() passes to the model. forward() accepts any length.
@@ -138,11 +139,11 @@ struct Llama : Model<Llama> {
     // are as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {});
-    // The same with the tensors of a batch: "input_ids" and, optionally, "labels" and
-    // "attention_mask". Throws ValueError for other keys and if "input_ids" is missing.
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels"
+    // and "attention_mask". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // as nn::generate() (nn/models/generate.h).
+    // as nn::generate() does (nn/models/generate.h).
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }

@@ -3,8 +3,9 @@
 // each possibly split into shards; safetensors files take precedence. The files are not trusted:
 // names and shapes are compared with the model before memory is allocated for a weight.
 //
-// Limits: config.json and generation_config.json have at most kMaxConfig bytes. A configuration
-// needs at most 256 bytes of memory per byte, and the time to sort its keys.
+// Limits: config.json and generation_config.json have at most kMaxConfig bytes. Reading a
+// configuration needs at most 256 bytes of memory per byte of the file, and the time to sort its
+// keys.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@
 
 namespace axle::nn {
 
-// Labels of 20,000 classes need 1.4 MB.
+// The maximum size of a configuration file. The labels of 20,000 classes need 1.4 MB.
 inline constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 
 // Returns a value of a file for an error message, truncated as by printable().
@@ -91,7 +92,7 @@ Tree or_null(const std::optional<double>& value);
 // Returns the activation's name in transformers. Throws ValueError for Activation::none.
 const char* activation_name(Activation activation);
 
-// How names of tensors in the files correspond to names in the model.
+// The mapping from names of tensors in the files to names in the model.
 struct PretrainedNames {
     // The prefix of the inner model, for example "bert.". Names in files of the inner model do not
     // have this prefix; loading adds or removes it as needed.

@@ -1,6 +1,7 @@
-// Schedules that combine other schedules, their parts. Constructors throw ValueError unless there
-// is at least one part, all parts have the same optimizer and no part needs a metric. Step only the
-// composed schedule, which steps its parts, and set hooks only on the composed schedule.
+// Schedules that combine other schedules, which are called their parts. Constructors throw
+// ValueError unless there is at least one part, all parts have the same optimizer and no part needs
+// a metric. Step only the composed schedule, which steps its parts, and set hooks only on the
+// composed schedule.
 //
 //     auto warmup = std::make_shared<LinearLR>(adamw, 0.1, 1, 20);
 //     auto decay = std::make_shared<CosineAnnealingLR>(adamw, 80);
@@ -42,7 +43,7 @@ class ComposedScheduler : public Scheduler {
 
 // Runs the parts one after another. At epoch milestones[i], part i + 1 starts with its own epoch 0.
 // The constructor throws ValueError unless the milestones do not decrease and there is one
-// milestone less than schedules.
+// milestone fewer than schedules.
 class SequentialLR : public ComposedScheduler {
   public:
     SequentialLR(Optimizer& optimizer, Parts schedulers, std::vector<std::int64_t> milestones);

@@ -45,7 +45,8 @@ LambdaLR get_polynomial_decay_schedule_with_warmup(Optimizer& optimizer, std::in
 LambdaLR get_inverse_sqrt_schedule(Optimizer& optimizer, std::int64_t warmup_steps,
                                    std::optional<std::int64_t> timescale = {});
 
-// The final rate of a cosine schedule. Exactly one of the two options must be set (ValueError).
+// The final rate of a cosine schedule. The schedules throw ValueError unless exactly one of the two
+// options is set.
 struct MinLr {
     std::optional<double> min_lr = {};       // the final rate of the first group
     std::optional<double> min_lr_rate = {};  // the final rate divided by the initial rate

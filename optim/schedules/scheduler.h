@@ -82,7 +82,7 @@ struct ScheduleField {
     std::int64_t at_least = INT64_MIN;
 };
 
-// Base class of schedules, as torch.optim.lr_scheduler.LRScheduler. The constructor sets the
+// Base class of schedules, like torch.optim.lr_scheduler.LRScheduler. The constructor sets the
 // learning rates of epoch 0, and each step() sets the learning rates of the next epoch. The caller
 // decides what an epoch is; usually it is an optimizer step. As in PyTorch, a rate is computed from
 // the epoch and either the initial rate of the group (before its first scheduler) or its current
@@ -90,7 +90,7 @@ struct ScheduleField {
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
 // that was moved from must only be destroyed. The move throws UsageError if hooks are set, because
-// hey refer to the object, and if the schedule is a part of a composed schedule, which refers to
+// they refer to the object, and if the schedule is a part of a composed schedule, which refers to
 // its parts.
 class Scheduler {
   public:

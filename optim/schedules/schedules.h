@@ -166,7 +166,7 @@ class CosineAnnealingWarmRestarts : public Scheduler {
 enum class Anneal : std::uint8_t { cosine, linear };
 
 // Changes the rate from its current value to swa_lr in anneal_epochs epochs, then keeps it
-// constant, as torch.optim.swa_utils.SWALR.
+// constant, as torch.optim.swa_utils.SWALR does.
 class SWALR : public Scheduler {
   public:
     SWALR(Optimizer& optimizer, const PerGroup& swa_lr, std::int64_t anneal_epochs = 10,
@@ -247,8 +247,9 @@ class OneCycleLR : public Scheduler {
                const OneCycleOptions& options = {});
 
     std::optional<std::int64_t> total_steps() const override { return total_steps_; }
-    // Changes the number of steps, for example of a longer run after its state was loaded. The next
-    // step uses the rate of the new schedule. Throws ValueError if more steps were made already.
+    // Changes the number of steps, for example to train longer after a state was loaded. The next
+    // step uses the rate of the new schedule. Throws ValueError if more steps have already been
+    // taken.
     void set_total_steps(std::int64_t total_steps);
 
   protected:

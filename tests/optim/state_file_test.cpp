@@ -170,7 +170,7 @@ TEST(StateFile, RejectsInvalidFiles) {
         expect_refused({{name, ones({2})}}, {{"param_groups", kGroup}},
                        "the tensor name must be 'state.<parameter>.<name>'");
     expect_refused({{"state.2.step", ones({})}}, {{"param_groups", kGroup}},
-                   "'state.2.step': the parameter does not exist: the optimizer has 2");
+                   "'state.2.step': the parameter does not exist: the optimizer has 2 parameters");
 }
 
 TEST(StateFile, RejectsStateThatDoesNotMatchParameters) {
