@@ -157,7 +157,7 @@ TEST(Metric, ThrowsWhenNothingWasCounted) {
                 throws("F1", [&] { f1.compute(); });
                 throws("F1", [&] { f1.per_class(); });
             }
-        // Updates that count nothing are not enough.
+        // After updates that count nothing, compute() throws again.
         mean.update(ones({2}), zeros({2}));
         perplexity.update(scores, ignored);
         accuracy.update(scores, ignored);

@@ -37,7 +37,8 @@ TEST(DeepSpeedConfig, ReadsFilesTextAndBase64) {
     EXPECT_TRUE(DeepSpeedConfig(kBase64).is_zero3());
     const std::string unpadded(kBase64, std::string(kBase64).size() - 1);
     EXPECT_TRUE(DeepSpeedConfig(unpadded).is_zero3());
-    // {"a": "?>?~"} contains digits in which the two alphabets differ.
+    // The base64 text of {"a": "?>?~"} contains characters that differ between the standard and the
+    // URL-safe alphabet.
     EXPECT_EQ(DeepSpeedConfig("eyJhIjogIj8+P34ifQ==").get_value("a").string(), "?>?~");
     EXPECT_EQ(DeepSpeedConfig("eyJhIjogIj8-P34ifQ").get_value("a").string(), "?>?~");
     EXPECT_TRUE(DeepSpeedConfig("none").empty());
@@ -45,7 +46,7 @@ TEST(DeepSpeedConfig, ReadsFilesTextAndBase64) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, RejectsOtherTextAndNamesTheFile) {
+TEST(DeepSpeedConfig, RejectsInvalidTextAndReportsTheFile) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "ds.json";
     write_file_atomically(path, "{\"stage\": 2,}");
@@ -147,7 +148,7 @@ TEST(DeepSpeedConfig, FillsAutoValuesAndListsMismatches) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, FillsOneValue) {
+TEST(DeepSpeedConfig, FillsOneAutoValueOrReportsAMismatch) {
     DeepSpeedConfig config = example();
     std::vector<std::string> mismatches;
     const Tree values = {{"train_batch_size", 8}, {"steps_per_print", 20}, {"missing", 1}};

@@ -89,12 +89,12 @@ TEST(DeepSpeedPlugin, IsReadFromTheEnvironment) {
     EXPECT_TRUE(plugin.hf_ds_config->is_offload());
     EXPECT_EQ(plugin.hf_ds_config->get_value("zero_optimization.offload_param.nvme_path").string(),
               "/b");
-    // Fields take precedence.
+    // Fields take precedence over environment variables.
     EXPECT_EQ(resolved_plugin({.gradient_clipping = 2}).gradient_clipping, 2);
 }
 
 // Covers 27.ACCELERATE_GRADIENT_CLIPPING.
-TEST(DeepSpeedPlugin, RejectsInvalidVariables) {
+TEST(DeepSpeedPlugin, RejectsInvalidEnvironmentVariables) {
     const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true");
     {
         const EnvironmentVariable clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
@@ -158,7 +158,7 @@ TEST(DeepSpeedPlugin, TakesItsFieldsFromAConfiguration) {
     const DeepSpeedPlugin empty = resolved_plugin({.hf_ds_config = with()});
     EXPECT_EQ(empty.zero_stage, 0);
     EXPECT_EQ(gradient_clipping_of(empty), std::nullopt);
-    // Options that the configuration leaves out come from the fields.
+    // Options that the configuration leaves out are taken from the fields.
     const DeepSpeedPlugin mixed = resolved_plugin(
         {.hf_ds_config = with({{"zero_optimization.stage", 1}}), .gradient_clipping = 0.1});
     EXPECT_EQ(mixed.zero_stage, 1);
@@ -191,7 +191,7 @@ TEST(DeepSpeedPlugin, FillsAutoValuesOfAConfiguration) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(DeepSpeedPlugin, ReadsTheFileThatAVariableNames) {
+TEST(DeepSpeedPlugin, ReadsTheFileNamedByAnEnvironmentVariable) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "ds.json";
     const EnvironmentVariable file("ACCELERATE_DEEPSPEED_CONFIG_FILE", path.c_str());
@@ -235,7 +235,7 @@ TEST(DeepSpeedPlugin, ListsOptionsThatContradictTheConfiguration) {
 }
 
 // Covers 15.fp16.
-TEST(DeepSpeedPlugin, SelectsMixedPrecision) {
+TEST(DeepSpeedPlugin, SetsMixedPrecisionOrRejectsContradictions) {
     const auto precision_with = [](const Tree& values, const char* wanted = "") {
         return precision(resolved(
             {.mixed_precision = wanted, .deepspeed_plugin = {{.hf_ds_config = with(values)}}}));
@@ -268,8 +268,8 @@ TEST(DeepSpeedPlugin, SelectsMixedPrecision) {
     refused({{"fp16", true}}, "", {"DeepSpeedPlugin: ", "fp16: must be a section"});
 }
 
-// Covers 7.DeepSpeed, 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
-TEST(DeepSpeedPlugin, TakesPrecedenceForAccumulation) {
+// Covers 15.gradient_accumulation_steps, 27.ACCELERATE_GRADIENT_ACCUMULATION_STEPS.
+TEST(DeepSpeedPlugin, OverridesAccumulationStepsOfTheAccelerator) {
     tests::LogCapture log;
     const AcceleratorOptions options =
         resolved({.gradient_accumulation_steps = 2,
@@ -292,7 +292,7 @@ TEST(DeepSpeedPlugin, TakesPrecedenceForAccumulation) {
 }
 
 // Covers 15.zero3_init_flag.
-TEST(DeepSpeedPlugin, TurnsZero3InitOffInOtherStages) {
+TEST(DeepSpeedPlugin, TurnsZero3InitOffUnlessStageIs3) {
     tests::LogCapture log;
     EXPECT_EQ(resolved_plugin({.zero_stage = 3, .zero3_init_flag = true}).zero3_init_flag, true);
     EXPECT_THAT(log.lines(), IsEmpty());
@@ -302,7 +302,7 @@ TEST(DeepSpeedPlugin, TurnsZero3InitOffInOtherStages) {
 }
 
 // Covers 15.enable_msamp.
-TEST(DeepSpeedPlugin, ChecksTheOptionsOfMsAmp) {
+TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsItsInvalidOptions) {
     const EnvironmentVariable backend("ACCELERATE_FP8_BACKEND", "MSAMP");
     const DeepSpeedPlugin plugin = resolved_plugin({});
     EXPECT_EQ(plugin.enable_msamp, true);
@@ -335,7 +335,7 @@ TEST(DeepSpeedPlugin, IsSelectedByName) {
 
 // Covers 15.offload_optimizer_device, 15.offload_param_device, 15.zero3_init_flag,
 // 15.tensor_parallel.autotp_size.
-TEST(DeepSpeedPlugin, NamesOptionsThatAreNotImplemented) {
+TEST(DeepSpeedPlugin, RejectsOptionsThatAreNotImplemented) {
     const auto refused = [](const DeepSpeedPlugin& plugin, const char* option) {
         expect_error<NotImplementedError>({option, "is not implemented yet; "},
                                           [&] { check_deepspeed(resolved_plugin(plugin)); });
@@ -361,7 +361,7 @@ TEST(DeepSpeedPlugin, NamesOptionsThatAreNotImplemented) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(DeepSpeedPlugin, WarnsOfOptionsWithoutEffect) {
+TEST(DeepSpeedPlugin, WarnsAboutOptionsWithoutEffect) {
     tests::LogCapture log;
     check_deepspeed(resolved_plugin({.hf_ds_config = with({{"flops_profiler.enabled", true},
                                                            {"comms_logger.enabled", false},

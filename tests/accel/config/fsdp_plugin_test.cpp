@@ -82,7 +82,7 @@ TEST(FsdpPlugin, HasTheDefaultsOfAccelerate) {
 }
 
 // Covers 14.fsdp_version, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, IsCreatedByTheEnvironment) {
+TEST(FsdpPlugin, IsCreatedFromEnvironmentVariables) {
     EXPECT_FALSE(accel::resolved({}).fsdp_plugin);
     const EnvironmentVariable use("ACCELERATE_USE_FSDP", "true"), version("FSDP_VERSION", "2"),
         policy("FSDP_AUTO_WRAP_POLICY", "transformer_based_wrap"),
@@ -106,13 +106,13 @@ TEST(FsdpPlugin, IsCreatedByTheEnvironment) {
     EXPECT_EQ(plugin.activation_checkpointing, true);
     EXPECT_EQ(plugin.activation_checkpointing_offload, true);
     EXPECT_THAT(log.lines(), IsEmpty());
-    // Options of the plugin take precedence.
+    // Options of the plugin take precedence over environment variables.
     EXPECT_EQ(resolved({.fsdp_version = 2, .reshard_after_forward = true}).strategy(),
               "FULL_SHARD");
 }
 
 // Covers 14.fsdp_version, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, ReadsTheVariablesOfVersion1) {
+TEST(FsdpPlugin, ReadsEnvironmentVariablesOfVersion1) {
     const EnvironmentVariable prefetch("FSDP_BACKWARD_PREFETCH", "BACKWARD_POST"),
         forward("FSDP_FORWARD_PREFETCH", "1"), original("FSDP_USE_ORIG_PARAMS", "yes"),
         sync("FSDP_SYNC_MODULE_STATES", "true"), policy("FSDP_AUTO_WRAP_POLICY", "SIZE_BASED_WRAP"),
@@ -151,7 +151,7 @@ TEST(FsdpPlugin, AcceptsNamesAndNumbersOfStrategies) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, TakesTheStrategyOfVersion1FromEitherVariable) {
+TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
     const EnvironmentVariable old("FSDP_SHARDING_STRATEGY", "2");
     EXPECT_EQ(resolved({}).strategy(), "SHARD_GRAD_OP");
     const EnvironmentVariable unused("FSDP_RESHARD_AFTER_FORWARD", "true");  // set by launchers
@@ -167,7 +167,7 @@ TEST(FsdpPlugin, TakesTheStrategyOfVersion1FromEitherVariable) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, ChecksTheStrategyAgainstTheVersion) {
+TEST(FsdpPlugin, RejectsStrategiesThatDoNotFitTheVersion) {
     expect_warning("sharding_strategy: deprecated", {.sharding_strategy = "NO_SHARD"});
     EXPECT_EQ(resolved({.sharding_strategy = "NO_SHARD"}).strategy(), "NO_SHARD");
     expect_refused({"FullyShardedDataParallelPlugin: sharding_strategy: NO_SHARD and "
@@ -191,7 +191,7 @@ TEST(FsdpPlugin, ChecksTheStrategyAgainstTheVersion) {
 }
 
 // Covers 14.backward_prefetch, 14.forward_prefetch.
-TEST(FsdpPlugin, ChecksPrefetchingAgainstTheVersion) {
+TEST(FsdpPlugin, RejectsOrIgnoresPrefetchingThatDoesNotFitTheVersion) {
     EXPECT_EQ(resolved({.backward_prefetch = "backward_pre"}).backward_prefetch, "BACKWARD_PRE");
     EXPECT_EQ(resolved({.backward_prefetch = "2"}).backward_prefetch, "BACKWARD_POST");
     expect_refused({"FullyShardedDataParallelPlugin: backward_prefetch: must be one of "
@@ -219,7 +219,7 @@ TEST(FsdpPlugin, WarnsAboutOptionsWithoutEffect) {
 }
 
 // Covers 14.activation_checkpointing.
-TEST(FsdpPlugin, OffloadsOnlyCheckpointsOfVersion2) {
+TEST(FsdpPlugin, RejectsCheckpointingOffloadWithoutCheckpointingOrVersion2) {
     expect_refused({"FullyShardedDataParallelPlugin: activation_checkpointing_offload: needs "
                     "activation_checkpointing"},
                    {.fsdp_version = 2, .activation_checkpointing_offload = true});
@@ -229,11 +229,11 @@ TEST(FsdpPlugin, OffloadsOnlyCheckpointsOfVersion2) {
 }
 
 // Covers 14.state_dict_type, 14.set_state_dict_type.
-TEST(FsdpPlugin, ChangesTheTypeOfCheckpoints) {
+TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumber) {
     Plugin plugin = resolved({.fsdp_version = 2});
     plugin.set_state_dict_type("full_state_dict");
     EXPECT_EQ(plugin.state_dict_type, "FULL_STATE_DICT");
-    plugin.set_state_dict_type();  // leaves the type
+    plugin.set_state_dict_type();  // keeps the type
     EXPECT_EQ(plugin.state_dict_type, "FULL_STATE_DICT");
     plugin.set_state_dict_type("3");
     EXPECT_EQ(plugin.state_dict_type, "SHARDED_STATE_DICT");
@@ -261,7 +261,7 @@ TEST(FsdpPlugin, GathersStatesOfSeveralProcessesOnRank0) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, TakesThePrecisionOfTheAccelerator) {
+TEST(FsdpPlugin, UsesThePrecisionOfTheAcceleratorByDefault) {
     const auto with = [](const char* precision, const Plugin& plugin) {
         return policy_of(
             *accel::resolved({.mixed_precision = precision, .fsdp_plugin = plugin}).fsdp_plugin);
@@ -276,7 +276,7 @@ TEST(FsdpPlugin, TakesThePrecisionOfTheAccelerator) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, AcceptsPoliciesByNameAndAsMaps) {
+TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMaps) {
     using Map = std::map<std::string, DType>;
     EXPECT_EQ(policy_of(resolved({.mixed_precision_policy = "fp8"})),
               (MixedPrecisionPolicy{bf16, bf16, bf16, {}}));
@@ -307,7 +307,7 @@ TEST(FsdpPlugin, AcceptsPoliciesByNameAndAsMaps) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, ReplacesThePolicyOnlyOnRequest) {
+TEST(FsdpPlugin, ReplacesTheMixedPrecisionPolicyOnlyOnRequest) {
     Plugin plugin = resolved({});
     plugin.set_mixed_precision("bf16", true);
     EXPECT_EQ(policy_of(plugin), (MixedPrecisionPolicy{bf16, bf16, f32, {}}));

@@ -198,7 +198,7 @@ TEST(FsdpUnits, LeaveOutIgnoredModules) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpSharding, MapsStrategies) {
+TEST(FsdpSharding, ConvertsStrategiesOfThePlugin) {
     nn::Gpt model = Gpt64().make();
     using dist::ShardingStrategy;
     const auto of = [&](const Plugin& plugin) { return options_of(plugin, model).strategy; };
@@ -215,7 +215,7 @@ TEST(FsdpSharding, MapsStrategies) {
 
 // Covers 14.backward_prefetch, 14.forward_prefetch, 14.limit_all_gathers, 14.sync_module_states,
 // 14.cpu_ram_efficient_loading.
-TEST(FsdpSharding, MapsPrefetchingAndInitialValues) {
+TEST(FsdpSharding, ConvertsPrefetchingAndSyncOptionsOfThePlugin) {
     nn::Gpt model = Gpt64().make();
     using dist::BackwardPrefetch;
     const dist::ShardingOptions one = options_of({}, model);
@@ -245,7 +245,7 @@ TEST(FsdpSharding, MapsPrefetchingAndInitialValues) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpSharding, MapsThePrecision) {
+TEST(FsdpSharding, ConvertsThePrecisionOfThePlugin) {
     nn::Gpt model = Gpt64().make();
     EXPECT_EQ(options_of({}, model).precision, dist::ShardingPrecision{});
     const MixedPrecisionPolicy policy{.param_dtype = bf16, .reduce_dtype = f32};

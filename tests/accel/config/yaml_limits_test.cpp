@@ -30,7 +30,7 @@ TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByte) {
                 try {
                     parse();
                 } catch (const Error&) {
-                    // Most of the texts are not valid.
+                    // Most of the texts are not valid YAML.
                 }
         });
         EXPECT_LE(peak, 512 * accel::kMaxYaml) << text.substr(0, 10);

@@ -49,7 +49,8 @@ Rows order_of(const Kind& kind, std::int64_t samples) {
                          : tests::range(0, samples);
 }
 
-// Returns the samples of the last of several runs, and of all runs before it in `read`.
+// Returns the samples that a run reads, and adds them to `read`, which contains the samples that
+// all runs before it have read.
 Rows expected_rows(const Kind& kind, const Run& run, Rows& read) {
     Rows rows;
     for (const std::int64_t index : order_of(kind, run.samples)) {

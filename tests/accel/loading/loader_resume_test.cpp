@@ -100,8 +100,8 @@ std::string difference(const Log& log, const Log& expected, const std::string& w
     return log == expected ? "" : str(what, ": ", testing::PrintToString(log), "; ");
 }
 
-// Resumes from every checkpoint in a folder. Returns "" if all results are right, else the
-// differences. The first program saves further checkpoints while it runs.
+// Resumes from every checkpoint in a folder. Returns the differences from the expected results, or
+// "" if there are none. The first program saves further checkpoints while it runs.
 std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
                               const std::string& from, std::int64_t first = 0,
                               const std::string& into = {}) {

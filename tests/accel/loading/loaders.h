@@ -46,7 +46,7 @@ inline Rows rows_of(const Tree& batch) {
     return {values.begin(), values.end()};
 }
 
-// Returns the rows of each batch.
+// The rows of each batch of a pass.
 using Batches = std::vector<Rows>;
 
 inline Batches pass_of(data::DataLoader& loader) {

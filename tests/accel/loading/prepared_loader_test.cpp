@@ -242,7 +242,7 @@ TEST(PreparedLoader, RejectsAnIndivisibleBatchSizeOnEveryRank) {
     });
 }
 
-// A user-defined batch sampler.
+// A user-defined batch sampler, whose last batch is shorter than the other batches.
 class PairsAndOne : public data::BatchSampler {
   public:
     std::int64_t size() const override { return 3; }

@@ -71,7 +71,8 @@ void follow(const json& c, const Group& group) {
         close(c["lr"][i + 1]);
         const json& counts = c["last_epoch_and_step_count"][i];
         EXPECT_EQ(schedule->last_epoch(), counts[0]);
-        // The recorded PyTorch does not increment the step count of CosineAnnealingWarmRestarts.
+        // The recorded version of PyTorch does not increment the step count of
+        // CosineAnnealingWarmRestarts.
         EXPECT_EQ(schedule->step_count(), c["schedule"] == "coswr"
                                               ? counts[0].get<std::int64_t>() + 1
                                               : counts[1].get<std::int64_t>());

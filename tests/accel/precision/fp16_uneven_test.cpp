@@ -80,7 +80,7 @@ TEST(JoinUnevenInputs, SkipsTheSameStepsInFp16OnRanksWithData) {
 }
 
 // The scale grows after two steps. Rank 0 makes one step and rank 1 none.
-TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfARankThatTrainedLongest) {
+TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfTheRankThatTrainedLongest) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 3);
     std::vector<std::string> after_scope(3), after_step(3);
     std::vector<double> scales(3);
@@ -105,7 +105,7 @@ TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfARankThatTrainedLongest) {
     expect_equal_models(models);
 }
 
-// The model outlives the Accelerator and is prepared, but does not keep rank 1 in the job.
+// The prepared model outlives the Accelerator. It must not keep rank 1 in the job.
 TEST(JoinUnevenInputs, ReportsTheErrorOfARankInFp16) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 2);
     const auto errors = tests::outcomes(2, [&](const Group& group) {

@@ -20,7 +20,7 @@ using tests::on_ranks;
 using tests::SmallNet;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// Averages as the default hook, and records the buckets.
+// A hook that averages like the default hook and records the buckets.
 struct RecordingHook : dist::CommHook {
     Pending start(dist::GradientBucket& bucket, dist::ProcessGroup& group) override {
         buckets.push_back(bucket.buffer);
@@ -33,7 +33,7 @@ struct RecordingHook : dist::CommHook {
     std::vector<Tensor> buckets;
 };
 
-// One of two layers computes the output.
+// A model with two layers, one of which computes the output.
 struct TwoLayers : nn::Model<TwoLayers> {
     nn::Linear first{4, 1}, second{4, 1};
     Tensor forward(const Tensor& x, bool uses_second = false) {

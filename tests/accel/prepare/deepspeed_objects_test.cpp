@@ -1,5 +1,5 @@
-// Tests the optimizers, schedules and values of DeepSpeed configurations.
-// deepspeed.runtime.lr_schedules of DeepSpeed 0.19 has computed the expected rates.
+// Tests the optimizers, schedules and values of DeepSpeed configurations. The expected rates were
+// computed with deepspeed.runtime.lr_schedules of DeepSpeed 0.19.
 #include "accel/prepare/deepspeed_objects.h"
 
 #include <memory>

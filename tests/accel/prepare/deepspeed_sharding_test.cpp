@@ -48,7 +48,7 @@ std::string units_of(const dist::ShardingOptions& options) {
 }
 
 // Covers 15.zero_stage.
-TEST(ShardingOptionsOf, MapsStages) {
+TEST(ShardingOptionsOf, ConvertsStagesToShardingStrategies) {
     EXPECT_FALSE(options_of_stage(0));
     const auto one = options_of_stage(1), two = options_of_stage(2), three = options_of_stage(3);
     EXPECT_EQ(one->strategy, ShardingStrategy::shard_optimizer);
@@ -103,7 +103,7 @@ TEST(ShardingOptionsOf, ChoosesUnitsByTypeOrSize) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(ShardingOptionsOf, TurnsPrefetchingOff) {
+TEST(ShardingOptionsOf, TurnsPrefetchingOffIfTheBucketSizeIsZero) {
     const auto options =
         options_of({{"zero_optimization", {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}}}});
     EXPECT_FALSE(options->forward_prefetch);

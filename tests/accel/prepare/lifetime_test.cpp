@@ -345,7 +345,7 @@ struct Gate : nn::Model<Gate> {
 };
 
 // Unlike torch.nn.Parameter, a tensor does not require a gradient by default.
-TEST(Prepare, WarnsOfParametersThatNeitherRequireAGradientNorAreFrozen) {
+TEST(Prepare, WarnsAboutParametersThatNeitherRequireAGradientNorAreFrozen) {
     tests::LogCapture capture;
     Accelerator accelerator({.cpu = true});
     Gate gate;

@@ -143,7 +143,7 @@ std::vector<std::string> warnings_of_training(F&& prepare) {
     return found;
 }
 
-TEST(PreparedOptimizer, WarnsOnceOfParametersThatBelongToNoPreparedModel) {
+TEST(PreparedOptimizer, WarnsOnceAboutParametersOfUnpreparedModels) {
     EXPECT_THAT(warnings_of_training([](Accelerator& accelerator, SmallNet&, optim::SGD& sgd) {
                     SmallNet other;
                     accelerator.prepare(sgd, other);

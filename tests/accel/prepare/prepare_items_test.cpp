@@ -36,7 +36,7 @@ Tensor loss_on_ones(nn::Linear& model) {
 }
 
 // Covers 5.DummyOptim, 5.DeepSpeedOptimizerWrapper, 15.engine.
-TEST(DummyOptim, StandsForTheOptimizerOfTheConfiguration) {
+TEST(DummyOptim, IsReplacedByTheOptimizerOfTheConfiguration) {
     nn::Linear linear(2, 3);
     nn::Linear expected = linear.clone();
     Accelerator accelerator(with_config(
@@ -81,7 +81,7 @@ TEST(DummyOptim, UsesItsCallableWithoutAConfiguration) {
 }
 
 // Covers 5.DummyOptim.
-TEST(DummyOptim, ReportsThatItHasNoOptimizer) {
+TEST(DummyOptim, ThrowsIfItHasNoOptimizer) {
     nn::Linear linear(2, 3);
     Accelerator accelerator({.cpu = true});
     DummyOptim dummy(linear.parameters());
@@ -122,7 +122,7 @@ TEST(DummyScheduler, AdvancesOncePerUpdateOnSeveralProcesses) {
             optimizer.zero_grad();
         }
         EXPECT_EQ(schedule->last_epoch(), 4);
-        EXPECT_EQ(schedule.get_last_lr()[0], 0.375);  // 3 of 8 steps: the first has none
+        EXPECT_EQ(schedule.get_last_lr()[0], 0.375);  // 3/8, because the first step has rate 0
     });
 }
 
@@ -182,7 +182,7 @@ TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
         EXPECT_FALSE(autograd::is_sharded(student.weight));
         EXPECT_TRUE(autograd::is_sharded(teacher.weight));
         accelerator.backward(loss_on_ones(student) * 1e3);
-        sgd.step();  // clips to the norm in the plugin of its own preparation
+        sgd.step();  // clips with the plugin with which sgd was prepared
         const Tensor change = student.weight.detach() - before;
         EXPECT_LE(sum(change * change).item(), 1.01e-6);
         expect_error<ValueError>({"get_deepspeed_plugin: there is no plugin 'judge'"},

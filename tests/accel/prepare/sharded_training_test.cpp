@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(ShardedAccelerator, ShardedStateDicts,
                                                           accel::StateDictType::sharded)));
 
 // Saves on 3 ranks and continues on 1, 2 and 4. With two micro-batches per update, the state is
-// saved between two updates. Covers 14.state_dict_type.
+// saved between two updates.
+// Covers 14.state_dict_type.
 TEST_P(ShardedStateDicts, ResumeOnAnyNumberOfRanks) {
     const auto [micro_batches, type] = GetParam();
     {

@@ -11,7 +11,8 @@
 
 namespace axle::tests {
 
-// Created before the Job, so that all ranks share the folder with their pids.
+// Detects whether ranks of a Job are blocked. It must be created before the Job, so that all ranks
+// share the folder with their pids.
 class BlockedRanks {
   public:
     // Called by a rank before the call that must block.

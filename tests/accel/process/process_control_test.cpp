@@ -187,7 +187,7 @@ TEST(LocalMainProcessFirst, DoesNotBlockProcessesOfOtherMachines) {
     for (const auto& rank : job.wait(30s)) EXPECT_EQ(rank.text, "both");
 }
 
-// Rank 1 does not call the second barrier until rank 0 has given up.
+// Rank 1 does not call the second barrier before the timeout of rank 0.
 // Covers 1.kwargs_handlers, 9.InitProcessGroupKwargs, 30.9.
 TEST(InitProcessGroupKwargs, SetTheTimeoutOfCollectives) {
     const Signal gave_up;
@@ -214,7 +214,8 @@ TEST(InitProcessGroupKwargs, SetTheTimeoutOfCollectives) {
     EXPECT_EQ(ended[1].text, "late");
 }
 
-// Each rank writes when all later ranks are blocked. Without an order, later ranks do not block.
+// Each rank writes when all later ranks are blocked. If the messages were not ordered, later ranks
+// would not block.
 // Covers 22.MultiProcessAdapter.log.
 TEST(Logger, WritesInOrderOfRanksOnRequest) {
     const tests::BlockedRanks blocked;
