@@ -12,7 +12,8 @@ thread_local int empty_weights = 0;
 // Returns fan_in, the product of all sizes except the first, or fan_out, the product of all sizes
 // except the second.
 double fan_of(const Tensor& t, Fan fan) {
-    if (t.dim() < 2) throw ShapeError(str("init: needs at least two dimensions: ", t.shape()));
+    if (t.dim() < 2)
+        throw ShapeError(str("init: the tensor must have at least two dimensions: ", t.shape()));
     return static_cast<double>(t.numel()) / static_cast<double>(t.size(fan == Fan::in ? 0 : 1));
 }
 

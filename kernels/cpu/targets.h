@@ -22,7 +22,7 @@
 //     }
 //     #endif
 //
-// Only Highway's headers are used; AXLE_DISPATCH replaces its library.
+// Axle uses only Highway's headers; AXLE_DISPATCH replaces the code in Highway's library.
 #pragma once
 
 // With these targets disabled, x86 CPUs without AVX2 use the baseline, and AVX-512 has one target

@@ -1,7 +1,7 @@
 // Random numbers, generated in blocks of 512. Philox words are written to a buffer in L1 and
 // converted to floats, and the floats are written to the tensor. Philox runs one counter per lane,
 // so a vector of n lanes generates n blocks together. The speed is limited by the 40
-// multiplications of such a vector, not by memory.
+// multiplications for these n blocks, not by memory.
 #include "kernels/ops/random.h"
 
 #undef HWY_TARGET_INCLUDE

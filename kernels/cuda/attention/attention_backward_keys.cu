@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
     const BlockTask task(blockIdx.x, call.groups, call.batch, call.depth, kDepth);
     const int first =
-        task.tile * kTile;  // if causal, the first keys have most queries, so they start first
+        task.tile * kTile;  // if causal, the first keys have the most queries, so they start first
     const int shared = call.heads / call.groups;
     const T* const k_head = k.head(task.b, task.h);
     const T* const v_head = v.head(task.b, task.h);

@@ -20,8 +20,8 @@ constexpr int kLongPacks = 2;  // packs of a long row per thread and step
 constexpr int kMaxThreads = 512;
 constexpr int kSlices = 8;  // warps that share 32 adjacent rows
 
-// All passes have the same structure. add() sums over the elements of a row, which come from the
-// first input a and, in a backward pass, from the second input b. Then result() computes each
+// All passes have the same structure. add() sums over the elements of a row, which are read from
+// the first input a and, in a backward pass, from the second input b. Then result() computes each
 // element.
 
 template <class C>

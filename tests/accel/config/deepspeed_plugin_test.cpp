@@ -1,4 +1,4 @@
-// Tests how DeepSpeed plugins are resolved from fields, variables and configurations.
+// Tests how DeepSpeed plugins are resolved from fields, environment variables and configurations.
 #include "accel/config/deepspeed_plugin.h"
 
 #include <optional>

@@ -67,7 +67,7 @@ TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
 }
 
 // Covers 15.zero_stage, 15.gradient_clipping, 15.zero3_init_flag.
-TEST(DeepSpeedPlugin, ShardsAndClips) {
+TEST(DeepSpeedPlugin, ShardsModelsAndClipsGradients) {
     for (const int stage : {0, 1, 2, 3})
         on_ranks(2, [&](const Group& group) {
             Accelerator accelerator(

@@ -45,7 +45,7 @@ TEST(Accumulation, CompletesAnUpdateAtTheEndOfAPass) {
     EXPECT_EQ(accumulation.active_loader(), nullptr);
 }
 
-TEST(Accumulation, ContinuesAShortWindowInTheNextPassWithoutSyncWithDataloader) {
+TEST(Accumulation, ContinuesAShortWindowInTheNextPassIfSyncWithDataloaderIsFalse) {
     data::DataLoader loader(samples(3));
     Accumulation accumulation({.num_steps = 2, .sync_with_dataloader = false});
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));
@@ -61,7 +61,7 @@ TEST(Accumulation, DropsAShortWindowAtTheEndOfAPass) {
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));
 }
 
-TEST(Accumulation, DelaysReductionUntilTheUpdateWithoutSyncEachBatch) {
+TEST(Accumulation, DelaysReductionUntilTheUpdateUnlessSyncEachBatchIsSet) {
     Accumulation accumulation({.num_steps = 2});
     Accumulation each({.num_steps = 2, .sync_each_batch = true});
     EXPECT_FALSE(accumulation.holds_back());

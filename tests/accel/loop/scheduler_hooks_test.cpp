@@ -47,7 +47,7 @@ TEST(SchedulerHooks, IgnoreMetricsOfMicroBatchesWithoutSync) {
     EXPECT_EQ(p.lr(), 0.5);
 }
 
-TEST(SchedulerHooks, AdvanceReduceLROnPlateauOnEveryStepWithoutStepWithOptimizer) {
+TEST(SchedulerHooks, AdvanceReduceLROnPlateauOnEveryStepIfNotSteppedWithOptimizer) {
     Prepared p({.gradient_accumulation_steps = 2, .step_scheduler_with_optimizer = false});
     optim::ReduceLROnPlateau plateau(p.sgd, {.factor = 0.5, .patience = 0});
     p.accelerator.prepare(p.sgd, plateau);

@@ -29,7 +29,8 @@ struct Fault {
     int rank = 0, micro_batch = 0;
     std::size_t parameter = 0;
     double value = 0;
-    // Whether the loss is infinite or NaN, or an element of the gradient after backward.
+    // If true, the loss is infinite or NaN; if false, an element of the gradient is, after
+    // backward.
     bool in_loss = false;
 };
 

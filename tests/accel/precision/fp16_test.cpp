@@ -79,8 +79,8 @@ TEST(Fp16, TrainsLikeF32UpToRounding) {
         EXPECT_NEAR(losses[1][i], losses[0][i], 0.01 * losses[0][0]) << i;
 }
 
-// Covers 2.optimizer_step_was_skipped, 3.optimizer_step_was_skipped, 5.step_was_skipped, 8.GradScaler,
-// 8.GradScalerKwargs.
+// Covers 2.optimizer_step_was_skipped, 3.optimizer_step_was_skipped, 5.step_was_skipped,
+// 8.GradScaler, 8.GradScalerKwargs.
 TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScaleOnOverflow) {
     Objects o;
     for (const double gradient : {1.0, kInfinity, 1.0}) {
@@ -105,7 +105,7 @@ TEST(Fp16, SkipsStepAndScheduleAndHalvesTheScaleOnOverflow) {
 }
 
 // Covers 1.step_scheduler_with_optimizer, 5.step.
-TEST(Fp16, AdvancesTheScheduleOnSkippedStepsWithoutStepWithOptimizer) {
+TEST(Fp16, AdvancesTheScheduleOnSkippedStepsIfNotSteppedWithOptimizer) {
     accel::AcceleratorOptions options = fp16();
     options.step_scheduler_with_optimizer = false;
     Objects o(options);

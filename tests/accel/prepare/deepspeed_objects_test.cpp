@@ -256,7 +256,7 @@ TEST(FillDeepSpeedConfig, ComputesBatchSizes) {
 }
 
 // Covers 15.train_batch_size.
-TEST(FillDeepSpeedConfig, ChecksThatBatchSizesAreConsistent) {
+TEST(FillDeepSpeedConfig, RejectsInconsistentBatchSizes) {
     const auto plugin = [](int total) {
         return resolved_plugin({.hf_ds_config = Tree{{"train_batch_size", total},
                                                      {"train_micro_batch_size_per_gpu", 4},

@@ -342,7 +342,7 @@ TEST(AcceleratorAutocast, ControlsTheWeightCache) {
 }
 
 // Covers 8.model, 31.loss.
-TEST(PreparedModel, ReturnsF32WithConvertOutputsToFp32) {
+TEST(PreparedModel, ReturnsF32UnlessConvertOutputsToFp32IsFalse) {
     const Tensor x = ones({2, 4});
     for (const char* precision : {"bf16", "fp16"})
         for (const bool convert : {true, false}) {

@@ -262,7 +262,7 @@ TEST(CpuAffinity, BindsEachProcessOnceIfAccelerateCpuAffinityIsSet) {
             setenv("ACCELERATE_CPU_AFFINITY", binds ? "1" : "0", 1);
             const Accelerator accelerator({.cpu = true});
             const std::vector<int> cpus = own_cpus();
-            // A process that is bound already is not bound to a part of its CPUs.
+            // A process that is already bound is not bound to a part of its CPUs.
             if (binds) dist::bind_to_cores({.local_world_size = 2}, environment.local_rank);
             return own_cpus() == cpus ? testing::PrintToString(cpus) : "bound twice";
         });
