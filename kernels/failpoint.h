@@ -1,10 +1,10 @@
-// Private to Axle: named points of the code at which a test makes a process die, freeze, fail or
-// wait.
+// Private to Axle: failpoints, which are named points of the code at which a test kills or stops
+// the process, throws an exception, or waits.
 //
 //     AXLE_FAILPOINT("save: before the commit");
 //
-// They exist only in builds with the CMake option AXLE_FAILPOINTS. In other builds the macro does
-// nothing and the names are not in the library, which a test checks.
+// Failpoints exist only in builds with the CMake option AXLE_FAILPOINTS. In other builds the macro
+// does nothing and the names are not in the library, which a test checks.
 #pragma once
 
 #include "kernels/failpoints_option.h"

@@ -156,8 +156,7 @@ HWY_INLINE Pack log(Pack x) {
     p = fma(p, z, Pack(0.40000972152f));
     p = fma(p, z, Pack(0.66666662693f));
     const Pack half_square = Pack(0.5f) * f * f;
-    // This computes ln m = f - (half_square - s (half_square + z p)), which preserves the bits of
-    // f.
+    // The formula ln m = f - (half_square - s (half_square + z p)) preserves the bits of f.
     const Pack tail = s * fma(p, z, half_square);
     const Pack low = fma(e, Pack(1.42860682030941723e-6f), tail);
     Pack y = fma(e, Pack(0.693145751953125f), f - (half_square - low));

@@ -18,8 +18,8 @@ struct MatmulEpilogue {
     // An optional input with c's shape and dtype. If it has data, the product is multiplied by the
     // activation's derivative:
     //     c = (a b + bias + (accumulate ? c : 0)) activation'(slope_of)
-    // It contains the arguments of the activation, or its results if the activation is relu. It
-    // cannot be combined with `pre` and must not overlap c.
+    // slope_of contains the arguments of the activation, or its results if the activation is relu.
+    // It cannot be combined with `pre` and must not overlap c.
     ConstView slope_of = {};
 };
 

@@ -45,8 +45,8 @@ struct Slot {
     // If true, a 16-bit parameter is rounded stochastically (kernels/ops/rounding.h) with random
     // numbers that depend only on seed, step and element. Otherwise it is rounded to nearest.
     bool stochastic = false;
-    // The index of the row's first element in its parameter, of which the row may be a part.
-    // Selects the random numbers. A multiple of 8.
+    // The index of the row's first element in its parameter, a multiple of 8, which selects the
+    // random numbers. It is not 0 if the row is a later part of the parameter.
     std::int64_t first_element = 0;
 };
 

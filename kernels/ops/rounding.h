@@ -36,7 +36,7 @@ AXLE_HOST_DEVICE constexpr Half round_stochastically(float x, std::uint32_t rand
     std::uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude >= 0x47800000u) return Half(x);  // the value is at least 2^16
     if (magnitude >= 0x38800000u) {
-        // This cuts off 13 bits and changes the exponent bias.
+        // The subtraction changes the exponent bias, and the shift cuts off 13 bits.
         magnitude = (magnitude + (random >> 3) - 0x38000000u) >> 13;
     } else {
         // In units of 2^-40, the distance between two subnormals is 2^16.

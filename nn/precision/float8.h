@@ -20,7 +20,7 @@ struct Float8Options {
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
     // Whether to compute y, dx and dw, in this order, without fp8.
     std::array<bool, 3> high_precision = {};
-    bool in_evaluation = false;  // use fp8 in evaluation mode too
+    bool in_evaluation = false;  // if true, fp8 is also used in evaluation mode
     // An fp8 product needs a multiple of 16 rows of x, over which dw is summed. For other numbers
     // of rows: if true, rows of zeros are added; if false, dw is computed without fp8.
     bool pad_rows = true;

@@ -79,7 +79,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
     int best = -1;
     float least = 0;
     for (int i = 0; i < candidates; ++i) {
-        if (!run(i)) continue;  // not measured: it also loads code on the GPU
+        if (!run(i)) continue;  // a warm-up run, which also loads code on the GPU
         check_cuda(cudaEventRecord(from.event, on.stream()), "cudaEventRecord");
         for (int n = 0; n < kRuns; ++n) run(i);
         check_cuda(cudaEventRecord(to.event, on.stream()), "cudaEventRecord");

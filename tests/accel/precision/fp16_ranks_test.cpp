@@ -24,7 +24,7 @@ using tests::Group;
 constexpr int kUpdates = 100;
 constexpr double kInitScale = 4096;
 
-// The element of one gradient of one rank that becomes infinite or NaN.
+// A loss, or an element of a gradient, that becomes infinite or NaN on one rank.
 struct Fault {
     int rank = 0, micro_batch = 0;
     std::size_t parameter = 0;
