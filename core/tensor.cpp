@@ -121,7 +121,7 @@ std::vector<double> Tensor::to_vector() const {
 
 double Tensor::item() const {
     const profiler::OpScope scope("item");
-    if (numel() != 1) throw ShapeError(str("item: needs a tensor of one element: ", shape()));
+    if (numel() != 1) throw ShapeError(str("item: the tensor must have one element: ", shape()));
     return to_vector()[0];
 }
 

@@ -8,8 +8,8 @@
 namespace axle::data {
 namespace {
 
-// The limits from which PyTorch uses other algorithms: for a range of kWideRange or more, randint
-// draws 64 bits to keep the modulo bias small; for a length of kLongPermutation or more, randperm
+// The limits at which PyTorch changes its algorithms. For a range of kWideRange or more, randint
+// draws 64 bits to keep the modulo bias small. For a length of kLongPermutation or more, randperm
 // uses the inside-out shuffle.
 constexpr std::int64_t kLongPermutation = UINT32_MAX / 20;
 constexpr std::int64_t kWideRange = std::int64_t{1} << 28;

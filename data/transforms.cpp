@@ -25,7 +25,7 @@ Tensor checked(const char* op, const Tensor& images) {
     if (images.dim() < 3)
         throw ShapeError(str(op, ": images must be [n, ..., height, width]: ", images.shape()));
     if (!is_compute(images.dtype()))
-        throw DTypeError(str(op, ": unsupported dtype: ", images.dtype()));
+        throw DTypeError(str(op, ": images cannot have a storage dtype: ", images.dtype()));
     return contiguous(images);
 }
 
@@ -190,8 +190,7 @@ Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const 
     const Tensor dense = checked("ToFloat", images);
     if (is_floating(images.dtype())) return to(dense, f32);
     if (images.dtype() != u8)
-        throw DTypeError(
-            str("ToFloat: unsupported dtype, integer images must be uint8: ", images.dtype()));
+        throw DTypeError(str("ToFloat: images must be uint8 or floating: ", images.dtype()));
     Tensor result = empty(dense.shape());
     static const kernels::ByteScale unit(0, 1);
     const std::int64_t n = dense.numel();

@@ -1,6 +1,6 @@
 // Padding and flipping. In constant mode, x is copied into a filled tensor, and the gradient is the
-// opposite padding. In all other modes, views of x are concatenated, and the gradients are computed
-// by the rules of these ops.
+// opposite padding. In all other modes, the result is a concatenation of views of x, and the
+// gradient is computed by the rules of cat and of the view ops.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -82,7 +82,8 @@ void check_room(PadMode mode, const Dims& padding, std::int64_t limit, const Ten
                 const Sides& sides) {
     if (sides.before <= limit && sides.after <= limit) return;
     const char* names[] = {"constant", "reflect", "replicate", "circular"};
-    throw ShapeError(str("pad: ", names[static_cast<int>(mode)], " supports at most ", limit,
+    throw ShapeError(str("pad: ", names[static_cast<int>(mode)],
+                         " mode supports a padding of at most ", limit,
                          " on either side of dimension ", sides.dim, ": padding ", padding, ", x ",
                          x.shape()));
 }

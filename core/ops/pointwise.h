@@ -14,14 +14,14 @@
 
 namespace axle {
 
-// Returns the number as a 0-d tensor for a binary op with x: it broadcasts and does not change the
-// dtype of x within its category.
+// Returns the number as a 0-d tensor, for use as an operand of a binary op with x. The tensor
+// broadcasts, and the result has the dtype of x unless the number has a higher category.
 inline Tensor scalar_operand(Scalar value, const Tensor& x) {
     return full({}, value, {.dtype = promote(x.dtype(), value), .device = x.device()});
 }
 
-// Returns whether the number must be a scalar_operand() of a binary op with x, because the
-// parameter of a unary formula, a double, would round it.
+// Returns whether the number must be passed as a scalar_operand(), because the parameter of a unary
+// formula is a double, which would round the number.
 inline bool needs_operand(Scalar value, const Tensor& x) {
     return is_integral(x.dtype()) && !value.fits_double();
 }

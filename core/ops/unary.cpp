@@ -4,11 +4,11 @@
 namespace axle {
 namespace {
 
-// Returns x, converted to f32 if it has integers, as in PyTorch.
+// Returns x, converted to f32 if its dtype is integral, as in PyTorch.
 Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
 
-// Returns x, converted to f32 if it has integers, or half precision under autocast. Used for
-// functions that grow or shrink fast.
+// Returns x, converted to f32 if its dtype is integral, or if it is half precision and autocast is
+// active. Used for functions that grow or shrink fast.
 Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
 
 }  // namespace

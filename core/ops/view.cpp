@@ -45,7 +45,8 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
 }
 
 // Computes the strides that view x as `shape` without a copy. Returns false if there are none.
-// Adjacent dimensions of x without a gap between them can be divided differently.
+// Adjacent dimensions of x without a gap between them can be merged and then split into other
+// sizes.
 bool strides_for(const Tensor& x, const Shape& shape, Strides& strides) {
     strides = contiguous_strides(shape);
     if (x.numel() == 0 || x.is_contiguous()) return true;
@@ -58,8 +59,8 @@ bool strides_for(const Tensor& x, const Shape& shape, Strides& strides) {
     }
     int d = shape.size() - 1;
     for (int last = from.size() - 1; last >= 0;) {
-        // Dimensions first to last have no gaps between them; they are one run with the stride of
-        // the last.
+        // The dimensions `first` to `last` have no gaps between them, so they are merged into one
+        // dimension with the stride of `last`.
         int first = last;
         std::int64_t count = from[last];
         while (first > 0 && step[first - 1] == from[first] * step[first]) count *= from[--first];

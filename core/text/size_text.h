@@ -7,13 +7,13 @@
 
 namespace axle {
 
-// Formats a size as Accelerate does: "1023 bytes", "1.0 KB", "413.18 MB". Units are powers of 1024,
-// with up to two decimals. Below 1 KB only non-integer numbers have decimals.
+// Formats a size as Accelerate does: "1023 bytes", "1.0 KB", "413.18 MB". Units are powers of 1024.
+// Numbers have up to two decimals; integers below 1 KB have none.
 std::string convert_bytes(std::int64_t bytes);
 std::string convert_bytes(double bytes);
 
-// Returns the size in bytes of a text such as "100MB" (100 * 10^6) or "512KiB" (512 * 2^10), with
-// the rules of Accelerate. A lower-case b, as in "8Gb", means bits. Throws ValueError for any other
+// Parses a size such as "100MB" (100 * 10^6) or "512KiB" (512 * 2^10) by the rules of Accelerate,
+// and returns it in bytes. A lower-case b, as in "8Gb", means bits. Throws ValueError for any other
 // text, a missing unit or a negative size.
 std::int64_t convert_file_size_to_int(std::string_view size);
 // Returns `size` unchanged, because it is already in bytes.

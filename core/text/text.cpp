@@ -67,8 +67,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
     std::string best;
     std::size_t min_distance = std::max<std::size_t>(2, (name.size() + 2) / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // The difference of the lengths is a lower bound of the distance, so very long names cost
-        // no time.
+        // The difference of the lengths is a lower bound of the distance, so the distance to a much
+        // longer or shorter name is not computed.
         const std::size_t longer = std::max(name.size(), candidate.size());
         if (longer - std::min(name.size(), candidate.size()) >= min_distance) continue;
         const std::size_t distance = edit_distance(name, candidate);
@@ -83,7 +83,8 @@ std::string random_hex(std::size_t digits) {
     for (std::size_t done = 0; done < digits;) {
         const ssize_t size = ::getrandom(text.data() + done, digits - done, 0);
         if (size < 0 && errno != EINTR)
-            throw Error(str("no random numbers: ", std::generic_category().message(errno)));
+            throw Error(str("random_hex: cannot get random bytes: ",
+                            std::generic_category().message(errno)));
         if (size > 0) done += static_cast<std::size_t>(size);
     }
     for (char& c : text) c = kHex[static_cast<unsigned char>(c) & 15];

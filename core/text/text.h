@@ -26,7 +26,7 @@ std::string replace_invalid_utf8(std::string_view text);
 std::string format_number(double value, std::chars_format format, int precision);
 
 // Returns `digits` random hexadecimal digits from the operating system, suitable for secrets.
-// Throws Error if there are no random numbers.
+// Throws Error if the operating system does not provide random numbers.
 std::string random_hex(std::size_t digits);
 
 }  // namespace axle

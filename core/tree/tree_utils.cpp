@@ -230,7 +230,7 @@ Tree recursively_apply(const std::function<Tree(const Tree&)>& f, const Tree& tr
 }
 
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim) {
-    if (trees.empty()) throw ValueError("concatenate: needs at least one item");
+    if (trees.empty()) throw ValueError("concatenate: the list of trees is empty");
     std::vector<const Tree*> items;
     for (const Tree& tree : trees) items.push_back(&tree);
     return concatenate_at(items, dim, kRoot, 0);
@@ -303,8 +303,9 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
                        std::int64_t dim) {
     constexpr const char* op = "pad_input_tensors";
     if (batch_size < 0 || num_processes < 1)
-        throw ValueError(str(op, ": needs batch_size >= 0 and num_processes >= 1: batch size ",
-                             batch_size, ", ", num_processes, " processes"));
+        throw ValueError(
+            str(op, ": batch_size must be at least 0 and num_processes at least 1: batch_size ",
+                batch_size, ", num_processes ", num_processes));
     const std::int64_t missing = (num_processes - batch_size % num_processes) % num_processes;
     return map_leaves(op, tree, [&](const Tree& leaf, const std::string& path) -> Tree {
         if (!leaf.is_tensor()) throw_not_tensor(op, leaf, path);

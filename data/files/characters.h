@@ -40,7 +40,8 @@ class TextFile {
 
     const std::string& path() const { return file_.path(); }
     std::int64_t size() const { return file_.size(); }
-    // Fills `bytes` from the offset `at`. Throws FileError if the file has become shorter.
+    // Fills `bytes` with the contents of the file from the offset `at`. Throws FileError if the
+    // file has become shorter.
     void read(std::int64_t at, std::span<char> bytes) const {
         file_.read_at(at, std::as_writable_bytes(bytes));
     }

@@ -53,7 +53,8 @@ class CharacterFile : public TokenSource {
             at = offsets_[static_cast<std::size_t>(start / kStride)];
             skipped = start % kStride;
         }
-        // The last characters of a part are known only if three bytes follow them.
+        // A part is decoded without its last three bytes, which may be an incomplete character, so
+        // three more bytes than needed are read.
         const std::size_t part = static_cast<std::size_t>(skipped) + out.size() + 3;
         auto to = out.begin();
         file_.for_each_character(
@@ -64,7 +65,8 @@ class CharacterFile : public TokenSource {
             },
             std::min(part, std::size_t{1} << 20));
         if (to != out.end())
-            throw FileError(str(printable(file_.path()), ": was changed while it was read"));
+            throw FileError(
+                str(printable(file_.path()), ": the file was changed while it was read"));
     }
 
   private:

@@ -46,7 +46,7 @@ void copy_rows(const std::byte* from, std::byte* to, std::size_t bytes,
 
 }  // namespace
 
-// Copies complete rows as bytes if possible, while index_select() copies single elements.
+// Copies complete rows as bytes if possible. (index_select() copies single elements.)
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices) {
     const auto count = static_cast<std::int64_t>(indices.size());
     if (!t.device().is_cpu() || !t.is_contiguous() || t.requires_grad()) {

@@ -25,7 +25,7 @@ std::string code_point_name(std::string_view character) {
     return "U+" + digits;
 }
 
-// The set of characters in a text, which is filled in any order.
+// The set of characters in a text. Characters can be added in any order.
 class CharacterSet {
   public:
     void add(std::string_view character) {

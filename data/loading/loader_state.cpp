@@ -23,7 +23,8 @@ struct SavedPosition {
 namespace {
 
 constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
-// The order of a grown pass is computed from one permutation per growth.
+// The maximum number of times that a dataset can grow in one pass. The order of the pass is
+// computed from one permutation per growth.
 constexpr std::int64_t kMaxGrowths = 1000;
 
 template <class... Parts>

@@ -39,12 +39,12 @@ std::optional<std::string> process_variable(const std::string& name);
 
 // Reads the first of these groups of variables that is set: RANK and WORLD_SIZE (torchrun, axle
 // launch, or set by the user), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH), PMI_* and
-// MPI_LOCAL* (MPICH, Intel MPI), SLURM_* (srun). PMI_RANK alone does not count under srun, which
-// may set it too. Returns the default, a job with one process, if no group is set. The address of
-// rank 0 is MASTER_ADDR and MASTER_PORT; without them, srun's processes on several machines use the
-// first host of the job step and a port computed from the ids of the job and the step. Throws
-// ValueError with the name of the variable if a required variable is missing, is not a number, or
-// is out of range.
+// MPI_LOCAL* (MPICH, Intel MPI), SLURM_* (srun). Under srun, which can set PMI_RANK too, PMI_RANK
+// without other variables of MPICH is ignored. Returns the default, a job with one process, if no
+// group is set. The address of rank 0 is MASTER_ADDR and MASTER_PORT; without them, srun's
+// processes on several machines use the first host of the job step and a port computed from the ids
+// of the job and the step. Throws ValueError with the name of the variable if a required variable
+// is missing, is not a number, or is out of range.
 Environment read_environment(const Variables& variables = process_variable);
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws

@@ -41,7 +41,8 @@ class HostEngine {
     virtual void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                             std::span<const std::int64_t> in_bytes) = 0;
     // gather() writes `in` of all ranks to `out` on the root, and scatter() the parts of the root's
-    // `in` to `out` of each rank. The root's tensor of all parts may be null on the other ranks.
+    // `in` to `out` of each rank. On the other ranks, the pointer to the data of all ranks may be
+    // null.
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,
@@ -63,13 +64,13 @@ class HostEngine {
 std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
                                      std::chrono::milliseconds timeout);
 
-// Opens the MPI engine of a group, which waits until all of its ranks have called this function.
-// ranks[i] is the rank in the job of rank i of the group, and `id` the group's number. Throws
-// CommError if MPI fails.
+// Opens the MPI engine of a group, and waits until all ranks of the group have called this
+// function. ranks[i] is the rank in the job of rank i of the group. `id` is the number of the
+// group. Throws CommError if MPI fails.
 std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ranks, int rank,
                                      std::uint32_t id, std::chrono::milliseconds timeout);
 // Returns an engine that uses `comm` and frees it. A transfer has at most `round_bytes` bytes for
-// each rank; if 0, the number depends on the number of ranks. last_tag is the largest tag of
+// each rank; 0 selects a limit that depends on the number of ranks. last_tag is the largest tag of
 // messages.
 std::unique_ptr<HostEngine> make_mpi_engine(const MpiFunctions& mpi, MpiComm* comm, int rank,
                                             int size, int last_tag,

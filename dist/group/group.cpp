@@ -152,7 +152,8 @@ Work ProcessGroup::Impl::start(CollectiveCall call, std::function<void(const Cou
             AXLE_FAILPOINT("collective: after the data");
             control.note("");
         };
-        // A task must not throw, and std::function allocates memory for anything but a reference.
+        // A task must not throw. std::ref avoids the memory allocation with which std::function
+        // would copy the lambda.
         state->complete(attempt(activity, std::ref(collective)));
     };
     job->control().start_call(call, [&] {

@@ -32,7 +32,7 @@ class Job {
     Control& control() { return *control_; }
     std::chrono::milliseconds timeout() const { return timeout_; }
     int device() const { return device_; }
-    // The use of MPI for data on the host, or null if the backend is another one.
+    // The state of MPI, which transfers data on the host, or null if the backend is not "mpi".
     const MpiJob* mpi() const { return mpi_.get(); }
     void set_mpi(std::shared_ptr<const MpiJob> mpi) { mpi_ = std::move(mpi); }
     // Registers `abort`, which is called when a failure is reported, until remove(engine).

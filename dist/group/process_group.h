@@ -44,13 +44,13 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    // The backend: "tcp", "nccl", "mpi", or "", which is AXLE_BACKEND if this variable is set, and
-    // otherwise uses NCCL for GPU tensors if each process has its own GPU, else TCP. CPU tensors
-    // use TCP, unless the backend is "mpi", which is for all tensors (docs/clusters.md). "gloo",
-    // PyTorch's backend for CPU tensors, means "tcp". With NCCL, a process uses the GPU whose index
-    // is its local rank modulo the number of GPUs. create() throws CommError if "nccl" or "mpi" is
-    // requested and can't be used, and ValueError for other names and if this build has no NCCL
-    // support.
+    // The backend: "tcp", "nccl", "mpi" or "". The default "" selects the value of AXLE_BACKEND. If
+    // this variable is not set, GPU tensors use NCCL if each process has its own GPU, else TCP. CPU
+    // tensors use TCP, unless the backend is "mpi", which sends all tensors (docs/clusters.md).
+    // "gloo", PyTorch's backend for CPU tensors, means "tcp". With NCCL, a process uses the GPU
+    // whose index is its local rank modulo the number of GPUs. create() throws CommError if "nccl"
+    // or "mpi" is requested and can't be used, and ValueError for other names and if this build has
+    // no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.

@@ -161,8 +161,8 @@ void JobLaunch::collect_ended() {
     record_failures(failed);
 }
 
-// Returns whether a process that has ended has failed. A process that was asked to stop may end by
-// the signal itself.
+// Returns whether a process that has ended has failed. A process that was asked to stop has not
+// failed if the signal ended it.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;
@@ -213,9 +213,9 @@ void JobLaunch::kill_overdue() {
     }
 }
 
-// Ends the processes that still run in the process group of a child that has ended, with SIGTERM
-// and after the grace time with SIGKILL. Reaps the child when its group has no
-// more processes or was sent SIGKILL.
+// Ends the processes that still run in the process group of a child that has ended: sends SIGTERM,
+// and after the grace time SIGKILL. Reaps the child when its group has no more processes or SIGKILL
+// was sent.
 void JobLaunch::kill_leftovers() {
     const auto waits = [](const Child& child) { return !child.is_alive() && !child.is_reaped(); };
     if (std::none_of(children_.begin(), children_.end(), waits)) return;

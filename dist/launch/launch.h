@@ -33,9 +33,9 @@ struct LaunchOptions {
 inline constexpr int kExitAfterCheckpoint = 143;
 
 // A description of the first process of a job that failed. If other processes have reported that a
-// process is frozen, does not call a collective or has not joined, the description is of the
-// reported process, even if the other processes have ended first. On several machines, it may also
-// be a machine that was lost.
+// process is frozen, does not call a collective or has not joined, the reported process is
+// described, even if the other processes have ended first. In a job on several machines, a lost
+// machine may be described instead of a process.
 struct JobFailure {
     int rank = -1;  // -1 for a machine
     std::int64_t pid = 0;
@@ -188,8 +188,8 @@ struct MachinesOptions {
 // with the node_rank and num_nodes of the launch and the port of rank 0. The variable
 // AXLE_FULL_WORLD_SIZE of the processes is the number of processes on all machines of the job.
 //
-// eturns the same as supervise(). If the job has failed on other machines only, the result is the
-// xit code of that failure, or 1. Throws ValueError for invalid options, CommError if the launcher
+// Returns the same as supervise(). If the job has failed on other machines only, the result is the
+// exit code of that failure, or 1. Throws ValueError for invalid options, CommError if the launcher
 // of machine 0 can't listen or is not reached, and the errors of supervise().
 int supervise_machines(const MachinesOptions& machines,
                        const std::function<std::vector<Command>(const JobNode&)>& commands,

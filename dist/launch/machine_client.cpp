@@ -15,7 +15,7 @@
 namespace axle::dist {
 namespace {
 
-// The time of one attempt to connect and to join, and the pause between two attempts.
+// The timeout of one attempt to connect and to join, and the pause between two attempts.
 constexpr std::chrono::seconds kAttempt{10};
 constexpr std::chrono::milliseconds kPause{200};
 

@@ -1,4 +1,4 @@
-// Private to dist: MachineClient, the Machines of all machines except machine 0.
+// Private to dist: MachineClient, which implements Machines on all machines except machine 0.
 #pragma once
 
 #include <memory>

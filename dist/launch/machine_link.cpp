@@ -41,7 +41,7 @@ std::vector<MachineMessage> MachineLink::proceed() {
     write();
     if (now >= next_heartbeat_) {
         next_heartbeat_ = now + interval_;
-        // Messages that wait for the peer have the same effect as a heartbeat when they are sent.
+        // Messages that are not sent yet have the same effect as a heartbeat when they are sent.
         if (out_.empty()) send(MachineHeartbeat());
     }
     if (!is_lost() && now - last_received_ > silence_timeout_)

@@ -1,9 +1,9 @@
 // Private to dist: the messages between the launchers of a job on several machines.
 //
-// A message is a line of JSON, such as {"type":"start","restart":1,"node_rank":0,...}. The machine
-// 0 of a job is the machine with rank 0 (NODE_RANK); its launcher is the server, and the launchers
-// of the other machines are its clients. Lines are exchanged only after both sides have proven that
-// they have the job's token (machine_server.h).
+// A message is a line of JSON, such as {"type":"start","restart":1,"node_rank":0,...}. Machine 0 of
+// a job is the machine with NODE_RANK 0. Its launcher is the server, and the launchers of the other
+// machines are its clients. Lines are exchanged only after both sides have proven that they have
+// the job's token (machine_server.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@ struct JoinMachine {
         f("min_nodes", m.min_nodes), f("local_world_size", m.local_world_size);
     }
 };
-// The server's answer to a JoinMachine that it does not accept. It closes the connection.
+// The server's reply to a JoinMachine message that it rejects. The server then closes the
+// connection.
 struct MachineRefused {
     static constexpr const char* type = "refused";
     std::string text;
@@ -73,7 +74,7 @@ struct LaunchEnd {
         f("checkpoint", m.is_checkpoint), f("failed", m.failed);
     }
 };
-// Ends the job. Also sent to launchers whose processes still run, which end them.
+// Ends the job. Launchers whose processes still run end them when they receive this message.
 struct JobEnd {
     static constexpr const char* type = "finish";
     int exit_code = 0;

@@ -1,4 +1,4 @@
-// Private to dist: MachineServer, the Machines of machine 0.
+// Private to dist: MachineServer, which implements Machines on machine 0.
 #pragma once
 
 #include <chrono>

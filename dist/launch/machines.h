@@ -2,7 +2,7 @@
 //
 // The launcher of machine 0 is the server: it decides when a launch starts, on which machines and
 // with which ranks, and when the job ends. Each launcher calls proceed() in its only loop, so that
-// no launcher has a thread for this.
+// no launcher needs another thread for its connections.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace axle::dist {
 
 using MachineDecision = std::variant<LaunchStart, JobEnd>;
 
-// No function waits.
+// The interface of this connection. No function waits.
 class Machines {
   public:
     virtual ~Machines() = default;

@@ -35,8 +35,8 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
         throw ValueError(str("launch: min_nodes must be from 1 to num_nodes: min_nodes ",
                              o.min_nodes, ", num_nodes ", place.num_nodes));
     if (o.min_nodes < place.num_nodes && options.max_restarts == 0)
-        throw ValueError(str("launch: min_nodes ", o.min_nodes, " below num_nodes ",
-                             place.num_nodes, " needs max_restarts above 0"));
+        throw ValueError(str("launch: min_nodes ", o.min_nodes, ", below num_nodes ",
+                             place.num_nodes, ", needs max_restarts above 0"));
     if (o.join_timeout <= milliseconds(0) || o.silence_timeout <= milliseconds(0))
         throw ValueError(str("launch: join_timeout and silence_timeout must be positive: ",
                              o.join_timeout.count(), " ms, ", o.silence_timeout.count(), " ms"));

@@ -35,7 +35,7 @@ std::vector<std::string> names_for(const Variables& variables) {
     return {kOpenMpi, kMpich};
 }
 
-// Returns the error if there is no library at these places.
+// Returns the text of the error that no library exists at `places`.
 std::string not_found(const std::string& places) {
     return str("no engine library was found: ", places,
                "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
@@ -59,8 +59,9 @@ MpiLibrary open_at(const std::string& path, std::uint32_t version) {
         functions->size == sizeof(MpiFunctions))
         return {.functions = functions, .error = {}};
     dlclose(library);
-    return {.error = str(path, " was built for another version of Axle than interface ", version,
-                         ": install the engine library of this version")};
+    return {.error =
+                str(path, " was built for another version of Axle: expected interface ", version,
+                    "; install the engine library of this version")};
 }
 
 void append(std::string& list, const std::string& item) {

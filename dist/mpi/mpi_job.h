@@ -1,4 +1,4 @@
-// Private to dist: MpiJob, the use of MPI by all ranks of a job.
+// Private to dist: MpiJob, the state of MPI that the groups of a job share.
 #pragma once
 
 #include <chrono>

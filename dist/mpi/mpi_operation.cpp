@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 // The time for which a canceled receive may take to end.
 constexpr milliseconds kCancelTimeout{50};
 
-// The pauses between two tests of an operation, which also lets MPI transfer data. At first the
+// The pauses between two tests of an operation. A test also lets MPI transfer data. At first, the
 // thread only yields, because most operations end within microseconds.
 class Pauses {
   public:

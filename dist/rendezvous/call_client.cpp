@@ -31,7 +31,7 @@ void CallClient::open_group(std::uint32_t group, const std::vector<int>& ranks) 
     channel_.send(OpenGroup{group, ranks});
 }
 
-// Everything that may fail, but for the connection, happens before the call is announced.
+// All steps that can fail, except sending, are done before the call is announced.
 void CallClient::start_call(const CollectiveCall& call, const std::function<void()>& post) {
     if (call.counts.size() > kMaxCounts) {
         throw ValueError(

@@ -98,16 +98,16 @@ class Joiner {
                       .rank = 0,
                       .is_running = true});
             }
-            // The server drops connections at random while it has too many. Then another attempt at
-            // once may succeed.
+            // The server drops connections at random while it has too many. An immediate attempt
+            // may then succeed.
             if (was_dropped_) pause = kShortPause;
             std::this_thread::sleep_until(std::min(now + with_jitter(pause), deadline_));
             pause = std::min(pause * 2, kLongPause);
         }
     }
 
-    // Returns a random time from half of `pause` to one and a half, so that ranks do not retry at
-    // the same time.
+    // Returns a random time from 0.5 to 1.5 times `pause`, so that ranks do not retry at the same
+    // time.
     std::chrono::nanoseconds with_jitter(milliseconds pause) {
         const double share = std::uniform_real_distribution<double>(0.5, 1.5)(random_);
         return std::chrono::duration_cast<std::chrono::nanoseconds>(pause * share);

@@ -4,11 +4,11 @@
 // a client has not read is buffered. While a client has too much buffered output, its messages are
 // not read.
 //
-// Connections that have not proven that they have the token have places of their own, so they never
-// ake the place of a rank. If all these places are taken, a new connection replaces a random one.
-// So a rank can join, perhaps after several attempts, if its handshake takes much less time than
-// the replacement of all places. Strangers that only keep their connections open do not prevent
-// this.
+// Unauthenticated connections, whose processes have not proven that they have the token, have a
+// limit of their own, so they never take the connection of a rank. When the limit is reached, a new
+// connection replaces a random one. So a rank can join, perhaps after several attempts, if its
+// handshake takes much less time than the replacement of all unauthenticated connections. Strangers
+// that only keep their connections open do not prevent this.
 #pragma once
 
 #include <array>
@@ -35,9 +35,8 @@
 
 namespace axle::dist {
 
-// Returns how many connections without proof of the token the server keeps, in addition to one for
-// each rank that has not joined: an eighth of the files that this process may open, but from 16 to
-// 1024.
+// Returns how many unauthenticated connections the server keeps, in addition to one for each rank
+// that has not joined: an eighth of the files that this process may open, but from 16 to 1024.
 std::size_t max_unauthenticated();
 
 // Returns the addresses at which the machine of rank 0 listens. If its host name is mapped to a
@@ -148,7 +147,7 @@ class Server {
     bool paused_ = false;
     std::unordered_map<int, std::unique_ptr<Connection>> connections_;  // connections by descriptor
     std::vector<Connection*> unauthenticated_;
-    std::size_t max_unauthenticated_;  // number of places; decreases when ranks join
+    std::size_t max_unauthenticated_;  // their limit; decreases when ranks join
     std::minstd_rand random_;
     std::vector<char> scratch_;
 

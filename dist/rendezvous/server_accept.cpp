@@ -12,7 +12,7 @@
 namespace axle::dist {
 namespace {
 
-// Connections that are accepted before the server reads messages again.
+// The number of connections that are accepted before the server reads messages again.
 constexpr int kAcceptedAtOnce = 64;
 // The time that a process has to prove that it has the token.
 constexpr std::chrono::seconds kHandshake{5};

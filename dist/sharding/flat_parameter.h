@@ -61,7 +61,7 @@ class FlatParameter final : public ShardProvider {
     // otherwise each part has the values of its own rank.
     FlatParameter(const nn::StateDict& parameters, ShardingContext& context,
                   bool sync_module_states);
-    // Afterwards, the parameters have no elements.
+    // After the destructor, the parameters have no elements.
     ~FlatParameter() override;
     FlatParameter(const FlatParameter&) = delete;
     FlatParameter& operator=(const FlatParameter&) = delete;
@@ -81,7 +81,7 @@ class FlatParameter final : public ShardProvider {
     void start_gather();
     // Calls start_gather(), and waits until the parameters are gathered.
     void gather();
-    // Frees the gathered elements; if they are being gathered, waits for that first.
+    // Frees the gathered elements. If a gather is in progress, waits for its end first.
     void free() noexcept;
     // Returns a tensor of the whole buffer in the dtype of the model, gathered from the parts.
     // The tensor is on the device of gathered parameters.

@@ -1,9 +1,9 @@
 // The states of sharded models and their optimizers as complete tensors, as checkpoints contain
 // them (FULL_STATE_DICT of FSDP).
 //
-// All ranks must call these functions together. They gather one unit at a time. Module::
-// load_state_dict() and Optimizer::load_state_dict() load complete states into sharded objects
-// without communication: each rank copies its part.
+// All ranks must call these functions together. They gather one unit at a time.
+// Module::load_state_dict() and Optimizer::load_state_dict() load complete states into sharded
+// objects without communication: each rank copies its part.
 #pragma once
 
 #include <map>

@@ -4,17 +4,17 @@
 //     dist::ShardedDataParallel sharded(model, group, {.units = {{{"h.0"}}, {{"h.1"}}}});
 //     optim::AdamW optimizer(model.parameters());   // also possible before sharding
 //     model(batch).backward();                      // leaves the mean of all ranks' gradients,
-//     optimizer.step(); // in parts, and updates this rank's part
+//     optimizer.step();                             // in parts; step() updates this rank's part
 //
-// he tensors of the model stay the same objects. A sharded parameter keeps its shape, and its dtype
-// unless ShardingPrecision::param_dtype is set, but has no elements in memory: they are gathered
-// when an op uses them. Calling a module of a unit gathers the unit's parameters in advance, and
-// the end of the call frees them. So memory holds the parts of this rank and a few units. Reading
-// or writing elements of a sharded parameter, and grad(), throw UsageError; see FullParameters and
-// core/autograd/local_part.h.
+// The tensors of the model stay the same objects. A sharded parameter keeps its shape, and its
+// dtype unless ShardingPrecision::param_dtype is set, but has no elements in memory: they are
+// gathered when an op uses them. Calling a module of a unit gathers the unit's parameters in
+// advance, and the end of the call frees them. So memory holds the parts of this rank and a few
+// units. Reading or writing elements of a sharded parameter, and grad(), throw UsageError; see
+// FullParameters and core/autograd/local_part.h.
 //
 // All ranks must run the same calls and reach the same parameters in backward; different
-// ollectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in
+// collectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in
 // an op, this rank waits for the other ranks.
 //
 // The design follows Rajbhandari et al., "ZeRO", SC 2020 (arXiv:1910.02054), and Zhao et al.,
@@ -42,8 +42,8 @@ struct ShardingCounters {
     std::int64_t gathered_buffers = 0, peak_gathered_buffers = 0;
 };
 
-// The sharded state of a model. The model must outlive it; its parameters have no elements
-// afterwards. Not thread-safe.
+// The sharded state of a model. The model must outlive this object. After this object is destroyed,
+// the parameters of the model have no elements. Not thread-safe.
 class ShardedDataParallel : public DistributedModel {
   public:
     // Shards the model. Throws UsageError if the model is sharded already or a parameter has a
@@ -88,7 +88,7 @@ struct FullParametersOptions {
 
 // A scope in which the sharded parameters of a module, and of all modules below it, have all of
 // their elements, in the dtype of the model. All ranks must enter and leave the scope together.
-// Optimizers must not step in it. A module without sharded parameters is not changed.
+// Optimizers must not step in the scope. A module without sharded parameters is not changed.
 class [[nodiscard]] FullParameters {
   public:
     // Throws IndexError if modifier_rank is not a rank of the group.

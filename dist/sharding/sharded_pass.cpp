@@ -11,7 +11,8 @@
 namespace axle::dist {
 namespace {
 
-// The largest number of gathered units, without active units and units that are not freed.
+// The maximum number of gathered units. Units of active calls, and units that are not freed after a
+// call, do not count.
 constexpr std::size_t kExtraUnits = 2;
 // The largest number of gradient buffers that are reduced at the same time.
 constexpr std::size_t kReductions = 2;
@@ -169,7 +170,8 @@ bool ShardedPass::frees_after_forward(const Unit& unit) const {
     return !grad_enabled() || unit.reshards_after_forward;
 }
 
-// Returns whether the unit stays gathered at the moment. In backward, gradients are not recorded.
+// Returns whether the unit must stay gathered now. Grad mode is off during backward, so depth_ is
+// checked too.
 bool ShardedPass::is_kept(const Unit& unit) const {
     if (unit.active > 0 || options_.strategy == ShardingStrategy::shard_optimizer) return true;
     return (depth_ > 0 || grad_enabled()) && !unit.reshards_after_forward;

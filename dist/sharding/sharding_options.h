@@ -83,11 +83,11 @@ struct ShardingOptions {
     // Whether the parts of parameters, gradients and optimizer states are on the CPU, where the
     // optimizer runs (CPU offload).
     bool offload_to_cpu = false;
-    // Gives values to the parameters and buffers of modules that were constructed without memory
-    // (nn/init.h), while a unit's parameters have all of their elements. Called once for each
-    // module that directly has a parameter on the meta device, on every rank. If empty, such
-    // parameters start with zeros; with sync_module_states they take the values of rank 0, which
-    // may have been constructed as usual.
+    // A function that gives values to the parameters and buffers of a module that was constructed
+    // without memory (nn/init.h), while the parameters of its unit have all of their elements.
+    // Called once for each module that directly has a parameter on the meta device, on every rank.
+    // If empty, such parameters start with zeros; with sync_module_states they take the values of
+    // rank 0, which may have been constructed as usual.
     std::function<void(nn::Module&)> param_init_fn = {};
     // The processes with the same part of the parameters, whose gradients are averaged after they
     // were reduced (HYBRID_SHARD). nullptr: no other process has the part.

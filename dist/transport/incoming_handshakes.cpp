@@ -12,9 +12,10 @@ namespace axle::dist {
 namespace {
 
 constexpr std::chrono::seconds kHandshake{5};
-// The number of connections without proof, in addition to one for each rank above this one.
+// The maximum number of unauthenticated connections, in addition to one for each rank above this
+// one.
 constexpr std::size_t kPlaces = 32;
-// Connections that are accepted before handshakes are read again.
+// The number of connections that are accepted before handshakes are read again.
 constexpr int kAcceptedAtOnce = 8;
 // The pause before the next accept() after an error that another call would return at once.
 constexpr std::chrono::milliseconds kPause{100};
@@ -79,7 +80,7 @@ void IncomingHandshakes::accept_some(TimePoint now) {
     }
 }
 
-// Closes a random connection without proof. A fixed choice, such as the oldest one, would close
+// Closes a random unauthenticated connection. A fixed choice, such as the oldest one, would close
 // every connection of a client that is farther away than the strangers. Returns false if there is
 // none.
 bool IncomingHandshakes::drop_one() {

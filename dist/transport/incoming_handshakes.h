@@ -1,4 +1,4 @@
-// Private to dist: IncomingHandshakes, a listening socket and its connections without proof.
+// Private to dist: IncomingHandshakes, a listening socket and its unauthenticated connections.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@
 namespace axle::dist {
 
 // Accepts connections and runs the server's side of their handshakes. A client has five seconds to
-// prove that it has the key. Connections without proof have a fixed number of places; if all are
-// taken, a new connection replaces a random one, and a client whose connection was closed tries
-// again. No function waits. Used by one thread.
+// prove that it has the key; until then, its connection is unauthenticated. When the maximum number
+// of unauthenticated connections is reached, a new connection replaces a random one. A client whose
+// connection was closed tries again. No function waits. Used by one thread.
 class IncomingHandshakes {
   public:
     // Called for each client that has proven that it has the key. `rank` is above the rank of the
@@ -29,7 +29,7 @@ class IncomingHandshakes {
 
     // Accepts connections, and receives and sends messages, without waiting.
     void proceed();
-    // Closes all connections without proof.
+    // Closes all unauthenticated connections.
     void clear() { pending_.clear(); }
     void add_poll_entries(std::vector<pollfd>& waited) const;
     // Returns when proceed() must be called even if there is nothing to read.

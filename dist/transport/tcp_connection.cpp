@@ -18,12 +18,12 @@ namespace axle::dist {
 namespace {
 
 constexpr std::size_t kBuffer = 16 << 10;
-// Less credit is not worth a frame.
+// The minimum credit for which a frame is sent.
 constexpr std::uint64_t kLeastCredit = 16 << 10;
 
 }  // namespace
 
-// The connection has no references to a message that is over with success.
+// The connection does not refer to a message that has ended successfully.
 TcpMessage::~TcpMessage() {
     if (state() != State::done) connection_.drop(*this);
 }
@@ -90,7 +90,7 @@ std::unique_ptr<TcpMessage> TcpConnection::receive(void* data, std::uint64_t byt
     return message;
 }
 
-// Gives a message that has arrived to its receive.
+// Matches a message that has arrived with its receive.
 void TcpConnection::match_arrived(std::list<Arrived>::iterator arrived, TcpMessage& message) {
     if (!is_same_size(message, arrived->size)) {
         message.state_ = TcpMessage::State::failed;
@@ -170,7 +170,7 @@ bool TcpConnection::wait_for_change(Lock& lock, TimePoint deadline,
     return is_ready;
 }
 
-// Notifies the threads that wait for a change after the mutex is unlocked, so that they do not wait
+// Unlocks the mutex, and then notifies the threads that wait for a change, so that they do not wait
 // for the mutex.
 void TcpConnection::unlock(Lock& lock) {
     const bool must_notify = std::exchange(has_changed_, false) && waiting_ > 0;
@@ -267,8 +267,8 @@ void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR)
 
 // If unread data is in the socket when it is closed, or arrives later, the system resets the
 // connection and discards data that the peer's system has not received. So received data is
-// discarded here, and the socket is kept until its own data has arrived. On this machine, data has
-// arrived when it is sent.
+// discarded here, and the socket is kept until the data that it has sent has arrived. If both
+// processes are on one machine, data has arrived when it is sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

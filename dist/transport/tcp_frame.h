@@ -14,8 +14,8 @@
 //     data, one or several frames   ->
 //
 // The k-th request for a slot belongs to the k-th large message with this slot. Small messages and
-// he other frames are sent between the `data` frames of large messages. Messages with the same slot
-// have the order of their `eager` and `announce` frames.
+// the other frames are sent between the `data` frames of large messages. Messages with the same
+// slot have the order of their `eager` and `announce` frames.
 #pragma once
 
 #include <bit>
@@ -38,13 +38,13 @@ static_assert(std::endian::native == std::endian::little);
 
 // The largest size in bytes of a message that is sent as an eager frame.
 inline constexpr std::uint64_t kMaxEager = 128 << 10;
-// The most bytes of eager messages that the sender has sent without credit. A message counts with
-// its size and kEagerCost.
+// The maximum number of bytes of eager messages for which the sender has not received credit. A
+// message counts as its size plus kEagerCost.
 inline constexpr std::uint64_t kWindow = 1 << 20;
 inline constexpr std::uint64_t kEagerCost = 64;
 // The largest length of a data frame.
 inline constexpr std::uint64_t kMaxData = 512 << 10;
-// The most announcements, and requests, of one rank that wait for the other rank.
+// The maximum number of announcements, and of requests, of one rank that wait for the other rank.
 inline constexpr std::size_t kMaxWaiting = 1 << 20;
 
 }  // namespace axle::dist

@@ -82,7 +82,7 @@ std::optional<int> IncomingHandshake::proceed() {
     while (const auto message = receive_message(socket_, in_, received_)) {
         if (!client_) {
             if (message->rank <= rank_ || message->rank >= size_)
-                throw CommError("a client with an invalid rank");
+                throw CommError("the client has an invalid rank");
             client_ = message->rank;
             nonces_ = {message->bytes, make_nonce()};
             send_message(socket_, rank_, nonces_.server);
@@ -90,7 +90,7 @@ std::optional<int> IncomingHandshake::proceed() {
         }
         if (message->rank != *client_ ||
             !is_equal(message->bytes, client_proof(key_, nonces_, *client_, rank_)))
-            throw CommError("a client without the job's token");
+            throw CommError("the client does not have the job's token");
         AXLE_FAILPOINT("connect: before the reply");
         send_message(socket_, rank_, server_proof(key_, nonces_, *client_, rank_));
         return client_;

@@ -25,7 +25,7 @@ constexpr int kReadsAtOnce = 16;
 
 }  // namespace
 
-// Reads what has been received, or until a message is over.
+// Reads the data that has been received. Stops early when the message `until` is over.
 void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
     for (int i = 0; i < kReadsAtOnce && receive_once(lock); ++i)
         if (until != nullptr && until->is_over()) return;

@@ -122,7 +122,7 @@ TcpTransport::TcpTransport(Control& control, const std::string& name, int rank, 
     publish(listener);
 }
 
-// Messages end before the transport, so their data is in the sockets.
+// All messages have ended before the transport is destroyed, so their data is in the sockets.
 TcpTransport::~TcpTransport() {
     acceptor_.reset();
     poller_.join();
@@ -183,8 +183,8 @@ TcpConnection& TcpTransport::connect(int peer) {
     return *to.connection.load(std::memory_order_acquire);
 }
 
-// Connects to a rank below this one. The rank may close the connection before the end of the
-// handshake, because strangers take all places; then tries again.
+// Connects to a rank below this one. Tries again if the rank closes the connection before the end
+// of the handshake, which can happen while it has too many unauthenticated connections.
 void TcpTransport::open_connection(int peer) {
     const TimePoint deadline = Clock::now() + timeout_;
     const Listener listener = listener_of(peer);

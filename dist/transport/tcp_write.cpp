@@ -14,7 +14,7 @@
 namespace axle::dist {
 namespace {
 
-// The most frames that one system call sends.
+// The maximum number of frames that one system call sends.
 constexpr std::size_t kFramesAtOnce = 16;
 
 }  // namespace
@@ -86,7 +86,7 @@ bool TcpConnection::write_some(Lock& lock) {
     if (!failure_.empty()) return false;
     if (sent < 0 && error == EINTR) return true;
     if (sent < 0 && error != EAGAIN && error != EWOULDBLOCK) {
-        // Data that the peer has sent before can still be read; then the reader finds the end.
+        // Data that the peer sent earlier can still be read; the reader then detects the end.
         write_failure_ = std::generic_category().message(error);
         return false;
     }

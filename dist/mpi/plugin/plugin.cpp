@@ -1,4 +1,5 @@
-// An engine library (plugin.h): calls one implementation of MPI. Compiled once for each.
+// An engine library (plugin.h), which calls one implementation of MPI. This file is compiled once
+// for each implementation.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include "dist/mpi/plugin.h"

@@ -1,5 +1,5 @@
-// Helpers of the convolutions: packing into panels (compiled for each instruction set), how the
-// work is split, and the correlation that computes them.
+// Helpers of the convolutions: the packing into panels (compiled for each instruction set), the
+// split of the work, and the correlation by which convolutions are computed.
 #pragma once
 
 #include <algorithm>

@@ -298,8 +298,8 @@ class Correlator {
         }
         return count;
     }
-    // Sets `runs` to the runs in the output that form the same columns; `from` is the output
-    // position.
+    // Sets `runs` to the runs in the output that form columns [j, j + n) of a block. PanelRun::from
+    // is then a position in the output.
     std::int64_t out_runs(const Block& b, std::int64_t j, std::int64_t n, PanelRun* runs) const {
         const std::int64_t line = linear_out_ ? pixels_ : p_.w.out;
         std::int64_t count = 0;

@@ -114,7 +114,7 @@ void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std:
 }  // namespace
 
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
-    // Broadcast dimensions are read once, at index 0, which is first in row-major order.
+    // Broadcast dimensions are read once, at index 0, whose elements come first in row-major order.
     ConstView once = index;
     std::int64_t weight[kMaxDims] = {};
     std::int64_t step = 1;

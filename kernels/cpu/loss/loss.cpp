@@ -1,7 +1,7 @@
 // Cross entropy over many long rows.
 //
-// The forward pass reads memory once. A row is read in blocks that stay in L1. For each block, it
-// computes the maximum and then the sum of exponentials; the running sum is rescaled when the
+// The forward pass reads memory once. A row is read in blocks that stay in L1. For each block, the
+// task computes the maximum and then the sum of exponentials; the running sum is rescaled when the
 // maximum grows. An element costs one exponential and one read from memory. The backward pass reads
 // the logits once and writes the gradient once; it recomputes the probabilities from the
 // log-sum-exp. A task processes complete rows.

@@ -252,13 +252,13 @@ TEST(Pad, ReportsInvalidArguments) {
     expect_error<ShapeError>({"pad: cannot crop more than the size", "[-4, 9]"}, [&] {
         pad(x, {-4, 9});
     });
-    expect_error<ShapeError>({"pad: reflect supports at most 2", "[3, 0]"}, [&] {
+    expect_error<ShapeError>({"pad: reflect mode supports a padding of at most 2", "[3, 0]"}, [&] {
         pad(x, {3, 0}, PadMode::reflect);
     });
-    expect_error<ShapeError>({"pad: circular supports at most 3", "[0, 4]"}, [&] {
+    expect_error<ShapeError>({"pad: circular mode supports a padding of at most 3", "[0, 4]"}, [&] {
         pad(x, {0, 4}, PadMode::circular);
     });
-    expect_error<ShapeError>({"pad: replicate supports at most 0"}, [] {
+    expect_error<ShapeError>({"pad: replicate mode supports a padding of at most 0"}, [] {
         pad(ones({2, 0}), {1, 0}, PadMode::replicate);
     });
     expect_error<ValueError>({"pad: a value other than 0 needs mode constant", "5"}, [&] {
