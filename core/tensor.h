@@ -82,7 +82,7 @@ struct Impl {
     struct Derived {
         std::weak_ptr<Storage> source;
         std::uint32_t version = 0;
-        std::uint64_t capture = 0;  // capture_id() when it was created
+        std::uint64_t capture = 0;  // capture_id() when the copy was created
         std::shared_ptr<void> value;
         const char* kind = nullptr;
     } derived;
@@ -97,8 +97,8 @@ struct Impl {
 // undefined: only defined() and assignment are allowed. Concurrent reads of one tensor are safe;
 // concurrent writes are not.
 //
-// Assignment makes a variable refer to another array and copies no elements. So it needs a
-// variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y). Compound
+// Assignment makes a variable refer to another array and copies no elements. So the left side must
+// be a variable: `x[0] = y` does not compile. Write x[0].copy_(y) or x.index_put_({0}, y). Compound
 // assignment changes elements: `x[0] += y` changes x.
 class Tensor {
   public:
@@ -123,7 +123,8 @@ class Tensor {
     static Tensor empty(const Shape& shape, TensorOptions options = {});
     // Returns a contiguous CPU tensor over existing memory, which is not copied. The memory must
     // stay valid until the last tensor that uses it is destroyed; `release` is then called, on the
-    // thread that destroys it. Throws ShapeError for an invalid shape, without calling `release`.
+    // thread that destroys this tensor. Throws ShapeError for an invalid shape, without calling
+    // `release`.
     static Tensor from_blob(void* data, const Shape& shape, DType dtype,
                             std::function<void()> release = {});
 
@@ -150,7 +151,7 @@ class Tensor {
     // unless T is the C++ type of the dtype, and DeviceError on the meta device. Writing through
     // the pointer does not increment the version. The elements of a parameter that is sharded over
     // processes (docs/sharding.md) are gathered for reading; the non-const function throws
-    // UsageError for it, because changes would be lost.
+    // UsageError for such a parameter, because changes would be lost.
     template <class T>
     T* data() {
         check_access(dtype_of<T>);
@@ -189,8 +190,8 @@ class Tensor {
 
     // --- gradients (the engine is core/autograd/autograd.h)
     bool requires_grad() const;
-    // Sets whether a gradient is computed. Throws UsageError unless this is a leaf with a floating
-    // dtype.
+    // Sets whether a gradient is computed. Throws UsageError unless this tensor is a leaf with a
+    // floating dtype.
     Tensor& set_requires_grad(bool value = true);
     bool is_leaf() const;
     // Returns the accumulated gradient, or an undefined Tensor.
@@ -255,10 +256,10 @@ class Tensor {
     Tensor& operator-=(Scalar value) &;
     Tensor& operator*=(Scalar value) &;
     Tensor& operator/=(Scalar value) &;
-    // Compound assignment to a temporary, as in `x[0] += y` or `x.slice(0, 1, 3) *= 2`, is add_ and
-    // so on: it changes the elements of x through the view, returns the view, and throws the errors
-    // of add_. Instead of `x[0] += y` while ops are recorded, write x.index_put_({0}, y, true). Has
-    // no effect on x if the temporary is a copy, such as x.index({mask}).
+    // Compound assignment to a temporary, as in `x[0] += y` or `x.slice(0, 1, 3) *= 2`, calls add_,
+    // mul_ and so on: it changes the elements of x through the view, returns the view, and throws
+    // the errors of add_. Instead of `x[0] += y` while ops are recorded, write x.index_put_({0}, y,
+    // true). Has no effect on x if the temporary is a copy, such as x.index({mask}).
     Tensor operator+=(const Tensor& other) && { return add_(other); }
     Tensor operator-=(const Tensor& other) && { return sub_(other); }
     Tensor operator*=(const Tensor& other) && { return mul_(other); }
@@ -285,8 +286,8 @@ class Tensor {
     Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
     Tensor type_as(const Tensor& other) const { return to(other.dtype()).to(other.device()); }
     // Returns a copy in page-locked CPU memory, which a GPU can copy asynchronously, or the tensor
-    // itself if it is pinned already. Throws DeviceError without a GPU and unless this is a CPU
-    // tensor.
+    // itself if it is pinned already. Throws DeviceError if no GPU is available or the tensor is
+    // not a CPU tensor.
     Tensor pin_memory() const;
     Tensor contiguous() const;
     Tensor clone() const;

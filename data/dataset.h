@@ -22,8 +22,9 @@ class Dataset {
     virtual std::int64_t size() const = 0;
     // Returns the sample at an index, which must be in [0, size()).
     virtual Tree get(std::int64_t index) const = 0;
-    // Returns the batch of the samples at `indices`. Loaders without collate_fn call it. The
-    // default implementation calls get() and collate(). Override it if a batch can be built faster.
+    // Returns the batch of the samples at `indices`. Loaders without collate_fn call this function.
+    // The default implementation calls get() and collate(). Override it if a batch can be built
+    // faster.
     virtual Tree get_batch(std::span<const std::int64_t> indices) const;
     // Returns the dataset to read in an epoch, or nullptr (the default) if the samples are the same
     // in all epochs. The returned dataset must depend only on the epoch. It may refer to this
@@ -32,7 +33,7 @@ class Dataset {
     virtual std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const;
 };
 
-// Returns the samples at these indices. The messages of exceptions contain the index of the sample.
+// Returns the samples at `indices`. The messages of exceptions contain the index of the sample.
 std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 
 // A dataset whose samples are the rows of tensors, for example TensorDataset(Tree{{"image",

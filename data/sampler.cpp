@@ -80,8 +80,8 @@ std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::in
     return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
 }
 
-// Before each growth, the pass has read samples in the order for the dataset's size, without the
-// samples that it had read earlier.
+// Before each growth, the pass has read samples in the order for the dataset's size at that time,
+// except for samples that it had already read.
 std::vector<std::int64_t> RandomSampler::grown_indices() const {
     const std::int64_t largest = grown_.growths.back().size;
     std::vector<bool> is_read(static_cast<std::size_t>(largest));

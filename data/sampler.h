@@ -116,7 +116,7 @@ class RandomSampler : public Sampler {
     GrownPass grown_;
 };
 
-// Visits the samples `indices` in this order, the same in all epochs.
+// Visits the samples `indices`, in the same order in all epochs.
 class SubsetSampler : public Sampler {
   public:
     explicit SubsetSampler(std::vector<std::int64_t> indices);

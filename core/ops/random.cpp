@@ -49,8 +49,8 @@ Tensor apply_dropout(const Tensor& x, double p, kernels::Philox random) {
     });
 }
 
-// Throws ValueError unless each row has enough weights that can be drawn. On a CPU it throws
-// immediately; on a GPU the error is reported asynchronously.
+// Throws ValueError unless each row has enough weights that can be drawn. On a CPU, the function
+// throws immediately; on a GPU, the error is reported asynchronously.
 void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
     launch(weights.device(), [&]<class On>(On& on) {
         if constexpr (std::is_same_v<On, kernels::Cpu>) {

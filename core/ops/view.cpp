@@ -92,8 +92,8 @@ Tensor embed(const Tensor& g, const Shape& shape, F&& part) {
     return y;
 }
 
-// Records y = part(x), which selects elements of x. The gradient writes dy into zeros, and the
-// gradient of this selects elements again.
+// Records y = part(x), which selects elements of x. The gradient rule writes dy into a tensor of
+// zeros, and the gradient of that rule selects elements again.
 template <class F>
 Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
     return record(op, y, {x}, [op, part, shape = x.shape()](const Grads& dy, Needs) -> Grads {

@@ -102,7 +102,7 @@ class Tree {
 
     // Returns the tensors of a list or map in its order:
     //     auto [ids, mask, labels] = batch.tensors<3>();
-    // Throws ValueError, which lists the entries, unless it has exactly N entries that are all
+    // Throws ValueError, which lists the entries, unless there are exactly N entries and all are
     // tensors. A Tree with two tensors can also be bound directly, by reference:
     //     for (auto& [x, y] : loader) ...
     template <std::size_t N>
@@ -111,7 +111,7 @@ class Tree {
             return std::array<Tensor, N>{nth_tensor(I, N)...};
         }(std::make_index_sequence<N>());
     }
-    // Return tensor I of a list or map with two tensors. C++ calls them for structured bindings.
+    // Return tensor I of a list or map with two tensors. Structured bindings call these functions.
     template <std::size_t I>
     friend Tensor& get(Tree& tree) {
         return const_cast<Tensor&>(tree.nth_tensor(I, 2));

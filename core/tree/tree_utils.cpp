@@ -54,7 +54,7 @@ Tree map_tensors_at(const char* op, const Tree& tree, F&& f) {
     });
 }
 
-// Returns the element with this index from each of the lists.
+// Returns element `index` of each list.
 std::vector<const Tree*> members(const std::vector<const Tree*>& trees, std::size_t index) {
     std::vector<const Tree*> all;
     for (const Tree* tree : trees) all.push_back(&tree->elements()[index]);

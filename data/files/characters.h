@@ -46,7 +46,7 @@ class TextFile {
         file_.read_at(at, std::as_writable_bytes(bytes));
     }
     // Calls f(character, offset) for the characters from the offset `begin` until f returns false.
-    // Reads `part` bytes at once. Throws FileError, with the path, if the text is not UTF-8 or f
+    // Reads `part` bytes at a time. Throws FileError, with the path, if the text is not UTF-8 or f
     // throws ValueError.
     template <class F>
     void for_each_character(std::int64_t begin, F&& f,

@@ -74,7 +74,8 @@ class CharTokenizer : public Tokenizer {
     friend class CharacterFile;
     // Returns the id of a character, or -1 if it is not in the vocabulary.
     std::int64_t id_of(std::string_view character) const;
-    // Returns the id of the character at byte `at` of a text. Throws ValueError if it has none.
+    // Returns the id of the character at byte `at` of a text. Throws ValueError if the character
+    // has no id.
     std::int64_t known_id(std::string_view character, std::int64_t at) const;
 
     std::vector<std::string> chars_;           // the characters in UTF-8, by id

@@ -193,8 +193,8 @@ class DataLoader {
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. It can be
     // loaded with another number of processes if the total batch size is the same, or if the
     // dataset is not iterable and the samples read so far are complete steps of this loader, as
-    // after an update of the same number of samples. If processes read their own shards, the new
-    // number must divide the number of processes that began the pass, or be a multiple of it.
+    // after an update of the same number of samples. If processes read their own shards, the number
+    // of processes must divide, or be a multiple of, the number of processes that began the pass.
     Tree state_dict() const;
     // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
     // samples that it has not read yet, in an order of the larger dataset (Sampler::grown()), and

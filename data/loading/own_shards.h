@@ -1,9 +1,10 @@
 // Private to data/loading: passes in which each process reads its own shards.
 //
-// A pass is divided into as many parts as it had processes at its beginning. Each part contributes
+// A pass is divided into as many parts as there were processes when it began. Each part contributes
 // the same number of rows to every step until it has no more rows. A process reads one part. If the
-// pass is resumed with fewer processes, it reads several consecutive parts; if it is resumed with
-// more processes, several consecutive processes read one part and divide its rows in each step.
+// pass is resumed with fewer processes, a process reads several consecutive parts. If the pass is
+// resumed with more processes, several consecutive processes read one part and divide its rows in
+// each step.
 #pragma once
 
 #include <cstdint>

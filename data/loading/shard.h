@@ -24,8 +24,9 @@ struct ShardOptions {
 // varies). Messages begin with `who`.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// The batches of one process, as accelerate.data_loader.BatchSamplerShard. Without split_batches,
-// if the sampler has drop_last, the last batches are dropped unless there is one for every process.
+// The batches of one process, as accelerate.data_loader.BatchSamplerShard. If split_batches is
+// false and the sampler has drop_last, the last batches are dropped unless there is one for every
+// process.
 class BatchSamplerShard : public BatchSampler {
   public:
     // Throws UsageError if `whole` is null, and ValueError if options are invalid (check_shard()).

@@ -92,7 +92,7 @@ void check_reduction(DType dtype, const std::string& place, Reduction reduction,
         throw DTypeError(str("reduce: ", place, ": ", what..., ": ", dtype));
     };
     const bool picks = reduction == Reduction::max || reduction == Reduction::min;
-    if (!is_integral(dtype)) refuse("storage dtype");
+    if (!is_integral(dtype)) refuse("storage dtypes cannot be reduced");
     if (reduction == Reduction::mean)
         refuse("integers have no mean; convert them to a floating dtype, or use sum");
     if (dtype == boolean && !picks)
@@ -104,7 +104,8 @@ void check_reduction(DType dtype, const std::string& place, Reduction reduction,
 
 double pad_value(const char* op, const std::string& place, DType dtype, double value) {
     if (is_floating(dtype) || dtype == boolean) return value;
-    if (!is_integral(dtype)) throw DTypeError(str(op, ": ", place, ": storage dtype: ", dtype));
+    if (!is_integral(dtype))
+        throw DTypeError(str(op, ": ", place, ": storage dtypes cannot be padded: ", dtype));
     const double whole = std::trunc(value);
     const auto within = [&](auto low, auto high) {
         return whole >= static_cast<double>(low) && whole <= static_cast<double>(high);

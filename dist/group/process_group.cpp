@@ -166,8 +166,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host this calls all_reduce, because a reduction to the root would send the same amount of
-// data to the root.
+// On the host, reduce() calls all_reduce, because a reduction to the root alone would send the root
+// the same amount of data.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

@@ -6,9 +6,9 @@
 //     work.wait();
 //
 // All processes of the group must call the same collectives in the same order, with the same
-// arguments unless a comment states otherwise. This is checked before data is sent (with NCCL,
-// while data is sent): if a process calls another collective, or passes another dtype, size, root
-// or reduction, all processes throw CommError with the two different calls. If a process dies,
+// arguments unless a comment states otherwise. The calls are compared before data is sent (with
+// NCCL, while data is sent): if a process calls another collective, or passes another dtype, size,
+// root or reduction, all processes throw CommError with the two different calls. If a process dies,
 // hangs or does not join, the other processes throw CommError with its rank, and the group can no
 // longer be used.
 #pragma once
@@ -146,7 +146,7 @@ class ProcessGroup {
     void set_leave_reason(const std::string& why);
     // Sets the reason why this rank will not call another collective although it has not left. If
     // it calls no collective within two seconds, ranks that wait for it throw CommError with the
-    // reason. The next collective, or the reason "", cancels this.
+    // reason. The next collective, or a call with "", removes the reason.
     void set_missing_reason(const std::string& why);
 
     // --- collectives on Trees, which may differ between ranks; received tensors are on the CPU

@@ -91,7 +91,7 @@ class JobLaunch {
     std::optional<std::size_t> first_failed_;
     // The first report that a rank has failed, if a process has sent one before the first failure.
     std::optional<ReportedFailure> cause_;
-    // The failure on another machine, if it was received before the first failure on this one.
+    // The failure on another machine, if it was received before the first failure on this machine.
     std::optional<LaunchFailure> failure_elsewhere_;
     Clock::time_point patience_ends_ = Clock::time_point::max();
     int stop_signal_ = 0, interrupts_ = 0;

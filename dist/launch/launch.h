@@ -29,7 +29,7 @@ struct LaunchOptions {
 };
 
 // The exit code of a process that was asked to stop, for example by SIGTERM, and has written a
-// checkpoint. A launcher does not restart a job in which a process ends with it.
+// checkpoint. A launcher does not restart a job in which a process ends with this exit code.
 inline constexpr int kExitAfterCheckpoint = 143;
 
 // A description of the first process of a job that failed. If other processes have reported that a
@@ -124,7 +124,7 @@ struct SuperviseOptions {
 //
 // The first SIGINT, SIGTERM, SIGHUP or SIGQUIT that this process gets is forwarded to all children,
 // which are killed if they still run after the grace time. Then supervise() returns 128 + n for
-// signal n and does not restart the job. A second SIGINT kills the children at once. SIGUSR1 is
+// signal n and does not restart the job. A second SIGINT kills the children immediately. SIGUSR1 is
 // forwarded to children that handle it, and has no other effect. If a child ends by itself with
 // kExitAfterCheckpoint, the other children have the grace time to end too; supervise() returns this
 // code and does not restart the job.

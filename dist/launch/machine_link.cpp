@@ -62,7 +62,7 @@ void MachineLink::finish(TimePoint deadline) {
         std::vector<pollfd> waited;
         add_poll_entry(waited);
         ::poll(waited.data(), waited.size(), milliseconds_until(deadline));
-        // Data that is not read would reset the connection when it is closed.
+        // If the connection were closed with unread data, the system would reset it.
         std::vector<MachineMessage> ignored;
         read(ignored);
     }

@@ -24,7 +24,7 @@ MpiLibrary open_mpi_library(const std::vector<std::string>& folders,
                             std::uint32_t version = kMpiVersion);
 
 // Returns the folders of Axle's own libraries: the folder of the program, or of the shared library
-// that contains Axle, and the library folders beside it.
+// that contains Axle, and the library folders next to that folder.
 std::vector<std::string> mpi_library_folders();
 
 }  // namespace axle::dist

@@ -12,8 +12,8 @@
 namespace axle::dist {
 namespace {
 
-// The number of bytes from the other ranks up to which every rank receives all inputs and reduces
-// them itself.
+// If the other ranks send at most this number of bytes in total, every rank receives all inputs and
+// reduces them itself.
 constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 
 }  // namespace
@@ -43,8 +43,9 @@ void MpiEngine::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, 
 }
 
 // In each round, a rank receives one part from all ranks, reduces it, and sends the result to all
-// ranks. Three rounds are processed at the same time, in different steps. The third round's
-// transfer begins after that of the first has ended, so it can use the same operation.
+// ranks. Three rounds are processed at the same time, in different steps. The transfer of the third
+// round begins after the transfer of the first round has ended, so both can use the same
+// MpiOperation.
 void MpiEngine::reduce_in_rounds(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype), bytes = numel * width;
     const std::int64_t part = std::max<Bytes>(1, parts_.part / width), segment = part * size_;

@@ -55,8 +55,8 @@ class CommHook {
     // Returns the state that this rank keeps between reductions of the buckets of one model, for
     // checkpoints. A hook without state returns an empty map, as the default does.
     virtual Tree state_dict(const std::vector<GradientBucket>&) const { return Tree::map(); }
-    // Whether a state was saved by the rank that loads it, by rank 0 of another number of ranks, or
-    // for buckets with other parameters.
+    // The origin of a state: it was saved by the rank that loads it, by rank 0 of a job with
+    // another number of ranks, or for buckets with other parameters.
     enum class Source : std::uint8_t { own, other_rank, other_buckets };
     // Loads a state; an empty map resets the hook. Returns false if a part of the state was reset
     // instead, because it belongs to another rank, to other buckets or to other options. Throws
@@ -72,7 +72,7 @@ class CommHook {
 };
 
 // The replicas of a model, one per rank, whose gradients are averaged. The model must outlive the
-// DataParallel; call set_model() if it moves. Not thread-safe.
+// DataParallel; call set_model() if the model moves. Not thread-safe.
 class DataParallel : public DistributedModel {
   public:
     // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
@@ -87,7 +87,7 @@ class DataParallel : public DistributedModel {
     // Returns whether syncs() is true and no LocalSgd is active.
     bool reduces() const override;
     NoSyncGuard no_sync();
-    // For ranks without data (see Join), zero is added.
+    // Ranks without data (see Join) add zero.
     Tensor sum(const Tensor& number) override;
 
     // If broadcast_buffers is true and the model is in training mode, broadcasts the buffers of

@@ -59,7 +59,7 @@ class Reducer {
         std::string name;
         Tensor tensor;
         std::size_t bucket = 0, place = 0;  // index of the bucket, and index in it
-        bool touched = false;               // whether it got a gradient since the last reduction
+        bool touched = false;               // whether there was a gradient since the last reduction
         // State of the current pass: whether its graph reaches the parameter, and whether the final
         // gradient is in its bucket.
         bool reached = false, ready = false;

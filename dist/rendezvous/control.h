@@ -78,7 +78,7 @@ struct ControlOptions {
 };
 
 // The control channel of one process. Thread-safe. After a failure of the job, the methods of the
-// key-value store and of the agreement throw CommError with its text.
+// key-value store and of the agreement throw CommError with the text of the failure.
 class Control {
   public:
     // Joins the job. ProcessGroup::create() documents the arguments and errors.
@@ -107,8 +107,8 @@ class Control {
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
     // --- agreement on collectives
-    // Defines the members of a group. Every member must call this before its first announce_call()
-    // for the group.
+    // Defines the members of a group. Every member must call this function before its first
+    // announce_call() for the group.
     virtual void open_group(std::uint32_t group, const std::vector<int>& ranks) = 0;
     // Announces a collective call of this rank. Does not wait.
     void announce_call(const CollectiveCall& call) {
@@ -116,7 +116,7 @@ class Control {
     }
     // Calls `post`, which queues the collective, and then announces the call. If `post` throws, the
     // call is not announced, and its sequence number can be used again. The queued collective may
-    // call wait_for_agreement() at once.
+    // call wait_for_agreement() immediately.
     virtual void start_call(const CollectiveCall& call, const std::function<void()>& post) = 0;
     // Waits until every member has made the same call. Returns the counts of all members, indexed
     // by rank of the group. Throws CommError on every rank if the calls differ. Throws CommError if
@@ -142,7 +142,8 @@ class Control {
     // a failure is received. If there is a failure already, `wake` is called immediately.
     virtual void on_failure(std::function<void()> wake) = 0;
     // Throws the failure of the job. If there is none yet, for example after an engine's
-    // "connection reset", waits shortly for a failure, and if none is received, throws `otherwise`.
+    // "connection reset", waits for a failure for a short time, and if none is received, throws
+    // `otherwise`.
     [[noreturn]] virtual void throw_failure(const std::string& otherwise) = 0;
 };
 

@@ -35,7 +35,7 @@ class ControlChannel {
     ControlChannel& operator=(const ControlChannel&) = delete;
 
     // Sets the function that is called with every received frame, with the mutex locked. Frames
-    // that arrived together with the end of the handshake are handled at once.
+    // that arrived together with the end of the handshake are handled immediately.
     void start(std::function<void(const Lock&, const Frame&)> handler);
     // Sends Leave and closes the connection. The background thread must have ended.
     void leave(const std::string& reason);

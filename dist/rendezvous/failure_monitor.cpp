@@ -209,7 +209,7 @@ void FailureMonitor::notify_failure(Lock& lock) {
 void FailureMonitor::notify_launcher(const Lock& lock) {
     const auto& failure = channel_.failure(lock);
     if (!channel_.is_for_launcher(lock) || !failure) return;
-    // Without a failed rank, the launcher gets the last collective of this rank.
+    // If the failure has no rank, the launcher gets the last collective of this rank.
     const bool has_rank = failure->rank >= 0;
     const Activity& own = calls_.activity(lock);
     launcher_.write({.text = failure->text,

@@ -21,8 +21,8 @@ constexpr std::size_t kScratch = 64 << 10;
 // client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
 constexpr std::chrono::milliseconds kLinger{2000}, kLingerAfterFailure{300};
-// The number of bytes that are read at once before authentication: more than both messages of a
-// handshake have.
+// The number of bytes that one call reads before authentication. It exceeds the size of both
+// messages of a handshake.
 constexpr std::size_t kUnauthenticatedRead = 512;
 
 bool all_loopback(const std::vector<Address>& addresses) {

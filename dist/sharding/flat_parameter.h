@@ -87,7 +87,7 @@ class FlatParameter final : public ShardProvider {
     // The tensor is on the device of gathered parameters.
     Tensor gather_part(const Tensor& part) const;
     // Makes the handles views of `buffer`, which has the dtype of the model. If `buffer` is
-    // undefined, the handles get their earlier storage again.
+    // undefined, restores the earlier storage of the handles.
     void set_full(const Tensor& buffer);
     bool is_full() const { return full_.defined(); }
     // Gives the parameters memory of their own with all elements. Afterwards, the FlatParameter has

@@ -74,7 +74,7 @@ class ShardedDataParallel : public DistributedModel {
 // Ends the sharding of a model, for example to use it after training: its parameters have all of
 // their elements again, in the dtype that they had before, and no gradients. All ranks must call
 // this function, and need memory for the whole model. The states of optimizers stay sharded, so
-// save them before. A model that is not sharded is not changed.
+// save them before the call. A model that is not sharded is not changed.
 void unshard(nn::Module& model);
 
 struct FullParametersOptions {

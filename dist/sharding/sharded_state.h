@@ -26,9 +26,9 @@ struct ShardedState {
 ShardedState sharded_state(const nn::Module& model, bool is_main);
 ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
 
-// Writes the states of all ranks of the group into a folder that all of them can reach, which must
-// exist. All ranks must call this function; rank 0 writes the index when all other files are
-// written. An error on one rank is thrown on all ranks.
+// Writes the states of all ranks of the group into an existing folder that all of them can access.
+// All ranks must call this function; rank 0 writes the index when all other files are written. An
+// error on one rank is thrown on all ranks.
 void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
                   Durability durability = Durability::full);
 

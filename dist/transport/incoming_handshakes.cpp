@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kHandshake{5};
 constexpr std::size_t kPlaces = 32;
 // The number of connections that are accepted before handshakes are read again.
 constexpr int kAcceptedAtOnce = 8;
-// The pause before the next accept() after an error that another call would return at once.
+// The pause before the next accept() after an error that another call would return immediately.
 constexpr std::chrono::milliseconds kPause{100};
 
 }  // namespace

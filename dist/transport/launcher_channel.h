@@ -18,8 +18,8 @@ namespace axle::dist {
 inline constexpr const char* kLauncherVariable = "AXLE_LAUNCHER_FD";
 inline constexpr std::size_t kMaxLauncherLine = 64 * 1024;  // bytes, including the line end
 
-// A message of the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is 0 if the
-// process was not ended by a signal; `exit_code` is 0 if it was.
+// A message of the launcher: {"rank":1,"pid":4242,"signal":9,"exit_code":0}. `signal` is 0 if no
+// signal ended the process; `exit_code` is 0 if a signal ended it.
 struct ChildEnd {
     int rank = -1;
     std::int64_t pid = 0;

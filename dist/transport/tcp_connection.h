@@ -42,7 +42,7 @@ class TcpMessage final : public Transport::Message {
     bool is_over() const { return state() != State::pending; }
 
     TcpConnection& connection_;
-    std::byte* const data_;  // only read if this is a send
+    std::byte* const data_;  // not written if the message is a send
     const std::uint64_t bytes_, slot_;
     const bool is_send_;
     bool is_requested_ = false;  // whether a receive has sent a request

@@ -1,9 +1,9 @@
 // Private to dist: the frames that two ranks exchange on a data connection after the handshake.
 //
-// A small message is sent at once, as one `eager` frame. If the receiver has not posted its receive
-// yet, it stores the message. The sender counts the bytes that the receiver may have stored, and
-// the receiver returns them in `credit` frames. When they reach kWindow, small messages are sent
-// like large ones, so the memory is bounded, and no connection ever stops reading.
+// A small message is sent immediately, as one `eager` frame. If the receiver has not posted its
+// receive yet, it stores the message. The sender counts the bytes that the receiver may have
+// stored, and the receiver returns them in `credit` frames. When they reach kWindow, small messages
+// are sent like large ones, so the memory is bounded, and no connection ever stops reading.
 //
 // A large message is announced, and its data is sent when the receiver has posted the receive:
 //

@@ -35,7 +35,8 @@ Proof server_proof(const Key& key, const Nonces& nonces, int client, int server)
     return proof_of("from server", key, nonces, client, server);
 }
 
-// Sends a message of the handshake. The buffer of a new socket has room for all of them.
+// Sends a message of the handshake. The buffer of a new socket has room for all messages of the
+// handshake.
 void send_message(const Socket& socket, int rank, const std::array<std::uint8_t, 32>& bytes) {
     const HandshakeMessage message{.rank = rank, .bytes = bytes};
     const std::string_view raw(reinterpret_cast<const char*>(&message), sizeof message);

@@ -9,7 +9,7 @@
 // A proof is the HMAC of both nonces, both ranks and the direction. Its key is derived from the
 // job's token, the group's name, and random bytes that the server's rank has published in the store
 // (tcp_transport.cpp). So a proof is valid for one connection of one pair of ranks, and only ranks
-// that have joined the job can make it, also if the token is not secret.
+// that have joined the job can make it, even if the token is not secret.
 //
 // All messages of the handshake have the same size. Neither side reads further before the handshake
 // has ended, and nothing is allocated for data.

@@ -17,7 +17,7 @@ inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
 // The number of queries and keys by which tiles shrink on the causal diagonal. It is a multiple of
 // the number of lanes of all targets.
 inline constexpr std::int64_t kStep = 16;
-inline constexpr std::int64_t kPad = 16;  // rows in scratch memory are padded to a multiple of this
+inline constexpr std::int64_t kPad = 16;  // the row length in scratch memory is a multiple of kPad
 
 // The arguments of a call, and the sizes computed from them. A group is a key-value head with its
 // query heads.

@@ -73,7 +73,7 @@ class WeightGradient {
         block_ = std::min(channels_, round_up(divide_up(channels_, blocks), width_));
         blocks_ = divide_up(channels_, block_);
         // If panels have one tap, a block has several images. Adjacent lines of a panel are then
-        // the same pixel of different images, which gives the products that skip padding a larger
+        // the same pixel of different images, so the products that skip padding have a larger
         // depth.
         one_tap_ = block_ % width_ == 0;
         images_ = one_tap_ ? std::clamp<std::int64_t>(kPixels / out_w_, 1,

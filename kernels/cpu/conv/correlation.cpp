@@ -103,8 +103,8 @@ class Correlator {
     }
 
     // Sets the number of columns and rows per task. There are enough columns (kMin) that each panel
-    // of a is reused from the cache, and few enough (kMax) that the staged rows stay in L2. If this
-    // gives too few tasks for all threads, the rows are split as well.
+    // of a is reused from the cache, and few enough (kMax) that the staged rows stay in L2. If
+    // there are then too few tasks for all threads, the rows are split too.
     void cut() {
         constexpr std::int64_t kMax = 1024, kMin = 128;
         const std::int64_t images = std::max<std::int64_t>(p_.source.shape[0], 1);
