@@ -131,8 +131,8 @@ struct DistributedSamplerOptions {
     std::int64_t num_replicas = 1, rank = 0;
     bool shuffle = true;
     std::uint64_t seed = 0;
-    // If n is not a multiple of num_replicas: if true, the last samples are dropped; if false, the
-    // first samples are repeated. All replicas then have the same number of samples.
+    // Used if n is not a multiple of num_replicas. If true, the last samples are dropped; if false,
+    // the first samples are repeated. All replicas then have the same number of samples.
     bool drop_last = false;
 };
 

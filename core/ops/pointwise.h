@@ -34,7 +34,7 @@ inline kernels::formula::Clamp clamp_formula(const char* op, std::optional<doubl
     return {low.value_or(-kInfinity), high.value_or(kInfinity)};
 }
 
-// Returns whether a bound has a fraction, so that the result is floating.
+// Returns whether a bound is not an integer. The result is then floating.
 inline bool has_fraction(const kernels::formula::Clamp& f) {
     return std::floor(f.low) != f.low || std::floor(f.high) != f.high;
 }

@@ -16,7 +16,7 @@ namespace axle {
 namespace {
 
 // Calls fill(tensor, random) with x, or with a contiguous copy of x if x is strided. `random` is
-// the Philox state for its elements. On meta, no random numbers are drawn.
+// the Philox state for its elements. On the meta device, no random numbers are drawn.
 template <class Fill>
 void fill_random(Tensor& x, Fill&& fill) {
     if (x.device().is_meta()) return;
@@ -30,7 +30,7 @@ void fill_random(Tensor& x, Fill&& fill) {
     x.impl()->storage->bump_version();
 }
 
-// Returns a new tensor after calling fill(tensor).
+// Creates a tensor, calls fill(tensor), and returns the tensor.
 template <class Fill>
 Tensor filled(const Shape& shape, TensorOptions options, Fill&& fill) {
     const bool requires_grad = std::exchange(options.requires_grad, false);

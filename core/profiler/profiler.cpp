@@ -268,7 +268,7 @@ void Scope::close() noexcept {
     std::unique_ptr<std::vector<Shape>> shapes(shapes_);
     ThreadLog* const log = current_log;
     if (log == nullptr) return;
-    // Scopes that are not on the stack can be closed in any order.
+    // Scopes that are not on the stack can be closed in any order, so the list is searched.
     Scope** link = &log->innermost;
     while (*link != this) link = &(*link)->parent_;
     *link = parent_;

@@ -61,9 +61,10 @@ struct Row {
 // merged into "ProfilerStep*".
 std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape = false);
 
-// Sorts rows in a stable way, largest first. sort_by is a key of PyTorch, with or without "cpu_":
-// self_cpu_time_total, cpu_time_total, cpu_time (total per call), count, self_cpu_memory_usage,
-// cpu_memory_usage, or name (alphabetical). Throws ValueError for any other key.
+// Sorts rows with a stable sort, largest first. sort_by is a key of PyTorch, with or without
+// "cpu_": self_cpu_time_total, cpu_time_total, cpu_time (total per call), count,
+// self_cpu_memory_usage, cpu_memory_usage, or name (alphabetical). Throws ValueError for any other
+// key.
 void sort_rows(std::vector<Row>& rows, const std::string& sort_by);
 
 struct TableOptions {

@@ -40,7 +40,7 @@ class Tree {
     using List = std::vector<Tree>;
     using Map = std::vector<Entry>;
 
-    // The constructors are implicit, so that `batch.set("lr", 0.1)` and the braces above work.
+    // The constructors are implicit, so that `batch.set("lr", 0.1)` and the braces above compile.
     Tree();
     ~Tree();
     Tree(const Tree& other);

@@ -6,7 +6,7 @@
 
 namespace axle::tree {
 
-// The strings that represent NaN and infinities, which JSON does not support, in JSON files.
+// The strings that represent NaN and infinities in JSON files. JSON does not support these numbers.
 inline constexpr const char* kNan = "NaN";
 inline constexpr const char* kInfinity = "Infinity";
 inline constexpr const char* kMinusInfinity = "-Infinity";

@@ -9,20 +9,20 @@
 
 namespace axle::data {
 
-// Returns the array as a contiguous tensor. Supports format versions 1 to 3, little and big endian,
-// C and Fortran order, and up to 8 dimensions. Supported dtypes are bool, integers, float16 to
-// float64 and complex64. Throws FileError if the file is missing, and FileError with byte offset
-// and reason if the dtype is not supported (such as pickled objects), the file is truncated or has
-// trailing bytes, or the header is not valid. The file must not be truncated while it is read
-// (MappedFile in core/files/file.h).
+// Reads an .npy file and returns its array as a contiguous tensor. Supports format versions 1 to 3,
+// little and big endian, C and Fortran order, and up to 8 dimensions. Supported dtypes are bool,
+// integers, float16 to float64 and complex64. Throws FileError if the file is missing, and
+// FileError with byte offset and reason if the dtype is not supported (such as pickled objects),
+// the file is truncated or has trailing bytes, or the header is not valid. The file must not be
+// truncated while it is read (MappedFile in core/files/file.h).
 Tensor load_npy(const std::string& path);
 
 // Parses the contents of an .npy file. Throws FileError as load_npy(), with `name` as the path.
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name);
 
-// Writes the file atomically. The bytes are the same as those that numpy.save writes for a
-// C-ordered array. The tensor can be on any device with memory. Throws UsageError if the tensor is
-// undefined, DeviceError if it is on the meta device, DTypeError for bfloat16 and float8, which
+// Writes a tensor to a file atomically. The bytes are the same as those that numpy.save writes for
+// a C-ordered array. The tensor can be on any device with memory. Throws UsageError if the tensor
+// is undefined, DeviceError if it is on the meta device, DTypeError for bfloat16 and float8, which
 // NumPy does not support, and FileError if the file cannot be written.
 void save_npy(const std::string& path, const Tensor& tensor);
 

@@ -76,7 +76,8 @@ void convert_steps(SavedPosition& saved, std::int64_t total) {
     saved.total_batch_size = total;
 }
 
-// Checks the growths of a state that was saved within a pass. Adds a growth to `now` samples.
+// Checks the growths of a state that was saved within a pass. Adds a growth if the dataset has
+// grown to `now` samples since then.
 void add_growth(SavedPosition& saved, std::int64_t now) {
     const std::int64_t total = saved.total_batch_size, before = saved.num_samples.value_or(now);
     const std::int64_t read = std::min(saved.position, now / total) * total;
@@ -140,8 +141,8 @@ Tree DataLoader::state_dict() const {
     return state;
 }
 
-// If batch sizes vary, the position is a number of batches. Converts the position to a position for
-// this number of processes.
+// If batch sizes vary, the saved position counts batches. Converts it to the position for the
+// number of processes of this loader.
 void DataLoader::convert_varying_batches(SavedPosition& saved) const {
     if (saved.finished) saved.position = 0;
     if (saved.position > whole_->size() / saved.num_processes)

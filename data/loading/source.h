@@ -26,7 +26,7 @@ struct BatchMaker {
     Tree pinned(Tree batch) const;
 };
 
-// A source of the batches first to end - 1 of a batch order.
+// A source of the batches `first` to `end` - 1 of a batch order.
 class OrderedSource : public BatchSource {
   public:
     OrderedSource(std::shared_ptr<const Dataset> dataset, BatchOrder order, BatchMaker batch_maker,

@@ -76,8 +76,8 @@ std::size_t bytes_of(const Tensor& x) {
 
 bool holds_something(const Tensor& x) { return x.defined() && x.numel() > 0; }
 
-// The first error of the engine. Thread-safe. Pending works share it, because they can outlive the
-// engine.
+// The first error of the engine. Thread-safe. Pending collectives share it, because they can
+// outlive the engine.
 class EngineError {
   public:
     void fail(const std::string& text) {

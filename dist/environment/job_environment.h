@@ -12,7 +12,7 @@ using JobVariables = std::map<std::string, std::string>;
 void check_variables(const JobVariables& variables);
 
 // Sets AXLE_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT to `attempt`, the number of restarts so
-// far, and TORCHELASTIC_MAX_RESTARTS.
+// far, and TORCHELASTIC_MAX_RESTARTS to `max_restarts`.
 void add_restarts(JobVariables& variables, int attempt, int max_restarts);
 
 }  // namespace axle::dist

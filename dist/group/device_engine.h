@@ -76,8 +76,8 @@ class DeviceEngine {
 
 // The decision whether NCCL can be used for a group. It is the same on all ranks: either a token
 // for open_nccl(), or an error if a process has no GPU or no NCCL, two processes share a GPU, or
-// NCCL versions differ. negotiate_nccl() is called by all ranks; `device` is this process's GPU,
-// and `name` is the group's name, a prefix of its keys in the store.
+// NCCL versions differ. All ranks must call negotiate_nccl(). `device` is this process's GPU, and
+// `name` is the group's name, a prefix of its keys in the store.
 struct NcclNegotiation {
     std::string error, token;
 };

@@ -36,13 +36,14 @@ class HostEngine {
     // Writes this rank's part of the reduction of `in` to `out`. Every part has `numel` elements.
     virtual void reduce_scatter(void* out, const void* in, std::int64_t numel, DType dtype,
                                 ReduceOp op) = 0;
-    // Sends the bytes of `in` for each rank to this rank. The spans of this and the following
-    // functions have one number of bytes for each rank, in rank order.
+    // Sends part r of `in` to rank r, and writes the parts from all ranks to `out`, in rank order.
+    // The spans of this and the following functions have one number of bytes for each rank, in rank
+    // order.
     virtual void all_to_all(void* out, std::span<const std::int64_t> out_bytes, const void* in,
                             std::span<const std::int64_t> in_bytes) = 0;
-    // gather() writes `in` of all ranks to `out` on the root, and scatter() the parts of the root's
-    // `in` to `out` of each rank. On the other ranks, the pointer to the data of all ranks may be
-    // null.
+    // gather() writes `in` of all ranks to `out` on the root, and scatter() writes the parts of the
+    // root's `in` to `out` of each rank. On the other ranks, the pointer to the data of all ranks
+    // may be null.
     virtual void gather(void* out, const void* in, std::span<const std::int64_t> bytes,
                         int root) = 0;
     virtual void scatter(void* out, const void* in, std::span<const std::int64_t> bytes,

@@ -50,7 +50,7 @@ class Job {
     std::unique_ptr<Control> control_;
 };
 
-// A tensor x, and the contiguous tensor `host` that an engine uses in its place: x itself if it is
+// A tensor x, and the contiguous tensor `host` that an engine uses instead of x: x itself if it is
 // contiguous and on the wanted device, otherwise a copy. The device is the CPU, or x's own device
 // if the group has a GPU engine.
 struct Staged {

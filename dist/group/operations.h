@@ -12,7 +12,7 @@
 // null. Results do not require gradients.
 //
 // In a group of one process the input is returned unchanged, including leaves that are not tensors;
-// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() a copy.
+// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() returns a copy.
 #pragma once
 
 #include <concepts>

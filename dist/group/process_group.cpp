@@ -45,7 +45,7 @@ milliseconds timeout_of_environment() {
     return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
 }
 
-// Returns whether the backend is TCP, which PyTorch's name for the CPU backend also means.
+// Returns whether the backend is TCP. PyTorch's name of the CPU backend, "gloo", also selects TCP.
 bool is_tcp(const std::string& backend) { return backend == "tcp" || backend == "gloo"; }
 
 void check_backend(const std::string& backend) {

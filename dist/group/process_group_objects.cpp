@@ -46,7 +46,7 @@ void check_peer(const char* op, const char* what, int peer, int tag, const Proce
     if (tag < 0) throw ValueError(str(op, ": a tag must not be negative: ", tag));
 }
 
-// The engine's tags of the header and the data of a message with the user's tag.
+// Return the engine's tags for the header and for the data of a message with the user's tag.
 std::uint64_t header_tag(int tag) { return 2 * static_cast<std::uint64_t>(tag); }
 std::uint64_t data_tag(int tag) { return header_tag(tag) + 1; }
 

@@ -20,8 +20,8 @@ Tree describe_error(const std::exception_ptr& error);
 
 // Gathers the value of describe() from all processes and returns the values, indexed by rank. If
 // describe() throws on some processes, these processes throw their own error. The other processes
-// throw the error of the first of them, with a prefix such as "process 2". Throws CommError if the
-// processes pass different values of `call`, which defaults to `op`.
+// throw the error of the first such process, with a prefix such as "process 2". Throws CommError if
+// the processes pass different values of `call`, which defaults to `op`.
 std::vector<Tree> gather_or_throw(ProcessGroup& group, std::string_view op,
                                   const std::function<Tree()>& describe,
                                   const std::string& call = {});

@@ -258,7 +258,7 @@ JobLaunchResult JobLaunch::result() const {
 }
 
 // Sets the failure of the result, and the exit code. If processes have reported that another
-// process has failed, and that process has not ended by itself, the failure is the reported one.
+// process has failed, and that process has not ended by itself, the reported failure is used.
 void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failed = true;
     result.place = *first_failed_;
@@ -277,7 +277,7 @@ void JobLaunch::add_failure(JobLaunchResult& result) const {
 }
 
 // Returns the failure of a process that has ended. If a process has reported the collective that
-// this process had called last, the failure has this collective.
+// this process had called last, the failure contains this collective.
 JobFailure JobLaunch::failure_of(const Child& ended) const {
     const Process process{ended.rank(), ended.pid(), host_name()};
     JobFailure failure{.rank = process.rank,

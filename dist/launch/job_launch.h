@@ -41,7 +41,7 @@ struct JobLaunchResult {
     bool has_ended = false;  // whether the failed process ran on this machine and ended by itself
     std::string reason;      // error text that the failed process has written
 
-    // Returns whether the job was asked to stop, so that it must not be restarted.
+    // Returns whether the job was asked to stop. Such a job must not be restarted.
     bool was_stopped() const { return stop_signal != 0 || is_stopping; }
 };
 

@@ -10,7 +10,7 @@
 namespace axle::dist {
 namespace {
 
-// The number of bytes that the peer may leave unread.
+// The maximum number of bytes that the peer may leave unread.
 constexpr std::size_t kMaxUnread = 4 * kMaxLauncherLine;
 constexpr int kReadsAtOnce = 16;  // reads per call, limited in case a peer sends continuously
 

@@ -26,8 +26,9 @@ class Machines {
   public:
     virtual ~Machines() = default;
 
-    // Sends and receives what is possible, and detects machines that are lost. Must be called when
-    // a descriptor of add_poll_entries() is ready, and at the time next_timer().
+    // Sends and receives as much as possible without waiting, and detects machines that are lost.
+    // Must be called when a descriptor of add_poll_entries() is ready, and at the time
+    // next_timer().
     virtual void proceed() = 0;
     virtual void add_poll_entries(std::vector<pollfd>& waited) const = 0;
     virtual TimePoint next_timer() const = 0;

@@ -25,7 +25,7 @@ constexpr const char* kVariable = "AXLE_MPI_LIBRARY";
 constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
 constexpr const char* kMpich = "libaxle_mpi_mpich.so";
 
-// Returns the names of the libraries that can serve the launcher of this process. SLURM sets the
+// Returns the names of the libraries that support the launcher of this process. SLURM sets the
 // variables of PMI for all implementations.
 std::vector<std::string> names_for(const Variables& variables) {
     const auto has = [&](const char* name) { return variables(name).has_value(); };

@@ -34,8 +34,9 @@ struct PowerSgdOptions {
 // bf16.
 //
 // Each model to which the hook is given has its own state, as with one PowerSGDState per model in
-// PyTorch. Checkpoints contain the state. On another number of processes, or with another rank,
-// compression rate or bucket size, the errors that the next step would have added are lost.
+// PyTorch. Checkpoints contain the state. If the number of processes, the approximation rank, the
+// compression rate or the bucket size differs when a checkpoint is loaded, the errors that the next
+// step would have added are lost.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 
 // The options of torch.nn.parallel.DistributedDataParallel.

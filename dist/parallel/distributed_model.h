@@ -17,7 +17,7 @@ class DistributedModel {
     // Sets whether later backward passes reduce gradients.
     virtual void set_sync(bool reduce) = 0;
     virtual bool syncs() const = 0;
-    // Returns whether the next backward pass leaves the mean of the gradients of all ranks.
+    // Returns whether the next backward pass computes the mean of the gradients of all ranks.
     virtual bool reduces() const { return syncs(); }
     // Returns the sum of an f64 scalar over all ranks, which must call this function together.
     virtual Tensor sum(const Tensor& number) = 0;

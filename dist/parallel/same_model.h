@@ -1,4 +1,4 @@
-// Private to dist: checks that all ranks have made the same model.
+// Private to dist: checks that all ranks have the same model.
 #pragma once
 
 #include "dist/group/process_group.h"

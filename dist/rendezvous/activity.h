@@ -24,7 +24,8 @@ class Activity {
     void announce_call(const CollectiveCall& call);
     void note(std::string_view text);
 
-    // The activity as a message, and the activity of the process that has sent the message.
+    // heartbeat() returns the activity as a message. update() replaces the activity by the one in a
+    // received message.
     Heartbeat heartbeat() const;
     void update(const Heartbeat& heartbeat);
 
@@ -65,7 +66,7 @@ std::string death_text(const Process& process, const std::optional<ChildEnd>& en
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const Activity& activity);
 
-// Returns the failure of a process. `is_running` is whether the process has not ended.
+// Returns the failure of a process. `is_running` tells whether the process has not ended.
 Failure failure_of(const Process& process, bool is_running, const Activity& activity,
                    std::string text);
 

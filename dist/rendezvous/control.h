@@ -120,7 +120,7 @@ class Control {
     virtual void start_call(const CollectiveCall& call, const std::function<void()>& post) = 0;
     // Waits until every member has made the same call. Returns the counts of all members, indexed
     // by rank of the group. Throws CommError on every rank if the calls differ. Throws CommError if
-    // ranks did not make the call within the timeout; the text has these ranks and their
+    // ranks did not make the call within the timeout; the text contains these ranks and their
     // activities.
     virtual std::vector<std::vector<std::int64_t>> wait_for_agreement(std::uint32_t group,
                                                                       std::uint64_t sequence) = 0;

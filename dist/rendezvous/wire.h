@@ -1,8 +1,8 @@
 // Private to dist: serializes the messages between Client and Server.
 //
 // A frame is the length of its body (4 bytes), its kind (1 byte) and the body. Numbers are little
-// endian. A body is the fields of the message in order; a string or list is preceded by its length.
-// Lengths from the network are checked against the limits below before memory is allocated.
+// endian. A body contains the fields of the message in order; a string or list is preceded by its
+// length. Lengths from the network are checked against the limits below before memory is allocated.
 #pragma once
 
 #include <array>

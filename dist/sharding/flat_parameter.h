@@ -94,17 +94,17 @@ class FlatParameter final : public ShardProvider {
     // no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
-    // Overwrites the part with this rank's elements of the buffer given to set_full(). With `root`,
-    // the elements of this rank's buffer are used (of the first replica).
-    void write_back(std::optional<int> root = {});
+    // Overwrites the part with this rank's elements of the buffer given to set_full(). If
+    // `from_rank_zero` is true, the elements of rank 0's buffer are used.
+    void write_back(bool from_rank_zero = false);
 
     // --- gradients
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
     // sends.
     void collect_gradient(std::size_t member);
-    // Collects the pending gradients of all members, and begins to reduce the mean over all ranks
-    // to the parts of the ranks. finish_reduce() waits, and adds the result to the gradients of the
-    // local parts. Members without a pending gradient get no gradient.
+    // Collects the pending gradients of all members, and begins to reduce them: each rank gets its
+    // part of the mean over all ranks. finish_reduce() waits, and adds the result to the gradients
+    // of the local parts. Members without a pending gradient get no gradient.
     void start_reduce();
     void finish_reduce();
     bool is_reducing() const { return reduction_.has_value() && reduction_->started; }

@@ -14,7 +14,7 @@ namespace {
 // The maximum number of gathered units. Units of active calls, and units that are not freed after a
 // call, do not count.
 constexpr std::size_t kExtraUnits = 2;
-// The largest number of gradient buffers that are reduced at the same time.
+// The maximum number of gradient buffers that are reduced at the same time.
 constexpr std::size_t kReductions = 2;
 
 }  // namespace

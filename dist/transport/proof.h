@@ -26,7 +26,7 @@ Key hash(std::string_view text);
 Key derive_key(const Key& key, std::string_view purpose);
 // Returns the HMAC of both nonces and the message.
 Proof make_proof(const Key& key, const Nonces& nonces, std::string_view message);
-// Compares two proofs in a time that does not depend on them.
+// Compares two proofs in constant time.
 bool is_equal(const Proof& a, const Proof& b);
 
 }  // namespace axle::dist

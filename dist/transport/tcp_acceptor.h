@@ -20,7 +20,7 @@ class TcpAcceptor {
     // Called by the thread for each rank, once. May throw, which closes the connection.
     using Connected = std::function<void(int rank, Socket socket)>;
 
-    // Listens at a port of `address`, whose port is 0. Throws SocketError.
+    // Listens at `address`, whose port must be 0, on a free port. Throws SocketError.
     TcpAcceptor(const Address& address, const Key& key, int rank, int size, Connected connected);
     ~TcpAcceptor();
     TcpAcceptor(const TcpAcceptor&) = delete;

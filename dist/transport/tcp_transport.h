@@ -1,4 +1,4 @@
-// Private to dist: the transport between processes on host memory, which uses TCP.
+// Private to dist: the transport of data in host memory, which uses TCP.
 #pragma once
 
 #include <chrono>

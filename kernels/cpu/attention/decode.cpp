@@ -1,3 +1,4 @@
+// Conversion of image bytes to floats and of token ids to 64 bits, in full packs.
 #include "kernels/ops/decode.h"
 
 #undef HWY_TARGET_INCLUDE
