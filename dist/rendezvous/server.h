@@ -147,7 +147,7 @@ class Server {
     bool paused_ = false;
     std::unordered_map<int, std::unique_ptr<Connection>> connections_;  // connections by descriptor
     std::vector<Connection*> unauthenticated_;
-    std::size_t max_unauthenticated_;  // maximum size of unauthenticated_; decreases when ranks join
+    std::size_t max_unauthenticated_;  // size limit of unauthenticated_; decreases when ranks join
     std::minstd_rand random_;
     std::vector<char> scratch_;
 
