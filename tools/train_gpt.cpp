@@ -270,9 +270,8 @@ int run(Settings s) {
         s.model.vocab_size = corpus.vocab_size;
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {
-        throw ValueError(
-            str("--init-from: the vocabulary of the text must not exceed the model's ",
-                model->config.vocab_size, " tokens: ", corpus.vocab_size));
+        throw ValueError(str("--init-from: the vocabulary of the text must not exceed the model's ",
+                             model->config.vocab_size, " tokens: ", corpus.vocab_size));
     }
     s.identity = {{"model", str(s.model.vocab_size, " tokens, ", model->config.n_layer, " layers, ",
                                 model->config.n_head, " heads, ", model->config.n_embd,

@@ -82,10 +82,9 @@ void check_room(PadMode mode, const Dims& padding, std::int64_t limit, const Ten
                 const Sides& sides) {
     if (sides.before <= limit && sides.after <= limit) return;
     const char* names[] = {"constant", "reflect", "replicate", "circular"};
-    throw ShapeError(str("pad: ", names[static_cast<int>(mode)],
-                         " mode supports a padding of at most ", limit,
-                         " on either side of dimension ", sides.dim, ": padding ", padding, ", x ",
-                         x.shape()));
+    throw ShapeError(
+        str("pad: ", names[static_cast<int>(mode)], " mode supports a padding of at most ", limit,
+            " on either side of dimension ", sides.dim, ": padding ", padding, ", x ", x.shape()));
 }
 
 // Pads one dimension in a mode that repeats elements of x. `body` is `source` after cropping.

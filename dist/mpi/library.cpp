@@ -59,9 +59,8 @@ MpiLibrary open_at(const std::string& path, std::uint32_t version) {
         functions->size == sizeof(MpiFunctions))
         return {.functions = functions, .error = {}};
     dlclose(library);
-    return {.error =
-                str(path, " was built for another version of Axle: expected interface ", version,
-                    "; install the engine library of this version")};
+    return {.error = str(path, " was built for another version of Axle: expected interface ",
+                         version, "; install the engine library of this version")};
 }
 
 void append(std::string& list, const std::string& item) {

@@ -116,8 +116,8 @@ TEST_F(AxleDeepSpeed, NamesTheProgramThatALauncherNeeds) {
     EXPECT_THAT(ended.text(), HasSubstr("needs the program srun, which is not in PATH"));
 }
 
-// A stand-in for pdsh runs the commands of all machines on this machine. Covers 15.multinode,
-// 26.launch.
+// A stand-in for pdsh runs the commands of all machines on this machine.
+// Covers 15.multinode, 26.launch.
 TEST_F(AxleDeepSpeed, StartsTheProcessesOfAllMachinesWithPdsh) {
     const std::string token = write("token", "0123456789abcdef0123456789abcdef\n");
     fs::permissions(token, fs::perms::owner_read);

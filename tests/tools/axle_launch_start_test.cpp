@@ -82,7 +82,8 @@ TEST_F(AxleLaunchStart, PassesTheFp8RecipeThroughTheEnvironment) {
     EXPECT_EQ(value({}, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL"), "unset");
 }
 
-// The names are from Accelerate's documentation, at least one from each group. Covers 26.launch.
+// The names are from Accelerate's documentation, at least one from each group.
+// Covers 26.launch.
 TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) {
     const Ended ended = launch({"--quiet",
                                 "--cpu",
@@ -146,7 +147,8 @@ TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) 
     }
 }
 
-// DeepSpeed's clipping has no effect on programs that clip with clip_grad_norm_. Covers 26.launch.
+// DeepSpeed's clipping has no effect on programs that clip with clip_grad_norm_.
+// Covers 26.launch.
 TEST_F(AxleLaunchStart, ReportsFlagsOfDeepSpeedThatHaveNoEffect) {
     const Ended ended = launch({"--num_processes", "1", "--gradient_clipping", "1.0"}, "exit 0");
     EXPECT_EQ(ended.code, 0);

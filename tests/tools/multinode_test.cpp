@@ -114,8 +114,9 @@ TEST(SelectHosts, ReadsTheOptionsOfDeepSpeed) {
     refused({}, 2, 16, "leave 4 slots of a, but each machine needs 8 processes");
     refused({{"deepspeed_exclusion_filter", "a:0"}}, 2, {}, "leave 4 slots of b, but each machine");
     expect_error<ValueError>(
-        {"launch: deepspeed_inclusion_filter and ", "need --deepspeed_hostfile"},
-        [] { select_hosts({{"deepspeed_inclusion_filter", "a"}}, {}, 2, 2); });
+        {"launch: deepspeed_inclusion_filter and ", "need --deepspeed_hostfile"}, [] {
+            select_hosts({{"deepspeed_inclusion_filter", "a"}}, {}, 2, 2);
+        });
     expect_error<ValueError>(
         {"launch: deepspeed_multinode_launcher openmpi needs --deepspeed_hostfile"}, [] {
             select_hosts({{"deepspeed_multinode_launcher", "openmpi"}}, {}, 2, 2);

@@ -40,7 +40,8 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
     });
 }
 
-// FSDP is used only on several processes. Covers 2.is_fsdp2, 2.distributed_type.
+// FSDP is used only on several processes.
+// Covers 2.is_fsdp2, 2.distributed_type.
 TEST(AcceleratorState, HasTheDistributedTypeOfThePlugin) {
     using accel::DistributedType;
     const auto fsdp = [](int version) {

@@ -34,7 +34,8 @@ InBackward measure(nn::Gpt& model, const Group& group, BackwardPrefetch prefetch
     return {counts.front(), counts.back()};
 }
 
-// The unit of the model is always gathered. Covers 14.backward_prefetch.
+// The unit of the model is always gathered.
+// Covers 14.backward_prefetch.
 TEST(BackwardPrefetch, GathersTheNextUnitBeforeOrAfterTheGradientsOfTheCurrentUnit) {
     auto models = clones_of(Gpt64().make(), 2);
     struct Expected {

@@ -210,7 +210,8 @@ TEST(ShardedDataParallel, EvaluatesWithoutKeepingParameters) {
     });
 }
 
-// A unit may have trained and frozen parameters. Covers 14.use_orig_params.
+// A unit may have trained and frozen parameters.
+// Covers 14.use_orig_params.
 TEST(ShardedDataParallel, TrainsPartlyFrozenUnits) {
     const Gpt64 gpt;
     const auto freeze = [](nn::Gpt& model) {
