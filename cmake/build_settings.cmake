@@ -58,11 +58,24 @@ if(NOT APPLE)
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
 endif()
 
+# The sanitizers must not make compiling slow. The address sanitizer calls functions instead of adding
+# code to each access, and sees most of what the disabled checks of undefined behaviour see: accesses
+# through null and through pointers that have overflowed. Without both, Clang needs minutes for one
+# CPU kernel. The code of tests is not checked for undefined behaviour.
+set(test_options -O0)
 if(AXLE_SANITIZE)
     list(JOIN AXLE_SANITIZE "," sanitizers)
     add_compile_options(
         "$<${cxx}:-fsanitize=${sanitizers};-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
     add_link_options(-fsanitize=${sanitizers})
+    if("undefined" IN_LIST AXLE_SANITIZE)
+        add_compile_options($<${cxx}:-fno-sanitize=null,object-size,pointer-overflow,vptr>)
+        list(APPEND test_options -fno-sanitize=undefined)
+    endif()
+    if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        add_compile_options(
+            "$<${cxx}:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
+    endif()
 endif()
 
 # native_kernels(): with AXLE_NATIVE, compiles each kernel once, for the best instruction set of
