@@ -172,11 +172,10 @@ TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
                                   {"teacher", {.gradient_clipping = 0.0, .zero_stage = 3}}}};
         options.process_group = group;
         Accelerator accelerator(std::move(options));
-        manual_seed(1);
         nn::Linear student(2, 3), teacher(2, 3);
         optim::SGD sgd(student.parameters(), {.lr = 1});
+        accelerator.prepare(student, sgd);  // gives all ranks the weights of rank 0
         const Tensor before = student.weight.detach().clone();
-        accelerator.prepare(student, sgd);
         accelerator.select_deepspeed_plugin("teacher");
         accelerator.prepare(teacher);
         EXPECT_FALSE(autograd::is_sharded(student.weight));
