@@ -230,8 +230,7 @@ void Accelerator::register_for_checkpointing(const std::vector<Checkpointable*>&
         if (objects[i] == nullptr) nulls += str(nulls.empty() ? "" : ", ", i);
     if (!nulls.empty())
         throw ValueError(
-            str("register_for_checkpointing: objects must not be null: the objects at index ",
-                nulls, " are null"));
+            str("register_for_checkpointing: objects must not be null: null at index ", nulls));
     for (Checkpointable* object : objects) register_for_checkpointing(*object);
 }
 

@@ -174,7 +174,7 @@ class BatchSampler {
     virtual ~BatchSampler() = default;
     // Returns the number of batches in a pass.
     virtual std::int64_t size() const = 0;
-    // Returns the order of an epoch, for batches in [0, size()).
+    // Returns the order of an epoch: a function of the number of a batch, in [0, size()).
     virtual BatchOrder order(std::int64_t epoch) const = 0;
     // Return the number of samples in a full batch (0 if it varies), and whether a smaller last
     // batch is dropped.

@@ -222,8 +222,8 @@ Tensor Normalize::operator()(const Tensor& images, std::span<SampleRandom>) cons
                              "; apply ToFloat first"));
     const std::int64_t channels = dense.dim() == 3 ? 1 : dense.size(-3);
     if (mean_.size() != 1 && std::ssize(mean_) != channels)
-        throw ShapeError(str("Normalize: got ", mean_.size(), " means for ", channels,
-                             " channels: ", dense.shape()));
+        throw ShapeError(str("Normalize: mean must have 1 element or one for each channel: it has ",
+                             mean_.size(), " elements, images are ", dense.shape()));
     Tensor result = empty(dense.shape(), {.dtype = dense.dtype()});
     const std::int64_t pixels = dense.size(-2) * dense.size(-1);
     const std::int64_t planes = pixels == 0 ? 0 : dense.numel() / pixels;

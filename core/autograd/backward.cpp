@@ -229,11 +229,11 @@ class Pass {
     void check_roots(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients) const {
         for (std::size_t i = 0; i < roots.size(); ++i) {
             if (has_nan(roots[i]))
-                throw NumericsError(str("backward: the tensor ", roots[i].shape(),
-                                        " to differentiate has NaN", origin_of_nan()));
+                throw NumericsError(str("backward: the tensor of shape ", roots[i].shape(),
+                                        " to differentiate contains NaN", origin_of_nan()));
             if (has_nan(gradients[i]))
-                throw NumericsError(
-                    str("backward: the gradient argument has NaN: ", gradients[i].shape()));
+                throw NumericsError(str("backward: the gradient argument of shape ",
+                                        gradients[i].shape(), " contains NaN"));
         }
     }
 

@@ -183,8 +183,8 @@ bool HeaderReader::end_array() {
 
 void check_header_length(std::size_t length) {
     if (length > kMaxHeader)
-        throw ValueError(str("save_safetensors: the header is too long: ", length,
-                             " bytes of at most ", kMaxHeader));
+        throw ValueError(str("save_safetensors: the header must have at most ", kMaxHeader,
+                             " bytes: it has ", length));
 }
 
 std::string json_text(const std::string& text) {

@@ -169,9 +169,10 @@ TEST(Compose, ReportsErrorsOfItsTransforms) {
     expect_error<ShapeError>({"RandomCrop: [9, 9] does not fit"}, [] {
         apply(Compose({RandomCrop(9), ToFloat()}), pixels(2, 3, 8, 9));
     });
-    expect_error<ShapeError>({"Normalize: got 2 means for 3 channels"}, [] {
-        apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
-    });
+    expect_error<ShapeError>(
+        {"Normalize: mean must have 1 element or one for each channel: it has 2"}, [] {
+            apply(Compose({ToFloat(), Normalize({0, 0}, {1, 1})}), pixels(2, 3, 4, 4));
+        });
     expect_error<UsageError>({"RandomHorizontalFlip: needs one SampleRandom per image"}, [] {
         Compose({RandomHorizontalFlip(), ToFloat()})(pixels(2, 3, 4, 4), {});
     });
@@ -195,9 +196,10 @@ TEST(Transforms, RejectInvalidArguments) {
     const Tensor images = pixels(2, 3, 4, 4);
     expect_error<DTypeError>({"Normalize: ", "uint8", "apply ToFloat first"},
                              [&] { Normalize({0.5}, {0.5})(images); });
-    expect_error<ShapeError>({"Normalize: got 2 means for 3 channels: [2, 3, 4, 4]"}, [&] {
-        Normalize({0, 0}, {1, 1})(ToFloat()(images));
-    });
+    expect_error<ShapeError>({"one for each channel: it has 2 elements, images are [2, 3, 4, 4]"},
+                             [&] {
+                                 Normalize({0, 0}, {1, 1})(ToFloat()(images));
+                             });
     expect_error<ValueError>({"Normalize: ", "the same length: 2 and 1"}, [] {
         Normalize({0, 0}, {1});
     });

@@ -96,7 +96,8 @@ std::vector<std::string> names(const nn::Module& model) {
     return result;
 }
 
-// Expects that state_dict() throws for a parameter, which is `member` if it is given.
+// Expects that state_dict() throws an error that names the module `type` and a parameter that
+// visit() omits. With `member`, the error must contain the offset of this parameter in the model.
 template <class Model>
 void expect_rejected(const Model& model, const char* type, const Tensor* member = nullptr,
                      std::source_location at = std::source_location::current()) {

@@ -27,8 +27,8 @@ using BitsOf = std::conditional_t<
     std::conditional_t<sizeof(T) == 4, std::uint32_t,
                        std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
-// Converts a number to an unsigned key of the same size and order. -0 and +0 have the same key; NaN
-// has the largest key.
+// Converts a number to an unsigned key of the same size. Keys compare like the numbers; -0 and +0
+// have the same key, and NaN has the largest key.
 template <class T>
 BitsOf<T> rising_key(T x) {
     using Bits = BitsOf<T>;

@@ -120,7 +120,8 @@ bool can_run_backward(Cuda& on, const AttentionTensors& at) {
                           on.deterministic}) != nullptr;
 }
 
-// The bindings that both passes need: the bias and the state of the random generator.
+// The bindings that the forward and the backward graph share: the scale, the score of hidden keys,
+// the bias, and the factors and the random state of dropout.
 struct Extras {
     const ConstView& mask;
     const AttentionParams& params;

@@ -133,7 +133,8 @@ struct Plan {
     std::size_t workspace = 0;
 };
 
-// Returns the number of bytes from the first element of a batch to the end of its last element.
+// Returns the number of bytes from the first element of a batch of matrices to the end of its last
+// element.
 std::int64_t extent(const LtMatrix& matrix, std::int64_t rows, std::int64_t columns,
                     std::int64_t batches, DType dtype) {
     return ((batches - 1) * matrix.batch + (columns - 1) * matrix.ld + rows) * size_of(dtype);

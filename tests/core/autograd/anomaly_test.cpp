@@ -40,7 +40,8 @@ TEST(DetectAnomaly, ReportsFirstForwardOpThatProducedNan) {
     const Tensor loss = sum(exp(log(x * 2)) + 1);
     const std::string error = numerics_error([&] { loss.backward(); });
     EXPECT_EQ(error,
-              "backward: the tensor [] to differentiate has NaN; in the forward pass, log made NaN "
+              "backward: the tensor of shape [] to differentiate contains NaN; in the forward "
+              "pass, log made NaN "
               "first");
 }
 

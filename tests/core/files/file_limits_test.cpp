@@ -254,7 +254,7 @@ std::string zip_of(const std::string& pickle, const std::vector<std::string>& em
     return file + "PK\5\6" + std::string(18, '\0');
 }
 
-TEST(TorchFileLimits, BoundTheMemoryOfTheDirectory) {
+TEST(TorchFileLimits, BoundTheMemoryOfTheZipDirectory) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::vector<std::string> names;
     names.reserve(200'000);

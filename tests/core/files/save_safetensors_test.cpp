@@ -33,7 +33,7 @@ TEST(SaveSafetensors, RejectsInvalidNamesMetadataAndTensors) {
     expect_error<DeviceError>({"save_safetensors: ", "meta", "'x'"}, [&] {
         save_safetensors(path, {{"x", empty({2}, {.device = Device::meta()})}});
     });
-    expect_error<ValueError>({"save_safetensors: the header is too long"}, [&] {
+    expect_error<ValueError>({"save_safetensors: the header must have at most "}, [&] {
         save_safetensors(path, {{"x", x}}, {{"k", std::string(100'000'001, 'v')}});
     });
     EXPECT_EQ(folder.count(), 0u);

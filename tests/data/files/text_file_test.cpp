@@ -171,7 +171,7 @@ TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
             tests::expect_same_bits(encoded.get(i)[name], stored.get(i)[name]);
 }
 
-// Reading text or tokens as a trainer does needs memory only for a part of the file.
+// A trainer that reads text or tokens needs memory for only a part of the file.
 TEST(TextFile, UsesMemoryIndependentOfItsSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string part = sample(kMiB, false);
