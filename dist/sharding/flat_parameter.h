@@ -94,9 +94,9 @@ class FlatParameter final : public ShardProvider {
     // no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
-    // Overwrites the part with this rank's elements of the buffer given to set_full(). If
-    // `from_rank_zero` is true, the elements of rank 0's buffer are used.
-    void write_back(bool from_rank_zero = false);
+    // Overwrites the part with this rank's elements of the buffer given to set_full(). With `root`,
+    // the elements of this rank's buffer are used (of the first replica).
+    void write_back(std::optional<int> root = {});
 
     // --- gradients
     // Moves the pending gradient of a member, if there is one, to the buffer that start_reduce()
