@@ -37,7 +37,7 @@ std::span<const Failpoint> failpoints();
 // memory, another process can wait for it. Throws ValueError if there is no such failpoint.
 void set_failpoint(const char* name, FailpointAction action, std::atomic<bool>& reached);
 
-// Use AXLE_FAILPOINT.
+// Called by the macro AXLE_FAILPOINT; other code must not call it.
 void reach_failpoint(const char* name);
 
 }  // namespace axle

@@ -13,7 +13,8 @@ thread_local int empty_weights = 0;
 // except the second.
 double fan_of(const Tensor& t, Fan fan) {
     if (t.dim() < 2)
-        throw ShapeError(str("init: the tensor must have at least two dimensions: ", t.shape()));
+        throw ShapeError(
+            str("init: the tensor must have at least two dimensions: it is ", t.shape()));
     return static_cast<double>(t.numel()) / static_cast<double>(t.size(fan == Fan::in ? 0 : 1));
 }
 

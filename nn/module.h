@@ -215,18 +215,18 @@ class Module {
     // searches for members. Returns {nullptr, 0} if they are unknown; check_visit() then does not
     // search this object.
     virtual std::pair<const void*, std::size_t> object_memory() const { return {nullptr, 0}; }
-    // Throws UsageError if this module, or a module below it, has a member module that visit()
-    // neither names nor ignores, or such a parameter: a member Tensor that is a leaf and requires a
-    // gradient. A parameter that another module in the tree names is accepted, and so are the
-    // parameters of ignored modules. The message contains the type and the byte position of the
-    // member. The check does not include tensors that do not require a gradient (buffers and frozen
-    // parameters), elements of vectors, and objects to which pointers refer.
+    // Throws UsageError if this module, or a module below it, has a member that visit() neither
+    // names nor ignores, and the member is a module or a parameter (a Tensor that is a leaf and
+    // requires a gradient). A parameter that another module in the tree names is accepted, and so
+    // are the parameters of ignored modules. The message contains the type and the byte position of
+    // the member. The check does not include tensors that do not require a gradient (buffers and
+    // frozen parameters), elements of vectors, and objects to which pointers refer.
     void check_visit() const;
 
-    // Returns the names of the types of the modules that are kept whole when the model is divided,
-    // for example the blocks of a transformer: the names of Transformers (_no_split_modules), such
-    // as "GPT2Block", or names of types of this program. Sharded training gathers the parameters of
-    // each such module together. Empty by default.
+    // Returns the types of the modules that must not be split when the model is divided, for
+    // example the blocks of a transformer. A type is given by its name in Transformers
+    // (_no_split_modules), such as "GPT2Block", or by its name in this program. Sharded training
+    // gathers the parameters of each of these modules together. The default is an empty list.
     virtual std::vector<std::string> no_split_modules() const { return {}; }
 
   protected:

@@ -89,8 +89,8 @@ void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
     const profiler::OpScope scope("clip_grads_with_norm_");
     const NoGrad no_grad;
     if (total_norm.numel() != 1)
-        throw ShapeError(
-            str("clip_grads_with_norm_: total_norm must have one element: ", total_norm.shape()));
+        throw ShapeError(str("clip_grads_with_norm_: total_norm must have one element: it is ",
+                             total_norm.shape()));
     GradTable grads("clip_grads_with_norm_", params);
     clip(grads, max_norm, total_norm.to(f64).to(grads.device()));
 }
@@ -121,8 +121,8 @@ void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor) {
     const profiler::OpScope scope("scale_grads_");
     const NoGrad no_grad;
     if (factor.numel() != 1 || factor.dtype() != f64)
-        throw ShapeError(str("scale_grads_: the factor must be one float64: ", factor.shape(), " ",
-                             factor.dtype()));
+        throw ShapeError(str("scale_grads_: the factor must be one float64 number: it is ",
+                             factor.shape(), " ", factor.dtype()));
     GradTable grads("scale_grads_", params);
     if (grads.runs().empty()) return;
     if (factor.device() != grads.device())

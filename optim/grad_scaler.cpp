@@ -136,7 +136,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
             grad.defined() && grad.dtype() == f16)
             throw ValueError(
                 str("GradScaler: unscale_() cannot unscale float16 gradients, whose range is too "
-                    "small: ",
+                    "small: a gradient is ",
                     grad.shape(), "; keep parameters in float32"));
     check_gradients("unscale_", optimizer, true);
     of_->progress[&optimizer].stage = Stage::unscaled;

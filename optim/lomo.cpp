@@ -105,7 +105,7 @@ void FusedOptimizer::measure(const std::vector<FusedOptimizer*>& optimizers, con
             else if (autograd::backward_depth() == depth)
                 throw UsageError(str(
                     "fused_backward: with clip_grad_norm, no parameter may have a gradient yet: a "
-                    "parameter ",
+                    "parameter of shape ",
                     leaf.shape(), " has one; call zero_grad() first"));
         }
     };
@@ -219,9 +219,8 @@ Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
 
 void AdaLomo::check_sharded() const {
     throw UsageError(
-        "AdaLomo: needs the rows and columns of whole matrices, but the parameters are sharded "
-        "over "
-        "processes; use Lomo");
+        "AdaLomo: parameters must not be sharded over processes, because AdaLomo needs the rows "
+        "and columns of whole matrices; use Lomo");
 }
 
 void AdaLomo::apply(const Tensor& param, std::uint64_t) {

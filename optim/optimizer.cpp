@@ -80,20 +80,19 @@ void Optimizer::check_params(const std::vector<Tensor>& params) {
         const Tensor& param = params[i];
         if (!param.defined()) throw ValueError(str(name(), ": parameter ", i, " is undefined"));
         if (!param.is_leaf())
-            throw ValueError(str(name(), ": parameter ", i,
-                                 " is the result of an operation, not a leaf: ", param.shape(),
-                                 "; detach() it first"));
+            throw ValueError(str(name(), ": parameter ", i, " of shape ", param.shape(),
+                                 " is the result of an operation, not a leaf; detach() it first"));
         if (!taken.insert(param.impl().get()).second)
-            throw ValueError(
-                str(name(), ": parameter ", i, " appears more than once: ", param.shape()));
+            throw ValueError(str(name(), ": parameter ", i, " of shape ", param.shape(),
+                                 " appears more than once"));
     }
 }
 
 void Optimizer::set_scalars(const Tensor& scalars) {
     if (scalars.defined() &&
         (scalars.dtype() != f64 || scalars.numel() != 3 || !scalars.is_contiguous()))
-        throw ValueError(str(name(), ": scalars must be 3 contiguous float64: ", scalars.shape(),
-                             " ", scalars.dtype()));
+        throw ValueError(str(name(), ": scalars must be 3 contiguous float64 numbers: they are ",
+                             scalars.shape(), " ", scalars.dtype()));
     scalars_ = scalars;
     if (!scalars.defined() || (skipped_.defined() && skipped_.device() == scalars.device())) return;
     skipped_ = zeros({}, {.dtype = f64, .device = scalars.device()});
@@ -286,8 +285,9 @@ void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size
         Tensor& buffer = state.buffers[b];
         if (!buffer.defined()) buffer = new_buffer(*shape, like.dtype, like.device);
         if (buffer.numel() != numel(*shape))
-            throw ShapeError(str(name(), ": ", buffer_names()[b], " does not match its parameter: ",
-                                 buffer.shape(), ", parameter ", param.shape()));
+            throw ShapeError(str(name(), ": ", buffer_names()[b], " must be ", *shape,
+                                 " for a parameter of shape ", param.shape(), ", not ",
+                                 buffer.shape()));
         if (buffer.dtype() != like.dtype) buffer = buffer.to(like.dtype);
         if (buffer.device() != like.device) buffer = buffer.to(like.device);
     }

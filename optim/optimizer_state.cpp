@@ -31,7 +31,7 @@ Tensor step_tensor(const Tree& tree, Device device) {
     if (tree.is_tensor()) {
         if (tree.tensor().numel() != 1)
             throw ShapeError(
-                str("load_state_dict: step must have one element: ", tree.tensor().shape()));
+                str("load_state_dict: step must have one element: it is ", tree.tensor().shape()));
         return clone(tree.tensor().to(f32).to(device)).reshape({});
     }
     return full({}, tree.number(), {.dtype = f32, .device = device});

@@ -237,7 +237,7 @@ void set_num_threads(int n) {
     ensure_pool(s);
     if (s.threads != n)
         throw Error(str("set_num_threads: only ", s.threads.load(), " of ", n,
-                        " threads could be created; continuing with them"));
+                        " threads could be created; kernels use these threads"));
 }
 
 bool has_workers() {

@@ -240,7 +240,7 @@ WeightFiles::Weights WeightFiles::read_file_of_weights(const std::string& path) 
         return weights;
     }
     const Tree saved = load_torch_file(path);
-    if (!saved.is_map()) fail(path, "does not contain a map of weights");
+    if (!saved.is_map()) fail(path, "the file must contain a map of weights");
     for (const auto& [name, value] : saved.entries()) {
         if (!value.is_tensor())
             fail(path,

@@ -34,7 +34,7 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Ten
         const Shape own{batch * heads, queries, keys};
         if (attention.shape() != Shape{queries, keys} && attention.shape() != own)
             throw ShapeError(str("MultiheadAttention: attn_mask must be ", Shape{queries, keys},
-                                 " or ", own, ": ", attention.shape()));
+                                 " or ", own, ": attn_mask is ", attention.shape()));
         if (attention.dim() == 3) attention = attention.reshape({batch, heads, queries, keys});
     }
     if (padding.defined()) {
@@ -42,7 +42,7 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Ten
         if (padding.shape() != Shape{batch, keys})
             throw ShapeError(str("MultiheadAttention: key_padding_mask must be ",
                                  Shape{batch, keys},
-                                 ", one value for each key: ", padding.shape()));
+                                 ", one value for each key: it is ", padding.shape()));
         padding = padding.unsqueeze(1).unsqueeze(1);
     }
     const auto attends = [](const Tensor& mask) { return eq(mask, 0); };
@@ -79,7 +79,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
 Tensor MultiheadAttention::project(const Tensor& x, std::int64_t part) const {
     if (x.dim() != 3 || x.size(-1) != embed_dim_)
         throw ShapeError(str("MultiheadAttention: operands must be [batch, time, ", embed_dim_,
-                             "]: ", x.shape()));
+                             "]: an operand is ", x.shape()));
     const auto rows = [&](const Tensor& t) {
         return t.defined() ? t.narrow(0, part * embed_dim_, embed_dim_) : t;
     };

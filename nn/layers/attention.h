@@ -33,8 +33,9 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                        MultiheadAttentionOptions options = {});
 
-    // Computes the attention of query to key and value, which are [batch, time, embed_dim] or
-    // [time, batch, embed_dim] (batch_first); key and value have the same number of time steps.
+    // Computes the attention of query to key and value. The three tensors are [time, batch,
+    // embed_dim], or [batch, time, embed_dim] if the option batch_first is true; key and value have
+    // the same number of time steps.
     // Returns a tensor of query's shape. The attention of a query whose keys are all masked is zero
     // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask
     // is neither boolean nor floating.

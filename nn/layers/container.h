@@ -69,7 +69,7 @@ T& as(const char* container, const std::string& child, Module& module) {
     throw_wrong_type(container, child, typeid(T), module);
 }
 
-// Whether P is a pair of a name and a module or function.
+// True if P is a pair of a name and a stage, which is a module or a function.
 template <class P>
 inline constexpr bool is_named = false;
 template <class Name, class T>

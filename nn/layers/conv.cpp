@@ -42,7 +42,8 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptio
     : options_(options) {
     check_sizes("Conv2d", in, out, kernel, options.groups);
     if (options.padding.same && options.stride != Size2(1))
-        throw ValueError(str("Conv2d: kSamePadding needs a stride of 1: ", options.stride));
+        throw ValueError(
+            str("Conv2d: kSamePadding needs a stride of 1: the stride is ", options.stride));
     make_parameters(weight, bias, {out, in / options.groups, kernel.h, kernel.w}, out,
                     options.bias);
     conv_ = {.stride = options.stride, .dilation = options.dilation, .groups = options.groups};

@@ -3,7 +3,8 @@
 namespace axle::nn {
 
 Mlp::Mlp(const std::vector<std::int64_t>& widths, Activation activation) : activation_(activation) {
-    if (widths.size() < 2) throw ValueError(str("Mlp: needs at least two widths: ", widths.size()));
+    if (widths.size() < 2)
+        throw ValueError(str("Mlp: widths must have at least 2 elements: it has ", widths.size()));
     for (std::size_t i = 0; i + 1 < widths.size(); ++i)
         layers.push_back(Linear(widths[i], widths[i + 1]));
 }

@@ -50,7 +50,7 @@ template <int kSpatial>
 Tensor BatchNorm<kSpatial>::forward(const Tensor& x) {
     if (x.dim() != kSpatial + 2 && (kSpatial != 1 || x.dim() != 2))
         throw ShapeError(str("BatchNorm", kSpatial, "d: x must have ", kSpatial == 1 ? "2 or " : "",
-                             kSpatial + 2, " dimensions: ", x.shape()));
+                             kSpatial + 2, " dimensions: x is ", x.shape()));
     const bool tracked = running_mean.defined();
     const bool batch_statistics = this->is_training() || !tracked;
     const bool counts = this->is_training() && tracked;

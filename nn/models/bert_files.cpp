@@ -23,7 +23,7 @@ void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     for (std::size_t i = 0; i < field->size(); ++i) {
         const auto label = named.find(std::to_string(i));
         if (label == named.end() || !label->second->is_string())
-            fields.fail(kName, str("has no name for class ", i, " of ", field->size()));
+            fields.fail(kName, str("no name for class ", i, " of ", field->size(), " classes"));
         labels.push_back(label->second->string());
     }
 }

@@ -109,7 +109,7 @@ Gpt::Gpt(const GptConfig& config_) : config(validated(config_)), transformer(con
 Tensor Gpt::hidden(const Tensor& ids) {
     if (ids.dim() != 2 || ids.size(1) > config.block_size)
         throw ShapeError(str("gpt: ids must be [batch, time] with time at most block_size ",
-                             config.block_size, ": ", ids.shape()));
+                             config.block_size, ": they are ", ids.shape()));
     return transformer(ids);
 }
 

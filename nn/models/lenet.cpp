@@ -11,7 +11,7 @@ LeNet::LeNet(std::int64_t num_classes)
 
 Tensor LeNet::forward(const Tensor& images) {
     if (images.dim() != 4 || images.size(1) != 1 || images.size(2) != 28 || images.size(3) != 28)
-        throw ShapeError(str("LeNet: images must be [N, 1, 28, 28]: ", images.shape()));
+        throw ShapeError(str("LeNet: images must be [N, 1, 28, 28]: they are ", images.shape()));
     Tensor x = max_pool2d(relu(conv1(images)), 2);
     x = max_pool2d(relu(conv2(x)), 2).flatten(1);
     x = fc1(x, Activation::relu);

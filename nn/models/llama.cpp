@@ -104,7 +104,8 @@ LlamaModel::LlamaModel(const LlamaConfig& config)
 }
 
 Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask) {
-    if (ids.dim() != 2) throw ShapeError(str("llama: ids must be [batch, time]: ", ids.shape()));
+    if (ids.dim() != 2)
+        throw ShapeError(str("llama: ids must be [batch, time]: they are ", ids.shape()));
     const Tensor mask = padding_mask("llama", attention_mask, ids);
     Tensor x = embed_tokens(ids);
     for (LlamaDecoderLayer& layer : layers) {

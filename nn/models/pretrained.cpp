@@ -125,7 +125,7 @@ void ConfigFields::read(const char* name, std::vector<std::int64_t>& ids) const 
     if (field == nullptr) return;
     if (!field->is_list()) return read(name, ids.emplace_back());
     for (const Tree& id : field->elements()) {
-        if (!id.is_integer()) fail(name, str("must be integers: ", shown(*field)));
+        if (!id.is_integer()) fail(name, str("must contain only integers: ", shown(*field)));
         ids.push_back(id.integer());
     }
 }
@@ -227,8 +227,9 @@ Tree PretrainedFolder::generation_config() const {
 
 void PretrainedFolder::check_layers(std::int64_t layers) const {
     if (layers > std::ssize(files_->weights()))
-        fail(config_path_, str(layers, " layers, but the weight files contain only ",
-                               files_->weights().size(), " tensors"));
+        fail(config_path_,
+             str("the model has ", layers, " layers, but the weight files contain only ",
+                 files_->weights().size(), " tensors"));
 }
 
 // Returns the weights in the files by their names in the model. Weights that the model does not

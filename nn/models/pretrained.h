@@ -81,8 +81,9 @@ class ConfigFields {
     const char* who_;
     Tree fields_;
 };
-// Returns the text of a config.json with `fields`, which are few, and with the entries of `others`
-// whose names are not in `fields`. `others` is a map or null.
+// Returns the text of a config.json with all entries of the map `fields`, and with the entries of
+// `others` whose names are not in `fields`. `others` is a map or null. `fields` should be small,
+// because it is searched for each name.
 std::string config_text(const Tree& fields, const Tree& others);
 // Returns one id as a number, several ids as a list, and a null Tree for no ids.
 Tree ids_or_null(const std::vector<std::int64_t>& ids);

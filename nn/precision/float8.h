@@ -18,17 +18,17 @@ enum class Float8Scaling : std::uint8_t { current, delayed };
 struct Float8Options {
     Float8Scaling scaling = Float8Scaling::current;
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
-    // Whether to compute y, dx and dw, in this order, without fp8.
+    // One flag for each of y, dx and dw, in this order: if true, it is computed without fp8.
     std::array<bool, 3> high_precision = {};
     bool in_evaluation = false;  // if true, fp8 is also used in evaluation mode
-    // An fp8 product needs a multiple of 16 rows of x, over which dw is summed. For other numbers
-    // of rows: if true, rows of zeros are added; if false, dw is computed without fp8.
+    // The fp8 product for dw requires that the number of rows of x is a multiple of 16. For other
+    // numbers: if true, rows of zeros are added; if false, dw is computed without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // as in Float8MatmulOptions
-    // The options below apply to delayed scaling only. If true, a scale depends on the largest
-    // absolute value of the latest call; if false, on the largest absolute value of the last
-    // history_length calls.
+    // The options from here on apply to delayed scaling only. If most_recent is true, a scale
+    // depends on the largest absolute value of the latest call; if false, on the largest absolute
+    // value of the last history_length calls.
     bool most_recent = true;
     // Scales are divided by 2^margin, and updated once every `interval` calls.
     int margin = 0, interval = 1, history_length = 1024;

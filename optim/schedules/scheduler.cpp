@@ -48,13 +48,17 @@ Write make_write(const Tree& tree, const ScheduleField&, bool* value) {
 Write make_write(const Tree& tree, const ScheduleField& field, std::vector<double>* value) {
     std::vector<double> read = numbers(tree);
     if (read.size() != value->size())
-        refuse(field, str("expected ", value->size(), " numbers: ", read.size()));
+        refuse(field, str("must have ", value->size(), " numbers: it has ", read.size()));
     return [value, read = std::move(read)] { *value = read; };
 }
 Write make_write(const Tree& tree, const ScheduleField& field, const ScheduleChoice& choice) {
     const auto& names = choice.names;
     const auto found = std::find(names.begin(), names.end(), tree.string());
-    if (found == names.end()) refuse(field, str("unknown value: '", tree.string(), "'"));
+    if (found == names.end()) {
+        std::string known;
+        for (const char* const name : names) known += str(known.empty() ? "" : ", ", name);
+        refuse(field, str("must be one of ", known, ": '", tree.string(), "'"));
+    }
     return [value = choice.value, read = found - names.begin()] {
         *value = static_cast<std::uint8_t>(read);
     };

@@ -27,7 +27,8 @@ std::int64_t parse_milestone(const std::string& text) {
     const char* const end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, value);
     if (error != std::errc() || at != end)
-        throw ValueError(str("MultiStepLR: load_state_dict: not a milestone: '", text, "'"));
+        throw ValueError(
+            str("MultiStepLR: load_state_dict: milestones must be integers: '", text, "'"));
     return value;
 }
 

@@ -233,8 +233,8 @@ struct OneCycleOptions {
     PerGroup max_momentum = 0.95;
     double div_factor = 25;         // the initial rate is max_lr / div_factor
     double final_div_factor = 1e4;  // the final rate is the initial rate / final_div_factor
-    // Whether the rate first falls back to the initial rate, in as many steps as it has risen, and
-    // then to the final rate.
+    // If true, the rate first falls back to the initial rate, in as many steps as it has risen, and
+    // then to the final rate. If false, it falls to the final rate directly.
     bool three_phase = false;
 };
 

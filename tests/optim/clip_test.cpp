@@ -51,7 +51,7 @@ TEST(ScaleGrads, MultipliesByDeviceScalar) {
     optim::scale_grads_({none, a}, tensor({0.5}, Shape{}, {.dtype = f64}));
     EXPECT_EQ(a.grad().to_vector(), std::vector<double>({1.5, 2}));
     optim::scale_grads_({none}, tensor({0.5}, Shape{}, {.dtype = f64}));
-    expect_error<ShapeError>({"scale_grads_: the factor must be one float64: [2]"},
+    expect_error<ShapeError>({"scale_grads_: the factor must be one float64 number: it is [2]"},
                              [&] { optim::scale_grads_({a}, ones({2}, {.dtype = f64})); });
 }
 

@@ -1,5 +1,5 @@
-// Batch norm. Channels are processed in groups that fit in L2 if the shape permits it. A task then
-// reads its group from memory once for the statistics (in the backward pass, for the sums of dy and
+// Batch norm. Channels are processed in groups that fit in L2 if the shape permits it. A task reads
+// such a group from memory once for the statistics (in the backward pass, for the sums of dy and
 // dy (x - mean)). It reads the group again from the cache for the result, which is written once.
 // For larger groups, the statistics of parts are merged in order, and the data are read from memory
 // a second time for the result.

@@ -3,8 +3,8 @@
 // mean 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
-// sums for weight and bias, in f32 for 64 rows at a time, whose sums are added in f64. Then the
-// sums of all tasks are added in order. The split depends on the shape only.
+// sums for weight and bias: it sums groups of 64 rows in f32, and adds the sums of the groups in
+// f64. Then the sums of all tasks are added in order. The split depends on the shape only.
 #include "kernels/ops/norm.h"
 
 #undef HWY_TARGET_INCLUDE

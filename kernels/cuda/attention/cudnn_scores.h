@@ -15,8 +15,8 @@ namespace axle::kernels::cudnn {
 // write_bias() queues the conversion. The numbers of the bias are finite and have the operands'
 // dtype, or f32 for a floating mask of another dtype. The bias of a masked key is so low that the
 // key's weight is 0 unless all keys are masked. Finite mask values in f32 or bf16 below half of
-// this bias are raised to the half. Heads, batches and queries that share a mask share the bias:
-// their dimension has size 1 or stride 0.
+// this bias are replaced by half of this bias. Heads, batches and queries that share a mask share
+// the bias: their dimension has size 1 or stride 0.
 View bias_like(const ConstView& mask, DType operands, void* data);
 std::int64_t bias_bytes(const View& bias);
 void write_bias(Cuda& on, const ConstView& mask, const View& bias);

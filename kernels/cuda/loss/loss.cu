@@ -57,7 +57,7 @@ struct Cut {
         if (head > n) head = n;
         packs = (n - head) / kPack<T>;
     }
-    // Returns the i-th element outside of the packs.
+    // Returns the index in the row of the i-th element outside of the packs.
     template <class T>
     __device__ std::int64_t edge(std::int64_t i) const {
         return i < head ? i : i + packs * kPack<T>;

@@ -13,7 +13,7 @@
 namespace axle::tests {
 namespace {
 
-TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByte) {
+TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByteOfText) {
     const auto repeated = [](const std::string& part) {
         std::string text;
         while (std::ssize(text) + std::ssize(part) < accel::kMaxYaml) text += part;

@@ -25,8 +25,9 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 constexpr int kProcesses = 3, kSamples = 60;
 
-// Runs f(group) in several processes. Waits for all ranks except the given ranks, which are then
-// killed. Expects that the other processes report before the timeout of collectives, 60 s.
+// Runs f(group) in kProcesses processes. Waits until all ranks that are not in `except` have
+// returned, and then kills the ranks in `except`. The wait ends after 50 s, before collectives time
+// out after 60 s, so a rank that waits for this timeout counts as not returned.
 template <class F>
 std::vector<RankOutcome> ends_of(F&& f, const std::vector<int>& except = {}) {
     Job job(kProcesses, [&](const dist::Environment& environment) -> std::string {
@@ -152,7 +153,8 @@ TEST(SliceFunction, EndsAllLoopsWhenItThrows) {
     for (const RankOutcome& rank : ends) expect_end(rank, HasSubstr("a slice of the user's"));
 }
 
-// Expects that errors name process `who`, which leaves its loop after the second batch and exits.
+// Process `who` leaves its loop after the second batch and exits. Expects that the errors of all
+// other processes name process `who`.
 void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});

@@ -149,7 +149,8 @@ Expected expected_of(const json& c, std::size_t rank) {
                                     [](const json& step) { return step.is_object(); });
     if (given) e.gathered = c["gather_for_metrics"].get<std::vector<Rows>>();
     if (is.is_sharded_stream()) {
-        // Upstream uses the sizes of one process's shard for the dataset, and keeps duplicates.
+        // Upstream reports the sizes of one process's shard as the sizes of the dataset, and does
+        // not remove duplicates from the gathered rows.
         if (is.sized) {
             if (is.splits) e.len = is.steps();
             e.total_dataset_length = is.n;
@@ -292,8 +293,8 @@ void expect_skipping_case(const json& c, const std::vector<Seen>& by_rank) {
         }
         EXPECT_EQ(json(seen.batches), c["batches"][static_cast<std::size_t>(rank)]);
         EXPECT_EQ(json(seen.ends), c["end"]);
-        // With shards by index, upstream loses the remainder; with streams, it ignores the shorter
-        // length.
+        // Two values of upstream are wrong and not compared: the remainder if batches are not
+        // dispatched, and the length of streams, from which the skipped batches are not subtracted.
         if (dispatched) {
             EXPECT_EQ(json(seen.remainders), c["remainder"]);
         }

@@ -22,7 +22,8 @@ using tests::Rows;
 
 constexpr int kRanks = 4;
 
-// A rank that waits longer for the other ranks throws CommError.
+// Returns options with a time limit of 30 s. A rank that waits longer for the other ranks throws
+// CommError.
 dist::ProcessGroupOptions time_limit() { return tests::short_options(30'000); }
 
 void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
@@ -42,7 +43,8 @@ struct Lengths {
     }
 };
 
-// Draws numbers of batches from 0 to k, or from the numbers 0, 1, k and k + 1.
+// Returns `count` random elements. For each element, a random k from 1 to 6 is drawn, and then the
+// number of batches of each rank: any number from 0 to k, or one of the numbers 0, 1, k and k + 1.
 std::vector<Lengths> random_lengths(int count) {
     std::mt19937 random(14);
     const auto below = [&](int end) {

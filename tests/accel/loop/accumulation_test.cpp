@@ -199,7 +199,7 @@ TEST(PreparedOptimizer, SkipsStepAndZeroGradBetweenUpdates) {
     EXPECT_EQ(sgd.state_dict()["param_groups"][1]["lr"].number(), 2);
 }
 
-// Compares the option of the constructor with the option of prepare().
+// Tests combinations of the options scheduler_steps and split_batches on two processes.
 // Covers 5.AcceleratedScheduler, 5.step, 30.2, 31.scheduler.
 TEST(PreparedScheduler, StepsOncePerProcessOrOncePerUpdate) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {

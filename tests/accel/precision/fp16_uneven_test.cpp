@@ -32,7 +32,7 @@ class Rank {
           model_(model) {
         accelerator.prepare(model_, sgd_);
     }
-    // Trains with one batch. If `overflows`, only this rank has a gradient that is infinite.
+    // Trains with one batch. If `overflows` is true, sets a gradient of this rank to infinity.
     // Returns whether the step was skipped.
     bool step(int batch, bool overflows = false) {
         sgd_.zero_grad();
@@ -60,7 +60,8 @@ void expect_equal_models(const std::vector<nn::Mlp>& models) {
             tests::expect_same_bits(model.parameters()[p].detach(), first[p].detach());
 }
 
-// Rank 2 has no infinite gradient, but must skip the step of rank 1, while rank 0 has no data.
+// In one step, rank 0 has no data and rank 1 has an infinite gradient. Rank 2 must skip this step,
+// although its own gradients are finite.
 TEST(JoinUnevenInputs, SkipsTheSameStepsInFp16OnRanksWithData) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 3);
     std::vector<std::vector<bool>> skipped(3);

@@ -234,8 +234,8 @@ TEST(ShardedAccelerator, SavesAsynchronously) {
     });
 }
 
-// The saved parts are those of the time of the call, although training continues before they are
-// written.
+// The saved parts must have the values at the time of the call of save_state(), although training
+// changes the values before the parts are written.
 TEST(ShardedAccelerator, SavesPartsAsynchronously) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     auto models = clones_of(Gpt64().make(), 2);

@@ -205,8 +205,8 @@ TEST(BertFiles, ReportInvalidOrUnsupportedConfigurationFields) {
     refused("\"bert\"", "7", "model_type: must be bert: 7");
     refused("\"num_attention_heads\": 3", "\"num_attention_heads\": 5", "num_attention_heads 5");
     refused("\"layer_norm_eps\": 1e-12", "\"layer_norm_eps\": 0", "layer_norm_eps");
-    refused("\"1\": \"second\"", "\"5\": \"second\"", "id2label: has no name for class 1 of 3");
-    refused("\"1\": \"second\"", "\"1\": 7", "id2label: has no name for class 1 of 3");
+    refused("\"1\": \"second\"", "\"5\": \"second\"", "id2label: no name for class 1 of 3 classes");
+    refused("\"1\": \"second\"", "\"1\": 7", "id2label: no name for class 1 of 3 classes");
     refused("\"pad_token_id\": 0", "\"pad_token_id\": 53", "pad_token_id must be in [0, 53)");
     refused("\"hidden_size\": 24", "\"hidden_size\": 9223372036854775807", "below 2^31");
 }
