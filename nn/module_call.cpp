@@ -58,8 +58,8 @@ class ComputeDtypeScope {
         for (auto& [place, tensor] : replaced_) std::swap(*place, tensor);
     }
 
-    // The parameters of the module, each with its other value: the cast before swap(), the original
-    // after swap().
+    // The addresses of the floating parameters, and the tensors that the next swap() stores there:
+    // the casts before the first swap(), and the original tensors after it.
     std::vector<std::pair<Tensor*, Tensor>> replaced_;
 };
 

@@ -302,7 +302,8 @@ Tensor Optimizer::new_buffer(const Shape& shape, DType dtype, Device device) con
 }
 
 void Optimizer::finish_slots() {
-    // Tensor::copy_ allocates handles, and could throw after the update.
+    // kernels::copy is used instead of Tensor::copy_, which allocates memory and could therefore
+    // throw after the update.
     for (auto& [param, values] : private_->dense_copies)
         launch(param.device(),
                [&](auto& on) { kernels::copy(on, std::as_const(values).view(), param.view()); });

@@ -31,7 +31,8 @@ struct LlamaConfig {
     // default.
     std::optional<std::int64_t> num_key_value_heads = {};
     std::optional<std::int64_t> head_dim = {};  // default: hidden_size / num_attention_heads
-    // The number of tokens that generate() passes to the model. forward() accepts any length.
+    // The maximum number of tokens that generate() passes to the model. forward() accepts any
+    // length.
     std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
     double rms_norm_eps = 1e-6;

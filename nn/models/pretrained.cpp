@@ -196,7 +196,8 @@ Tree or_null(const std::optional<double>& value) {
 const char* activation_name(Activation activation) {
     for (const ActivationName& known : kActivations)
         if (known.activation == activation) return known.name;
-    throw ValueError("save_pretrained: activation none has no name in config.json");
+    throw ValueError(
+        "save_pretrained: the activation must not be none, which has no name in config.json");
 }
 
 // --- PretrainedFolder

@@ -1,4 +1,4 @@
-// Runs recorded cases, each with its number of ranks.
+// Runs recorded cases, each on the number of ranks with which it was recorded.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxThreads = 512;
 constexpr int kTogether = 256;  // threads per block for teams smaller than a warp
 
-// The number of packs of a row that a thread holds. They have 16 elements, or 8 for f64.
+// The number of packs of a row that a thread holds. Together they have 16 elements, or 8 for f64.
 template <class T>
 inline constexpr int kPacks = sizeof(T) == 2 ? 2 : 4;
 template <class T>
@@ -57,8 +57,7 @@ struct Held {
         rstd = mine ? static_cast<const C*>(o.rstd)[row] : C(0);
     }
     __device__ C dy_at(int p, int j) const { return static_cast<C>(dy[p].at[j]); }
-    // Returns h of an element. If the element does not exist, its dy is 0, and so are products with
-    // h.
+    // Returns h of an element. After the end of the row, dy is 0, so the product of dy and h is 0.
     __device__ C h_at(int p, int j) const { return (static_cast<C>(x[p].at[j]) - mean) * rstd; }
     // Returns the sum of g and the sum of g h over the row.
     __device__ PairOf<C> sums(const Operands& o, std::int64_t first, int n,

@@ -39,8 +39,8 @@ dist::ShardingOptions options_of(const Plugin& plugin, nn::Module& model) {
     return sharding_options_of(resolved(plugin), model);
 }
 
-// Returns the names of the modules of each unit, with a + between them, and with a ! if the unit
-// stays gathered after forward.
+// Returns one text for each unit: the names of its modules, joined with '+', and '!' at the end if
+// the unit stays gathered after forward.
 std::vector<std::string> units_of(const Plugin& plugin, nn::Module& model) {
     std::vector<std::string> result;
     for (const dist::ShardUnit& unit : options_of(plugin, model).units) {

@@ -100,8 +100,9 @@ std::string difference(const Log& log, const Log& expected, const std::string& w
     return log == expected ? "" : str(what, ": ", testing::PrintToString(log), "; ");
 }
 
-// Resumes from every checkpoint in a folder. Returns the differences from the expected results, or
-// "" if there are none. The first program saves further checkpoints while it runs.
+// Resumes from every checkpoint in the folder `from`, beginning with checkpoint `first`. Returns
+// the differences from the expected results, or "" if there are none. The program that resumes from
+// checkpoint `first` saves further checkpoints in the folder `into`, unless `into` is empty.
 std::string resume_everywhere(const Kind& kind, int workers, const Group& group,
                               const std::string& from, std::int64_t first = 0,
                               const std::string& into = {}) {

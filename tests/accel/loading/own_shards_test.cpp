@@ -70,7 +70,7 @@ struct Program {
                                                .allow_empty = true}) {
         accelerator.prepare(loader);
     }
-    // Runs the loop and calls a function in each step. Returns the rows of all processes.
+    // Runs one pass and calls in_step() in each step. Returns the rows of all processes by step.
     template <class F>
     Log pass(F&& in_step) {
         Log log;

@@ -25,7 +25,7 @@ struct Seen {
     std::vector<Rows> batches, gathered;
     std::vector<bool> ends;
     std::vector<std::int64_t> remainders;
-    // A size is "TypeError" if it is unknown.
+    // The sizes of the loader. A size is kUnknown if the property throws UsageError.
     json len = {}, total_batch_size = {}, total_dataset_length = {};
     bool ends_after = true, active_after = true;
     bool refused = false;  // whether prepare() threw a ValueError
@@ -174,8 +174,8 @@ void expect_case(const json& c, const std::vector<Seen>& by_rank) {
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
         SCOPED_TRACE(str(c.dump(), " on rank ", rank));
         const Seen& seen = by_rank[rank];
-        // The batch size is not divisible by the number of processes; with streams, upstream yields
-        // nothing.
+        // Axle rejects batch sizes that are not divisible by the number of processes. In this case,
+        // upstream yields no batches if the dataset is a stream.
         if (is.splits && is.batch_size % is.processes != 0) {
             EXPECT_TRUE(seen.refused);
             continue;

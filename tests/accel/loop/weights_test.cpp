@@ -159,7 +159,7 @@ TEST_P(WeightedLoss, DividesGradientsOfEachModelByTheWeightsOfItsLosses) {
         });
 }
 
-TEST_P(WeightedLoss, GivesNoGradientWhenTheWeightIsZero) {
+TEST_P(WeightedLoss, GivesAZeroGradientWhenTheWeightIsZero) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -194,7 +194,8 @@ TEST_P(WeightedLoss, IncludesGradientsAccumulatedWithoutSync) {
     });
 }
 
-// A checkpoint in the middle of an update is loaded with more and with fewer processes.
+// A checkpoint that is saved in the middle of an update by 1 or 2 processes is loaded by 1 or 2
+// processes.
 // Covers 7.variable-length.
 TEST(WeightedLossCheckpoint, CompletesAnUpdateWithADifferentNumberOfProcesses) {
     for (const int saving : {1, 2})

@@ -174,10 +174,10 @@ std::vector<double> losses_of(const AcceleratorOptions& options, int steps) {
 
 // E4M3 has 4 significant bits, so a rounded number has a relative error of at most 2^-4, and about
 // 2.6% in quadratic mean. A product of two matrices with such errors has an error of 3.7%, and the
-// output of four converted layers has one of 7.5%. The losses therefore cannot fall below 0.56% of
-// the first loss, which is about the mean square of the targets. The test permits four times this
-// difference at the end. At the start, outputs are at most a third of the targets, so that the loss
-// differs by at most 2 * 7.5% / 3.
+// output of four converted layers has an error of 7.5%. The losses therefore cannot fall below
+// 0.56% of the first loss, which is about the mean square of the targets. The test permits four
+// times this difference at the end. At the start, outputs are at most a third of the targets, so
+// that the loss differs by at most 2 * 7.5% / 3.
 // Covers 8.fp8, 8.AORecipeKwargs.
 TEST(Fp8, ConvergesLikeBf16) {
     constexpr int kSteps = 150;

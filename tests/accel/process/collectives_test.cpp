@@ -24,7 +24,8 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 
 json json_of(const Tree& tree) { return json::parse(to_json(listify(tree), -1)); }
 
-// Expects f() to throw an E and returns the error that Accelerate raises in this case.
+// Returns `name`, the error that Accelerate raises in this case, if f() throws an E, and "no error"
+// if f() does not throw.
 template <class E, class F>
 json error_of(const char* name, F&& f) {
     try {
