@@ -52,7 +52,7 @@ class AnyModule {
 };
 
 // Returns i, or size + i if i is negative. Throws IndexError unless -size <= i < size. `container`
-// is the name of the class for the message, here and below.
+// is the class name in the message, in this function and in the functions below.
 std::size_t checked_index(const char* container, std::int64_t i, std::size_t size);
 // Throws ValueError if the name of a child is empty, contains a dot or is one of the existing
 // names.
@@ -224,7 +224,7 @@ class Sequential : public Model<Sequential> {
     Sequential(const Sequential& other);
 
     // Appends a stage, whose name is its index, or the first element if `stage` is a pair. Throws
-    // ValueError as the function below does.
+    // ValueError as push_back(name, stage) does.
     template <class S>
     void push_back(S&& stage) {
         if constexpr (container::is_named<std::remove_cvref_t<S>>)

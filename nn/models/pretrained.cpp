@@ -125,7 +125,8 @@ void ConfigFields::read(const char* name, std::vector<std::int64_t>& ids) const 
     if (field == nullptr) return;
     if (!field->is_list()) return read(name, ids.emplace_back());
     for (const Tree& id : field->elements()) {
-        if (!id.is_integer()) fail(name, str("must contain only integers: ", shown(*field)));
+        if (!id.is_integer())
+            fail(name, str("must be an integer or a list of integers: ", shown(*field)));
         ids.push_back(id.integer());
     }
 }

@@ -132,8 +132,9 @@ class Scheduler {
     // options of the schedule.
     Tree state_dict() const;
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
-    // of the optimizer, whose own state contains them (except GreedyLR). Throws ValueError if an
-    // option is out of range, or if a list has another length than in this schedule.
+    // of the optimizer, because they are loaded with the state of the optimizer; only GreedyLR
+    // changes them. Throws ValueError if an option is out of range, or if a list has another length
+    // than in this schedule.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

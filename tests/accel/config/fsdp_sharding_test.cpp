@@ -70,7 +70,7 @@ nn::BertConfig small_bert() {
             .max_position_embeddings = 16};
 }
 
-// A model with an output head that is a layer.
+// A model whose output head is a separate layer, not tied to the embedding.
 struct Classifier : nn::Model<Classifier> {
     nn::Embedding embedding{13, 4};
     nn::ModuleList<nn::Linear> blocks;

@@ -27,7 +27,7 @@ data::DataLoader batches_for(const json& c, const char* count, const Group& grou
     return data::DataLoader(samples(c[count].get<std::int64_t>() * group->size()));
 }
 
-// Returns the micro-batches since the last reset, read from a checkpoint.
+// Returns the number of micro-batches since the last reset, which it reads from a new checkpoint.
 std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     accelerator.save_state(folder);
     const auto step = accel::CheckpointReader(folder)

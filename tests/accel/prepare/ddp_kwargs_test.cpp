@@ -33,7 +33,7 @@ struct RecordingHook : dist::CommHook {
     std::vector<Tensor> buckets;
 };
 
-// A model with two layers, one of which computes the output.
+// A model with two layers. Each call uses only one of them: the second if uses_second is true.
 struct TwoLayers : nn::Model<TwoLayers> {
     nn::Linear first{4, 1}, second{4, 1};
     Tensor forward(const Tensor& x, bool uses_second = false) {

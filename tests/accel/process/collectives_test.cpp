@@ -1,4 +1,4 @@
-// Compares collectives on nested values with Hugging Face Accelerate's.
+// Compares the results of collectives on nested values with recordings of Hugging Face Accelerate.
 #include <functional>
 #include <map>
 #include <memory>
