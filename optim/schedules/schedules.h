@@ -194,8 +194,8 @@ struct CyclicOptions {
     // by gamma^t (exp_range).
     CyclicMode mode = CyclicMode::triangular;
     double gamma = 1;
-    // If set, is used instead of mode. Maps the number of the cycle (counted from 1) or the epoch
-    // to the factor of the peak height; scale_mode selects the argument.
+    // A function that replaces mode if it is set. It maps the number of the cycle (counted from 1)
+    // or the epoch, as scale_mode selects, to the factor of the peak height.
     std::function<double(double)> scale_fn = {};
     CyclicScale scale_mode = CyclicScale::cycle;
     bool cycle_momentum = true;  // whether momentum (Adam's first beta) falls as the rate rises

@@ -185,7 +185,7 @@ TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClipping) {
     lomo.fused_backward(loss_of(params, 1) + sum(foreign * 2.0), 0.1);
     EXPECT_EQ(foreign.grad().to_vector(), std::vector<double>(9, 2.0));
     expect_error<UsageError>({"fused_backward: with clip_grad_norm, no parameter may have a "
-                              "gradient yet: a parameter [9] has one; "
+                              "gradient yet: a parameter of shape [9] has one; "
                               "call zero_grad() first"},
                              [&] { lomo.fused_backward(loss_of(params, 1) + sum(foreign), 0.1); });
 }

@@ -34,7 +34,8 @@ void affine_row(const AffineSpan<float>& span, std::int64_t n);
 template <class L>
 void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product);
-// Adds the same sums for each column of `rows` <= 8 rows of n elements.
+// Adds the same sums for each of n columns to sum[column] and product[column]. Each column has one
+// element in each of `rows` <= 8 rows.
 void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
                     std::int64_t n, float* sum, float* product);
 
