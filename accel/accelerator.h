@@ -144,8 +144,9 @@ class Accelerator : public AcceleratorProcesses {
     // Throws UsageError for a model that is not prepared.
     SyncScope trigger_sync_in_backward(nn::Module& model);
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
-    // the scope, even_batches, if it is given, replaces the setting of the loader configuration. If
-    // it is false, loaders of map-style and sharded datasets add no repeated samples.
+    // the scope, even_batches replaces the setting of the loader configuration, unless it is
+    // nullopt. If even_batches is false, loaders of map-style and sharded datasets repeat no
+    // samples.
     // Does nothing for one process. Throws UsageError for a model that is not prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
@@ -244,8 +245,8 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // The first returns a scope without an effect, the second returns `loader`. Both throw
-    // NotImplementedError if sequences are split over processes.
+    // maybe_context_parallel() returns a scope without an effect, deepspeed_ulysses_dl_adapter()
+    // returns `loader`. Both throw NotImplementedError if sequences are split over processes.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});

@@ -21,7 +21,7 @@ Tensor broadcast_mask(const Tensor& mask, const Tensor& x) {
 
 std::int64_t rows_of(const std::string& op, const Tensor& x) {
     if (x.dim() == 0)
-        throw ShapeError(str(op, ": expected at least one dimension (rows): ", x.shape()));
+        throw ShapeError(str(op, ": expected at least one dimension (rows): shape ", x.shape()));
     return x.size(0);
 }
 
@@ -37,8 +37,9 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
     const bool scores = predictions.dim() > dims;
     if (!(scores ? is_floating(predictions.dtype()) : is_integral(predictions.dtype())))
         throw DTypeError(str(
-            op, ": ", scores ? "scores must be floating-point" : "classes must be integers", ": ",
-            predictions.dtype(), " ", predictions.shape(), " for labels ", labels.shape()));
+            op, ": ", scores ? "scores must be floating-point" : "classes must be integers",
+            ": predictions ", predictions.dtype(), " ", predictions.shape(), ", labels ",
+            labels.shape()));
     return scores;
 }
 
@@ -164,7 +165,7 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
         if (x.dim() == 0 || w.shape() != Shape{x.size(0)})
             throw ShapeError(
                 str(name(), ": weights must have the shape of the values, or one element per row: ",
-                    weights.shape(), " for ", values.shape()));
+                    "weights ", weights.shape(), ", values ", values.shape()));
         w = broadcast_mask(w, x);
     }
     if (x.dim() > 0 || valid.is_given())
@@ -192,8 +193,8 @@ Perplexity::Perplexity(Accelerator& accelerator, std::int64_t ignore_index)
 void Perplexity::update(const Tensor& logits, const Tensor& labels, const ValidRows& valid) {
     const NoGrad no_grad;
     if (!are_scores(name(), logits, labels))
-        throw ShapeError(str(name(), ": needs logits [..., classes]: ", logits.shape(),
-                             " for labels ", labels.shape()));
+        throw ShapeError(str(name(), ": needs logits [..., classes]: logits ", logits.shape(),
+                             ", labels ", labels.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
     // Losses are computed in f32 or f64, because f16 and bf16 would round them.
     const Tensor scores = to(flatten(logits, 0, -2), logits.dtype() == f64 ? f64 : f32);

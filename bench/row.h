@@ -2,8 +2,9 @@
 // the peak of the machine.
 //
 // A row is either cold or hot:
-//     cold   enough sets of operands to exceed four times the last-level cache are used in turn, so
-//            that a call finds its operands in memory; bytes are compared with the memory's peak
+//     cold   several sets of operands, together larger than four times the last-level cache, are
+//            used in turn, so that a call reads its operands from memory; bytes are compared with
+//            the memory's peak
 //     hot    one set, which stays in the caches as it does in a small model; bytes are compared
 //            with the peak of L2
 // Operations are always compared with the peak of f32 multiply-adds. Only the bytes that the

@@ -39,7 +39,7 @@ void launch(Device device, F&& f) {
 // GPU.
 template <class F>
 void launch_cpu(const char* op, Device device, F&& f) {
-    if (device.is_cuda()) throw DeviceError(str(op, ": no kernel for ", device, ", use the CPU"));
+    if (device.is_cuda()) throw DeviceError(str(op, ": no kernel for ", device, "; use the CPU"));
     if (device.is_cpu()) {
         const kernels::NoTraps no_traps;
         f(cpu_context());

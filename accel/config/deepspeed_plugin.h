@@ -14,9 +14,9 @@ namespace axle::accel {
 struct AcceleratorOptions;
 
 // Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, an
-// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) gets
-// the first value that exists of: the value in the configuration, the variable that its comment
-// names, and the default. Throws ValueError if an option or its variable contradicts the
+// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is
+// read from the configuration, else from the environment variable that its comment names, and has
+// its default if neither is set. Throws ValueError if an option or its variable contradicts the
 // configuration. After the Accelerator was constructed, hf_ds_config contains all options and
 // precisions.
 struct DeepSpeedPlugin {

@@ -117,7 +117,7 @@ struct FullyShardedDataParallelPlugin {
     // for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
     // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true;
-    // otherwise only checks it. buffer_autocast: the dtype of buffers is f32. Throws ValueError for
+    // otherwise only checks it. If buffer_autocast is true, buffers are f32. Throws ValueError for
     // unknown names, for dtypes other than f32, f16 and bf16, and for incomplete maps.
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);

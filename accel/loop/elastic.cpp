@@ -24,8 +24,8 @@ int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int 
     if (num_processes < 1 || batch_size < 1)
         throw ValueError(
             str("elastic_accumulation_steps: the batch size and the number of "
-                "processes must be positive: ",
-                batch_size, " and ", num_processes));
+                "processes must be positive: batch size ",
+                batch_size, ", ", num_processes, " processes"));
     const std::int64_t processes = num_processes;
     const std::int64_t all = number_variable("AXLE_FULL_WORLD_SIZE").value_or(num_processes);
     if (all < processes || all > kMaxProcesses)

@@ -13,7 +13,7 @@ namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// The group that divides the parameters, and the group of processes with the same part.
+// The group that the parameters are sharded over, and the group of processes with equal shards.
 struct Groups {
     Group shards, replicas;
 };

@@ -27,7 +27,7 @@
 
 namespace axle::accel {
 
-// The processes among which the parameters of a model are divided, and how.
+// The group of processes that a model is sharded over, and the options of the sharding.
 struct ModelSharding {
     std::shared_ptr<dist::ProcessGroup> group;
     dist::ShardingOptions options;

@@ -58,7 +58,7 @@ Device chosen_device(bool cpu, int local_rank) {
     return without_gpu || !cuda::is_available() ? Device::cpu() : own_gpu(local_rank);
 }
 
-// Returns whether the option or a variable names the device.
+// Returns whether `cpu` or an environment variable selects the device.
 bool names_device(bool cpu) {
     return cpu || text_variable("ACCELERATE_TORCH_DEVICE") ||
            flag_variable("ACCELERATE_USE_CPU").value_or(false);
@@ -215,9 +215,10 @@ Tree split_between_processes(const Tree& inputs, int process_index, int num_proc
         for (const auto& [key, value] : inputs.entries()) {
             if (length.value_or(length_of(value)) != length_of(value))
                 throw ValueError(
-                    str("split_between_processes: the entries of a map must have one "
+                    str("split_between_processes: the entries of a map must have the same "
                         "length: '",
-                        key, "' has ", length_of(value), ", earlier entries have ", *length));
+                        key, "' has length ", length_of(value), ", earlier entries have length ",
+                        *length));
             length = length_of(value);
             part.set(key,
                      split_between_processes(value, process_index, num_processes, apply_padding));

@@ -24,7 +24,7 @@
 namespace axle::accel {
 
 enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu, fsdp, deepspeed };
-// Returns the name of Accelerate: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP" or "DEEPSPEED".
+// Returns the name that Accelerate uses: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP" or "DEEPSPEED".
 const char* name_of(DistributedType type);
 // The plugin that shards the models of an Accelerator. FSDP has two versions.
 enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed };

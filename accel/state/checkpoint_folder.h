@@ -26,8 +26,8 @@ struct CheckpointList {
     };
     struct Damaged {
         std::string path, reason;
-        // The number in the directory's name. If the name has no number (nullopt), it may be any
-        // checkpoint.
+        // The number in the directory's name. If it is nullopt, the age of the checkpoint is
+        // unknown.
         std::optional<std::int64_t> number;
     };
     std::vector<Entry> entries;    // with a valid manifest, sorted by iteration
@@ -40,8 +40,8 @@ struct CheckpointList {
 // FileError if the folder can't be read.
 CheckpointList list_checkpoints(const std::string& folder);
 
-// Returns one more than the highest number in the names of checkpoints, damaged or not, and 0 if
-// there is none: the number for the next checkpoint in a folder of automatic names.
+// Returns one more than the highest number in the names of checkpoints, damaged or not, or 0 if
+// there is none. save_state() gives this number to the next checkpoint with an automatic name.
 std::int64_t next_iteration(const CheckpointList& list);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or

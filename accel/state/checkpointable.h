@@ -10,7 +10,8 @@
 namespace axle::accel {
 
 // An object with state that checkpoints save and load. All processes call each method together, so
-// the methods may call collectives. The checkpoint has the state that the saving process returns.
+// the methods may call collectives. The checkpoint contains the state that the process that writes
+// it returns.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;

@@ -223,7 +223,8 @@ void StateFiles::save_in_background(StateContents contents,
     };
     const auto save = std::make_shared<Save>(Save{std::move(contents), std::move(writer), project_,
                                                   run_, path, directory, background_group_});
-    // No thread starts unless all processes have copied, because it would wait for the others.
+    // If one process can't copy, no process starts a thread, because the thread would wait for this
+    // process.
     together("save_state", [&] { save->contents.copy_to(staging_); });
     together("save_state", [&] {
         const bool in_parts = !save->contents.parts.empty();

@@ -66,12 +66,13 @@ Tensor SavedTensor::get() const {
     if (!tensor_.defined()) return {};
     if (tensor_.impl()->storage != storage_)
         throw UsageError(
-            str(op, ": the storage of a tensor saved for the backward pass was replaced: ",
+            str(op, ": the storage of a tensor saved for the backward pass was replaced: shape ",
                 tensor_.shape(), "; move or convert a module only after its backward pass"));
     if (storage_->version() != version_)
         throw UsageError(str(op, ": a tensor saved for the backward pass was changed in place: ",
-                             tensor_.shape(), ", saved at version ", version_, ", now at version ",
-                             tensor_.version(), "; change a clone() instead"));
+                             "shape ", tensor_.shape(), ", saved at version ", version_,
+                             ", now at version ", tensor_.version(),
+                             "; change a clone() instead"));
     if (!grad_enabled() || node == nullptr) return tensor_;
     for (std::size_t i = 0; i < node->outputs.size(); ++i) {
         const std::weak_ptr<Impl>& output = node->outputs[i];
@@ -209,7 +210,7 @@ HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> 
     static std::atomic<std::uint64_t> ids = 0;
     const std::uint64_t id = ++ids;
     if (!leaf.is_leaf())
-        throw UsageError(str("on_leaf_final: the tensor is not a leaf: ", leaf.shape()));
+        throw UsageError(str("on_leaf_final: the tensor is not a leaf: shape ", leaf.shape()));
     meta_of(leaf).hooks.emplace_back(id, std::move(hook));
     return HookHandle([id, weak = std::weak_ptr<Impl>(leaf.impl())] {
         const std::shared_ptr<Impl> impl = weak.lock();
@@ -236,10 +237,10 @@ bool has_gradient(const Tensor& leaf) {
 
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin) {
     if (!leaf.is_leaf())
-        throw UsageError(str("set_local_part: the tensor is not a leaf: ", leaf.shape()));
+        throw UsageError(str("set_local_part: the tensor is not a leaf: shape ", leaf.shape()));
     Meta& meta = meta_of(leaf);
     if (meta.grad.defined())
-        throw UsageError(str("set_local_part: the leaf ", leaf.shape(),
+        throw UsageError(str("set_local_part: the leaf of shape ", leaf.shape(),
                              " has a gradient; call zero_grad() first"));
     meta.local_part = part;
     meta.local_begin = begin;
@@ -306,14 +307,14 @@ bool Tensor::requires_grad() const {
 
 Tensor& Tensor::set_requires_grad(bool value) {
     if (!is_leaf())
-        throw UsageError(str("set_requires_grad: only leaves can be changed: ", shape(),
-                             " is the result of an operation; use detach() on it"));
+        throw UsageError(str("set_requires_grad: only leaves can be changed: the tensor of shape ",
+                             shape(), " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
         throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
     if (value && !requires_grad() && autograd::is_sharded(*this))
         throw UsageError(
             str("set_requires_grad: a frozen parameter can't be trained after its model "
-                "was sharded over processes: ",
+                "was sharded over processes: shape ",
                 shape(), "; call it before prepare()"));
     autograd::Meta& meta = autograd::meta_of(*this);
     if (value && !meta.is_registered) autograd::add_leaf(impl_);
@@ -329,7 +330,7 @@ bool Tensor::is_leaf() const {
 namespace {
 
 [[noreturn]] void refuse_whole_gradient(const char* op, const Tensor& leaf) {
-    throw UsageError(str(op, ": the gradient of the parameter ", leaf.shape(),
+    throw UsageError(str(op, ": the gradient of the parameter of shape ", leaf.shape(),
                          " is sharded over processes; use autograd::local_part(parameter).grad() "
                          "for the part of this process"));
 }

@@ -241,8 +241,9 @@ class Pass {
         for (std::size_t i = 0; i < dx.size() && i < node.inputs.size(); ++i)
             if (node.inputs[i] && has_nan(dx[i]))
                 throw NumericsError(str("backward: ", node.op,
-                                        " returned NaN in the gradient of its operand ", i, ": ",
-                                        node.inputs[i].shape, origin_of_nan()));
+                                        " returned NaN in the gradient of its operand ", i,
+                                        " of shape ", node.inputs[i].shape,
+                                        origin_of_nan()));
     }
 
     // Accumulates the leaf's gradient and calls its hooks. Called when the gradient is final.
@@ -294,7 +295,7 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
         if (!gradient.defined() && root.numel() != 1)
             throw UsageError(
                 str("backward: a tensor with more than one element needs a gradient argument: ",
-                    root.shape()));
+                    "shape ", root.shape()));
         if (gradient.defined() && gradient.shape() != root.shape())
             throw ShapeError(str("backward: shapes differ: gradient ", gradient.shape(),
                                  ", tensor ", root.shape()));

@@ -288,8 +288,8 @@ Tensor DistributedCheckpoint::read(const std::string& name, std::int64_t begin,
     const Shape& shape = at(name).shape;
     const std::int64_t all = numel(shape);
     if (begin < 0 || count < 0 || begin > all - count)
-        throw IndexError(str("DistributedCheckpoint::read: elements [", begin, ", ", begin + count,
-                             ") of ", printable(name), ' ', shape));
+        throw IndexError(str("DistributedCheckpoint::read: the elements [", begin, ", ",
+                             begin + count, ") are outside of ", printable(name), ' ', shape));
     if (count == 0) return Tensor::empty({0}, {.dtype = at(name).dtype});
     if (shape.empty()) return read(name).reshape({1});
     const std::int64_t row = all / shape[0], first = begin / row;

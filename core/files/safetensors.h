@@ -10,7 +10,7 @@
 // Offsets are counted from the end of the header. Elements smaller than a byte (F4, F6) are not
 // supported.
 //
-// Limits: a file has at most 1,000,000 tensors and 100,000 metadata; names and texts have at most 8
+// Limits: a file has at most 1,000,000 tensors and 100,000 metadata keys; names and texts have at most 8
 // MiB. Opening a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and the
 // time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
 #pragma once
@@ -35,7 +35,7 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
 // give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
 // reader would reject: a duplicate name, a name or text that is not UTF-8, a header that is too
-// long, or too many metadata. Throws DeviceError for a meta tensor, and FileError if the file
+// long, or too many metadata keys. Throws DeviceError for a meta tensor, and FileError if the file
 // cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);

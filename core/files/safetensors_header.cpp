@@ -197,8 +197,9 @@ std::string json_text(const std::string& text) {
             str("save_safetensors: names and metadata must be UTF-8: ", in_quotes(text)));
     }
     if (quoted.size() > kMaxSafetensorsText)
-        throw ValueError(str("save_safetensors: a name or text is too long: ", quoted.size(),
-                             " bytes of at most ", kMaxSafetensorsText, ": ", in_quotes(text)));
+        throw ValueError(str("save_safetensors: a name or text must have at most ",
+                             kMaxSafetensorsText, " bytes as JSON: ", quoted.size(), " bytes: ",
+                             in_quotes(text)));
     return quoted;
 }
 
@@ -254,11 +255,11 @@ SafetensorsHeader read_safetensors_header(const std::string& text) {
 
 std::string write_safetensors_header(const NamedTensors& sorted, const Metadata& metadata) {
     if (metadata.size() > kMaxSafetensorsMetadata)
-        throw ValueError(str("save_safetensors: too many metadata: ", metadata.size(),
-                             " keys of at most ", kMaxSafetensorsMetadata));
+        throw ValueError(str("save_safetensors: the metadata must have at most ",
+                             kMaxSafetensorsMetadata, " keys: it has ", metadata.size()));
     if (sorted.size() > kMaxSafetensorsTensors)
-        throw ValueError(str("save_safetensors: too many tensors: ", sorted.size(), " of at most ",
-                             kMaxSafetensorsTensors));
+        throw ValueError(str("save_safetensors: a file must have at most ", kMaxSafetensorsTensors,
+                             " tensors: got ", sorted.size()));
     std::string header = "{";
     if (!metadata.empty()) {
         header += str('"', kMetadataKey, "\":{");

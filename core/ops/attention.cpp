@@ -46,7 +46,7 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     const Shape scores = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (broadcast_shapes(kAttention, mask.shape(), scores) != scores)
         throw ShapeError(str(kAttention, ": the mask cannot be broadcast to the scores: ",
-                             mask.shape(), " and ", scores));
+                             "mask ", mask.shape(), ", scores ", scores));
     return expand(mask, scores);
 }
 

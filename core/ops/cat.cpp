@@ -56,7 +56,7 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) 
     for (const std::int64_t size : sizes) total += size;
     if (x.dim() == 0 || total != x.shape()[d])
         throw ShapeError(
-            str("split: sizes ", sizes, " do not add up to dimension ", dim, " of ", x.shape()));
+            str("split: sizes ", sizes, " do not add up to dimension ", dim, " of x ", x.shape()));
     return split_views(x, d, {sizes.begin(), sizes.end()});
 }
 

@@ -86,7 +86,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value) {
         throw DTypeError(str("masked_fill: the mask must be boolean: ", mask.dtype()));
     if (broadcast_shapes("masked_fill", x.shape(), mask.shape()) != x.shape())
         throw ShapeError(
-            str("masked_fill: mask ", mask.shape(), " cannot be broadcast to ", x.shape()));
+            str("masked_fill: mask ", mask.shape(), " cannot be broadcast to x ", x.shape()));
     return where(mask, full({}, value, {.dtype = x.dtype(), .device = x.device()}), x);
 }
 

@@ -42,7 +42,7 @@ Tensor to(const Tensor& x, Device device, [[maybe_unused]] bool non_blocking) {
     if (device == x.device()) return x;
     const profiler::OpScope scope("to");
     if (x.device().is_meta())
-        throw DeviceError(str("to: the tensor is on the meta device and has no data: ", x.shape()));
+        throw DeviceError(str("to: a tensor on the meta device has no data: shape ", x.shape()));
     Tensor y = Tensor::empty(x.shape(), {.dtype = x.dtype(), .device = device});
 #if AXLE_CUDA
     if (!device.is_meta()) cuda::move_elements(contiguous(x.detach()), y, non_blocking);

@@ -114,7 +114,8 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
     const profiler::OpScope scope("index_select");
     check_device("index_select", {&x, &index});
     check_index_dtype("index_select", index);
-    if (index.dim() > 1) throw ShapeError(str("index_select: needs a 1-d index: ", index.shape()));
+    if (index.dim() > 1)
+        throw ShapeError(str("index_select: needs a 1-d index: shape ", index.shape()));
     if (x.dim() == 0) return reshape(index_select(reshape(x, {1}), dim, index), {});
     const int d = wrap_dim("index_select", dim, x.dim());
     check_range("index_select", index, x.shape()[d]);

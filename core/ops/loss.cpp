@@ -141,8 +141,8 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
     check_floating(kOp, input);
     check_index_dtype(kOp, targets);
     if (input.dim() != 2 || targets.dim() != 1 || input.size(0) != targets.size(0))
-        throw ShapeError(str(kOp, ": needs logits [N, classes] and targets [N]: ", input.shape(),
-                             " and ", targets.shape()));
+        throw ShapeError(str(kOp, ": needs logits [N, classes] and targets [N]: logits ",
+                             input.shape(), ", targets ", targets.shape()));
     check_smoothing(kOp, options.label_smoothing);
     check_targets(kOp, targets, input.size(1), options.ignore_index);
     const DType wide = wide_dtype(input.dtype());
@@ -180,8 +180,9 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         throw ValueError(str(kOp, ": reduction must be mean or sum, not none"));
     if (input.dim() != 2 || matrix.dim() != 2 || targets.dim() != 1 ||
         input.size(1) != matrix.size(1) || input.size(0) != targets.size(0))
-        throw ShapeError(str(kOp, ": needs x [N, K], weight [classes, K] and targets [N]: ",
-                             input.shape(), ", ", matrix.shape(), " and ", targets.shape()));
+        throw ShapeError(str(kOp, ": needs x [N, K], weight [classes, K] and targets [N]: x ",
+                             input.shape(), ", weight ", matrix.shape(), ", targets ",
+                             targets.shape()));
     check_smoothing(kOp, options.label_smoothing);
     check_targets(kOp, targets, matrix.size(0), options.ignore_index);
     const Tensor x = autocast(input), weight = autocast(matrix);
@@ -251,13 +252,13 @@ void check_binary(const char* op, const Tensor& x, const Tensor& target,
     check_floating(op, x);
     check_floating(op, target);
     if (x.shape() != target.shape())
-        throw ShapeError(str(op, ": shapes differ: ", x.shape(), " and ", target.shape()));
+        throw ShapeError(str(op, ": shapes differ: x ", x.shape(), ", target ", target.shape()));
     for (const Tensor* factor : {&options.weight, &options.pos_weight}) {
         if (!factor->defined()) continue;
         check_device(op, {&x, factor});
         if (broadcast_shapes(op, x.shape(), factor->shape()) != x.shape())
             throw ShapeError(str(op, ": ", factor == &options.weight ? "weight " : "pos_weight ",
-                                 factor->shape(), " cannot be broadcast to ", x.shape()));
+                                 factor->shape(), " cannot be broadcast to x ", x.shape()));
     }
 }
 
@@ -277,7 +278,7 @@ void check_probabilities(const char* op, const char* name, const Tensor& x) {
     if (sum(inside).item() == static_cast<double>(p.numel())) return;
     const std::int64_t first = argmin(to(reshape(inside, -1), i64), 0).item_int();
     throw ValueError(str(op, ": ", name, " must be in [0, 1]: ", reshape(p, -1)[first].item(),
-                         " in a tensor ", p.shape(),
+                         " in a tensor of shape ", p.shape(),
                          "; use binary_cross_entropy_with_logits for logits"));
 }
 
@@ -358,7 +359,8 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     check_floating("mse_loss", x);
     check_floating("mse_loss", target);
     if (x.shape() != target.shape())
-        throw ShapeError(str("mse_loss: shapes differ: ", x.shape(), " and ", target.shape()));
+        throw ShapeError(
+            str("mse_loss: shapes differ: x ", x.shape(), ", target ", target.shape()));
     const Tensor difference = sub(autocast_to_f32(x), autocast_to_f32(target));
     return reduce(mul(difference, difference), reduction);
 }

@@ -28,7 +28,7 @@ TEST(DetectAnomaly, ReportsOpThatReturnsNanGradient) {
     const Tensor x = ones({2}, {.requires_grad = true});
     const autograd::DetectAnomaly guard;
     const std::string error = numerics_error([&] { nan_gradient(x).backward(); });
-    EXPECT_EQ(error, "backward: mul returned NaN in the gradient of its operand 0: [2]");
+    EXPECT_EQ(error, "backward: mul returned NaN in the gradient of its operand 0 of shape [2]");
     EXPECT_FALSE(x.grad().defined());
     const Tensor y = nan_gradient(x);
     EXPECT_NE(numerics_error([&] { autograd::grad({y}, {x}); }), "");

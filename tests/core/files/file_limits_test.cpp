@@ -126,8 +126,9 @@ TEST(SafetensorsLimits, RejectAHeaderWithTooMuchMetadataEarly) {
               2 * std::ssize(header) + 16 * kMiB);
     Metadata metadata;
     for (int i = 0; i <= 100'000; ++i) metadata.emplace(eight_digits(i), "");
-    expect_error<ValueError>({"save_safetensors: too many metadata: 100001 keys of at most 100000"},
-                             [&] { save_safetensors(folder / "g", NamedTensors{}, metadata); });
+    expect_error<ValueError>(
+        {"save_safetensors: the metadata must have at most 100000 keys: it has 100001"},
+        [&] { save_safetensors(folder / "g", NamedTensors{}, metadata); });
     metadata.erase(metadata.begin());
     save_safetensors(folder / "g", NamedTensors{}, metadata, Durability::none);
     EXPECT_EQ(load_safetensors(folder / "g").metadata, metadata);
@@ -161,7 +162,8 @@ TEST(SafetensorsLimits, BoundTheMemoryOfTexts) {
     save_safetensors(folder / "g", NamedTensors{}, {{"a", text}}, Durability::none);
     EXPECT_EQ(load_safetensors(folder / "g").metadata.at("a"), text);
     expect_error<ValueError>(
-        {"save_safetensors: a name or text is too long: 8388609 bytes of at most 8388608: 'xxxx"},
+        {"save_safetensors: a name or text must have at most 8388608 bytes as JSON: 8388609 bytes: "
+         "'xxxx"},
         [&] {
             save_safetensors(folder / "g", NamedTensors{}, {{"a", text + "x"}});
         });

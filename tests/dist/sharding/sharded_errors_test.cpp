@@ -112,7 +112,7 @@ TEST(ShardedDataParallel, RejectsTrainingAFrozenParameter) {
     const ShardedDataParallel sharded(model, dist::ProcessGroup::alone());
     expect_error<UsageError>(
         {"set_requires_grad: a frozen parameter can't be trained after its model "
-         "was sharded over processes: [6, 8]"},
+         "was sharded over processes: shape [6, 8]"},
         [&] { model.transformer.wpe.weight.set_requires_grad(); });
     model.transformer.wte.weight.set_requires_grad(false);
     model.transformer.wte.weight.set_requires_grad(false);
