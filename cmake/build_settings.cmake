@@ -58,10 +58,11 @@ if(NOT APPLE)
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
 endif()
 
-# The sanitizers must not make compiling slow. The address sanitizer calls functions instead of adding
-# code to each access, and sees most of what the disabled checks of undefined behaviour see: accesses
-# through null and through pointers that have overflowed. Without both, Clang needs minutes for one
-# CPU kernel. The code of tests is not checked for undefined behaviour.
+# Limits the compile time of sanitized builds: otherwise, Clang would need minutes for one CPU
+# kernel. The address sanitizer calls functions instead of adding code to each access. Some checks
+# of undefined behaviour are disabled; the address sanitizer detects most of the same errors, which
+# are accesses through null or overflowed pointers. The code of tests is not checked for undefined
+# behaviour.
 set(test_options -O0)
 if(AXLE_SANITIZE)
     list(JOIN AXLE_SANITIZE "," sanitizers)

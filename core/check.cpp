@@ -55,7 +55,7 @@ void check_in_place(const char* op, const Tensor& x) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (grad_enabled() && x.requires_grad())
         throw UsageError(
-            str(op, ": a tensor that requires a gradient can't be changed in place: ", x.shape(),
+            str(op, ": a tensor that requires a gradient can't be changed in place: x ", x.shape(),
                 "; use the op that returns a new tensor, or a NoGrad scope"));
     if (ShardProvider* const provider = x.impl()->storage->provider())
         provider->check_host_access(op);

@@ -12,8 +12,8 @@
 namespace axle {
 namespace {
 
-// A log sink in a type of Axle. A shared library that embeds Axle exports the instantiations of
-// std::make_shared for std types, but not for this type.
+// A log sink, wrapped in a type of Axle. A shared library that embeds Axle exports the
+// instantiations of std::make_shared for std types, but not for this type.
 struct SharedSink {
     LogSink call;
 };

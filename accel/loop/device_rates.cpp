@@ -114,8 +114,8 @@ void DeviceRates::settle() {
     if (std::exchange(changed_options_, false)) optimizer_.push_options(true);
 }
 
-// Returns whether the host's state differs from the table only because the schedule has stepped
-// eagerly.
+// Returns whether the host's rates are the rates in the table for the host's step count. If so, the
+// schedule has only stepped eagerly, and the program has not changed the rates.
 bool DeviceRates::is_in_table(const HostState& now) const {
     const std::int64_t row = followed_ + now.step_count - left_.step_count;
     if (possible_ != followed_ || row <= followed_ || row > capacity_) return false;

@@ -17,7 +17,8 @@ constexpr std::int64_t kMaxProcesses = 65536;
 int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int num_processes) {
     if (steps > INT_MAX)
         throw ValueError(
-            str("elastic_accumulation_steps: too many gradient accumulation steps: ", steps));
+            str("elastic_accumulation_steps: gradient accumulation steps must be at most ", INT_MAX,
+                ": ", steps));
     AcceleratorOptions options;
     options.gradient_accumulation_steps = static_cast<int>(steps);
     const std::int64_t accumulated = accumulation_steps(options);
@@ -39,8 +40,8 @@ int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int 
                              " for gradient_accumulation_steps"));
     const std::int64_t result = accumulated * all / processes;
     if (result > INT_MAX)
-        throw ValueError(str("elastic_accumulation_steps: too many gradient accumulation steps: ",
-                             accumulated, " x ", all, " / ", processes));
+        throw ValueError(str("elastic_accumulation_steps: gradient accumulation steps must be at ",
+                             "most ", INT_MAX, ": ", accumulated, " x ", all, " / ", processes));
     return static_cast<int>(result);
 }
 

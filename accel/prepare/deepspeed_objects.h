@@ -107,8 +107,8 @@ struct DeepSpeedObjects {
 //
 // Throws ValueError if there is a model and another value outside of the sections optimizer and
 // scheduler is "auto", if train_batch_size is not train_micro_batch_size_per_gpu *
-// gradient_accumulation_steps * data_parallel_size, or if an optimizer or schedule is given in the
-// program and in the configuration, or a placeholder without its section.
+// gradient_accumulation_steps * data_parallel_size, if an optimizer or schedule is given both in
+// the program and in the configuration, or if a placeholder is given without its section.
 void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
 
 // Returns the width of a GPT, Llama or BERT model, or nullopt for other models.

@@ -7,7 +7,7 @@
 
 namespace axle::accel {
 
-// At most one save is in progress. Used by one thread.
+// Runs saves on a background thread, one at a time. Used by one thread.
 class BackgroundSave {
   public:
     BackgroundSave() = default;

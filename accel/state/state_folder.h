@@ -30,8 +30,8 @@ class StateFolder {
     // Opens a directory. Throws FileError if it is not a checkpoint of Axle or Accelerate, or if it
     // is a damaged checkpoint of Axle.
     explicit StateFolder(std::string path);
-    // Returns whether a directory has one of the files that Accelerate's save_state writes and Axle
-    // does not, and is not a checkpoint of Axle.
+    // Returns whether Accelerate's save_state has written the directory: it has a file that only
+    // Accelerate writes, and it is not a checkpoint of Axle.
     static bool is_of_accelerate(const std::string& path);
 
     const std::string& path() const { return path_; }

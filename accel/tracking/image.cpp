@@ -33,7 +33,8 @@ Layout layout_of(const Tensor& tensor, std::string_view formats) {
     if (seen.size() != static_cast<std::size_t>(tensor.dim()) ||
         seen.find('H') == std::string::npos || seen.find('W') == std::string::npos)
         throw ShapeError(
-            str("image: the tensor does not match dataformats '", formats, "': ", tensor.shape()));
+            str("image: dataformats must name each dimension, with H and W: dataformats '", formats,
+                "', shape ", tensor.shape()));
     Layout layout;
     std::int64_t stride = 1;
     for (int dim = tensor.dim() - 1; dim >= 0; --dim) {
@@ -44,7 +45,8 @@ Layout layout_of(const Tensor& tensor, std::string_view formats) {
     }
     if (tensor.numel() == 0 || layout.size[1] > 4)
         throw ShapeError(
-            str("image: needs pixels with 1 to 4 channels: ", formats, " ", tensor.shape()));
+            str("image: needs pixels with 1 to 4 channels: dataformats '", formats, "', shape ",
+                tensor.shape()));
     return layout;
 }
 

@@ -10,9 +10,9 @@
 // Offsets are counted from the end of the header. Elements smaller than a byte (F4, F6) are not
 // supported.
 //
-// Limits: a file has at most 1,000,000 tensors and 100,000 metadata keys; names and texts have at most 8
-// MiB. Opening a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and the
-// time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
+// Limits: a file has at most 1,000,000 tensors and 100,000 metadata keys; names and texts have at
+// most 8 MiB. Opening a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and
+// the time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
 #pragma once
 
 #include <cstdint>

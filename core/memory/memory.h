@@ -45,10 +45,10 @@ void reset_peak();
 // Returns every cached block to the allocator that allocated it.
 void empty_cache();
 
-// Sets the allocator; may be called at any time. An allocator without functions is the allocator of
-// the system. Cached blocks are returned to their allocator immediately, and blocks in use are
-// returned when they are freed. A replaced allocator and its context must stay valid until all of
-// its blocks are returned. The functions of an allocator are called by one thread at a time and
+// Sets the allocator; may be called at any time. A HostAllocator without functions restores the
+// system's allocator. Cached blocks are returned to their allocator immediately, and blocks in use
+// are returned when they are freed. A replaced allocator and its context must stay valid until all
+// of its blocks are returned. The functions of an allocator are called by one thread at a time and
 // must not call this library. Throws UsageError if only one function is given. allocate() throws
 // UsageError if the allocator returns a misaligned block. Scratch memory of kernels is allocated
 // with operator new instead.

@@ -1,6 +1,6 @@
 // Two linear layers with an activation between them. Because they are one op, the backward pass
-// reads and writes the hidden layer once less: the product with weight2 is multiplied by the
-// activation's derivative while it is written.
+// multiplies the product with weight2 by the activation's derivative while it writes the product.
+// This saves one pass over the hidden gradient.
 #include <array>
 #include <tuple>
 

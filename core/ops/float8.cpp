@@ -19,8 +19,8 @@ bool is_float8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::
 
 void check_matrix(const char* op, const Float8Tensor& x) {
     if (!is_float8(x.values.dtype()) || x.values.dim() != 2)
-        throw ShapeError(str(op, ": operands must be matrices of 8-bit floats: ", x.values.shape(),
-                             " ", x.values.dtype()));
+        throw ShapeError(str(op, ": operands must be matrices of 8-bit floats: got ",
+                             x.values.shape(), " ", x.values.dtype()));
 }
 
 const float* factor_of(const Float8Tensor& x) { return x.scale.data<float>(); }
@@ -98,7 +98,8 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
     check_device(kOp, {&a.values, &b.values, &a.scale, &b.scale});
     if (a.values.size(1) != b.values.size(1))
         throw ShapeError(
-            str(kOp, ": inner dimensions differ: ", a.values.shape(), " and ", b.values.shape()));
+            str(kOp, ": inner dimensions differ: a is ", a.values.shape(), ", b is ",
+                b.values.shape()));
     if (options.emulate || !has_float8(a.values.device())) return emulated(a, b, options.dtype);
     // cuBLASLt does not support f16 results of fp8 products.
     const DType out = options.dtype == f16 ? f32 : options.dtype;

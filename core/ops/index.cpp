@@ -76,7 +76,7 @@ Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows
     const std::int64_t n = ids.numel(), width = dy.size(-1);
     if (dy.device().is_cuda() && n > kernels::kMaxSortedElements)
         throw ValueError(str("embedding: backward on a GPU supports at most ",
-                             kernels::kMaxSortedElements, " ids: ", ids.shape()));
+                             kernels::kMaxSortedElements, " ids: ids ", ids.shape()));
     Tensor dweight = empty(
         {rows, width}, {.dtype = is_half(dy.dtype()) ? f32 : dy.dtype(), .device = dy.device()});
     const Tensor flat_ids = reshape(ids, {n}), flat_dy = reshape(dy.detach(), {n, width});
@@ -167,7 +167,8 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
     check_index_dtype("embedding", ids);
     check_floating("embedding", weight);
     if (weight.dim() != 2)
-        throw ShapeError(str("embedding: the weight must be [rows, width]: ", weight.shape()));
+        throw ShapeError(
+            str("embedding: the weight must be [rows, width]: weight ", weight.shape()));
     const std::int64_t rows = weight.size(0), n = ids.numel(), width = weight.size(1);
     std::int64_t padding = padding_idx.value_or(-1);
     if (padding_idx && (padding < -rows || padding >= rows))
@@ -211,7 +212,7 @@ namespace {
 Tensor triangle(const char* op, const Tensor& x, bool lower, std::int64_t diagonal) {
     const profiler::OpScope scope(op);
     check_device(op, {&x});
-    if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: ", x.shape()));
+    if (x.dim() < 2) throw ShapeError(str(op, ": needs at least 2 dimensions: x ", x.shape()));
     Tensor y = empty_like(x);
     launch(x.device(),
            [&](auto& on) { kernels::triangle(on, lower, diagonal, x.view(), y.view()); });
@@ -238,7 +239,7 @@ std::pair<Tensor, Tensor> select_along(const char* op, const Tensor& x, int d, s
     }
     if (x.device().is_cuda() && x.shape()[d] > kernels::kMaxSortedElements)
         throw ValueError(str(op, ": a GPU supports at most ", kernels::kMaxSortedElements,
-                             " elements along the dimension: ", x.shape(),
+                             " elements along the dimension: x ", x.shape(),
                              "; move the tensor to the CPU"));
     Shape shape = x.shape();
     shape[d] = k;

@@ -121,7 +121,7 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
                 const std::int64_t size = plan.view.shape()[dim];
                 if (i.integer < -size || i.integer >= size)
                     throw IndexError(str(op, ": index ", i.integer,
-                                         " is out of range for a dimension of size ", size, ": ",
+                                         " is out of range for a dimension of size ", size, ": x ",
                                          x.shape()));
                 plan.view = select(plan.view, dim, i.integer);
                 break;

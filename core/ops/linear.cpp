@@ -48,7 +48,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
     check_floating(op, x);
     check_same_dtype(op, x, weight);
     if (weight.dim() != 2)
-        throw ShapeError(str(op, ": weight must be [out, in]: ", weight.shape()));
+        throw ShapeError(str(op, ": weight must be [out, in]: weight ", weight.shape()));
     if (x.dim() == 0 || x.size(-1) != weight.size(1))
         throw ShapeError(str(op,
                              ": the last dimension of x differs from in of weight [out, in]: x ",

@@ -331,8 +331,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
     const DType wide = wide_dtype(input.dtype());
     const Tensor x = to(input, wide), t = to(target, wide);
     const Tensor positive = options.pos_weight.defined() ? mul(t, to(options.pos_weight, wide)) : t;
-    // The loss is positive softplus(-x) + (1 - t) softplus(x). Both factors are recorded, so that
-    // targets and pos_weight can have gradients.
+    // The loss is positive * softplus(-x) + (1 - t) * softplus(x). `t` and `positive` are inputs of
+    // the recorded op, so that targets and pos_weight can have gradients.
     Tensor losses;
     {
         const NoGrad no_grad;

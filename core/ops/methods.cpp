@@ -60,7 +60,8 @@ Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
 
 namespace {
 
-// Returns the elements of x at the index of each line along dim. index has size 1 in dim.
+// Returns (values, index), where values are the elements of x that `index` selects along dim.
+// `index` has size 1 along dim, which is removed from both results unless keepdim is true.
 std::pair<Tensor, Tensor> values_at(const Tensor& x, std::int64_t dim, bool keepdim,
                                     const Tensor& index) {
     const Tensor values = gather(x, dim, index);

@@ -27,7 +27,8 @@ void check_vector(const char* op, const char* name, const Tensor& v, const Tenso
 void check_input(const char* op, const Tensor& x) {
     check_device(op, {&x});
     check_floating(op, x);
-    if (x.dim() == 0) throw ShapeError(str(op, ": x must have at least 1 dimension: ", x.shape()));
+    if (x.dim() == 0)
+        throw ShapeError(str(op, ": x must have at least 1 dimension: x ", x.shape()));
 }
 
 // Returns the dtype in which rows are computed: f64 for f64, else f32.

@@ -38,10 +38,10 @@ void add_bad_calls(Cases& cases) {
         [] {
             matmul(floats_of({2, 3}), floats_of({4, 5}));
         },
-        "matmul: inner dimensions differ: [2, 3] @ [4, 5]");
+        "matmul: inner dimensions differ: a is [2, 3], b is [4, 5]");
     refuses<ShapeError>(
         cases, "matmul", {}, [] { matmul(floats_of({3}), floats_of({4})); },
-        "matmul: inner dimensions differ: [3] @ [4]");
+        "matmul: inner dimensions differ: a is [3], b is [4]");
     refuses<ShapeError>(cases, "matmul", {"[2, 3, 4]", "[3, 4, 5]"}, [] {
         matmul(floats_of({2, 3, 4}), floats_of({3, 4, 5}));
     });

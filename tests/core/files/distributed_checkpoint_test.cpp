@@ -116,7 +116,8 @@ TEST(DistributedCheckpoint, ReadsAnyRangeOfATensor) {
                                  contiguous(whole.narrow(0, begin, count)));
     }
     expect_error<IndexError>(
-        {"DistributedCheckpoint::read: elements [10, 16) of model.linear.weight [5, 3]"},
+        {"DistributedCheckpoint::read: the elements [10, 16) are outside of model.linear.weight "
+         "[5, 3]"},
         [&] { checkpoint.read("model.linear.weight", 10, 6); });
     EXPECT_THROW(checkpoint.read("model.steps", -1, 1), IndexError);
     expect_error<FileError>({recorded("model").c_str(), "contains no tensor 'weight'"},

@@ -100,7 +100,7 @@ TEST(ShardedDataParallel, RejectsReadingAndChangingShardedParameters) {
     expect_error<UsageError>({"fill_: the ", what}, [&] { weight.fill_(0); });
     expect_error<UsageError>({"copy_: the ", what}, [&] { weight.copy_(zeros({6, 8}, {f64})); });
     expect_error<UsageError>({"set_data: the ", what}, [&] { weight.set_data(zeros({6, 8})); });
-    expect_error<UsageError>({"grad: the gradient of the parameter [6, 8] is sharded"},
+    expect_error<UsageError>({"grad: the gradient of the parameter of shape [6, 8] is sharded"},
                              [&] { static_cast<void>(weight.grad()); });
     expect_error<UsageError>({"sharding: the parameter transformer.wte.weight is sharded already"},
                              [&] { const ShardedDataParallel again(model, group); });
