@@ -226,8 +226,8 @@ class Accelerator : public AcceleratorProcesses {
     // Returns the loss scaler, or nullptr unless it is enabled and mixed_precision is "fp16". The
     // scale is updated once per iteration, from the gradients of all prepared optimizers.
     optim::GradScaler* scaler();
-    // Return whether mixed_precision is "fp8" (accel/config/fp8_recipes.h), the recipe, whether one
-    // was requested, and whether delayed scaling is used on several processes.
+    // Return whether mixed_precision is "fp8" (accel/config/fp8_recipes.h), the kind of recipe,
+    // whether a recipe was requested, and whether several processes use delayed scaling.
     bool fp8_enabled() const { return mixed_precision_ == "fp8"; }
     Fp8Backend fp8_backend() const;
     bool has_fp8_handler() const;

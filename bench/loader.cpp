@@ -104,7 +104,7 @@ Case case_of(const std::string& name, const std::string& path) {
                            data::Compose({data::ToFloat(), normalize}));
     if (name == "tokens")
         return {std::make_shared<data::BlockDataset>(data::Tokens::open(path), 256), 32, 257 * 2};
-    throw ValueError("--case: unknown: " + name);
+    throw ValueError("--case must be small64, small512, cifar, images or tokens: " + name);
 }
 
 // A 64-bit checksum of the numbers of batches, which depends on their order.

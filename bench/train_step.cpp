@@ -255,7 +255,8 @@ dist::ShardingStrategy strategy_named(const std::string& name) {
          {dist::ShardingStrategy::full_shard, dist::ShardingStrategy::shard_grad_op,
           dist::ShardingStrategy::shard_optimizer})
         if (name == name_of(strategy)) return strategy;
-    throw std::invalid_argument("--sharding: unknown: " + name);
+    throw std::invalid_argument(
+        "--sharding must be full_shard, shard_grad_op or shard_optimizer: " + name);
 }
 
 Options parse(const std::vector<std::string>& arguments) {

@@ -1,4 +1,5 @@
 // NVIDIA GPUs: devices, streams, events and device memory.
+//
 // Each device has a default stream that all threads use unless a StreamGuard selects another
 // stream.
 // Work queued on a stream runs in order and asynchronously. synchronize(), and functions that read

@@ -4,7 +4,8 @@
 //                                               .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}}});
 //
 // dist/sharding/sharded_data_parallel.h describes how the model is sharded. Axle has one engine for
-// both versions of FSDP, which differ in names, defaults, and in the modules that form units.
+// both versions of FSDP. The versions differ in the names and defaults of options, and in the
+// modules that form units.
 #pragma once
 
 #include <cstdint>

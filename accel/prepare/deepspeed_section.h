@@ -43,7 +43,7 @@ class DeepSpeedSection {
     const std::string& type() const { return type_; }
     bool has(const char* key) const { return find(key) != nullptr; }
 
-    // Throws ValueError if the section has options with other names.
+    // Throws ValueError if `params` has an option that is not in `names`.
     void allow_only(std::initializer_list<const char*> names) const {
         for (const auto& [key, value] : params_.entries())
             if (std::find(names.begin(), names.end(), key) == names.end())

@@ -240,8 +240,8 @@ void StateFiles::read_own(LoadedState& state) const {
             for (const auto& [tracker, step] : logged->entries())
                 state.logged_steps[tracker] = step.integer();
         if (state.step < 0 || state.window < 0 || state.window > INT32_MAX)
-            throw ValueError(str("the micro-batch counts are invalid: step ", state.step,
-                                 ", window ", state.window));
+            throw ValueError(str("step must not be negative, and window must be from 0 to ",
+                                 INT32_MAX, ": step ", state.step, ", window ", state.window));
     });
     for (std::size_t r = 0; r < folder.count("random_states_"); ++r)
         if (const Tree of = folder.read(str("random_states_", r)); of.find("weights") != nullptr)

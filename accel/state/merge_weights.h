@@ -12,9 +12,9 @@ namespace axle::accel {
 // folder that is created if it is missing. Weights above max_shard_size are written to several
 // files with an index, as save_model() does. Only one tensor is in memory at a time.
 //
-// `checkpoint_dir` is a distributed checkpoint of PyTorch (core/files/distributed_checkpoint.h), or
-// a folder of the same name that Axle has written for SHARDED_STATE_DICT
-// (core/files/sharded_folder.h): pytorch_model_fsdp_0 in the directory of save_state(). The names
+// `checkpoint_dir` is the folder pytorch_model_fsdp_0 in the directory of save_state(). It contains
+// a distributed checkpoint that Accelerate has written (core/files/distributed_checkpoint.h), or
+// the parts that Axle has written for SHARDED_STATE_DICT (core/files/sharded_folder.h). The names
 // of the model are used, without the key "model" that PyTorch's checkpoints of FSDP have. Values
 // that are not tensors are left out with a warning.
 //

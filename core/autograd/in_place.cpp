@@ -19,7 +19,7 @@ bool records_change(const char* op, const Tensor& x, bool operand_requires_grad)
         throw UsageError(
             str(op,
                 ": the change can't be recorded, because other tensors share the memory of this "
-                "tensor ",
+                "tensor of shape ",
                 x.shape(),
                 " (it is a view, has views, or is saved for the backward pass); use the op that "
                 "returns a new tensor, index_put_() on the whole tensor, or a NoGrad scope"));

@@ -213,7 +213,8 @@ class MetadataReader {
         }
         const Value& info = object(found->second, "_StorageInfo");
         const std::string_view file = text(required(info, "relative_path"));
-        if (!is_file_name(file)) fail(str("the name of a file is invalid: ", in_quotes(file)));
+        if (!is_file_name(file))
+            fail(str("a file name must be <name>.distcp, without folders: ", in_quotes(file)));
         if (const auto transforms = field(info, "transform_descriptors");
             transforms && !pickle_.items(value(*transforms)).empty())
             fail("is compressed or otherwise transformed; save it without extensions");

@@ -82,7 +82,8 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
         ShardedFolder::Entry::Part part{tree_of_part[0].string(), tree_of_part[1].integer(),
                                         tree_of_part[2].integer()};
         if (!is_file_name(part.file))
-            throw ValueError(str("the name of a file is invalid: ", in_quotes(part.file)));
+            throw ValueError(
+                str("a file name must be rank_<number>.safetensors: ", in_quotes(part.file)));
         if (part.begin < 0 || part.end < part.begin || part.end > all)
             throw ValueError(
                 str("the range [", part.begin, ", ", part.end, ") is outside of ", entry.shape));

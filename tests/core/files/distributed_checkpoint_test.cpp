@@ -263,10 +263,10 @@ TEST(DistributedCheckpoint, RejectsUnexpectedContentsOfMetadata) {
     for (const char* name : {"", ".distcp", "../a.distcp", "a/b.distcp", "/a.distcp", ".a.distcp",
                              "a.bin", "..", "a\n.distcp", "__0_0.distcp.bin"}) {
         files.tensor.chunks[0].file = name;
-        with("tensor 'w': the name of a file is invalid");
+        with("tensor 'w': a file name must be <name>.distcp, without folders");
     }
     files.tensor.chunks[0].file = std::string(249, 'a') + ".distcp";
-    with("tensor 'w': the name of a file is invalid");
+    with("tensor 'w': a file name must be <name>.distcp, without folders");
     files.tensor.shape = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     files.tensor.chunks.clear();
     with("tensor 'w': has more than 8 dimensions");

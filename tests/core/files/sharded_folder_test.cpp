@@ -110,7 +110,7 @@ TEST(ShardedFolder, RejectsInvalidIndices) {
     expect_rejected(with(R"({"dtype": "F32", "shape": [9223372036854775807, 8], "parts": []})"),
                     "the shape is too large");
     expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": [["../a", 0, 4]]})"),
-                    "the name of a file is invalid: '../a'");
+                    "a file name must be rank_<number>.safetensors: '../a'");
     for (const char* range : {"-1, 4", "0, 5", "3, 2"})
         expect_rejected(with(std::string(R"({"dtype": "F32", "shape": [4], "parts": )") +
                              R"([["rank_00000.safetensors", )" + range + "]]}"),
