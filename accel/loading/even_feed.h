@@ -2,9 +2,9 @@
 // shards.
 //
 // Before each step, each process sends the other processes whether it has a batch, and whether this
-// batch is its last one. A process without a batch gets a copy of the batch of the first process that has one; the
-// rows of the copy are marked as repeated. With drop_last the pass ends when any process has no
-// batch. If one process fails, all processes throw its error.
+// batch is its last one. A process without a batch gets a copy of the batch of the first process
+// that has one; the rows of the copy are marked as repeated. With drop_last the pass ends when any
+// process has no batch. If one process fails, all processes throw its error.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,8 @@
 namespace axle::accel {
 
 // Returns the weights in a checkpoint of {"model": model.state_dict()}. Each tensor is assembled
-// from its chunks and has the same name as in the model. Throws FileError if the folder is not a valid checkpoint.
+// from its chunks and has the same name as in the model. Throws FileError if the folder is not a
+// valid checkpoint.
 nn::StateDict read_distributed_weights(const std::string& folder);
 
 // Returns the optimizer state in a checkpoint of {"optimizer": {"state": ..., "param_groups":
