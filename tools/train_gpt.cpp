@@ -139,8 +139,9 @@ Corpus load_corpus(const Settings& s, bool is_new) {
                                  : data::Tokens::open(s.data, {.vocab_size = s.model.vocab_size});
     const std::int64_t cut = all.size() * 9 / 10;
     if (all.size() - cut <= s.model.block_size)
-        throw FileError(str(printable(s.data), ": too short: the last tenth of its ", all.size(),
-                            " tokens must be longer than a block of ", s.model.block_size));
+        throw FileError(str(printable(s.data), ": the file is too short: a tenth of its ",
+                            all.size(), " tokens must be longer than a block, which has ",
+                            s.model.block_size, " tokens"));
     const std::int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : s.model.vocab_size;
     return {std::move(tokenizer), vocab_size, all.slice(0, cut), all.slice(cut, all.size()),
             data::unigram_entropy(all)};
@@ -270,8 +271,9 @@ int run(Settings s) {
         s.model.vocab_size = corpus.vocab_size;
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {
-        throw ValueError(str("--init-from: the vocabulary of the text must not exceed the model's ",
-                             model->config.vocab_size, " tokens: ", corpus.vocab_size));
+        throw ValueError(str("--init-from: the model's vocabulary is smaller than the text's: the ",
+                             "model has ", model->config.vocab_size, " tokens, the text has ",
+                             corpus.vocab_size));
     }
     s.identity = {{"model", str(s.model.vocab_size, " tokens, ", model->config.n_layer, " layers, ",
                                 model->config.n_head, " heads, ", model->config.n_embd,

@@ -98,9 +98,10 @@ struct Config {
                                    axle::in_quotes(t.save_strategy));
         if (t.checkpoint_steps < 1 || t.eval_steps.value_or(1) < 1)
             throw axle::ValueError(
-                "config: training.checkpoint_steps and eval_steps must be at least 1: " +
-                std::to_string(t.checkpoint_steps) + " and " +
-                std::to_string(t.eval_steps.value_or(1)));
+                "config: training.checkpoint_steps and training.eval_steps must be at least 1: "
+                "checkpoint_steps is " +
+                std::to_string(t.checkpoint_steps) + ", eval_steps is " +
+                (t.eval_steps ? std::to_string(*t.eval_steps) : "not set"));
     }
     std::string run_folder() const {
         return std::filesystem::path(training.output_dir) / *training.project_name /

@@ -1,4 +1,4 @@
-// Failures of operator new, which this test program replaces (failing_new_test.cpp).
+// Makes calls of operator new fail. The test program replaces operator new in failing_new_test.cpp.
 #pragma once
 
 #include <cstdint>

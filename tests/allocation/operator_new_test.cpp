@@ -70,7 +70,8 @@ void fail_each_allocation(TrainingStep& step, bool all_later) {
     fail(1);
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
-        // A cache may grow in one run, but only a leak grows in every run.
+        // A cache may grow in one run, but only a leak makes the number of blocks grow in every
+        // run.
         std::int64_t blocks = live_blocks();
         if (!fail(number)) {
             EXPECT_GT(number, 300);  // the step has that many allocations

@@ -44,7 +44,8 @@ OpCase& first_case(Cases& cases, const std::string& op);
 void set_autocast(Cases& cases, Autocast autocast, std::initializer_list<const char*> ops);
 
 // Adds a bad call to the first case of an op: call() must throw an E whose message begins with
-// `prefix` (the op's name and ": " if it is empty) and contains the words.
+// `prefix` and contains the words. If `prefix` is empty, the message must begin with the op's name
+// and ": ".
 template <class E>
 void refuses(Cases& cases, const std::string& op, std::vector<std::string> words,
              std::function<void()> call, const std::string& prefix = {}) {

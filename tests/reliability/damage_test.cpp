@@ -95,7 +95,7 @@ TEST(DamagedCheckpoint, IsAnErrorOnEveryRank) {
     EXPECT_EQ(count_errors(kSize, path), 0);
 }
 
-TEST(DamagedCheckpoint, IsATypedErrorForEachFileAndDamage) {
+TEST(DamagedCheckpoint, ThrowsAnAxleErrorForEachFileAndKindOfDamage) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "state";
     Training training;

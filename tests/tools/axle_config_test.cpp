@@ -178,7 +178,7 @@ TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
     const std::vector<std::pair<Arguments, std::string>> cases = {
         {{"--num_machines", "2"}, "--main_process_ip"},
         {{"--num_machines", "2", "--num_processes", "3", "--main_process_ip", "a"},
-         "divided among 2 machines"},
+         "divided evenly among 2 machines"},
         {{"--machine_rank", "1"}, "--machine_rank"},
         {{"--distributed_type", "NO", "--num_processes", "2"}, "one process"},
         {{"--distributed_type", "MULTI_CPU"}, "--num_processes"},
@@ -235,7 +235,7 @@ TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDType) {
     const Ended one = expect(0, {"estimate-memory", "gpt2", "--num_processes", "3"}, {});
     EXPECT_EQ(one.out[13], "│     strategy      │            3 processes             │");
     expect(1, {"estimate-memory", "gpt2", "--num_processes", "1"},
-           {"estimate-memory: --num_processes: must be at least 2 to shard: 1"});
+           {"estimate-memory: each of --num_processes must be at least 2: 1"});
     expect(2, {"estimate-memory", "gpt2", "--dtypes", "float31"}, {"'float31'", "bfloat16"});
     expect(2, {"estimate-memory"}, {"model"});
     expect(1, {"estimate-memory", "gpt-2"}, {"did you mean gpt2?"});

@@ -65,9 +65,10 @@ TEST(DeepSpeedVariables, RejectInvalidValues) {
     refused("offload_optimizer_device", "disk", "must be none, cpu or nvme: 'disk'");
     refused("zero3_init_flag", "maybe", "zero3_init_flag must be true or false: 'maybe'");
     refused("deepspeed_multinode_launcher", "ssh", "must be one of pdsh, standard, openmpi, ");
-    expect_error<ValueError>({"deepspeed_config: unknown key 'zero_stag' (zero_stage?)"}, [] {
-        deepspeed_variables({}, {{"zero_stag", 1}}, false);
-    });
+    expect_error<ValueError>(
+        {"deepspeed_config: unknown key 'zero_stag'; did you mean zero_stage?"}, [] {
+            deepspeed_variables({}, {{"zero_stag", 1}}, false);
+        });
 }
 
 // Covers 26.launch, 28.deepspeed_config, 15.hf_ds_config.

@@ -76,7 +76,8 @@ TEST(FsdpVariables, RejectUnknownKeysAndValues) {
     const auto refused = [](std::initializer_list<const char*> text, const Tree& section) {
         expect_error<ValueError>(text, [&] { fsdp_variables({}, section); });
     };
-    refused({"fsdp_config: unknown key 'fsdp_reshard_forward' (fsdp_reshard_after_forward?)"},
+    refused({"fsdp_config: unknown key 'fsdp_reshard_forward'; did you mean "
+             "fsdp_reshard_after_forward?"},
             {{"fsdp_reshard_forward", true}});
     refused({"fsdp_version must be 1 or 2: '3'"}, {{"fsdp_version", 3}});
     refused({"fsdp_sharding_strategy must be one of FULL_SHARD, ", "'ALL'"},

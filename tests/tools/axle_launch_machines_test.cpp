@@ -144,7 +144,7 @@ TEST_F(AxleLaunchMachines, RejectConflictingOptions) {
         return more;
     };
     expect_code(1, with_two({"--min_nodes", "3"}), "--min_nodes must not exceed --num_machines");
-    expect_code(1, with_two({"--min_nodes", "1"}), "needs --max_restarts above 0");
+    expect_code(1, with_two({"--min_nodes", "1"}), "--max_restarts must be at least 1");
     expect_code(1, with_two({"--min_nodes", "2", "--mpirun_hostfile", "hosts"}), "mpirun");
     expect_code(2, with_two({"--min_nodes", "0"}), "min_nodes");
 }

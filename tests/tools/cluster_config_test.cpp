@@ -196,7 +196,7 @@ TEST(ClusterConfig, RejectsInvalidValues) {
     expect_refused("{distributed_type: 'NO', mixed_precision: fp17}", {"no, fp16, bf16 or fp8"});
     expect_refused("{distributed_type: MULTI_GPUS}", {"did you mean MULTI_GPU?"});
     expect_refused("{distributed_type: MULTI_CPU, num_machines: 2, machine_rank: 2}",
-                   {"machine_rank", "num_machines - 1 = 1"});
+                   {"machine_rank must be from 0 to 1 (num_machines - 1)"});
     expect_refused("num_processes: 2", {"distributed_type", "axle config"});
     expect_refused("{compute_environment: AMAZON_SAGEMAKER, distributed_type: 'NO'}",
                    {"AMAZON_SAGEMAKER", "LOCAL_MACHINE"});

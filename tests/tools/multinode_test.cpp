@@ -73,9 +73,9 @@ TEST(HostFilter, SelectsMachinesAndSlots) {
     refused("worker-0", "worker-1", "are both given; use one");
     refused("worker-2", "", "the hostfile does not list 'worker-2'");
     refused("worker-0:4", "", "worker-0 has no slot 4: the hostfile lists 4 slots");
-    refused("worker-0:a", "", "'a' is not the number of a slot");
-    refused("@", "", "must be a list such as worker-0@worker-1:0,2");
-    refused("", "worker-0@worker-1", "deepspeed_exclusion_filter: no slot is left");
+    refused("worker-0:a", "", "'a' in 'worker-0:a' is not the number of a slot");
+    refused("@", "", "must be a list such as 'worker-0@worker-1:0,2': it is '@'");
+    refused("", "worker-0@worker-1", "deepspeed_exclusion_filter must leave at least one slot");
 }
 
 // Covers 15.multinode, 28.deepspeed_config.

@@ -164,7 +164,7 @@ TEST(TrainingReport, LimitsTheLengthOfLinesAndTheNumberOfCurves) {
         FAIL();
     } catch (const FileError& error) {
         EXPECT_THAT(error.what(),
-                    HasSubstr("line 2: has 1048596 bytes, more than the maximum of 1048576"));
+                    HasSubstr("line 2: must have at most 1048576 bytes: it has 1048596"));
     }
 }
 

@@ -198,7 +198,8 @@ class ConfigReader {
         }
         if (config.num_machines < 1) must_be("num_machines", "at least 1");
         if (config.machine_rank < 0 || config.machine_rank >= config.num_machines)
-            must_be("machine_rank", str("from 0 to num_machines - 1 = ", config.num_machines - 1));
+            must_be("machine_rank",
+                    str("from 0 to ", config.num_machines - 1, " (num_machines - 1)"));
         if (config.num_processes < -1 || config.num_processes == 0)
             must_be("num_processes", "at least 1, or -1 to give it on the command line");
         const int port = config.main_process_port.value_or(0);

@@ -87,7 +87,7 @@ void refuse_unknown_keys(const Tree& section) {
         if (is_one_of(key, known)) continue;
         const std::string near = nearest(key, known);
         throw ValueError(str("deepspeed_config: unknown key ", in_quotes(key),
-                             near.empty() ? "" : " (" + near + "?)"));
+                             near.empty() ? "" : "; did you mean " + near + "?"));
     }
 }
 

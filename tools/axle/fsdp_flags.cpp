@@ -168,7 +168,7 @@ Tree fsdp_section(const Tree& fsdp_config) {
         if (std::ranges::find(known, key) == known.end()) {
             const std::string near = nearest(key, known);
             throw ValueError(str("fsdp_config: unknown key ", in_quotes(given),
-                                 near.empty() ? "" : " (" + near + "?)"));
+                                 near.empty() ? "" : "; did you mean " + near + "?"));
         }
         section.set(key, value);
     }

@@ -26,9 +26,8 @@ void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"})
         if (type == known) return;
     throw UsageError(str(
-        "launch: the configuration is for ", in_quotes(type),
-        ": axle launch supports NO, MULTI_CPU, MULTI_GPU, FSDP and DEEPSPEED; run `axle config` to "
-        "write another configuration"));
+        "launch: distributed_type must be NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED: ",
+        in_quotes(type), "; run `axle config` to write another configuration"));
 }
 
 // Returns a value of a section. The key in the file may have the section's name as a prefix or not.
@@ -161,11 +160,13 @@ class Planner {
                                                      : static_cast<int>(p_.multinode.hosts.size());
         p_.min_nodes = f_.min_nodes.value_or(p_.num_machines);
         if (p_.min_nodes > p_.num_machines)
-            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: --min_nodes ",
-                                 p_.min_nodes, ", --num_machines ", p_.num_machines));
+            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: ",
+                                 "--min_nodes is ", p_.min_nodes, ", --num_machines is ",
+                                 p_.num_machines));
         if (p_.min_nodes < p_.num_machines && f_.max_restarts == 0)
-            throw ValueError(str("launch: --min_nodes ", p_.min_nodes, " below --num_machines ",
-                                 p_.num_machines, " needs --max_restarts above 0"));
+            throw ValueError(str("launch: --max_restarts must be at least 1 if --min_nodes is less "
+                                 "than --num_machines: --min_nodes is ",
+                                 p_.min_nodes, ", --num_machines is ", p_.num_machines));
         const std::string& launcher = p_.multinode.launcher;
         if (f_.min_nodes && !launcher.empty() && launcher != "pdsh")
             throw ValueError(str("launch: --min_nodes cannot be combined with ", launcher,
@@ -174,8 +175,7 @@ class Planner {
         if (!f_.machine_rank && !config_)
             throw ValueError(
                 "launch: a job on several machines needs --machine_rank, a different number on "
-                "each "
-                "machine");
+                "each machine");
         p_.machine_rank = f_.machine_rank.value_or(c_.machine_rank);
         if (p_.machine_rank < 0 || p_.machine_rank >= p_.num_machines)
             throw ValueError(str("launch: --machine_rank must be from 0 to ", p_.num_machines - 1,
@@ -194,8 +194,8 @@ class Planner {
                 static_cast<int>(p_.multinode.hosts.size() * p_.multinode.hosts[0].slots.size());
         if (!f_.num_processes && config_ && total < 1)
             throw ValueError(
-                "launch: --num_processes is missing: it is neither a flag nor set in the "
-                "configuration");
+                "launch: the number of processes is missing: pass --num_processes, or set "
+                "num_processes in the configuration");
         if (total < 1) {
             total = std::max(1, gpus()) * p_.num_machines;
             take_default("num_processes", std::to_string(total));

@@ -286,13 +286,13 @@ void check_answers(const ClusterConfig& config) {
     if (config.num_processes < 1)
         refuse(str("--num_processes must be at least 1: ", config.num_processes));
     if (alone && (machines > 1 || config.num_processes > 1))
-        refuse(str("--distributed_type NO needs one process on one machine: ", config.num_processes,
-                   " processes, ", machines, " machines"));
+        refuse(str("--distributed_type NO needs one process on one machine: --num_processes is ",
+                   config.num_processes, ", --num_machines is ", machines));
     if (!alone && machines == 1 && config.num_processes == 1)
         refuse(str("--distributed_type ", config.distributed_type,
                    " needs at least two processes; omit it, or pass a higher --num_processes"));
     if (config.num_processes % machines != 0)
-        refuse(str("--num_processes ", config.num_processes, " cannot be divided among ", machines,
+        refuse(str(config.num_processes, " processes cannot be divided evenly among ", machines,
                    " machines"));
     if (config.machine_rank < 0 || config.machine_rank >= machines)
         refuse(str("--machine_rank must be from 0 to ", machines - 1, ": ", config.machine_rank));

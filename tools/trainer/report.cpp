@@ -283,7 +283,7 @@ Metrics read_metrics(const std::string& path) {
         try {
             if (line.size() > kMaxLine)
                 throw ValueError(
-                    str("has ", line.size(), " bytes, more than the maximum of ", kMaxLine));
+                    str("must have at most ", kMaxLine, " bytes: it has ", line.size()));
             metrics.add(from_json(line));
         } catch (const Error& error) {
             throw FileError(

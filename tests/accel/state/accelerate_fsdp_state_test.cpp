@@ -98,7 +98,7 @@ TEST(AccelerateFsdpCheckpoint, ReportsDamagedFilesAndChangesNothing) {
 }
 
 // The test replaces the optimizer's checkpoint by the model's checkpoint.
-TEST(AccelerateFsdpCheckpoint, RejectsAnotherCheckpointInPlaceOfTheOptimizer) {
+TEST(AccelerateFsdpCheckpoint, RejectsTheModelCheckpointInPlaceOfTheOptimizerCheckpoint) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string copy = folder / "state";

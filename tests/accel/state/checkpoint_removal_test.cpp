@@ -135,8 +135,8 @@ class CheckpointRemoval : public testing::Test {
     TemporaryFolder outside_{tests::FolderStorage::in_memory};
 };
 
-// Another user may have created a link inside of the project folder. Links in the path that leads
-// to the project folder are the user's own.
+// Another user may have replaced the folder `checkpoints` in the project folder by a link, so such
+// a link is an error. Links in the path of the project folder itself are followed.
 TEST_F(CheckpointRemoval, RejectsALinkInsteadOfTheCheckpointFolder) {
     fs::create_directory(outside_ / "project");
     fs::create_directory_symlink(outside_ / "project", folder_ / "project");

@@ -93,7 +93,7 @@ void expect_same_tensors(const std::vector<Tensor>& actual, const std::vector<Te
     for (std::size_t i = 0; i < actual.size(); ++i) tests::expect_same_bits(actual[i], expected[i]);
 }
 
-// Buckets of a few parameters, so that the network has several.
+// The size of a bucket in MiB: a few parameters, so that the network has several buckets.
 constexpr double kSmallBucket = 300.0 / (1 << 20);
 constexpr int kSteps = 7;
 

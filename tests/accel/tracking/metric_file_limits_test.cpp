@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// A folder with the file of a tracker of an earlier run.
+// A folder with a file that a tracker has written in an earlier run.
 struct OldRun {
     OldRun(const std::string& name, const std::string& text) {
         create_directories(folder / "run");
@@ -42,7 +42,7 @@ TEST(CsvFile, IsContinuedWithoutCopyingItToMemory) {
     for (int step = 1; std::ssize(text) < 32 * kMiB; ++step) text += str(step % 1000, ",7\n");
     const OldRun old("metrics.csv", text);
     const auto size = std::ssize(text);
-    // The pages of the mapped file count once.
+    // The measured peak includes the pages of the mapped file once.
     EXPECT_LE(peak_memory([&] { resume<accel::CsvTracker>(old, std::nullopt); }), size + 4 * kMiB);
     EXPECT_EQ(read_file(old.path), text);
     EXPECT_LE(peak_memory([&] {

@@ -1,4 +1,4 @@
-// A program outside of the Axle tree, which trains the folds of a cross-validation with one
+// A program of another project that uses Axle. It trains the folds of a cross-validation with one
 // Accelerator. Each fold creates a new model, optimizer and loader, usually at the addresses of the
 // previous fold's objects. All folds must run in bf16, update after four batches, and share the
 // batches among the processes.

@@ -1,6 +1,5 @@
-// A program outside of the Axle tree, which is started by the installed `axle launch`. The
-// processes train one model on different data; the result must be the same as with one process and
-// all data.
+// A program of another project that uses Axle. The installed `axle launch` starts it. The processes
+// train one model on different data; the result must be the same as with one process and all data.
 #include <cmath>
 #include <exception>
 #include <iostream>

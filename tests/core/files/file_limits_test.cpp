@@ -286,8 +286,8 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
     }
 }
 
-// A tensor of a few bytes in the pickle can refer to a long name. Each use counts, so that the work
-// is limited too.
+// A tensor of a few bytes in the pickle can refer to a long name. Each use of the name counts
+// toward the memory limit, so that the work is limited too.
 TEST(TorchFileLimits, CountEachUseOfALongName) {
     using namespace std::string_literals;
     const TemporaryFolder folder(FolderStorage::in_memory);

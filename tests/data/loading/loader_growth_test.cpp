@@ -126,7 +126,7 @@ void expect_exact(const Kind& kind, const std::vector<Run>& runs) {
     EXPECT_EQ(std::ssize(all), kind.drop_last ? n - n % kStep : n);
 }
 
-TEST(GrownDataset, IsReadOnceInAPassThatContinues) {
+TEST(GrownDataset, IsReadExactlyOnceInAResumedPass) {
     const LogCapture log;
     for (const Kind& kind : kKinds)
         for (std::int64_t first = 1; first <= (kind.drop_last ? 2 : 3); ++first)
@@ -185,7 +185,7 @@ TEST(GrownDataset, HasItsOwnOrderInTheNextPass) {
     }
 }
 
-TEST(GrownDataset, ContinuesAfterTheLoaderWasMovedButNotAfterAnotherPositionWasSet) {
+TEST(GrownDataset, KeepsItsResumedOrderWhenTheLoaderIsMovedButNotWhenBatchesAreSkipped) {
     const LogCapture log;
     Tree state;
     run_pass({}, {{13, 1, 1}}, &state);

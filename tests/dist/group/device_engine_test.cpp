@@ -22,7 +22,7 @@ DeviceDescription offer(const char* machine, const char* gpu, int version = 2280
     return {.error = {}, .machine = machine, .gpu = gpu, .version = version};
 }
 
-// Returns the result of each rank.
+// Returns the result of the negotiation on each rank.
 std::vector<NcclNegotiation> compare(
     const std::vector<DeviceDescription>& offers,
     const std::function<std::string()>& make_token = [] { return std::string("to\0ken", 6); }) {

@@ -37,7 +37,7 @@ dist::Variables variables(std::map<std::string, std::string> values) {
 constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
 constexpr const char* kMpich = "libaxle_mpi_mpich.so";
 
-TEST(MpiLibrary, NamesFoldersAndRemedyWhenNoneIsFound) {
+TEST(MpiLibrary, ReportsSearchedFoldersAndTheFixWhenNoneIsFound) {
     const MpiLibrary library = open_mpi_library({"/nowhere", "/nor/here"}, variables({}));
     EXPECT_EQ(library.functions, nullptr);
     EXPECT_EQ(library.error,

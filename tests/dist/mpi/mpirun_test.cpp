@@ -24,8 +24,8 @@ struct Implementation {
     const char *name, *library, *program, *options;
 };
 
-// Root may start no processes with Open MPI unless two variables allow it. Processes are not bound
-// to cores, because there may be more processes than cores.
+// Open MPI does not start processes for the user root unless two variables allow it. Processes are
+// not bound to cores, because there may be more processes than cores.
 constexpr Implementation kOpenMpi{
     "Open MPI", "libaxle_mpi_openmpi.so", "mpirun.openmpi",
     "--oversubscribe --bind-to none --mca btl_vader_single_copy_mechanism none "

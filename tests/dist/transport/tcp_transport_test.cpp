@@ -259,8 +259,7 @@ TEST(TcpTransport, ThrowsIfThePeerClosesTheConnection) {
 TEST(TcpTransport, ReceivesAllMessagesAfterThePeerHasClosedTheConnection) {
     FakeStore store;
     std::promise<void> closed;
-    // The number of messages that fit into the window, so they are sent before the receives are
-    // posted.
+    // This many messages fit into the window, so they are sent before the receives are posted.
     constexpr std::uint32_t kMessages = dist::kWindow / (kEager + dist::kEagerCost);
     const auto errors = run_threads(2, [&](int rank) {
         if (rank == 1) {

@@ -55,8 +55,8 @@ class OpenedPaths : public FaultyFileSystem {
     std::vector<std::string> paths;
 };
 
-// Names that are not a single component of ASCII letters, digits, '.', '_' and '-' with a known
-// suffix, or that are hidden or too long.
+// Returns names of shards that must be rejected. They are not a single component of ASCII letters,
+// digits, '.', '_' and '-' with a known suffix, or they are hidden or too long.
 std::vector<std::string> invalid_shard_names() {
     using namespace std::string_literals;
     return {"",

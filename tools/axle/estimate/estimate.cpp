@@ -183,7 +183,8 @@ TensorBytes tensors_of(const std::string& model) {
     }
     if (model.ends_with(".json")) {
         if (auto from = from_config(model)) return *from;
-        throw FileError(printable(model) + ": model_type must be gpt2, bert or llama");
+        throw FileError(printable(model) +
+                        ": the model_type in the file must be gpt2, bert or llama");
     }
     std::vector<std::string> names;
     for (const auto& [name, make] : known_models()) names.push_back(name);

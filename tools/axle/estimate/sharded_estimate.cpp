@@ -47,7 +47,7 @@ std::string sharded_table(const ModelSize& model, const std::vector<int>& num_pr
     for (const int count : num_processes) {
         if (count < 2)
             throw ValueError(
-                str("estimate-memory: --num_processes: must be at least 2 to shard: ", count));
+                str("estimate-memory: each of --num_processes must be at least 2: ", count));
         rows[0].push_back(str(count, " processes"));
     }
     for (const auto& [strategy, name] : kStrategies) {

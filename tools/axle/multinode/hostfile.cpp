@@ -64,14 +64,14 @@ std::map<std::string, std::set<int>> parse_filter(const char* option, const std:
         const std::string_view host = node.substr(0, colon);
         if (!is_host(host))
             throw ValueError(str("launch: ", option, " must be a list such as ",
-                                 "worker-0@worker-1:0,2: ", in_quotes(filter)));
+                                 "'worker-0@worker-1:0,2': it is ", in_quotes(filter)));
         auto& slots = nodes[std::string(host)];
         if (colon == std::string_view::npos) continue;
         for (const std::string_view slot : split(node.substr(colon + 1), ',')) {
             const auto number = number_in(slot);
             if (!number)
-                throw ValueError(str("launch: ", option, ": ", in_quotes(slot),
-                                     " is not the number of a slot: ", in_quotes(filter)));
+                throw ValueError(str("launch: ", option, ": ", in_quotes(slot), " in ",
+                                     in_quotes(filter), " is not the number of a slot"));
             slots.insert(*number);
         }
     }
@@ -151,7 +151,9 @@ std::vector<HostSlots> filter_hosts(std::vector<HostSlots> hosts, const std::str
     if (!nodes.empty())
         throw ValueError(str("launch: ", option, ": the hostfile does not list ",
                              in_quotes(nodes.begin()->first)));
-    if (left.empty()) throw ValueError(str("launch: ", option, ": no slot is left"));
+    if (left.empty())
+        throw ValueError(str("launch: ", option, " must leave at least one slot: ",
+                             in_quotes(includes ? inclusion : exclusion)));
     return left;
 }
 
