@@ -77,7 +77,7 @@ TEST(SequentialAndSubsetSampler, IgnoreEpoch) {
     EXPECT_EQ(SubsetSampler({7, 2, 7}).indices(9), (Indices{7, 2, 7}));
 }
 
-TEST(RandomSampler, ContinuesAGrownPassWithTheSamplesNotYetRead) {
+TEST(RandomSampler, ContinuesAPassOverAGrownDatasetWithItsUnreadSamples) {
     const auto generator = std::make_shared<Generator>(42);
     const RandomSampler sampler(10, {.generator = generator});
     const auto grown = sampler.grown({.epoch = 1, .growths = {{6, 2}, {8, 3}}});
@@ -98,7 +98,7 @@ TEST(RandomSampler, ContinuesAGrownPassWithTheSamplesNotYetRead) {
     EXPECT_NE(grown->indices(1), expected);
 }
 
-TEST(Sampler, SupportsGrownPassesIfItsOrderHasEverySampleOnce) {
+TEST(Sampler, SupportsDatasetsThatGrowInAPassIfItsOrderHasEverySampleOnce) {
     const GrownPass pass{.epoch = 0, .growths = {{3, 2}}};
     const auto sequential = std::make_shared<SequentialSampler>(7);
     EXPECT_EQ(sequential->grown(pass)->indices(), sequential->indices());

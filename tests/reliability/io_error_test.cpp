@@ -55,7 +55,7 @@ void become_machine(dist::ProcessGroup& group) {
     setenv("LOCAL_RANK", "0", 1);
 }
 
-// Calls f on each rank. Returns the texts of the errors, by rank, "" for none.
+// Calls f on each rank. Returns the texts of the errors by rank, or "" for a rank without an error.
 std::vector<std::string> errors_of(dist::ProcessGroup& group, const std::function<void()>& f) {
     std::string error;
     try {

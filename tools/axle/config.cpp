@@ -128,11 +128,13 @@ class Answers {
         if (!type_->was_given() && has_deepspeed) config_.distributed_type = "DEEPSPEED";
         const bool is_fsdp = config_.distributed_type == "FSDP";
         if (has_fsdp && !is_fsdp)
-            throw UsageError("config: --fsdp_* flags need --distributed_type FSDP");
+            throw UsageError("config: --fsdp_* flags need --distributed_type FSDP: it is " +
+                             config_.distributed_type);
         if (is_fsdp) config_.fsdp_config = fsdp_config_of(fsdp_);
         const bool is_deepspeed = config_.distributed_type == "DEEPSPEED";
         if (has_deepspeed && !is_deepspeed)
-            throw UsageError("config: DeepSpeed flags need --distributed_type DEEPSPEED");
+            throw UsageError("config: DeepSpeed flags need --distributed_type DEEPSPEED: it is " +
+                             config_.distributed_type);
         if (is_deepspeed) config_.deepspeed_config = deepspeed_config_of(deepspeed_);
         // DeepSpeed's file contains the precision.
         if (deepspeed_["deepspeed_config_file"] && !precision_->was_given())

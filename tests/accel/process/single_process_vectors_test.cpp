@@ -1,4 +1,4 @@
-// Compares a single process with recorded facts about Accelerate.
+// Compares Axle on a single process with recorded facts about Accelerate.
 #include <functional>
 #include <map>
 #include <memory>
@@ -95,7 +95,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     return result;
 }
 
-// Returns the functions that compute Axle's result, by the name of the fact.
+// Returns, by the name of each recorded fact, a function that computes Axle's result.
 std::map<std::string, std::function<json()>> facts() {
     const Tree pair = tensor({1.0, 2}, {2});
     std::map<std::string, std::function<json()>> f;

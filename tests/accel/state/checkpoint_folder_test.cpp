@@ -31,7 +31,7 @@ using tests::put;
 using tests::TemporaryFolder;
 using tests::write;
 
-// Truncates a file of a checkpoint.
+// Truncates a file of a checkpoint. Returns the path of the file.
 std::string damage(const std::string& file) {
     put(file, read_file(file).substr(0, 60));
     return file;

@@ -105,7 +105,7 @@ class SavedRun {
     int limit_;
     MemoryFileSystem memory_;
     std::vector<std::vector<Tensor>> states_;        // the weights at each save
-    std::vector<std::size_t> began_, acknowledged_;  // numbers of completed operations
+    std::vector<std::size_t> began_, acknowledged_;  // operations completed at each of these times
 };
 
 // A fixture that counts the crash images of all tests.

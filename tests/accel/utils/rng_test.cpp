@@ -127,8 +127,9 @@ TEST(PreparedLoader, SynchronizesTheGeneratorOfSamplerBatchSamplerOrStream) {
     });
 }
 
-// Draws numbers on processes with different seeds in two passes; returns "same" or "other" for
-// each.
+// Draws a number on each of two processes in two passes, from generators with different seeds.
+// Returns "same" for each pass in which both numbers are equal, else "other", and adds " again" if
+// process 0 draws the same number as in the first pass.
 std::string draws_in_passes(const Group& group, std::vector<std::string> rng_types) {
     manual_seed(own_seed(group));
     Accelerator accelerator(

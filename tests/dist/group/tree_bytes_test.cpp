@@ -73,7 +73,7 @@ TEST(TreeBytes, ThrowOnlyCommErrorIfCorrupted) {
             }
         }
     }
-    // Kinds, dtypes, sizes and lengths are rejected; other values of elements are valid.
+    // An invalid kind, dtype, size or length is rejected, but other values of an element are valid.
     EXPECT_GT(rejected, 0u);
     EXPECT_LT(rejected, changes);
 }

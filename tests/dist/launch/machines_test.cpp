@@ -156,7 +156,7 @@ TEST_F(Launchers, EndIfFewerThanMinNodesAreLeft) {
     EXPECT_THAT(err(0), HasSubstr("waiting up to 1 s for machine 1"));
 }
 
-TEST_F(Launchers, LoseASuspendedLauncherAfterTheSilenceTimeout) {
+TEST_F(Launchers, TreatASuspendedLauncherAsLostAfterTheSilenceTimeout) {
     silence_timeout_ = Milliseconds(2000);
     for (const int index : {0, 1, 2}) start(index, first_time("sleep 60"));
     for (const int rank : {0, 1, 2}) process(0, rank);

@@ -177,7 +177,7 @@ TEST(Strangers, HaveALimitedNumberOfConnections) {
     pair.check(2);
 }
 
-TEST(Strangers, MayHoldConnectionsForAnEighthOfTheFileLimit) {
+TEST(Strangers, MayHoldAtMostAnEighthOfTheFileLimitAsConnections) {
     for (const auto& [files, places] : {std::pair{100, 16}, {1024, 128}}) {
         const FileLimit limit(static_cast<rlim_t>(files));
         EXPECT_EQ(dist::max_unauthenticated(), static_cast<std::size_t>(places));

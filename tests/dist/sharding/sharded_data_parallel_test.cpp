@@ -184,7 +184,8 @@ std::pair<std::int64_t, std::int64_t> bytes_of_state(std::int64_t width) {
     return {alone, together};
 }
 
-// Adds up several widths, because the allocator rounds sizes up by at most a quarter.
+// The test adds up the bytes for several widths, because the allocator rounds each size up by as
+// much as a quarter.
 TEST(ShardedDataParallel, DividesTheMemoryOfTheStateByTheNumberOfRanks) {
     double alone = 0, together = 0;
     for (const std::int64_t width : {128, 160, 192, 224, 256}) {

@@ -164,8 +164,9 @@ TEST(TcpFrames, HoldMessagesThatThePeerDoesNotReceive) {
     messages[kSent]->wait();
 }
 
-// The peer sends half of a message, and the rest after rank 0 has destroyed it. One system call
-// reads the mark and the beginning of the data.
+// The peer sends half of the data of a message, and the rest after rank 0 has destroyed the
+// message. Rank 0 reads the message `mark` and the beginning of the data in one system call, so it
+// has begun to receive the data when `mark` has arrived.
 TEST(TcpFrames, AreNotWrittenToADroppedMessage) {
     ConnectedRank job;
     Bytes in(dist::kMaxEager + 1), mark(1);

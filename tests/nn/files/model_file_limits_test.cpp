@@ -48,8 +48,8 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Expects that work(2n) makes less than three times as many comparisons as work(n). Twice as many
-// are linear, and four times as many quadratic.
+// Expects that work(2n) makes less than three times as many comparisons as work(n). Linear work
+// makes twice as many, and quadratic work four times as many.
 void expect_linear(const std::function<void(int n)>& work, int n) {
     if (!AXLE_COUNTS_COMPARISONS) GTEST_SKIP() << "comparisons are not counted in this build";
     const auto count = [&](int size) {

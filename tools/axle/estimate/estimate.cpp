@@ -122,9 +122,10 @@ TensorBytes from_folder(const std::string& path) {
         if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
     if (files.empty())
         throw FileError(printable(path) +
-                        (has_config ? ": Axle does not have the model type of its config.json, and "
-                                      "it contains no .safetensors file"
-                                    : ": contains neither config.json nor a .safetensors file"));
+                        (has_config ? ": the folder contains no .safetensors file, and Axle does "
+                                      "not have the model type in its config.json"
+                                    : ": the folder contains neither config.json nor a "
+                                      ".safetensors file"));
     std::sort(files.begin(), files.end());
     TensorBytes tensors;
     for (const std::string& file : files) add_file(tensors, file);

@@ -130,7 +130,8 @@ void refuse_filter(const MultinodeJob& job) {
     if (job.machines.are_filtered)
         throw ValueError(str("launch: deepspeed_multinode_launcher ", job.machines.launcher,
                              " does not support deepspeed_inclusion_filter and "
-                             "deepspeed_exclusion_filter; write a hostfile with the machines"));
+                             "deepspeed_exclusion_filter; use a hostfile that lists only the "
+                             "machines of the job"));
 }
 
 Arguments open_mpi_arguments(const MultinodeJob& job) {
@@ -282,7 +283,8 @@ std::map<std::string, std::string> parse_deepspeed_env(std::string_view text,
         if (equals == 0 || equals == std::string_view::npos ||
             line.substr(0, equals).find_first_of(" \t") != std::string_view::npos)
             throw ValueError(
-                str(printable(name), ":", number, ": must be NAME=VALUE: ", in_quotes(line)));
+                str(printable(name), ":", number, ": a line must be NAME=VALUE: ",
+                    in_quotes(line)));
         variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
     }
     return variables;
