@@ -1,6 +1,6 @@
-// Declares op cases. A case describes how to call an op and with which inputs. tests/core/ops/ runs
-// every case in every mode, bench/ times its `large` row, and a test compares the names with
-// core/ops.h.
+// Declares op cases. A case describes how to call an op and with which inputs. The tests in
+// tests/core/ops/ and tests/cuda/ run the cases, bench/ times their `large` rows, and a test
+// compares the names with core/ops.h.
 #pragma once
 
 #include <functional>

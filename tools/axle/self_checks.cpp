@@ -65,7 +65,8 @@ template <class F>
 void check_runs_on(Accelerator& accelerator, const char* what, bool wanted, F&& f) {
     int runs = 0;
     f([&] { ++runs; });
-    expect(runs == (wanted ? 1 : 0), str(what, wanted ? " didn't run here" : " ran here"));
+    expect(runs == (wanted ? 1 : 0), str(what, wanted ? " did not run its function here"
+                                                      : " must not run its function here"));
     accelerator.wait_for_everyone();
 }
 
@@ -105,7 +106,9 @@ void check_main_process_first(Accelerator& accelerator) {
     // this rank.
     for (std::size_t i = 0; i <= rank; ++i)
         if (all[2 * i] == 0) main_left = all[2 * i + 1];
-    if (local != 0) expect(entered >= main_left, "it ran before the main process of its machine");
+    if (local != 0)
+        expect(entered >= main_left,
+               "a process entered the scope before the main process of its machine had left it");
 }
 
 Tree list_to(std::int64_t n) {
@@ -161,7 +164,7 @@ void check_split_evenly(Accelerator& accelerator) {
 void check_triggers(Accelerator& accelerator) {
     expect(!accelerator.check_trigger(), "a trigger was set too early");
     accelerator.on_last_process([&] { accelerator.set_trigger(); });
-    expect(accelerator.check_trigger(), "the trigger of the last process was not seen");
+    expect(accelerator.check_trigger(), "the trigger of the last process did not reach this process");
     expect(!accelerator.check_trigger(), "a trigger was not reset");
 }
 
@@ -178,13 +181,13 @@ void check_rng_synchronization(Accelerator& accelerator) {
     for (const char* type : {"torch", "cuda"}) {
         accel::set_seed(40 + rank);
         const bool alike = same(draw());
-        expect(rank == 0 || !alike, "another seed gave the same numbers");
+        expect(rank == 0 || !alike, "different seeds gave the same random numbers");
         accel::synchronize_rng_state(group, accel::rng_type(type));
-        expect(same(draw()), str("'", type, "' was not synchronized"));
+        expect(same(draw()), str("the random numbers of type ", type, " differ"));
     }
     data::Generator generator(40 + rank);
     accel::synchronize_rng_state(group, accel::RngType::generator, &generator);
-    expect(generator.initial_seed() == 40, "'generator' was not synchronized");
+    expect(generator.initial_seed() == 40, "the seed of the generator was not synchronized");
 }
 
 // Checks that a second Accelerator can be created and destroyed.

@@ -169,8 +169,8 @@ void check_seedable_sampler(Accelerator& accelerator) {
         return both;
     };
     const auto whole = passes(false), again = passes(false), split = passes(true);
-    expect(whole == again, "the same seed gave another order");
-    expect(whole == split, "split_batches gave another order");
+    expect(whole == again, "the same seed gave different orders");
+    expect(whole == split, "the order with split_batches differs");
     expect(whole[0] != whole[1], "two epochs had the same order");
     const data::RandomSampler sampler(n, {.seed = 42});
     for (std::int64_t epoch = 0; epoch < 2; ++epoch) {

@@ -120,7 +120,8 @@ std::vector<Check> training_checks() {
     return {check("training like one process", {}),
             check("training with split_batches", {.split_batches = true}),
             check("training with a seedable sampler", {.seedable_sampler = true}),
-            check("training with both", {.split_batches = true, .seedable_sampler = true}),
+            check("training with split_batches and a seedable sampler",
+                  {.split_batches = true, .seedable_sampler = true}),
             check("training in fp16", {.precision = "fp16", .tolerance = 0.02}),
             check("training in bf16", {.precision = "bf16", .tolerance = 0.1})};
 }

@@ -94,8 +94,8 @@ struct Stopped {
 
 // The result of a run.
 struct Outcome {
-    // The map that the program prints at its end: the latest evaluation, steps, seconds,
-    // UNIT_per_s, threads, device and checkpoint.
+    // The map that the program prints at its end: the results of the latest evaluation, steps,
+    // seconds, UNIT_per_s, processes, threads, device and checkpoint.
     Tree summary = Tree::map();
     std::vector<profiler::Row> operations;  // time of each operation in the profiled updates
 };
