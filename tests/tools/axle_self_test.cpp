@@ -68,7 +68,7 @@ TEST_F(AxleSelfTest, PassesOnOneProcess) {
                               "training like one process",
                               "training with split_batches",
                               "training with a seedable sampler",
-                              "training with both",
+                              "training with split_batches and a seedable sampler",
                               "training in fp16",
                               "training in bf16"})
         EXPECT_THAT(ended.out, Contains("  " + std::string(check) + ": passed"));

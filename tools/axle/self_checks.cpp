@@ -164,7 +164,8 @@ void check_split_evenly(Accelerator& accelerator) {
 void check_triggers(Accelerator& accelerator) {
     expect(!accelerator.check_trigger(), "a trigger was set too early");
     accelerator.on_last_process([&] { accelerator.set_trigger(); });
-    expect(accelerator.check_trigger(), "the trigger of the last process did not reach this process");
+    expect(accelerator.check_trigger(),
+           "the trigger of the last process did not reach this process");
     expect(!accelerator.check_trigger(), "a trigger was not reset");
 }
 
