@@ -36,10 +36,10 @@ bool are_scores(const std::string& op, const Tensor& predictions, const Tensor& 
                              labels.shape()));
     const bool scores = predictions.dim() > dims;
     if (!(scores ? is_floating(predictions.dtype()) : is_integral(predictions.dtype())))
-        throw DTypeError(str(
-            op, ": ", scores ? "scores must be floating-point" : "classes must be integers",
-            ": predictions ", predictions.dtype(), " ", predictions.shape(), ", labels ",
-            labels.shape()));
+        throw DTypeError(str(op, ": ",
+                             scores ? "scores must be floating-point" : "classes must be integers",
+                             ": predictions ", predictions.dtype(), " ", predictions.shape(),
+                             ", labels ", labels.shape()));
     return scores;
 }
 

@@ -71,8 +71,7 @@ Tensor SavedTensor::get() const {
     if (storage_->version() != version_)
         throw UsageError(str(op, ": a tensor saved for the backward pass was changed in place: ",
                              "shape ", tensor_.shape(), ", saved at version ", version_,
-                             ", now at version ", tensor_.version(),
-                             "; change a clone() instead"));
+                             ", now at version ", tensor_.version(), "; change a clone() instead"));
     if (!grad_enabled() || node == nullptr) return tensor_;
     for (std::size_t i = 0; i < node->outputs.size(); ++i) {
         const std::weak_ptr<Impl>& output = node->outputs[i];

@@ -242,8 +242,7 @@ class Pass {
             if (node.inputs[i] && has_nan(dx[i]))
                 throw NumericsError(str("backward: ", node.op,
                                         " returned NaN in the gradient of its operand ", i,
-                                        " of shape ", node.inputs[i].shape,
-                                        origin_of_nan()));
+                                        " of shape ", node.inputs[i].shape, origin_of_nan()));
     }
 
     // Accumulates the leaf's gradient and calls its hooks. Called when the gradient is final.

@@ -12,9 +12,9 @@ bool records_change(const char* op, const Tensor& x, bool operand_requires_grad)
     if (!x.defined() || !grad_enabled() || !(x.requires_grad() || operand_requires_grad))
         return false;
     if (x.requires_grad() && x.is_leaf())
-        throw UsageError(
-            str(op, ": a leaf that requires a gradient can't be changed in place: x ", x.shape(),
-                "; use the op that returns a new tensor, or a NoGrad scope"));
+        throw UsageError(str(op, ": a leaf that requires a gradient can't be changed in place: x ",
+                             x.shape(),
+                             "; use the op that returns a new tensor, or a NoGrad scope"));
     if (x.impl()->storage.use_count() > 1)
         throw UsageError(
             str(op,

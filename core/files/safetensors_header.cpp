@@ -198,8 +198,8 @@ std::string json_text(const std::string& text) {
     }
     if (quoted.size() > kMaxSafetensorsText)
         throw ValueError(str("save_safetensors: a name or text must have at most ",
-                             kMaxSafetensorsText, " bytes as JSON: ", quoted.size(), " bytes: ",
-                             in_quotes(text)));
+                             kMaxSafetensorsText, " bytes as JSON: ", quoted.size(),
+                             " bytes: ", in_quotes(text)));
     return quoted;
 }
 

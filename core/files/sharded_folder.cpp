@@ -130,10 +130,11 @@ void write_sharded_index(const std::string& folder, const std::vector<Tree>& ent
             const auto [known, is_new] = all.try_emplace(name, entry);
             if (is_new) continue;
             if (known->second.shape != entry.shape || known->second.dtype != entry.dtype)
-                throw ValueError(str("write_sharded_index: the ranks must have the same dtype and "
-                                     "shape: rank ", rank, " has ", printable(name), ' ',
-                                     entry.dtype, ' ', entry.shape, ", another rank ",
-                                     known->second.dtype, ' ', known->second.shape));
+                throw ValueError(
+                    str("write_sharded_index: the ranks must have the same dtype and "
+                        "shape: rank ",
+                        rank, " has ", printable(name), ' ', entry.dtype, ' ', entry.shape,
+                        ", another rank ", known->second.dtype, ' ', known->second.shape));
             std::ranges::move(entry.parts, std::back_inserter(known->second.parts));
         }
     Tree tensors = Tree::map();

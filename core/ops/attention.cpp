@@ -45,8 +45,8 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
             str(kAttention, ": masks are not differentiable: mask ", mask.shape(), "; detach it"));
     const Shape scores = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (broadcast_shapes(kAttention, mask.shape(), scores) != scores)
-        throw ShapeError(str(kAttention, ": the mask cannot be broadcast to the scores: ",
-                             "mask ", mask.shape(), ", scores ", scores));
+        throw ShapeError(str(kAttention, ": the mask cannot be broadcast to the scores: ", "mask ",
+                             mask.shape(), ", scores ", scores));
     return expand(mask, scores);
 }
 
@@ -127,8 +127,8 @@ Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {
     check_device("rotary_embedding", {&x});
     check_floating("rotary_embedding", x);
     if (x.dim() < 2 || x.size(-1) % 2 != 0)
-        throw ShapeError(str("rotary_embedding: x must be [..., length, even head size]: x ",
-                             x.shape()));
+        throw ShapeError(
+            str("rotary_embedding: x must be [..., length, even head size]: x ", x.shape()));
     return rotate(x, base, offset, 1);
 }
 

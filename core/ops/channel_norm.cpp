@@ -28,8 +28,8 @@ void check_channels(const char* op, const char* name, const Tensor& v, const Ten
         throw ShapeError(str(op, ": ", name, " must be [", x.size(1), "]: ", name, " ", v.shape(),
                              ", x ", x.shape()));
     if ((v.dtype() == f64) != (x.dtype() == f64))
-        throw DTypeError(str(op, ": ", name, " and x must both be float64 or neither: ", name,
-                             " ", v.dtype(), ", x ", x.dtype()));
+        throw DTypeError(str(op, ": ", name, " and x must both be float64 or neither: ", name, " ",
+                             v.dtype(), ", x ", x.dtype()));
 }
 
 // Returns the dtype and device of the statistics and of the parameters' gradients.

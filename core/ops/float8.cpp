@@ -97,9 +97,8 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
     check_matrix(kOp, b);
     check_device(kOp, {&a.values, &b.values, &a.scale, &b.scale});
     if (a.values.size(1) != b.values.size(1))
-        throw ShapeError(
-            str(kOp, ": inner dimensions differ: a is ", a.values.shape(), ", b is ",
-                b.values.shape()));
+        throw ShapeError(str(kOp, ": inner dimensions differ: a is ", a.values.shape(), ", b is ",
+                             b.values.shape()));
     if (options.emulate || !has_float8(a.values.device())) return emulated(a, b, options.dtype);
     // cuBLASLt does not support f16 results of fp8 products.
     const DType out = options.dtype == f16 ? f32 : options.dtype;

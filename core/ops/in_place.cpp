@@ -182,9 +182,9 @@ bool is_recorded(const char* op, const Tensor& x, bool operand_requires_grad) {
     if (!x.defined()) throw UsageError(str(op, ": the tensor is undefined"));
     if (!grad_enabled() || !(x.requires_grad() || operand_requires_grad)) return false;
     if (x.requires_grad() && x.is_leaf())
-        throw UsageError(str(
-            op, ": a leaf that requires a gradient cannot be replaced by the result: x ",
-            x.shape(), "; use a NoGrad scope to change it in place"));
+        throw UsageError(
+            str(op, ": a leaf that requires a gradient cannot be replaced by the result: x ",
+                x.shape(), "; use a NoGrad scope to change it in place"));
     return true;
 }
 

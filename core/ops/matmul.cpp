@@ -37,9 +37,8 @@ Shape common_batch(const Tensor& a, const Tensor& b) {
     try {
         return broadcast_shapes("matmul", left, right);
     } catch (const ShapeError&) {
-        throw ShapeError(
-            str("matmul: batch dimensions cannot be broadcast: a is ", a.shape(), ", b is ",
-                b.shape()));
+        throw ShapeError(str("matmul: batch dimensions cannot be broadcast: a is ", a.shape(),
+                             ", b is ", b.shape()));
     }
 }
 
@@ -77,12 +76,11 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     if (a.dtype() == boolean)
         throw DTypeError("matmul: not supported for booleans; convert them to an integer dtype");
     if (a.dim() == 0 || b.dim() == 0)
-        throw ShapeError(
-            str("matmul: 0-d operands are not supported; use mul: a is ", a.shape(), ", b is ",
-                b.shape()));
+        throw ShapeError(str("matmul: 0-d operands are not supported; use mul: a is ", a.shape(),
+                             ", b is ", b.shape()));
     if (a.size(-1) != b.size(b.dim() == 1 ? 0 : -2))
-        throw ShapeError(str("matmul: inner dimensions differ: a is ", a.shape(), ", b is ",
-                             b.shape()));
+        throw ShapeError(
+            str("matmul: inner dimensions differ: a is ", a.shape(), ", b is ", b.shape()));
 
     if (a.dim() == 1) return squeeze(matmul(unsqueeze(a, 0), b), b.dim() == 1 ? 0 : -2);
     if (b.dim() == 1) return squeeze(matmul(a, unsqueeze(b, 1)), -1);

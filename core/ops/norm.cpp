@@ -20,8 +20,8 @@ void check_vector(const char* op, const char* name, const Tensor& v, const Tenso
         throw ShapeError(str(op, ": ", name, " must be [", x.size(-1), "]: ", name, " ", v.shape(),
                              ", x ", x.shape()));
     if ((v.dtype() == f64) != (x.dtype() == f64))
-        throw DTypeError(str(op, ": ", name, " and x must both be float64 or neither: ", name,
-                             " ", v.dtype(), ", x ", x.dtype()));
+        throw DTypeError(str(op, ": ", name, " and x must both be float64 or neither: ", name, " ",
+                             v.dtype(), ", x ", x.dtype()));
 }
 
 void check_input(const char* op, const Tensor& x) {

@@ -41,8 +41,8 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Ten
         check_mask("key_padding_mask", padding);
         if (padding.shape() != Shape{batch, keys})
             throw ShapeError(str("MultiheadAttention: key_padding_mask must be ",
-                                 Shape{batch, keys},
-                                 ", one value for each key: it is ", padding.shape()));
+                                 Shape{batch, keys}, ", one value for each key: it is ",
+                                 padding.shape()));
         padding = padding.unsqueeze(1).unsqueeze(1);
     }
     const auto attends = [](const Tensor& mask) { return eq(mask, 0); };

@@ -17,9 +17,9 @@ template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
     if (warmup < 0 || training < 0)
-        throw ValueError(str(
-            op, ": warmup_steps and training_steps must not be negative: warmup_steps ", warmup,
-            ", training_steps ", training));
+        throw ValueError(
+            str(op, ": warmup_steps and training_steps must not be negative: warmup_steps ", warmup,
+                ", training_steps ", training));
     return [=](std::int64_t t) -> double {
         if (t < warmup) return ratio(t, warmup);
         return after(t - warmup, training - warmup);
@@ -159,9 +159,9 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(Optimizer& optimize
                                                              std::optional<double> warmup_lr_rate) {
     constexpr const char* kOp = "get_cosine_with_min_lr_schedule_with_warmup_lr_rate";
     if (warmup_steps < 0 || training_steps < 0)
-        throw ValueError(str(
-            kOp, ": warmup_steps and training_steps must not be negative: warmup_steps ",
-            warmup_steps, ", training_steps ", training_steps));
+        throw ValueError(
+            str(kOp, ": warmup_steps and training_steps must not be negative: warmup_steps ",
+                warmup_steps, ", training_steps ", training_steps));
     const double min_ratio = min_ratio_of(kOp, optimizer, end);
     return LambdaLR(optimizer, [=](std::int64_t t) -> double {
         if (t >= warmup_steps)

@@ -25,9 +25,9 @@ constexpr int kUsualPort = 29500;
 void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"})
         if (type == known) return;
-    throw UsageError(str(
-        "launch: distributed_type must be NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED: ",
-        in_quotes(type), "; run `axle config` to write another configuration"));
+    throw UsageError(
+        str("launch: distributed_type must be NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED: ",
+            in_quotes(type), "; run `axle config` to write another configuration"));
 }
 
 // Returns a value of a section. The key in the file may have the section's name as a prefix or not.
@@ -160,13 +160,14 @@ class Planner {
                                                      : static_cast<int>(p_.multinode.hosts.size());
         p_.min_nodes = f_.min_nodes.value_or(p_.num_machines);
         if (p_.min_nodes > p_.num_machines)
-            throw ValueError(str("launch: --min_nodes must not exceed --num_machines: ",
-                                 "--min_nodes is ", p_.min_nodes, ", --num_machines is ",
-                                 p_.num_machines));
+            throw ValueError(
+                str("launch: --min_nodes must not exceed --num_machines: ", "--min_nodes is ",
+                    p_.min_nodes, ", --num_machines is ", p_.num_machines));
         if (p_.min_nodes < p_.num_machines && f_.max_restarts == 0)
-            throw ValueError(str("launch: --max_restarts must be at least 1 if --min_nodes is less "
-                                 "than --num_machines: --min_nodes is ",
-                                 p_.min_nodes, ", --num_machines is ", p_.num_machines));
+            throw ValueError(
+                str("launch: --max_restarts must be at least 1 if --min_nodes is less "
+                    "than --num_machines: --min_nodes is ",
+                    p_.min_nodes, ", --num_machines is ", p_.num_machines));
         const std::string& launcher = p_.multinode.launcher;
         if (f_.min_nodes && !launcher.empty() && launcher != "pdsh")
             throw ValueError(str("launch: --min_nodes cannot be combined with ", launcher,

@@ -125,11 +125,11 @@ TEST(Float8Matmul, MatchesProductOfDecodedValues) {
 TEST(Float8, RejectsInvalidArguments) {
     expect_error<DTypeError>({"to_float8: the dtype must be an 8-bit float: bfloat16"},
                              [] { to_float8(ones({2}), bf16, one_scale(), {}); });
-    expect_error<ShapeError>(
-        {"float8_matmul: inner dimensions differ: a is [2, 3], b is [2, 4]"}, [] {
-            float8_matmul(to_float8(ones({2, 3}), DType::f8_e4m3),
-                          to_float8(ones({2, 4}), DType::f8_e4m3), {});
-        });
+    expect_error<ShapeError>({"float8_matmul: inner dimensions differ: a is [2, 3], b is [2, 4]"},
+                             [] {
+                                 float8_matmul(to_float8(ones({2, 3}), DType::f8_e4m3),
+                                               to_float8(ones({2, 4}), DType::f8_e4m3), {});
+                             });
     expect_error<ShapeError>(
         {"float8_matmul: operands must be matrices of 8-bit floats: got [2, 3] float32"}, [] {
             float8_matmul({ones({2, 3}), one_scale()}, {ones({2, 3}), one_scale()}, {});

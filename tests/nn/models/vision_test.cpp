@@ -119,8 +119,7 @@ TEST(LeNet, RejectsImagesOfUnsupportedShape) {
         model(zeros({2, 3, 28, 28}));
         FAIL();
     } catch (const ShapeError& error) {
-        EXPECT_STREQ(error.what(),
-                     "LeNet: images must be [N, 1, 28, 28]: they are [2, 3, 28, 28]");
+        EXPECT_STREQ(error.what(), "LeNet: images must be [N, 1, 28, 28]: they are [2, 3, 28, 28]");
     }
 }
 
