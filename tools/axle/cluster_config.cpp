@@ -135,7 +135,7 @@ class ConfigReader {
 
     void refuse_unknown_keys() const {
         const std::vector<std::string> known = known_keys();
-        std::string unknown, hint;
+        std::string unknown;
         for (const auto& [key, value] : tree_.entries()) {
             if (std::find(known.begin(), known.end(), key) != known.end()) continue;
             const std::string near = nearest(key, known);
