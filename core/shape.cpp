@@ -8,7 +8,7 @@ namespace axle {
 namespace {
 
 [[noreturn]] void too_many_dims(int n) {
-    throw ShapeError(str("shape: at most ", kMaxDims, " dimensions are supported: ", n));
+    throw ShapeError(str("shape: at most ", kMaxDims, " dimensions are supported, not ", n));
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ std::vector<double> Tensor::to_vector() const {
 
 double Tensor::item() const {
     const profiler::OpScope scope("item");
-    if (numel() != 1) throw ShapeError(str("item: the tensor must have one element: ", shape()));
+    if (numel() != 1)
+        throw ShapeError(str("item: the tensor must have one element: it is ", shape()));
     return to_vector()[0];
 }
 
@@ -145,7 +146,8 @@ Tensor Tensor::detach() const {
 
 void Tensor::set_data(const Tensor& source) const {
     if (source.shape() != shape())
-        throw ShapeError(str("set_data: shapes differ: ", shape(), " and ", source.shape()));
+        throw ShapeError(str("set_data: the shapes must be equal: this tensor is ", shape(),
+                             ", the source is ", source.shape()));
     if (ShardProvider* const provider = impl_->storage->provider())
         provider->check_host_access("set_data");
     const Tensor from = source.is_contiguous() ? source : axle::contiguous(source.detach());

@@ -62,8 +62,8 @@ RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
     if (options.num_samples < 0 || (n == 0 && options.num_samples > 0))
         throw ValueError(
             str("RandomSampler: num_samples must not be negative, and must be 0 if the dataset is "
-                "empty: ",
-                options.num_samples, " of ", n));
+                "empty: num_samples is ",
+                options.num_samples, ", the dataset has ", n, " samples"));
     if (options.num_samples == 0) options_.num_samples = n;
     if (!options.generator) options_.generator = std::make_shared<Generator>(options.seed);
 }

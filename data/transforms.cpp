@@ -21,11 +21,13 @@ namespace {
 Tensor checked(const char* op, const Tensor& images) {
     if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
     if (!images.device().is_cpu())
-        throw DeviceError(str(op, ": images must be on the CPU: ", images.device()));
+        throw DeviceError(str(op, ": images must be on the CPU: they are on ", images.device()));
     if (images.dim() < 3)
-        throw ShapeError(str(op, ": images must be [n, ..., height, width]: ", images.shape()));
+        throw ShapeError(str(op, ": images must be [n, ..., height, width]: they are ",
+                             images.shape()));
     if (!is_compute(images.dtype()))
-        throw DTypeError(str(op, ": images cannot have a storage dtype: ", images.dtype()));
+        throw DTypeError(
+            str(op, ": images cannot have a storage dtype: they are ", images.dtype()));
     return contiguous(images);
 }
 
@@ -209,7 +211,7 @@ Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
     if (mean_.empty() || mean_.size() != std_.size())
         throw ValueError(
             str("Normalize: mean and std must not be empty and must have the same length: ",
-                mean_.size(), " and ", std_.size()));
+                "mean has ", mean_.size(), " elements, std has ", std_.size()));
     for (const double s : std_)
         if (!(static_cast<float>(s) > 0))
             throw ValueError(str("Normalize: each std must be positive: ", s));
@@ -218,8 +220,8 @@ Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
 Tensor Normalize::operator()(const Tensor& images, std::span<SampleRandom>) const {
     const Tensor dense = checked("Normalize", images);
     if (dense.dtype() != f32 && dense.dtype() != f64)
-        throw DTypeError(str("Normalize: images must be float32 or float64: ", dense.dtype(),
-                             "; apply ToFloat first"));
+        throw DTypeError(str("Normalize: images must be float32 or float64: they are ",
+                             dense.dtype(), "; apply ToFloat first"));
     const std::int64_t channels = dense.dim() == 3 ? 1 : dense.size(-3);
     if (mean_.size() != 1 && std::ssize(mean_) != channels)
         throw ShapeError(str("Normalize: mean must have 1 element or one for each channel: it has ",
@@ -257,8 +259,9 @@ Tensor RandomCrop::operator()(const Tensor& images, std::span<SampleRandom> rand
     const Tensor dense = checked("RandomCrop", images, random);
     const Size2 size = {dense.size(-2), dense.size(-1)};
     if (!fits(size))
-        throw ShapeError(str("RandomCrop: ", size_, " does not fit into the padded size ",
-                             padded(size, options_.padding), ": images ", dense.shape()));
+        throw ShapeError(
+            str("RandomCrop: the crop size ", size_, " does not fit into the padded size ",
+                padded(size, options_.padding), ": images ", dense.shape()));
     return crop(dense, size_, options_.fill,
                 [&](std::int64_t i) { return corner(size, random[static_cast<std::size_t>(i)]); });
 }
@@ -324,8 +327,10 @@ Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std
     Tensor result = make(random);
     if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices))
         throw ShapeError(
-            str("TransformedDataset: the transform must return as many images as it receives: ",
-                images.shape(), " became ", result.defined() ? str(result.shape()) : "undefined"));
+            str("TransformedDataset: the transform must return as many images as it receives: it "
+                "received ",
+                images.shape(), " and returned ",
+                result.defined() ? str(result.shape()) : "an undefined tensor"));
     return result;
 }
 

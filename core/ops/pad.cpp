@@ -44,7 +44,8 @@ Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& a
         const std::int64_t end = x.shape()[d] - std::max<std::int64_t>(-after, 0);
         if (end < start || x.shape()[d] + before + after < 0)
             throw ShapeError(
-                str("pad: cannot crop more than the size: padding ", padding, ", x ", x.shape()));
+                str("pad: cannot crop more than the size of a dimension: padding is ", padding,
+                    ", x is ", x.shape()));
         y = narrow(y, d, start, end - start);
     }
     return y;
@@ -116,7 +117,8 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     if (mode == PadMode::constant) return constant_pad(x, padding, value);
     if (value.to_double() != 0)
         throw ValueError(
-            str("pad: a value other than 0 needs mode constant: value ", value.to_double()));
+            str("pad: only constant mode supports a value other than 0: value is ",
+                value.to_double()));
     Tensor y = x;
     bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {
@@ -139,7 +141,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
     unsigned flipped = 0;
     for (const std::int64_t dim : dims) {
         const unsigned bit = 1u << wrap_dim("flip", dim, x.dim());
-        if (flipped & bit) throw ValueError(str("flip: duplicate dimension: ", dims));
+        if (flipped & bit) throw ValueError(str("flip: duplicate dimension: dims is ", dims));
         flipped |= bit;
     }
     Tensor y = empty(x.shape(), {.dtype = x.dtype(), .device = x.device()});

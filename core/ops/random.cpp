@@ -57,7 +57,7 @@ void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samp
             const auto bad = kernels::find_bad_weights(on, weights.view(), needed);
             if (bad.why != kernels::BadWeights::none)
                 throw ValueError(str("multinomial: ", kernels::reason(bad.why), ": row ", bad.row,
-                                     " of ", weights.shape(), ", ", samples, " samples"));
+                                     " of weights ", weights.shape(), ", ", samples, " samples"));
         } else {
             kernels::check_weights(on, weights.view(), needed);
         }
@@ -83,7 +83,9 @@ Tensor& Tensor::uniform_(double low, double high) {
     check_in_place("uniform_", *this);
     check_floating("uniform_", *this);
     if (!(low <= high) || !std::isfinite(high - low))
-        throw ValueError(str("uniform_: the range must be finite: ", low, " to ", high));
+        throw ValueError(
+            str("uniform_: the range must be finite, and low must not exceed high: low is ", low,
+                ", high is ", high));
     fill_random(*this, [&](Tensor& x, kernels::Philox random) {
         launch(x.device(), [&](auto& on) { kernels::uniform(on, random, low, high, x.view()); });
     });
@@ -146,7 +148,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
     const profiler::OpScope scope("multinomial");
     const Device device = check_device("multinomial", {&weights});
     check_floating("multinomial", weights);
-    if (weights.dim() == 0) throw ShapeError("multinomial: weights must be [..., n]: []");
+    if (weights.dim() == 0) throw ShapeError("multinomial: weights must not be 0-d");
     if (samples < 1)
         throw ValueError(str("multinomial: the number of samples must be positive: ", samples));
     const std::int64_t n = weights.size(-1);
@@ -157,7 +159,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
                 samples, " samples, weights ", weights.shape()));
     if (device.is_cuda() && !replacement && n > kernels::kMaxSortedElements)
         throw ValueError(str("multinomial: a GPU supports at most ", kernels::kMaxSortedElements,
-                             " weights without replacement: ", weights.shape()));
+                             " weights per row without replacement: weights is ", weights.shape()));
     check_weights(weights, replacement ? 1 : samples, samples);
     Shape shape = weights.shape();
     shape[shape.size() - 1] = samples;

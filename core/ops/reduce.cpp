@@ -27,7 +27,7 @@ Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim)
     if (dims.empty()) is_reduced.fill(true);
     for (const std::int64_t dim : dims) {
         bool& flag = is_reduced[wrap_dim(op, dim, x.dim())];
-        if (flag) throw ValueError(str(op, ": duplicate dimension: ", dims));
+        if (flag) throw ValueError(str(op, ": duplicate dimension: dims is ", dims));
         flag = true;
     }
     Reduced r;
@@ -59,7 +59,7 @@ Tensor expand_to_input(const Tensor& dy, const Shape& kept, const Shape& x) {
 
 void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
     if (r.n == 0 && numel(r.result) > 0)
-        throw ValueError(str(op, ": the reduced dimensions are empty: ", x.shape()));
+        throw ValueError(str(op, ": the reduced dimensions must not be empty: x is ", x.shape()));
 }
 
 // Returns the maximum or minimum over dims. Equal elements share the gradient.

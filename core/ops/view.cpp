@@ -33,8 +33,8 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
             continue;
         }
         if (shape[d] < 0)
-            throw ShapeError(str(op, ": sizes must not be negative, except for one -1: ", shape,
-                                 " for a tensor ", x.shape()));
+            throw ShapeError(str(op, ": only one size can be -1, no other can be negative: tensor ",
+                                 x.shape(), ", new shape ", shape));
         known *= shape[d];
     }
     if (unknown >= 0 && known != 0 && x.numel() % known == 0) shape[unknown] = x.numel() / known;
@@ -110,7 +110,7 @@ Tensor view(const Tensor& x, const Shape& requested) {
     const Shape shape = resolve("view", x, requested);
     Strides strides;
     if (!strides_for(x, shape, strides))
-        throw ShapeError(str("view: ", x.shape(), " with strides ", x.strides(),
+        throw ShapeError(str("view: x of shape ", x.shape(), " and strides ", x.strides(),
                              " cannot be viewed as ", shape, " without a copy; use reshape"));
     return reshape_view("view", x, shape, strides);
 }
@@ -194,7 +194,8 @@ Tensor expand(const Tensor& x, const Shape& requested) {
         fits = shape[d] == size || (size == 1 && shape[d] >= 0);
         strides[d] = shape[d] == size && d >= added ? x.strides()[d - added] : 0;
     }
-    if (!fits) throw ShapeError(str("expand: ", x.shape(), " cannot be broadcast to ", requested));
+    if (!fits)
+        throw ShapeError(str("expand: x ", x.shape(), " cannot be broadcast to ", requested));
     if (shape == x.shape()) return x;
     // The engine sums the gradient to x's shape.
     return record("expand", make_view(x, shape, strides, x.impl()->offset), {x},
@@ -246,7 +247,7 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
     const std::int64_t first = start < 0 ? start + size : start;
     if (first < 0 || length < 0 || first > size || length > size - first)
         throw IndexError(str("narrow: [", start, ", ", start, " + ", length,
-                             ") is outside dimension ", dim, " of ", x.shape()));
+                             ") is outside dimension ", dim, ": x is ", x.shape()));
     if (length == size) return x;
     Shape shape = x.shape();
     shape[d] = length;
@@ -291,7 +292,7 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
     const std::int64_t size = x.shape()[d];
     if (index < -size || index >= size)
         throw IndexError(
-            str("select: index ", index, " is outside dimension ", dim, " of ", x.shape()));
+            str("select: index ", index, " is outside dimension ", dim, ": x is ", x.shape()));
     return squeeze(narrow(x, d, index < 0 ? index + size : index, 1), d);
 }
 

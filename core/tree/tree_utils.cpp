@@ -68,7 +68,7 @@ Tensor concatenate_tensors(const std::vector<const Tree*>& trees, std::int64_t d
     const Tensor& first = tensors[0];
     if (dim < -first.dim() || dim >= first.dim())
         throw ShapeError(
-            str("concatenate: ", path, " has no dimension ", dim, ": ", first.shape()));
+            str("concatenate: ", path, " has no dimension ", dim, ": it is ", first.shape()));
     const std::int64_t joined = dim < 0 ? dim + first.dim() : dim;
     for (std::size_t i = 1; i < tensors.size(); ++i) {
         const Tensor& other = tensors[i];
@@ -312,7 +312,7 @@ Tree pad_input_tensors(const Tree& tree, std::int64_t batch_size, int num_proces
         const Tensor& t = leaf.tensor();
         if (dim < -t.dim() || dim >= t.dim() || t.size(dim) != batch_size)
             throw ShapeError(str(op, ": ", path, " must have ", batch_size, " rows in dimension ",
-                                 dim, ": ", t.shape()));
+                                 dim, ": it is ", t.shape()));
         if (missing == 0) return t;
         Shape shape = t.shape();
         const Tensor last = t.narrow(dim, batch_size - 1, 1);

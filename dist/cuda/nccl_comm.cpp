@@ -37,7 +37,7 @@ void NcclComm::connect(int rank, int size, const std::string& id, milliseconds t
     ncclUniqueId unique;
     if (id.size() != sizeof unique.internal)
         throw CommError(str("NCCL: the id from rank 0 must have ", sizeof unique.internal,
-                            " bytes: ", id.size()));
+                            " bytes: it has ", id.size()));
     std::memcpy(unique.internal, id.data(), id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;

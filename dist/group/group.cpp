@@ -212,7 +212,7 @@ void check_same(const char* op, const Tensor& out, const Tensor& x) {
 void check_first_dimension(const char* op, const Tensor& x, int size) {
     if (x.dim() == 0 || x.size(0) != size)
         throw ShapeError(str(op, ": the first dimension must have size ", size,
-                             " (the number of processes)", ": ", x.shape()));
+                             " (the number of processes): x is ", x.shape()));
 }
 
 Shape without_first_dimension(Shape shape) {

@@ -92,7 +92,8 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     check_tensor("all_gather_uneven", x);
     if (x.dim() == 0)
-        throw ShapeError(str("all_gather_uneven: expected at least one dimension: ", x.shape()));
+        throw ShapeError(str("all_gather_uneven: x must have at least one dimension: x is ",
+                             x.shape()));
     if (impl_->alone()) return {x.detach().clone()};
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());
@@ -162,8 +163,9 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
         check_same(kOp, x, first);
         if (x.dim() == 0 || first.dim() == 0 ||
             without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
-            throw ShapeError(str(kOp, ": tensors may differ only in their first dimension: ",
-                                 x.shape(), " and ", first.shape()));
+            throw ShapeError(
+                str(kOp, ": shapes may differ only in the first dimension: the first tensor is ",
+                    first.shape(), ", another is ", x.shape()));
     }
     if (impl_->alone()) return {first.detach().clone()};
 
@@ -188,7 +190,7 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
                     shape[0] = 0;
                     for (std::size_t i = 0; i < counts.size(); ++i) {
                         if (shape_in(counts[i], 0) != shape)
-                            throw CommError(str(kOp, ": rows differ: rank ", i, " has ",
+                            throw CommError(str(kOp, ": shapes of rows differ: rank ", i, " has ",
                                                 without_first_dimension(shape_in(counts[i], 0)),
                                                 ", rank ", rank(), " has ",
                                                 without_first_dimension(shape)));

@@ -35,7 +35,8 @@ void CallClient::open_group(std::uint32_t group, const std::vector<int>& ranks) 
 void CallClient::start_call(const CollectiveCall& call, const std::function<void()>& post) {
     if (call.counts.size() > kMaxCounts) {
         throw ValueError(
-            str(name_of(call.op), ": at most ", kMaxCounts, " sizes, not ", call.counts.size()));
+            str(name_of(call.op), ": a call can have at most ", kMaxCounts, " sizes: it has ",
+                call.counts.size()));
     }
     const std::string frame = encode(AnnounceCall{call});
     {

@@ -13,7 +13,7 @@ using Lock = ControlChannel::Lock;
 
 void check_key(const std::string& key) {
     if (key.size() <= kMaxKey) return;
-    throw ValueError(str("store: a key can have at most ", kMaxKey, " bytes: ", key.size()));
+    throw ValueError(str("store: a key can have at most ", kMaxKey, " bytes: it has ", key.size()));
 }
 
 std::string no_reply(const std::string& key, milliseconds timeout) {

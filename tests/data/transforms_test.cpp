@@ -166,7 +166,7 @@ TEST(Compose, MatchesTransformOfGatheredImagesInApplyRows) {
 }
 
 TEST(Compose, ReportsErrorsOfItsTransforms) {
-    expect_error<ShapeError>({"RandomCrop: [9, 9] does not fit"}, [] {
+    expect_error<ShapeError>({"RandomCrop: the crop size [9, 9] does not fit"}, [] {
         apply(Compose({RandomCrop(9), ToFloat()}), pixels(2, 3, 8, 9));
     });
     expect_error<ShapeError>(
@@ -206,7 +206,7 @@ TEST(Transforms, RejectInvalidArguments) {
     for (const double std : {0.0, -1.0, 1e-60, std::nan("")})
         EXPECT_THROW(Normalize({0}, {std}), ValueError) << std;
     expect_error<DTypeError>({"ToFloat: ", "int64"}, [&] { ToFloat()(images.to(i64)); });
-    expect_error<ShapeError>({"RandomCrop: [7, 6] does not fit into the padded size [6, 6]"}, [&] {
+    expect_error<ShapeError>({"crop size [7, 6] does not fit into the padded size [6, 6]"}, [&] {
         apply(RandomCrop({7, 6}, {.padding = 1}), images);
     });
     expect_error<ValueError>({"RandomCrop: sizes must be positive: [0, 3]"}, [] {
@@ -330,7 +330,7 @@ TEST(TransformedDataset, TransformsGivenKey) {
     const TransformedDataset fewer(
         pairs, [](const Tensor& x, std::span<SampleRandom>) { return x[0]; }, {.key = "x"});
     const std::vector<std::int64_t> both = {0, 1};
-    expect_error<ShapeError>({"TransformedDataset: ", "[2, 1, 4, 4] became [1, 4, 4]"},
+    expect_error<ShapeError>({"TransformedDataset: ", "received [2, 1, 4, 4] and returned [1, 4, 4]"},
                              [&] { fewer.get_batch(both); });
     EXPECT_THROW(TransformedDataset(pairs, nullptr), UsageError);
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);

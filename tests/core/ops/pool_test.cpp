@@ -261,7 +261,7 @@ TEST(Pad, ReportsInvalidArguments) {
     expect_error<ShapeError>({"pad: replicate mode supports a padding of at most 0"}, [] {
         pad(ones({2, 0}), {1, 0}, PadMode::replicate);
     });
-    expect_error<ValueError>({"pad: a value other than 0 needs mode constant", "5"}, [&] {
+    expect_error<ValueError>({"pad: only constant mode supports a value", "5"}, [&] {
         pad(x, {1, 1}, PadMode::reflect, 5);
     });
 }

@@ -91,7 +91,7 @@ TEST(Concatenate, ReportsPathOfMismatch) {
                              concatenating(x, Tree{{"x", Tree::list({counting({2, 4})})}}));
     expect_error<ShapeError>({R"(concatenate: batch["x"][0] has no dimension 2)"},
                              concatenating(x, x, 2));
-    expect_error<ShapeError>({"concatenate: batch has no dimension 0: []"},
+    expect_error<ShapeError>({"concatenate: batch has no dimension 0: it is []"},
                              concatenating(ones({}), ones({})));
     expect_error<DeviceError>({"concatenate: batch is on cpu in item 0 and on meta in item 1"},
                               concatenating(ones({2}), ones({2}, {.device = Device::meta()})));
@@ -199,10 +199,10 @@ TEST(PadInputTensors, RepeatsLastRow) {
 
 TEST(PadInputTensors, RejectsInvalidArguments) {
     expect_error<ShapeError>(
-        {R"(pad_input_tensors: batch["y"] must have 3 rows in dimension 0: [2])"}, [] {
+        {R"(pad_input_tensors: batch["y"] must have 3 rows in dimension 0: it is [2])"}, [] {
             pad_input_tensors(Tree{{"x", counting({3, 2})}, {"y", arange(2)}}, 3, 2);
         });
-    expect_error<ShapeError>({"pad_input_tensors: batch must have 1 rows in dimension 0: []"},
+    expect_error<ShapeError>({"pad_input_tensors: batch must have 1 rows in dimension 0: it is []"},
                              [] { pad_input_tensors(ones({}), 1, 2); });
     expect_error<ValueError>({"pad_input_tensors: batch[0] is a string, not a tensor"},
                              [] { pad_input_tensors(Tree::list({"a"}), 3, 2); });
