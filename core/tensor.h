@@ -279,7 +279,7 @@ class Tensor {
     // if the shapes differ.
     void set_data(const Tensor& source) const;
 
-    // --- methods for free functions of core/ops.h, which document them
+    // --- methods that call free functions; core/ops.h documents these functions
     Tensor to(DType dtype) const;
     Tensor to(Device device, bool non_blocking = false) const;
     Tensor cpu() const { return to(Device::cpu()); }

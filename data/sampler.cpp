@@ -50,7 +50,7 @@ Order SequentialSampler::order(std::int64_t) const {
     return [](std::int64_t position) { return position; };
 }
 
-// The order does not depend on the number of samples.
+// Returns a copy, because new samples do not change the order of the earlier samples.
 std::shared_ptr<const Sampler> SequentialSampler::grown(const GrownPass& pass) const {
     check_growths(pass.growths, n_);
     return std::make_shared<SequentialSampler>(*this);
@@ -80,8 +80,8 @@ std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::in
     return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
 }
 
-// Before each growth, the pass has read samples in the order for the dataset's size at that time,
-// except for samples that it had already read.
+// Returns the order of a grown pass. Before each growth, samples were read in the order for the size
+// that the dataset had then, without the samples that were read before.
 std::vector<std::int64_t> RandomSampler::grown_indices() const {
     const std::int64_t largest = grown_.growths.back().size;
     std::vector<bool> is_read(static_cast<std::size_t>(largest));

@@ -105,7 +105,7 @@ Size2 padded(Size2 image, Size2 padding) {
 
 // Returns the first row or column of a center crop, as in torchvision. If the image is smaller than
 // the crop and the padding is odd, the end gets one pixel more than the start. Otherwise half of
-// the margin is rounded to the nearest integer, and halves to even, as in Python.
+// the margin is rounded to the nearest integer, with ties to even, as in Python.
 std::int64_t center_start(std::int64_t size, std::int64_t crop) {
     if (crop > size) return -((crop - size) / 2);
     const std::int64_t margin = size - crop, half = margin / 2;

@@ -66,7 +66,7 @@ Shape with_planes(Shape shape, Size2 size) {
     return shape;
 }
 
-// Returns the dtype of a gradient, which is f32 for half precision.
+// Returns the dtype in which a gradient is summed: f64 for f64, otherwise f32.
 DType sum_dtype(const Tensor& dy) { return dy.dtype() == f64 ? f64 : f32; }
 
 // Returns zeros of `shape` to which dy is added at the given positions of each plane.
@@ -86,8 +86,8 @@ Tensor max_gradient(const char* op, const Tensor& dy_given, const Tensor& indice
     });
 }
 
-// Returns the maxima and their indices. The indices are undefined unless wants_indices is true or a
-// gradient needs them.
+// Returns the maxima and their indices. The tensor of indices is undefined unless wants_indices is
+// true or a gradient needs the indices.
 std::pair<Tensor, Tensor> max_pool(const char* op, const Tensor& x, const kernels::Pool& pool,
                                    Size2 size, bool wants_indices) {
     const Shape shape = with_planes(x.shape(), size);

@@ -46,7 +46,7 @@ concept Structured = requires(const T& value, const Tree& tree) {
     { Structure<T>::from(value, tree) } -> std::same_as<T>;
 };
 
-// A structured type other than Tree, for which there are non-template overloads.
+// A structured type other than Tree. For Tree, the functions have overloads without templates.
 template <class T>
 concept StructuredType = Structured<T> && !std::same_as<T, Tree>;
 
@@ -268,7 +268,7 @@ struct Structure<T> {
     }
 };
 
-// --- the functions of core/tree/tree_utils.h for these types
+// --- the functions of core/tree/tree_utils.h for structured types
 
 template <StructuredType T>
 T recursively_apply(

@@ -99,7 +99,7 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
 }
 
 // The samples of one process, as accelerate.data_loader.IterableDatasetShard. The samples are
-// divided into groups: of batch_size samples with split_batches, otherwise of batch_size *
+// divided into groups. A group has batch_size samples with split_batches, otherwise batch_size *
 // num_processes samples. Each process gets an equal part of every group. An incomplete last group
 // is dropped if drop_last is true, otherwise filled with samples of the first group. Every process
 // iterates over all samples, and stores its part and the first group.
@@ -110,7 +110,7 @@ class IterableDatasetShard : public IterableDataset {
     // number of samples.
     IterableDatasetShard(std::shared_ptr<const IterableDataset> whole, std::int64_t batch_size,
                          bool drop_last, ShardOptions options);
-    // The same for a dataset that is not owned: `whole` must outlive this object.
+    // Like the constructor above, but does not own `whole`, which must outlive this object.
     IterableDatasetShard(const IterableDataset& whole, std::int64_t batch_size, bool drop_last,
                          ShardOptions options);
 

@@ -192,8 +192,8 @@ class DataLoader {
     // Returns the position and the seed of the order. A state that was saved in the loop body of
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. It can be
     // loaded with another number of processes if the total batch size is the same, or if the
-    // dataset is not iterable and the samples read so far are complete steps of this loader, as
-    // after an update of the same number of samples. If processes read their own shards, the number
+    // dataset is not iterable and the number of samples read so far is a multiple of the total
+    // batch size of the loader that loads the state. If processes read their own shards, the number
     // of processes must divide, or be a multiple of, the number of processes that began the pass.
     Tree state_dict() const;
     // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
@@ -303,10 +303,10 @@ class DataLoader {
 
     std::int64_t epoch_ = 0;
     std::int64_t position_ = 0;
-    // If the next or running pass resumes an earlier pass, the number of parts of the earlier pass.
+    // The number of parts of the earlier pass that the next or running pass resumes, if any.
     std::optional<std::int64_t> resumed_parts_;
-    // If the dataset has grown during the next or running pass: the growths, and the batches of all
-    // processes in this pass. Otherwise empty and null.
+    // The growths of the dataset during the next or running pass, and the batches of all processes
+    // in this pass. Empty and null if the dataset has not grown.
     std::vector<Growth> growths_;
     std::shared_ptr<const BatchSampler> grown_;
     std::shared_ptr<Pass> pass_;  // null if no pass is running

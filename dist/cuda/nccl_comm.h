@@ -13,8 +13,8 @@ namespace axle::dist {
 
 class NcclComm {
   public:
-    // Waits call `failure` repeatedly. If it returns a text other than "", the wait throws
-    // CommError with this text.
+    // Functions call `failure` repeatedly while they wait. If `failure` returns a text other than
+    // "", they throw CommError with this text.
     explicit NcclComm(std::function<std::string()> failure) : failure_(std::move(failure)) {}
     // Destroys the communicator. Unfinished work is aborted, as by abort().
     ~NcclComm();

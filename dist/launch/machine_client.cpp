@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::seconds kAttempt{10};
 constexpr std::chrono::milliseconds kPause{200};
 
-// An error that another attempt can't avoid.
+// An error that every other attempt would cause too.
 struct Refused : CommError {
     using CommError::CommError;
 };

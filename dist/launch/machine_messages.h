@@ -16,7 +16,8 @@
 
 namespace axle::dist {
 
-// Each message has a function that passes its names and fields to f, which reads or writes them.
+// Each message has a function that passes the names and values of its fields to f, which reads or
+// writes them.
 
 // The first message of a client.
 struct JoinMachine {

@@ -21,7 +21,7 @@ namespace axle::dist {
 
 using MachineDecision = std::variant<LaunchStart, JobEnd>;
 
-// The interface of this connection. No function waits.
+// The connection of a launcher to the launchers of the other machines. No function waits.
 class Machines {
   public:
     virtual ~Machines() = default;

@@ -16,7 +16,8 @@ namespace {
 
 using Bytes = std::int64_t;
 
-// The number of bytes of a round for all ranks together, and its bounds for one rank.
+// The number of bytes that one round transfers for all ranks together, and the bounds of the number
+// for one rank.
 constexpr Bytes kRound = 4 << 20, kLeastPart = 4 << 10, kMostPart = 1 << 20;
 // The number of bytes of a broadcast or a message that are transferred at a time.
 constexpr Bytes kPiece = 2 << 20;

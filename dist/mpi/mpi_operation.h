@@ -15,8 +15,8 @@ namespace axle::dist {
 struct MpiEngineState {
     const MpiFunctions& mpi;
     std::chrono::milliseconds timeout;
-    // Whether operations must end. If an operation cannot be ended, the communicator cannot be used
-    // or freed any more.
+    // Whether operations must end, and whether an operation could not be ended. After the latter,
+    // the communicator cannot be used or freed any more.
     std::atomic<bool> is_aborted = false, is_abandoned = false;
 };
 

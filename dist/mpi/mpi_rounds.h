@@ -23,7 +23,7 @@ struct MpiParts {
     }
 };
 
-// A transfer of `part` bytes in each round.
+// The rounds of a transfer. Each round except the last one transfers `part` bytes.
 struct MpiRounds {
     std::int64_t part;
 

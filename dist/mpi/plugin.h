@@ -47,8 +47,8 @@ struct MpiFunctions {
 
     // Start an operation and return its request, which test() frees. Counts and offsets are in
     // bytes, with one entry for each rank, and are copied. Data must stay valid until the end of
-    // the operation. `out` of gather() and the arrays are used on the root only, and so are `in`
-    // and the arrays of scatter().
+    // the operation. Only the root uses `out` and the arrays of gather(), and `in` and the arrays
+    // of scatter().
     MpiRequest* (*broadcast)(MpiComm* comm, void* data, int bytes, int root, MpiError* error);
     MpiRequest* (*all_gather)(MpiComm* comm, const void* in, int bytes, void* out,
                               const int* counts, const int* offsets, MpiError* error);

@@ -66,7 +66,7 @@ std::string death_text(const Process& process, const std::optional<ChildEnd>& en
 std::string frozen_text(const Process& process, std::chrono::nanoseconds silence,
                         const Activity& activity);
 
-// Returns the failure of a process. `is_running` tells whether the process has not ended.
+// Returns the failure of a process. `is_running` is true if the process has not ended.
 Failure failure_of(const Process& process, bool is_running, const Activity& activity,
                    std::string text);
 

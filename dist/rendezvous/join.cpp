@@ -26,20 +26,20 @@ using std::chrono::milliseconds;
 // The timeouts of each part of a handshake, and of a connection to one of several ports.
 constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnectToCandidate{1};
-// The timeout of a connection to the only port. The first one is short, because strangers may fill
-// the queue of the server, and then a new attempt is faster than the retries of TCP. It doubles
-// after each timeout, in case the network is slow.
+// The timeouts of a connection if there is only one port. The first timeout is short: if clients
+// without the token fill the queue of the server, a new attempt is faster than the retries of TCP.
+// The timeout doubles after each attempt, in case the network is slow.
 constexpr milliseconds kFirstConnect{500}, kLongestConnect{10000};
 // The pauses between two attempts.
 constexpr milliseconds kShortPause{10}, kLongPause{200};
 // The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
-// An error that another attempt can't avoid.
+// An error that every other attempt would cause too.
 struct Refused : CommError {
     using CommError::CommError;
 };
-// An error that another attempt may avoid, but not soon.
+// An error that a later attempt may avoid. An immediate attempt would fail too.
 struct RefusedForNow : CommError {
     using CommError::CommError;
 };

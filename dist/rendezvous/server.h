@@ -7,8 +7,8 @@
 // Unauthenticated connections, whose processes have not proven that they have the token, have a
 // limit of their own, so they never take the connection of a rank. When the limit is reached, a new
 // connection replaces a random one. So a rank can join, perhaps after several attempts, if its
-// handshake takes much less time than the replacement of all unauthenticated connections. Strangers
-// that only keep their connections open do not prevent this.
+// handshake takes much less time than the replacement of all unauthenticated connections. Clients
+// without the token that only keep their connections open do not prevent this.
 #pragma once
 
 #include <array>

@@ -64,8 +64,8 @@ void Server::add_unauthenticated(Socket socket) {
 }
 
 // Closes a random connection that is not authenticated. A fixed choice, such as the oldest one,
-// would close every connection of a rank that is farther away than the strangers. Returns false if
-// there is none.
+// would close every connection of a rank that answers more slowly than other clients. Returns false
+// if there is none.
 bool Server::drop_unauthenticated() {
     if (unauthenticated_.empty()) return false;
     drop(*unauthenticated_[random_() % unauthenticated_.size()]);

@@ -85,7 +85,8 @@ Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options) {
     bool gets_tensors = true;
     for (FlatParameter* const buffer : buffers) {
         gets_tensors = gets_tensors && !(options.rank0_only && buffer->rank() != 0);
-        // The names of the buffers that any parameter has, which are the same on all ranks.
+        // The names of the optimizer buffers that at least one parameter has. All ranks have the
+        // same names.
         std::vector<std::string> names;
         const auto tensor_of = [&](const FlatParameter::Member& member,
                                    const std::string& name) -> const Tree* {

@@ -81,7 +81,7 @@ void IncomingHandshakes::accept_some(TimePoint now) {
 }
 
 // Closes a random unauthenticated connection. A fixed choice, such as the oldest one, would close
-// every connection of a client that is farther away than the strangers. Returns false if there is
+// every connection of a rank that answers more slowly than other clients. Returns false if there is
 // none.
 bool IncomingHandshakes::drop_one() {
     if (pending_.empty()) return false;

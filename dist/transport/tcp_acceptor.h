@@ -12,9 +12,9 @@
 
 namespace axle::dist {
 
-// Listens in a thread of its own, so that strangers do not disturb the connections that carry data
-// (see IncomingHandshakes). When all ranks above this one have connected, the thread ends and the
-// listening socket is closed.
+// Listens in a thread of its own, so that clients without the key do not delay the connections that
+// carry data (see IncomingHandshakes). When all ranks above this one have connected, the thread
+// ends and the listening socket is closed.
 class TcpAcceptor {
   public:
     // Called by the thread for each rank, once. May throw, which closes the connection.

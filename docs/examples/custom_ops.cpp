@@ -17,7 +17,7 @@ Tensor huber_loss(const Tensor& x, const Tensor& target) {
 // [/composed]
 
 // [two_outputs]
-// Returns the sum and the difference of two tensors of one shape.
+// Returns the sum and the difference of two tensors of the same shape.
 std::pair<Tensor, Tensor> butterfly(const Tensor& a, const Tensor& b) {
     Tensor sum, difference;
     {

@@ -330,8 +330,9 @@ TEST(TransformedDataset, TransformsGivenKey) {
     const TransformedDataset fewer(
         pairs, [](const Tensor& x, std::span<SampleRandom>) { return x[0]; }, {.key = "x"});
     const std::vector<std::int64_t> both = {0, 1};
-    expect_error<ShapeError>({"TransformedDataset: ", "received [2, 1, 4, 4] and returned [1, 4, 4]"},
-                             [&] { fewer.get_batch(both); });
+    expect_error<ShapeError>(
+        {"TransformedDataset: ", "received [2, 1, 4, 4] and returned [1, 4, 4]"},
+        [&] { fewer.get_batch(both); });
     EXPECT_THROW(TransformedDataset(pairs, nullptr), UsageError);
     EXPECT_THROW(TransformedDataset(std::shared_ptr<const Dataset>(), CenterCrop(2)), UsageError);
 }

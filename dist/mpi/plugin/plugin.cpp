@@ -39,7 +39,7 @@ void write_text(MpiError* error, const char* text) {
     std::snprintf(error->text, sizeof error->text, "%s", text);
 }
 
-// Writes the text of an error of MPI, and returns whether there is none.
+// Returns whether `code` is MPI_SUCCESS. If it is not, writes the text of the error.
 bool check(int code, const char* function, MpiError* error) {
     if (code == MPI_SUCCESS) return true;
     char text[MPI_MAX_ERROR_STRING] = {};
