@@ -31,8 +31,8 @@ class ShardProvider {
     // Returns an address that is the same for all storages that are sharded over the same
     // processes.
     virtual const void* processes() const = 0;
-    // Returns the 0-d tensors `number` of these processes as a 1-d tensor, in rank order. All of
-    // them must call this function.
+    // Gathers the 0-d tensor `number` of each process that shares the storage. Returns them as a
+    // 1-d tensor, in rank order. All of these processes must call this function.
     virtual Tensor gather_numbers(const Tensor& number) const = 0;
 };
 

@@ -20,14 +20,15 @@ void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
     Growth before;
     for (const Growth& growth : growths) {
         if (growth.size <= before.size || growth.at <= before.at || growth.at >= growth.size)
-            throw ValueError(str("a pass cannot have grown from ", growth.size,
+            throw ValueError(str("Sampler: a pass cannot have grown from ", growth.size,
                                  " samples at position ", growth.at, " after a growth from ",
                                  before.size, " samples at position ", before.at));
         before = growth;
     }
     if (before.size >= size && !growths.empty())
         throw ValueError(
-            str("a pass cannot have grown from ", before.size, " samples to ", size, " samples"));
+            str("Sampler: a pass cannot have grown from ", before.size, " samples to ", size,
+                " samples"));
 }
 
 std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }
@@ -80,8 +81,8 @@ std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::in
     return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
 }
 
-// Returns the order of a grown pass. Before each growth, samples were read in the order for the size
-// that the dataset had then, without the samples that were read before.
+// Returns the order of a grown pass. Before each growth, samples were read in the order for the
+// size that the dataset had then, without the samples that were read before.
 std::vector<std::int64_t> RandomSampler::grown_indices() const {
     const std::int64_t largest = grown_.growths.back().size;
     std::vector<bool> is_read(static_cast<std::size_t>(largest));

@@ -247,7 +247,7 @@ const char* intern_name(std::string_view name) {
     return found->c_str();
 }
 
-// --- the hot path
+// --- recording of scopes
 
 void Scope::open(const char* name, Category category) noexcept {
     ThreadLog* const log = this_log();

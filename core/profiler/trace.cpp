@@ -33,7 +33,7 @@ const char* category_name(Category category) {
     return "?";
 }
 
-// --- the table
+// --- output as a table
 
 namespace {
 
@@ -214,7 +214,7 @@ std::string table(std::vector<Row> rows, const TableOptions& options) {
     return align_columns(lines, left) + "Self time total: " + format_time(all) + "\n";
 }
 
-// --- the file
+// --- output as a file
 
 namespace {
 

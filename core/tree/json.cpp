@@ -200,7 +200,7 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
         return true;
     }
 
-    // Adds a value to the end of a vector, and charges the memory of a reallocation.
+    // Adds a value to the end of a vector. Counts the memory of a reallocation toward the limit.
     template <class T>
     void append(std::vector<T>& to, T value) {
         if (to.size() == to.capacity()) charge(2 * (to.size() + 1) * sizeof(T));

@@ -76,8 +76,9 @@ Tensor concatenate_tensors(const std::vector<const Tree*>& trees, std::int64_t d
         for (int d = 0; fits && d < first.dim(); ++d)
             fits = d == joined || other.shape()[d] == first.shape()[d];
         if (!fits)
-            throw ShapeError(str("concatenate: ", path, " differs outside dimension ", dim, ": ",
-                                 first.shape(), " in item 0 and ", other.shape(), " in item ", i));
+            throw ShapeError(str("concatenate: the shape of ", path, " differs outside dimension ",
+                                 dim, ": ", first.shape(), " in item 0 and ", other.shape(),
+                                 " in item ", i));
         if (other.device() != first.device())
             throw DeviceError(str("concatenate: ", path, " is on ", first.device(),
                                   " in item 0 and on ", other.device(), " in item ", i));

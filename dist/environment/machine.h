@@ -9,8 +9,8 @@ namespace axle::dist {
 std::vector<std::vector<int>> physical_cores();
 
 // Divides the cores into `parts` parts of equal size, or sizes that differ by 1, and returns the
-// CPUs of the part with index `part`. If there are fewer cores than parts, a part is one core,
-// which other parts share.
+// CPUs of the part with index `part`. If there are fewer cores than parts, a part is one core, and
+// some parts share a core.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::dist

@@ -155,7 +155,7 @@ std::optional<MachineRefused> MachineServer::reason_to_refuse(const Member& memb
     for (const auto& other : members_) {
         if (!other->has_joined || other->machine != member.machine) continue;
         // If the machine was restarted, the loss of its first launcher is detected later.
-        return MachineRefused{.text = str("the number of ", member.text(),
+        return MachineRefused{.text = str("the node_rank of ", member.text(),
                                           " is used by another launcher: ", other->text()),
                               .try_again = restart_ >= 0};
     }

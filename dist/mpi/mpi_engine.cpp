@@ -212,7 +212,7 @@ void MpiEngine::barrier() {
 int MpiEngine::tag_of(const char* call, std::uint64_t tag) const {
     if (tag > static_cast<std::uint64_t>(last_tag_))
         throw ValueError(str(call, ": the tag must be at most ", (last_tag_ - 1) / 2, " over ",
-                             state_.mpi.implementation, ": ", tag / 2));
+                             state_.mpi.implementation, ": it is ", tag / 2));
     return static_cast<int>(tag);
 }
 

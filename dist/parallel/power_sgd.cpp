@@ -94,7 +94,7 @@ class PowerSgd : public CommHook {
                                  options.matrix_approximation_rank));
         if (options.wrapper != f32 && !is_half(options.wrapper))
             throw DTypeError(
-                str("PowerSgdOptions: wrapper must be float16, bfloat16 or float32 (none): ",
+                str("PowerSgdOptions: wrapper must be float16, bfloat16 or float32 (no rounding): ",
                     options.wrapper));
     }
 

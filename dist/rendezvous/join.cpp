@@ -248,7 +248,7 @@ class Joiner {
         throw CommError(failure.text);
     }
 
-    // Sends the server the exits of processes that the launcher has reported.
+    // Sends the process exits that the launcher has reported to the server.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];

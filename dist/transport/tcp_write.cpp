@@ -24,8 +24,8 @@ void TcpConnection::queue(const FrameHeader& header, TcpMessage* message) {
     queue_.push_back({header, message, message == nullptr ? nullptr : message->data_});
 }
 
-// Queues the next data frame. The queue has at most one data frame, so that other frames do not
-// wait for several.
+// Queues the next data frame, unless the queue contains one. So other frames wait for at most one
+// data frame.
 void TcpConnection::queue_data() {
     if (data_queued_ || bulk_.empty()) return;
     TcpMessage& message = *bulk_.front();

@@ -219,7 +219,7 @@ TEST(Multinomial, ReportsRowWithInvalidWeights) {
         last.copy_(tensor(row, {4}));
         multinomial(weights, samples, replacement);
     };
-    expect_error<ValueError>({"multinomial: a weight is negative: row 2 of [3, 4]"}, [&] {
+    expect_error<ValueError>({"multinomial: a weight is negative: row 2 of weights [3, 4]"}, [&] {
         draw({1, -1, 1, 1}, 1, true);
     });
     expect_error<ValueError>({"multinomial: ", "no finite sum: row 2"}, [&] {

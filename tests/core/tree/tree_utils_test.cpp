@@ -86,9 +86,10 @@ TEST(Concatenate, ReportsPathOfMismatch) {
                              concatenating(x, Tree{{"x", Tree::list({1, 2})}}));
     expect_error<ValueError>({R"(concatenate: batch["x"] is missing in item 1)"},
                              concatenating(x, Tree{{"y", 1}}));
-    expect_error<ShapeError>({R"(concatenate: batch["x"][0] differs outside dimension 0)",
-                              "[2, 3] in item 0", "[2, 4] in item 1"},
-                             concatenating(x, Tree{{"x", Tree::list({counting({2, 4})})}}));
+    expect_error<ShapeError>(
+        {R"(concatenate: the shape of batch["x"][0] differs outside dimension 0)",
+         "[2, 3] in item 0", "[2, 4] in item 1"},
+        concatenating(x, Tree{{"x", Tree::list({counting({2, 4})})}}));
     expect_error<ShapeError>({R"(concatenate: batch["x"][0] has no dimension 2)"},
                              concatenating(x, x, 2));
     expect_error<ShapeError>({"concatenate: batch has no dimension 0: it is []"},

@@ -72,9 +72,9 @@ TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
 TEST(Collate, RejectsSamplesOfDifferentStructure) {
     EXPECT_EQ(collate_error<ValueError>({}), "collate: there are no samples in the batch");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {{"x", 1}}}}, Tree{{"a", {{"y", 1}}}}}),
-              "collate: a: only one sample has the key 'y' (samples 0 and 1 of the batch)");
+              "collate: a: only one of two samples has the key 'y' (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", 1}, {"b", 1}}, Tree{{"a", 1}}}),
-              "collate: only one sample has the key 'b' (samples 0 and 1 of the batch)");
+              "collate: only one of two samples has the key 'b' (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", 1}}, Tree{{"a", "x"}}}),
               "collate: a: different kinds: 1 and \"x\" (samples 0 and 1 of the batch)");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", Tree::list({1})}}, Tree{{"a", Tree::list()}}}),

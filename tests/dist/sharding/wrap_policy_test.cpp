@@ -55,7 +55,7 @@ TEST(WrapPolicy, FindsModulesBySize) {
                 ElementsAre("transformer.h.0.mlp", "transformer.h.1.mlp", "transformer.h.2.mlp",
                             "transformer"));
     EXPECT_THAT(dist::units_by_size(model, 100000), testing::IsEmpty());
-    expect_error<ValueError>({"min_num_params: must be at least 1: 0"},
+    expect_error<ValueError>({"units_by_size: min_num_params must be at least 1: 0"},
                              [&] { dist::units_by_size(model, 0); });
 }
 
