@@ -33,8 +33,8 @@ TensorDataset::TensorDataset(Tree tensors) : tensors_(std::move(tensors)) {
     for_each_tensor(tensors_, [&](const Tensor& t) {
         if (t.dim() == 0) throw ShapeError("TensorDataset: a 0-d tensor has no rows");
         if (rows && *rows != t.size(0))
-            throw ShapeError(str("TensorDataset: numbers of rows differ: ", *rows, " and ",
-                                 t.size(0), " in ", tensors_));
+            throw ShapeError(str("TensorDataset: tensors have different numbers of rows: ", *rows,
+                                 " and ", t.size(0), " in ", tensors_));
         rows = t.size(0);
     });
     if (!rows) throw ValueError(str("TensorDataset: the tree has no tensors: ", tensors_));

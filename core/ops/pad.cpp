@@ -29,7 +29,8 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
     for (const std::int64_t n : padding)
         if (n > kMax || n < -kMax)
-            throw ValueError(str("pad: the padding must be below 2^31: ", padding));
+            throw ValueError(
+                str("pad: the magnitude of each number must be below 2^31: padding is ", padding));
     std::vector<Sides> all;
     for (int i = 0; i < padding.size(); i += 2)
         all.push_back({x.dim() - 1 - i / 2, padding[i], padding[i + 1]});

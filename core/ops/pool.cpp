@@ -35,7 +35,7 @@ void check_padding(const char* op, Size2 padding, Size2 kernel) {
     if (padding.h < 0 || padding.w < 0)
         throw ValueError(str(op, ": the padding must not be negative: ", padding));
     if (padding.h > kernel.h / 2 || padding.w > kernel.w / 2)
-        throw ValueError(str(op, ": the padding must be at most half of the kernel: padding ",
+        throw ValueError(str(op, ": the padding must be at most half of the kernel size: padding ",
                              padding, ", kernel ", kernel));
 }
 

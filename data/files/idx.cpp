@@ -128,7 +128,8 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxO
     const std::optional<DType> dtype = dtype_of_code(magic[2]);
     if (!dtype) source.throw_at(2, str("unknown type code: ", std::to_integer<int>(magic[2])));
     const int rank = std::to_integer<int>(magic[3]);
-    if (rank > kMaxDims) source.throw_at(3, str("more than ", kMaxDims, " dimensions: ", rank));
+    if (rank > kMaxDims)
+        source.throw_at(3, str("at most ", kMaxDims, " dimensions are supported, not ", rank));
     const Shape shape = read_sizes(source, rank);
     check_size(source, shape, *dtype, options);
 

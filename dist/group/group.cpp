@@ -206,7 +206,7 @@ void check_same(const char* op, const Tensor& out, const Tensor& x) {
     check_same_dtype(op, out, x);
     if (out.device() != x.device())
         throw DeviceError(
-            str(op, ": tensors are on different devices: out ", out.device(), ", x ", x.device()));
+            str(op, ": tensors are on different devices: ", out.device(), " and ", x.device()));
 }
 
 void check_first_dimension(const char* op, const Tensor& x, int size) {
