@@ -26,9 +26,8 @@ void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
         before = growth;
     }
     if (before.size >= size && !growths.empty())
-        throw ValueError(
-            str("Sampler: a pass cannot have grown from ", before.size, " samples to ", size,
-                " samples"));
+        throw ValueError(str("Sampler: a pass cannot have grown from ", before.size, " samples to ",
+                             size, " samples"));
 }
 
 std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }

@@ -23,8 +23,8 @@ Tensor checked(const char* op, const Tensor& images) {
     if (!images.device().is_cpu())
         throw DeviceError(str(op, ": images must be on the CPU: they are on ", images.device()));
     if (images.dim() < 3)
-        throw ShapeError(str(op, ": images must be [n, ..., height, width]: they are ",
-                             images.shape()));
+        throw ShapeError(
+            str(op, ": images must be [n, ..., height, width]: they are ", images.shape()));
     if (!is_compute(images.dtype()))
         throw DTypeError(
             str(op, ": images cannot have a storage dtype: they are ", images.dtype()));
@@ -259,9 +259,9 @@ Tensor RandomCrop::operator()(const Tensor& images, std::span<SampleRandom> rand
     const Tensor dense = checked("RandomCrop", images, random);
     const Size2 size = {dense.size(-2), dense.size(-1)};
     if (!fits(size))
-        throw ShapeError(
-            str("RandomCrop: the crop size ", size_, " does not fit into the padded size ",
-                padded(size, options_.padding), ": images ", dense.shape()));
+        throw ShapeError(str("RandomCrop: the crop size ", size_,
+                             " does not fit into the padded size ", padded(size, options_.padding),
+                             ": images ", dense.shape()));
     return crop(dense, size_, options_.fill,
                 [&](std::int64_t i) { return corner(size, random[static_cast<std::size_t>(i)]); });
 }

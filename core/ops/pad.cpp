@@ -44,9 +44,8 @@ Tensor cropped(const Tensor& x, const Dims& padding, const std::vector<Sides>& a
         const std::int64_t start = std::max<std::int64_t>(-before, 0);
         const std::int64_t end = x.shape()[d] - std::max<std::int64_t>(-after, 0);
         if (end < start || x.shape()[d] + before + after < 0)
-            throw ShapeError(
-                str("pad: cannot crop more than the size of a dimension: padding is ", padding,
-                    ", x is ", x.shape()));
+            throw ShapeError(str("pad: cannot crop more than the size of a dimension: padding is ",
+                                 padding, ", x is ", x.shape()));
         y = narrow(y, d, start, end - start);
     }
     return y;
@@ -117,9 +116,8 @@ Tensor pad(const Tensor& x, const Dims& padding, PadMode mode, Scalar value) {
     check_device("pad", {&x});
     if (mode == PadMode::constant) return constant_pad(x, padding, value);
     if (value.to_double() != 0)
-        throw ValueError(
-            str("pad: only constant mode supports a value other than 0: value is ",
-                value.to_double()));
+        throw ValueError(str("pad: only constant mode supports a value other than 0: value is ",
+                             value.to_double()));
     Tensor y = x;
     bool is_view = true;
     for (const Sides& sides : sides_of(x, padding)) {

@@ -97,16 +97,16 @@ Tree collate_maps(const Column& column, const std::string& name, int depth) {
     for (std::size_t i = 1; i < column.size(); ++i)
         for (const auto& [key, value] : column[i]->entries())
             if (!first.contains(key))
-                throw_error(
-                    name, str("only one of two samples has the key '", key, "'", sample_pair(i)));
+                throw_error(name,
+                            str("only one of two samples has the key '", key, "'", sample_pair(i)));
     Tree result = Tree::map();
     Column member(column.size());
     for (const auto& [key, value] : first.entries()) {
         for (std::size_t i = 0; i < column.size(); ++i) {
             member[i] = column[i]->find(key);
             if (member[i] == nullptr)
-                throw_error(
-                    name, str("only one of two samples has the key '", key, "'", sample_pair(i)));
+                throw_error(name,
+                            str("only one of two samples has the key '", key, "'", sample_pair(i)));
         }
         result.entries().push_back(
             {key, collate_column(member, name.empty() ? key : str(name, ".", key), depth + 1)});

@@ -92,8 +92,8 @@ Work ProcessGroup::all_gather_into_async(const Tensor& out, const Tensor& x) {
 std::vector<Tensor> ProcessGroup::all_gather_uneven(const Tensor& x) {
     check_tensor("all_gather_uneven", x);
     if (x.dim() == 0)
-        throw ShapeError(str("all_gather_uneven: x must have at least one dimension: x is ",
-                             x.shape()));
+        throw ShapeError(
+            str("all_gather_uneven: x must have at least one dimension: x is ", x.shape()));
     if (impl_->alone()) return {x.detach().clone()};
     CollectiveCall call{.op = Collective::all_gather_uneven, .dtype = x.dtype()};
     add_shape(call.counts, x.shape());

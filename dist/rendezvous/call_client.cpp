@@ -34,9 +34,8 @@ void CallClient::open_group(std::uint32_t group, const std::vector<int>& ranks) 
 // All steps that can fail, except sending, are done before the call is announced.
 void CallClient::start_call(const CollectiveCall& call, const std::function<void()>& post) {
     if (call.counts.size() > kMaxCounts) {
-        throw ValueError(
-            str(name_of(call.op), ": a call can have at most ", kMaxCounts, " sizes: it has ",
-                call.counts.size()));
+        throw ValueError(str(name_of(call.op), ": a call can have at most ", kMaxCounts,
+                             " sizes: it has ", call.counts.size()));
     }
     const std::string frame = encode(AnnounceCall{call});
     {

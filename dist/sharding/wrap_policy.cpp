@@ -94,8 +94,7 @@ std::vector<ShardUnit> units_by_type(nn::Module& model, const std::vector<std::s
 
 std::vector<ShardUnit> units_by_size(nn::Module& model, std::int64_t min_num_params) {
     if (min_num_params < 1)
-        throw ValueError(
-            str("units_by_size: min_num_params must be at least 1: ", min_num_params));
+        throw ValueError(str("units_by_size: min_num_params must be at least 1: ", min_num_params));
     std::vector<ShardUnit> units;
     add_units("", model, min_num_params, units);
     return units;
