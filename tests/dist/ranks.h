@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>
@@ -30,6 +31,11 @@ inline dist::Environment environment_of(int rank, int size, int port) {
 inline dist::ProcessGroupOptions short_options(int timeout_ms = 30000) {
     return {.timeout = std::chrono::milliseconds(timeout_ms),
             .join_timeout = std::chrono::milliseconds(30000)};
+}
+
+// Returns the index of this rank in an array with one element for each rank.
+inline std::size_t at(const std::shared_ptr<dist::ProcessGroup>& group) {
+    return static_cast<std::size_t>(group->rank());
 }
 
 // Runs f(group) on every rank and returns the exceptions, by rank.

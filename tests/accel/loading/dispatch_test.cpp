@@ -30,7 +30,7 @@ accel::PrepareDataLoaderOptions dispatched(bool split = false, accel::SliceFn sl
             .slice_fn_for_dispatch = std::move(slice)};
 }
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 // The batches of a pass, and the number of valid rows in each batch.
 struct Pass {

@@ -31,7 +31,7 @@ using tests::loss_of;
 using tests::on_ranks;
 using tests::TemporaryFolder;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 FullyShardedDataParallelPlugin fsdp(const std::string& strategy = "FULL_SHARD") {
     return {.reshard_after_forward = strategy,

@@ -22,7 +22,7 @@ using tests::on_ranks;
 using tests::part;
 using tests::small_mlp;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 class DataParallelRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(DataParallel, DataParallelRanks, testing::Values(1, 2, 3, 4));

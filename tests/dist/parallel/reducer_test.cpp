@@ -17,7 +17,7 @@ using tests::on_ranks;
 using tests::part;
 using tests::small_mlp;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 // --- parameters without a gradient
 

@@ -17,7 +17,7 @@ using tests::Gpt64;
 using tests::Group;
 using tests::on_ranks;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 TEST(FullParameters, KeepsChangesUnlessWriteBackIsFalse) {
     const Gpt64 gpt;

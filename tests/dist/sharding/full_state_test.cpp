@@ -17,7 +17,7 @@ using tests::Group;
 using tests::loss_of;
 using tests::on_ranks;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 // Takes one step of training.
 void train(nn::Gpt& model, optim::Optimizer& optimizer, std::int64_t step,

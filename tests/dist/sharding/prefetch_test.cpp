@@ -13,7 +13,7 @@ using tests::Group;
 using tests::loss_of;
 using tests::on_ranks;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 // The numbers of gathered units when the first and the last gradient of the last block are final.
 struct InBackward {

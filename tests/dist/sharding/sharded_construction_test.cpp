@@ -19,7 +19,7 @@ using tests::Gpt64;
 using tests::Group;
 using tests::on_ranks;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 nn::Gpt without_memory() {
     const nn::init::EmptyWeights empty;

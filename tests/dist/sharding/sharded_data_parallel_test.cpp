@@ -26,7 +26,7 @@ using tests::on_ranks;
 using tests::ReferenceRun;
 using tests::train_alone;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 constexpr ShardingStrategy kStrategies[] = {ShardingStrategy::full_shard,
                                             ShardingStrategy::shard_grad_op,

@@ -22,7 +22,7 @@ using tests::loss_of;
 using tests::on_ranks;
 using tests::run_ranks;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 TEST(ShardedDataParallel, TakesTheValuesOfRankZero) {
     const Gpt64 gpt;

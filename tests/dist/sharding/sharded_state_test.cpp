@@ -25,7 +25,7 @@ using tests::on_ranks;
 using tests::run_ranks;
 using tests::TemporaryFolder;
 
-std::size_t at(const Group& group) { return static_cast<std::size_t>(group->rank()); }
+using tests::at;
 
 // A way to shard a model over all ranks. Without a strategy it is not sharded.
 struct Layout {
