@@ -100,7 +100,7 @@ void check_device_exists(int device) {
     if (device >= 0 && device < found().devices) return;
     if (found().devices == 0) throw DeviceError(str("cuda:", device, ": ", found().why));
     throw DeviceError(str("cuda:", device, ": the device does not exist: this machine has ",
-                          found().devices, " GPUs"));
+                          found().devices, found().devices == 1 ? " GPU" : " GPUs"));
 }
 
 // The default streams of the devices. They are never destroyed, because tensors can outlive static

@@ -45,7 +45,9 @@ Size2 new_size(const Tensor& x, const InterpolateOptions& options) {
     constexpr double kLimit = 0x1p62;  // larger sizes would overflow the element count
     if (!(h > 0 && w > 0 && height < kLimit && width < kLimit))
         throw ValueError(
-            str("interpolate: scale_factor must be positive and finite: [", h, ", ", w, "]"));
+            str("interpolate: scale_factor must be positive, and the new size below 2^62: "
+                "scale_factor [",
+                h, ", ", w, "], x ", x.shape()));
     return {static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
 }
 

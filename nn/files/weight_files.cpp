@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/text/size_text.h"
 #include "core/tree/tree.h"
+#include "core/tree/tree_utils.h"
 
 namespace axle::nn {
 namespace {
@@ -240,7 +241,9 @@ WeightFiles::Weights WeightFiles::read_file_of_weights(const std::string& path) 
         return weights;
     }
     const Tree saved = load_torch_file(path);
-    if (!saved.is_map()) fail(path, "the file must contain a map of weights");
+    if (!saved.is_map())
+        fail(path,
+             str("the file must contain a map of weights, but contains ", name_of(saved.kind())));
     for (const auto& [name, value] : saved.entries()) {
         if (!value.is_tensor())
             fail(path,

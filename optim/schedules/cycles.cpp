@@ -110,8 +110,10 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_
 
 void OneCycleLR::set_total_steps(std::int64_t total_steps) {
     if (total_steps < std::max<std::int64_t>(1, last_epoch()))
-        throw ValueError(str("OneCycleLR: total_steps must be positive and at least ", last_epoch(),
-                             ", the number of steps taken: ", total_steps));
+        throw ValueError(
+            str("OneCycleLR: total_steps must be positive and at least the number of "
+                "steps taken (",
+                last_epoch(), "): ", total_steps));
     Tree state = state_dict();
     state.set("total_steps", total_steps);
     load_state_dict(state);

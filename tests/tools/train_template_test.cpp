@@ -377,7 +377,7 @@ TEST_F(TrainTemplate, ReportsAGlobalBatchThatCannotBeDivided) {
     EXPECT_FALSE(exists("a", "config.yaml"));
 }
 
-TEST_F(TrainTemplate, NeedsOnlyTheDataFolderWithTheInstalledConfiguration) {
+TEST_F(TrainTemplate, RequiresOnlyDataDirIfTheExampleConfigurationIsUsed) {
     const std::string file = AXLE_TESTS_DIR "/../tools/train_template.yaml";
     expect_refused({"--config", file}, {"missing: data.data_dir;"});
     const Ended ended = run({"--config", file, "data.data_dir=" AXLE_TESTS_DIR "/golden/images",

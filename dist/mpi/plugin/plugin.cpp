@@ -148,7 +148,8 @@ MpiRequest* start(const char* function, MpiError* error, F&& f) {
     }
 }
 
-// Copies an array with one entry for each rank to the request.
+// Stores a copy of `values`, one for each rank, in the request and returns the copy. MPI reads it
+// until the operation ends.
 const int* copied(MpiRequest& request, std::size_t which, const MpiComm& comm, const int* values) {
     if (values != nullptr) request.arrays[which].assign(values, values + comm.size);
     return request.arrays[which].data();

@@ -194,7 +194,8 @@ TEST_P(DatasetShards, ResumeExactlyAfterEveryStep) {
 INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Each of two later runs resumes after every step of the previous run.
+// Resumes a run of 4 processes on 2 processes, once after each of its steps, and then a run of 2
+// processes on 1 process in the same way.
 TEST(ShardedDataset, ResumesExactlyWithFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;

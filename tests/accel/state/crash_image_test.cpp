@@ -212,7 +212,7 @@ void save_shards(double value) {
                      nn::ShardSize(40));
 }
 
-TEST_F(CrashImage, NeverCombinesTheWeightsOfTwoModels) {
+TEST_F(CrashImage, NeverContainsWeightsOfTwoModels) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);

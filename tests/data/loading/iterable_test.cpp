@@ -139,7 +139,7 @@ TEST(GeneratorDataset, RestartsInEveryEpoch) {
     EXPECT_EQ(squares.generator(), nullptr);
 }
 
-TEST(GeneratorDataset, IsNotCalledAfterItsEnd) {
+TEST(GeneratorDataset, DoesNotCallItsFunctionAfterTheEnd) {
     const auto once = from_generator([](std::int64_t) {
         return [i = 0]() mutable -> std::optional<Tree> {
             if (++i > 3) throw FileError("read after the end");

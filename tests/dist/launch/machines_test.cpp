@@ -270,7 +270,7 @@ bool intercepts_sigterm(pid_t pid) {
     return false;
 }
 
-TEST_F(Launchers, StopWhileTheyWaitForOtherMachines) {
+TEST_F(Launchers, StopOnSigtermWhileTheyWaitForOtherMachines) {
     for (const int index : {1, 0}) {  // machine 1 waits for machine 0, which waits for machine 2
         start(index, started());
         ASSERT_TRUE(comes_true([&] { return intercepts_sigterm(running_.at(index)); }));

@@ -1,5 +1,5 @@
-// Tests errors of the MPI engine with a fake library, whose operations either fail or never end.
-// The tests of the host engine run with real libraries (mpirun_test.cpp).
+// Tests errors of the MPI engine with a stand-in library, whose operations either fail or never
+// end. The tests of the host engine run with real libraries (mpirun_test.cpp).
 #include "dist/mpi/mpi_engine.h"
 
 #include <chrono>
@@ -28,7 +28,7 @@ using dist::MpiState;
 using dist::ReduceOp;
 using std::chrono::milliseconds;
 
-// The behavior of the fake library, and counts of its calls.
+// The behavior of the stand-in library, and counts of its calls.
 struct Behavior {
     bool starts = true;
     MpiState state = MpiState::pending;

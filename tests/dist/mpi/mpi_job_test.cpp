@@ -1,4 +1,4 @@
-// Tests how the ranks of a job agree to use MPI. The ranks are threads with a fake library.
+// Tests how the ranks of a job agree to use MPI. The ranks are threads with a stand-in library.
 #include "dist/mpi/mpi_job.h"
 
 #include <array>
@@ -23,8 +23,8 @@ using dist::MpiLibrary;
 using testing::Each;
 using testing::ElementsAre;
 
-// The rank in MPI_COMM_WORLD that the fake library gives to this thread. If it is negative, init()
-// fails.
+// The rank in MPI_COMM_WORLD that the stand-in library gives to this thread. If it is negative,
+// init() fails.
 thread_local int world_rank = 0;
 
 bool init(int* rank, int* size, int* last_tag, MpiError* error) {

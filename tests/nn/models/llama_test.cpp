@@ -31,28 +31,28 @@ nn::LlamaConfig small() {
             .max_position_embeddings = 8};
 }
 
-class LlamaFiles : public testing::TestWithParam<const char*> {
+class PretrainedLlama : public testing::TestWithParam<const char*> {
   protected:
     std::string path() const { return golden_path(GetParam()); }
     Tensor of(const char* name) const { return recorded(str(GetParam(), ".", name)); }
 };
-INSTANTIATE_TEST_SUITE_P(Llama, LlamaFiles, testing::Values("llama_tiny", "llama_tied"));
+INSTANTIATE_TEST_SUITE_P(Llama, PretrainedLlama, testing::Values("llama_tiny", "llama_tied"));
 
-TEST_P(LlamaFiles, LoadTransformersModelsWithTheSameLogitsAndLoss) {
+TEST_P(PretrainedLlama, HasTheLogitsAndTheLossOfTransformers) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     const Tensor ids = of("ids");
     expect_close(model(ids).detach(), of("logits"), 1e-5);
     expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)).detach(), of("loss"), 1e-5);
 }
 
-TEST_P(LlamaFiles, IgnorePadding) {
+TEST_P(PretrainedLlama, IgnoresPadding) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     const Tensor ids = of("ids"), mask = of("mask");
     expect_close(model(ids, mask).detach(), of("masked_logits"), 1e-5);
     expect_same_bits(model(ids, mask).detach(), model(ids, ne(mask, 0)).detach());
 }
 
-TEST_P(LlamaFiles, GenerateGreedilyLikeTransformers) {
+TEST_P(PretrainedLlama, GeneratesGreedilyLikeTransformers) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     std::vector<std::int64_t> expected;
     for (const double id : of("greedy").to_vector())
@@ -61,14 +61,14 @@ TEST_P(LlamaFiles, GenerateGreedilyLikeTransformers) {
     EXPECT_EQ(model.generate(prompt, 11, {.temperature = 0}), expected);
 }
 
-TEST_P(LlamaFiles, TrainLikePyTorch) {
+TEST_P(PretrainedLlama, TrainsLikePyTorch) {
     const Tensor tokens = of("tokens");
     tests::expect_recorded_losses<nn::Llama>(GetParam(), [&](nn::Llama& model, std::int64_t batch) {
         return model.loss(tokens[batch].slice(1, 0, -1), tokens[batch].slice(1, 1));
     });
 }
 
-TEST_P(LlamaFiles, MatchTransformersWhenSaved) {
+TEST_P(PretrainedLlama, IsSavedLikeTransformers) {
     const TemporaryFolder folder;
     const nn::Llama model = nn::Llama::from_pretrained(path());
     model.save_pretrained(folder / "new/folder");
