@@ -187,7 +187,7 @@ TEST(RandomOps, RejectInvalidArguments) {
     Tensor whole = zeros({2}, {i64});
     expect_error<DTypeError>({"normal_: "}, [&] { whole.normal_(); });
     Tensor x = zeros({2});
-    expect_error<ValueError>({"uniform_: ", "1 to 0"}, [&] { x.uniform_(1, 0); });
+    expect_error<ValueError>({"uniform_: ", "low is 1, high is 0"}, [&] { x.uniform_(1, 0); });
     expect_error<ValueError>({"normal_: ", "-1"}, [&] { x.normal_(0, -1); });
     expect_error<ValueError>({"randint: ", "[3, 3)"}, [] { randint(3, 3, {1}); });
     expect_error<ValueError>({"randint: ", "uint8", "[0, 257)"},

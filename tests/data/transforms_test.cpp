@@ -196,19 +196,22 @@ TEST(Transforms, RejectInvalidArguments) {
     const Tensor images = pixels(2, 3, 4, 4);
     expect_error<DTypeError>({"Normalize: ", "uint8", "apply ToFloat first"},
                              [&] { Normalize({0.5}, {0.5})(images); });
-    expect_error<ShapeError>({"one for each channel: it has 2 elements, images are [2, 3, 4, 4]"},
+    expect_error<ShapeError>({"Normalize: mean must have 1 element or one for each channel: it has "
+                              "2 elements, images are [2, 3, 4, 4]"},
                              [&] {
                                  Normalize({0, 0}, {1, 1})(ToFloat()(images));
                              });
-    expect_error<ValueError>({"Normalize: ", "the same length: 2 and 1"}, [] {
-        Normalize({0, 0}, {1});
-    });
+    expect_error<ValueError>({"Normalize: ", "the same length: mean has 2 elements, std has 1"},
+                             [] {
+                                 Normalize({0, 0}, {1});
+                             });
     for (const double std : {0.0, -1.0, 1e-60, std::nan("")})
         EXPECT_THROW(Normalize({0}, {std}), ValueError) << std;
     expect_error<DTypeError>({"ToFloat: ", "int64"}, [&] { ToFloat()(images.to(i64)); });
-    expect_error<ShapeError>({"crop size [7, 6] does not fit into the padded size [6, 6]"}, [&] {
-        apply(RandomCrop({7, 6}, {.padding = 1}), images);
-    });
+    expect_error<ShapeError>(
+        {"RandomCrop: the crop size [7, 6] does not fit into the padded size [6, 6]"}, [&] {
+            apply(RandomCrop({7, 6}, {.padding = 1}), images);
+        });
     expect_error<ValueError>({"RandomCrop: sizes must be positive: [0, 3]"}, [] {
         RandomCrop({0, 3});
     });

@@ -207,7 +207,7 @@ TEST(PadInputTensors, RejectsInvalidArguments) {
                              [] { pad_input_tensors(ones({}), 1, 2); });
     expect_error<ValueError>({"pad_input_tensors: batch[0] is a string, not a tensor"},
                              [] { pad_input_tensors(Tree::list({"a"}), 3, 2); });
-    expect_error<ValueError>({"pad_input_tensors: ", "0 processes"},
+    expect_error<ValueError>({"pad_input_tensors: ", "num_processes 0"},
                              [] { pad_input_tensors(arange(3), 3, 0); });
 }
 

@@ -60,7 +60,7 @@ TEST(FullParameters, KeepsTheChangesOfTheModifierRank) {
             EXPECT_EQ(sum(bias).item(), 5.0 * 32);
         }
         tests::expect_error<IndexError>(
-            {"modifier_rank 2 is out of range for a group of 2 ranks"},
+            {"FullParameters: modifier_rank 2 is out of range for a group of 2 ranks"},
             [&] { const FullParameters full(model, {.modifier_rank = 2}); });
     });
 }
