@@ -32,8 +32,10 @@ TEST(OneCycleLR, ContinuesWithAnotherNumberOfSteps) {
     SGD a({parameter()}, {.lr = 1}), b({parameter()}, {.lr = 1});
     OneCycleLR longer(a, 1, 4), whole(b, 1, 8);
     for (int i = 0; i < 4; ++i) longer.step(), whole.step();
-    expect_error<ValueError>({"OneCycleLR: total_steps must be positive and at least 4", "3"},
-                             [&] { longer.set_total_steps(3); });
+    expect_error<ValueError>(
+        {"OneCycleLR: total_steps must be positive and at least the number of steps taken (4): 3",
+         "3"},
+        [&] { longer.set_total_steps(3); });
     longer.set_total_steps(8);
     for (int i = 4; i < 8; ++i) {
         longer.step(), whole.step();
