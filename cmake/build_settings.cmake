@@ -75,7 +75,7 @@ if(AXLE_SANITIZE)
     endif()
     if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
         add_compile_options(
-            "$<${cxx}:SHELL:-mllvm -asan-instrumentation-with-call-threshold=0>")
+            "$<${cxx}:SHELL:-mllvm -asan-instrumentation-with-call-threshold=500>")
     endif()
 endif()
 
