@@ -58,11 +58,9 @@ if(NOT APPLE)
     add_link_options($<$<CONFIG:Release>:-Wl,--gc-sections>)
 endif()
 
-# Limits the compile time of sanitized builds: otherwise, Clang would need minutes for one CPU
-# kernel. The address sanitizer calls functions instead of adding code to each access. Some checks
-# of undefined behaviour are disabled; the address sanitizer detects most of the same errors, which
-# are accesses through null or overflowed pointers. The code of tests is not checked for undefined
-# behaviour.
+# Some checks of undefined behaviour are disabled, because they multiply the compile time. The address
+# sanitizer detects most of the same errors, which are accesses through null or overflowed pointers.
+# The code of tests is not checked for undefined behaviour.
 set(test_options -O0)
 if(AXLE_SANITIZE)
     list(JOIN AXLE_SANITIZE "," sanitizers)
@@ -73,11 +71,16 @@ if(AXLE_SANITIZE)
         add_compile_options($<${cxx}:-fno-sanitize=null,object-size,pointer-overflow,vptr>)
         list(APPEND test_options -fno-sanitize=undefined)
     endif()
-    if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-        add_compile_options(
-            "$<${cxx}:SHELL:-mllvm -asan-instrumentation-with-call-threshold=500>")
-    endif()
 endif()
+
+# outline_checks(): in the CPU kernels, the address sanitizer of Clang calls functions instead of
+# adding code to each access. Otherwise, Clang needs minutes for one kernel.
+function(outline_checks)
+    if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        target_compile_options(
+            axle_kernels PRIVATE "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
+    endif()
+endfunction()
 
 # native_kernels(): with AXLE_NATIVE, compiles each kernel once, for the best instruction set of
 # this machine, instead of once for each instruction set.
