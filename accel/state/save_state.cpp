@@ -290,7 +290,9 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const std::string& directory = places[static_cast<std::size_t>(writing)]["directory"].string();
     gather(states, in_parts);
     run_save_hooks(states.weights, directory);
-    StateContents all = contents(std::move(states), writer != nullptr, options.metric);
+    StateContents all;
+    together("save_state",
+             [&] { all = contents(std::move(states), writer != nullptr, options.metric); });
     if (options.asynchronous) {
         if (!all.parts.empty() && !background_group_) background_group_ = group.split(0);
         save_in_background(std::move(all), std::move(writer), path, directory);
