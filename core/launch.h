@@ -18,6 +18,11 @@ kernels::Cuda& cuda_context(int device);
 // that they reported. Called after the kernels were launched.
 void check_after_launch(kernels::Cuda& on);
 
+// Returns the view of a tensor, or an empty view, which kernels accept for an optional operand, if
+// the tensor is undefined.
+inline ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
+inline View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
+
 // Calls f(context) with the device's context, or does nothing on the meta device. Disables
 // floating-point traps during the call, because the program may have enabled them.
 template <class F>

@@ -7,7 +7,7 @@
 namespace axle::optim {
 namespace {
 
-constexpr const char* kBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+constexpr const char* kAdamBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
 
 template <class Options>
 std::vector<NamedOption> named_options(Options& o) {
@@ -47,7 +47,7 @@ AdamFamily<Options>::AdamFamily(std::vector<Group> groups) {
 
 template <class Options>
 std::span<const char* const> AdamFamily<Options>::buffer_names() const {
-    return kBuffers;
+    return kAdamBuffers;
 }
 
 template <class Options>

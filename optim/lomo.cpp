@@ -14,7 +14,7 @@
 namespace axle::optim {
 namespace {
 
-constexpr const char* kBuffers[] = {"exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"};
+constexpr const char* kAdaLomoBuffers[] = {"exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq"};
 
 Tensor rms(const Tensor& x) { return sqrt(mean(x * x)); }
 
@@ -192,7 +192,7 @@ std::vector<NamedOption> AdaLomo::options(std::size_t group) {
     return all;
 }
 
-std::span<const char* const> AdaLomo::buffer_names() const { return kBuffers; }
+std::span<const char* const> AdaLomo::buffer_names() const { return kAdaLomoBuffers; }
 
 std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t buffer) const {
     const bool is_matrix = param.dim() > 1;

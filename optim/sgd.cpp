@@ -7,7 +7,7 @@
 namespace axle::optim {
 namespace {
 
-constexpr const char* kBuffers[] = {"momentum_buffer"};
+constexpr const char* kSgdBuffers[] = {"momentum_buffer"};
 
 }  // namespace
 
@@ -34,7 +34,7 @@ SGD::SGD(std::vector<Tensor> params, SGDOptions options) { add_params(std::move(
 
 SGD::SGD(std::vector<Group> groups) { add_groups(std::move(groups)); }
 
-std::span<const char* const> SGD::buffer_names() const { return kBuffers; }
+std::span<const char* const> SGD::buffer_names() const { return kSgdBuffers; }
 
 std::size_t SGD::buffers_needed(std::size_t group) const {
     return groups_[group].momentum != 0 ? 1 : 0;

@@ -16,7 +16,7 @@ Dims place(std::int64_t i, const Shape& shape) {
     return at;
 }
 
-bool close(double actual, double expected, double bound) {
+bool is_close(double actual, double expected, double bound) {
     if (std::isnan(expected)) return std::isnan(actual);
     if (std::isinf(expected)) return actual == expected;
     return std::abs(actual - expected) <= bound;
@@ -38,7 +38,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
     double excess = 0;
     for (std::size_t i = 0; i < e.size(); ++i) {
         const double bound = tolerance * std::max(scale, std::abs(e[i]));
-        if (close(a[i], e[i], bound)) continue;
+        if (is_close(a[i], e[i], bound)) continue;
         ++count;
         const double by = std::abs(a[i] - e[i]) - bound;
         if (worst < 0 || by > excess) worst = static_cast<std::int64_t>(i), excess = by;

@@ -44,11 +44,4 @@ std::optional<int> number_variable(const char* name) {
     return number;
 }
 
-std::string lower(std::string_view text) {
-    std::string result(text);
-    std::transform(result.begin(), result.end(), result.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-    return result;
-}
-
 }  // namespace axle::accel

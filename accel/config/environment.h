@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/text/text.h"
+
 namespace axle::accel {
 
 std::optional<std::string> text_variable(const char* name);
@@ -16,8 +18,5 @@ std::optional<bool> parse_flag(std::string_view text);
 std::optional<bool> flag_variable(const char* name);
 // Parses an integer variable. Throws ValueError if the value is not an integer.
 std::optional<int> number_variable(const char* name);
-
-// Returns ASCII text in lower case.
-std::string lower(std::string_view text);
 
 }  // namespace axle::accel

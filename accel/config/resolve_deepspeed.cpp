@@ -8,6 +8,7 @@
 
 #include "accel/config/environment.h"
 #include "accel/config/resolve_options.h"
+#include "accel/config/resolve_plugins.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
@@ -137,8 +138,7 @@ void resolve_deepspeed(AcceleratorOptions& options) {
 
 void check_deepspeed(const DeepSpeedPlugin& p) {
     const auto not_there = [](const std::string& option, const char* what, const char* fix) {
-        throw NotImplementedError(str("Accelerator: deepspeed_plugin.", option, ": ", what,
-                                      " is not implemented yet; ", fix));
+        throw_not_implemented("deepspeed_plugin." + option, what, fix);
     };
     if (p.offload_param_device == "nvme")
         not_there("offload_param_device", "offloading parameters to nvme", "set it to cpu");

@@ -9,6 +9,7 @@
 
 #include "accel/config/environment.h"
 #include "accel/config/resolve_options.h"
+#include "accel/config/resolve_plugins.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
@@ -242,11 +243,6 @@ bool uses_torchao(const AcceleratorOptions& options) {
              lower(text_variable("ACCELERATE_FP8_BACKEND").value_or("")) == "ao"));
 }
 
-[[noreturn]] void not_there(const char* option, const char* what, const char* fix) {
-    throw NotImplementedError(
-        str("Accelerator: fsdp_plugin.", option, ": ", what, " is not implemented yet; ", fix));
-}
-
 }  // namespace
 
 void resolve_fsdp(AcceleratorOptions& options) {
@@ -267,9 +263,9 @@ void check_fsdp(const AcceleratorOptions& options) {
     const auto* const policy = std::get_if<MixedPrecisionPolicy>(&plugin.mixed_precision_policy);
     if (policy != nullptr && policy->output_dtype && !options.convert_outputs_to_fp32 &&
         policy->output_dtype != policy->param_dtype)
-        not_there("mixed_precision_policy.output_dtype",
-                  "an output_dtype that differs from param_dtype",
-                  "use the same dtype, or convert_outputs_to_fp32");
+        throw_not_implemented("fsdp_plugin.mixed_precision_policy.output_dtype",
+                              "an output_dtype that differs from param_dtype",
+                              "use the same dtype, or convert_outputs_to_fp32");
 }
 
 }  // namespace axle::accel

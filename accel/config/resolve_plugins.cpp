@@ -121,12 +121,12 @@ void read_parallelism(AcceleratorOptions& options) {
     if (options.parallelism_config) check_sizes(*options.parallelism_config);
 }
 
-[[noreturn]] void not_there(const char* option, const char* what, const char* fix) {
+}  // namespace
+
+void throw_not_implemented(const std::string& option, const char* what, const char* fix) {
     throw NotImplementedError(
         str("Accelerator: ", option, ": ", what, " is not implemented yet; ", fix));
 }
-
-}  // namespace
 
 const std::vector<std::string>& known_dynamo_backends() {
     static const std::vector<std::string> names = {"no",
@@ -167,16 +167,20 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
             throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
                                  config->dp_shard_size));
         if (config->tp_size > 1)
-            not_there("parallelism_config.tp_size", "tensor parallel training", "leave it at 1");
+            throw_not_implemented("parallelism_config.tp_size", "tensor parallel training",
+                                  "leave it at 1");
         if (config->cp_size > 1)
-            not_there("parallelism_config.cp_size", "context parallel training", "leave it at 1");
+            throw_not_implemented("parallelism_config.cp_size", "context parallel training",
+                                  "leave it at 1");
         if (config->sp_size > 1)
-            not_there("parallelism_config.sp_size", "sequence parallel training", "leave it at 1");
+            throw_not_implemented("parallelism_config.sp_size", "sequence parallel training",
+                                  "leave it at 1");
     }
     check_fsdp(options);
     if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin);
     if (options.megatron_lm_plugin)
-        not_there("megatron_lm_plugin", "tensor and pipeline parallel training", "leave it out");
+        throw_not_implemented("megatron_lm_plugin", "tensor and pipeline parallel training",
+                              "leave it out");
 }
 
 void explain_dynamo(const AcceleratorOptions& options) {

@@ -2,10 +2,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "accel/config/options.h"
 
 namespace axle::accel {
+
+// Throws NotImplementedError for a value of an option. `what` names the value, and `fix` is what
+// the user can do instead.
+[[noreturn]] void throw_not_implemented(const std::string& option, const char* what,
+                                        const char* fix);
 
 // Adds plugins that environment variables request, and replaces deprecated plugins. Throws
 // UsageError if two options contradict each other, and ValueError for invalid values.

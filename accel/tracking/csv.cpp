@@ -88,7 +88,7 @@ std::size_t count_fields(std::string_view record) {
     return count;
 }
 
-std::optional<std::int64_t> step_of(std::string_view record) {
+std::optional<std::int64_t> step_of_record(std::string_view record) {
     std::int64_t step = 0;
     const auto [stop, error] = std::from_chars(record.data(), record.data() + record.size(), step);
     if (error != std::errc() || (*stop != ',' && *stop != '\n')) return std::nullopt;
@@ -132,7 +132,7 @@ void CsvTracker::open(std::optional<std::int64_t> purge_step) {
                                     "; is it a file of the tracker csv?"));
             columns_ = fields(record);
         } else {
-            const auto step = step_of(record);
+            const auto step = step_of_record(record);
             if (!step || count_fields(record) != columns_.size()) return false;
             if (purge_step && *step >= *purge_step) return false;
             last_step = *step;

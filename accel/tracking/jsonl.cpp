@@ -16,7 +16,7 @@ constexpr std::size_t kMaxParsed = std::size_t{1} << 20;
 
 // Returns the step of a line, or nullopt if the line is not a JSON object with a step. If a line
 // has more than kMaxParsed bytes, checks only the beginning and the end that trackers write.
-std::optional<std::int64_t> step_of(std::string_view line) {
+std::optional<std::int64_t> step_of_line(std::string_view line) {
     if (line.size() > kMaxParsed) {
         static constexpr std::string_view kBegin = "{\"step\": ";
         std::int64_t step = 0;
@@ -43,7 +43,7 @@ std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> p
     std::size_t kept = 0;
     std::int64_t last_step = 0;
     for (std::size_t end = 0; (end = text.find('\n', kept)) != std::string_view::npos;) {
-        const auto step = step_of(text.substr(kept, end - kept));
+        const auto step = step_of_line(text.substr(kept, end - kept));
         if (!step || (purge_step && *step >= *purge_step)) break;
         last_step = *step;
         kept = end + 1;

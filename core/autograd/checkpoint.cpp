@@ -25,7 +25,7 @@ struct Frame {
         set_generator_state(random);
         kept.clear();
         {
-            const GradMode recording(true);
+            const GradMode grad_mode(true);
             const AutocastGuard precision(autocast);
             const SavedTensorHooksGuard hooks({.pack =
                                                    [this](const Tensor& t) {

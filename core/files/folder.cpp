@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-[[noreturn]] void fail_on(const std::string& path, const char* what, int result) {
+[[noreturn]] void fail_with(const std::string& path, const char* what, int result) {
     throw FileError(
         str(printable(path), ": ", what, ": ", std::generic_category().message(-result)));
 }
@@ -42,7 +42,7 @@ class OpenFolder {
 std::vector<std::string> sorted_names(int folder, const std::string& path) {
     std::vector<std::string> names;
     const int result = retry([&] { return file_system().list(folder, names); });
-    if (result < 0) fail_on(path, "can't be read", result);
+    if (result < 0) fail_with(path, "can't be read", result);
     std::sort(names.begin(), names.end());
     return names;
 }
@@ -51,12 +51,12 @@ void add_contents(int parent, const std::string& name, const std::string& path,
                   const std::string& prefix, FolderContents& found) {
     const OpenFolder folder(parent, name,
                             prefix.empty() ? kFolderFlags : kFolderFlags | O_NOFOLLOW);
-    if (folder.get() < 0) fail_on(path + "/" + prefix, "can't be read", folder.get());
+    if (folder.get() < 0) fail_with(path + "/" + prefix, "can't be read", folder.get());
     for (const std::string& entry : sorted_names(folder.get(), path)) {
         FileStatus status;
         const int result = file_system().status(folder.get(), entry, status);
         if (result == -ENOENT) continue;  // removed meanwhile
-        if (result < 0) fail_on(path + "/" + prefix + entry, "can't be read", result);
+        if (result < 0) fail_with(path + "/" + prefix + entry, "can't be read", result);
         auto& list = status.kind == FileKind::folder ? found.folders
                      : status.kind == FileKind::file ? found.files
                                                      : found.others;
@@ -113,7 +113,7 @@ std::optional<FileKind> kind_of(const std::string& path) {
     FileStatus status;
     const int result = file_system().status(kWorkingFolder, path, status);
     if (result == -ENOENT || result == -ENOTDIR) return std::nullopt;
-    if (result < 0) fail_on(path, "can't be read", result);
+    if (result < 0) fail_with(path, "can't be read", result);
     return status.kind;
 }
 
@@ -121,13 +121,13 @@ std::pair<std::uint64_t, std::uint64_t> identity_of_folder(const std::string& pa
     const OpenFolder folder(kWorkingFolder, path);
     FileStatus status;
     const int result = folder.get() < 0 ? folder.get() : file_system().status(folder.get(), status);
-    if (result < 0) fail_on(path, "can't be read", result);
+    if (result < 0) fail_with(path, "can't be read", result);
     return {status.device, status.inode};
 }
 
 std::vector<std::string> list_folder(const std::string& path) {
     const OpenFolder folder(kWorkingFolder, path);
-    if (folder.get() < 0) fail_on(path, "can't be read", folder.get());
+    if (folder.get() < 0) fail_with(path, "can't be read", folder.get());
     return sorted_names(folder.get(), path);
 }
 
@@ -142,7 +142,7 @@ void sync_folder(const std::string& path) {
     int result = folder.get();
     if (result >= 0) result = retry([&] { return file_system().sync(folder.get()); });
     if (result < 0 && result != -EINVAL && result != -ENOTSUP)
-        fail_on(path, "can't be synced to disk", result);
+        fail_with(path, "can't be synced to disk", result);
 }
 
 std::int64_t free_space(const std::string& folder) {
@@ -152,7 +152,7 @@ std::int64_t free_space(const std::string& folder) {
 
 void rename_path(const std::string& from, const std::string& to) {
     if (const int result = retry([&] { return file_system().rename(from, to); }); result < 0)
-        fail_on(to, str("can't be renamed from ", printable(from)).c_str(), result);
+        fail_with(to, str("can't be renamed from ", printable(from)).c_str(), result);
 }
 
 std::string put_in_place(const std::string& from, const std::string& to, Durability durability) {
@@ -165,7 +165,7 @@ std::string put_in_place(const std::string& from, const std::string& to, Durabil
         return "";
     }
     if (renamed != -ENOTEMPTY && renamed != -EEXIST)
-        fail_on(to, str("can't be renamed from ", printable(from)).c_str(), renamed);
+        fail_with(to, str("can't be renamed from ", printable(from)).c_str(), renamed);
     std::string old = from;
     if (retry([&] { return file_system().exchange(from, to); }) < 0) {
         old = from + ".old";
@@ -183,19 +183,19 @@ std::string put_in_place(const std::string& from, const std::string& to, Durabil
 
 void remove_all(const std::string& path) {
     if (const int result = remove_below(kWorkingFolder, path, path); result < 0)
-        fail_on(path, "can't be removed", result);
+        fail_with(path, "can't be removed", result);
 }
 
 void remove_file(const std::string& path) {
     const int result = retry([&] { return file_system().remove_file(kWorkingFolder, path); });
-    if (result < 0 && result != -ENOENT) fail_on(path, "can't be removed", result);
+    if (result < 0 && result != -ENOENT) fail_with(path, "can't be removed", result);
 }
 
 void remove_file(const std::string& folder, const std::string& name) {
     const int result = in_folder_of(name, kWorkingFolder, folder, [](int at, const auto& last) {
         return file_system().remove_file(at, last);
     });
-    if (result < 0) fail_on(folder + "/" + name, "can't be removed", result);
+    if (result < 0) fail_with(folder + "/" + name, "can't be removed", result);
 }
 
 void remove_if_empty(const std::string& folder, const std::string& name) {
@@ -203,7 +203,7 @@ void remove_if_empty(const std::string& folder, const std::string& name) {
         return file_system().remove_folder(at, last);
     });
     if (result < 0 && result != -ENOTEMPTY && result != -EEXIST)
-        fail_on(folder + "/" + name, "can't be removed", result);
+        fail_with(folder + "/" + name, "can't be removed", result);
 }
 
 void create_directories(const std::string& path, Durability durability) {
@@ -213,12 +213,12 @@ void create_directories(const std::string& path, Durability durability) {
     for (;; folder = folder_of(folder)) {
         const OpenFolder there(kWorkingFolder, folder.empty() ? "." : folder);
         if (there.get() >= 0) break;
-        if (there.get() != -ENOENT) fail_on(path, "can't create the folder", there.get());
+        if (there.get() != -ENOENT) fail_with(path, "can't create the folder", there.get());
         missing.push_back(folder);
     }
     for (auto next = missing.rbegin(); next != missing.rend(); ++next) {
         const int result = retry([&] { return file_system().make_folder(kWorkingFolder, *next); });
-        if (result < 0 && result != -EEXIST) fail_on(path, "can't create the folder", result);
+        if (result < 0 && result != -EEXIST) fail_with(path, "can't create the folder", result);
         if (durability == Durability::full) sync_folder(folder_of(*next));
     }
 }
@@ -234,14 +234,14 @@ std::optional<PathLock> PathLock::try_file(const std::string& path) {
 std::optional<PathLock> PathLock::try_lock(const std::string& path, int flags) {
     const int file = retry([&] { return file_system().open(kWorkingFolder, path, flags, 0666); });
     if (file == -ENOENT) return std::nullopt;
-    if (file < 0) fail_on(path, "can't be opened", file);
+    if (file < 0) fail_with(path, "can't be opened", file);
     PathLock lock(file);
     const int locked = retry([&] { return file_system().lock(file); });
     if (locked == -EWOULDBLOCK) return std::nullopt;
     static constexpr std::array kUnsupported = {-EBADF, -EINVAL, -ENOLCK, -ENOSYS, -EOPNOTSUPP};
     lock.excludes_others_ =
         std::find(kUnsupported.begin(), kUnsupported.end(), locked) == kUnsupported.end();
-    if (locked < 0 && lock.excludes_others_) fail_on(path, "can't be locked", locked);
+    if (locked < 0 && lock.excludes_others_) fail_with(path, "can't be locked", locked);
     // The path may have been removed or replaced between open() and lock().
     FileStatus of_file, of_path;
     if (file_system().status(file, of_file) < 0 ||
@@ -254,7 +254,7 @@ std::optional<PathLock> PathLock::try_lock(const std::string& path, int flags) {
 void PathLock::write(std::string_view text) const {
     const auto bytes = std::as_bytes(std::span(text));
     const std::int64_t n = retry([&] { return file_system().write(descriptor_, bytes); });
-    if (n < 0) fail_on("lock file", "can't be written", static_cast<int>(n));
+    if (n < 0) fail_with("lock file", "can't be written", static_cast<int>(n));
 }
 
 PathLock::~PathLock() {

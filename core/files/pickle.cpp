@@ -16,8 +16,8 @@ using Value = Pickle::Value;
 using Id = Pickle::Id;
 
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
-constexpr std::size_t kMaxName = 1000;  // bytes of "module.name"
-constexpr std::size_t kNodeBytes = 64;  // memory of an entry of a hash map
+constexpr std::size_t kMaxName = 1000;        // bytes of "module.name"
+constexpr std::size_t kTableEntryBytes = 64;  // memory of an entry of a hash map
 
 // The opcodes of the pickle format, with the names of Python's pickletools.
 enum Opcode : std::uint8_t {
@@ -198,7 +198,7 @@ class PickleMachine {
             if (full_name != kOrderedDict && !allowed_(full_name))
                 throw FileError(str("contains ", printable(full_name),
                                     ", which is neither a tensor nor a plain container"));
-            budget_.charge(kNodeBytes + full_name.size());
+            budget_.charge(kTableEntryBytes + full_name.size());
             budget_.append(result_.names_, std::move(full_name));
         }
         push({.kind = Kind::name, .bits = known->second});
@@ -245,7 +245,7 @@ class PickleMachine {
             budget_.append(memo_, top);
             sparse_memo_.erase(index);
         } else {
-            budget_.charge(kNodeBytes);
+            budget_.charge(kTableEntryBytes);
             sparse_memo_[index] = top;
         }
     }

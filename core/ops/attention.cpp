@@ -50,8 +50,6 @@ Tensor score_mask(const Tensor& mask, const Tensor& q, const Tensor& k) {
     return expand(mask, scores);
 }
 
-ConstView view_or_null(const Tensor& x) { return x.defined() ? x.view() : ConstView(); }
-
 // Returns an uninitialized tensor [B, H, T, D] that is stored as [B, T, H, D], so that merging the
 // heads needs no copy.
 Tensor empty_heads_inner(const Shape& shape, const Tensor& like) {
@@ -100,7 +98,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     Tensor lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
                                {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()});
     launch(q.device(), [&](auto& on) {
-        params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_null(mask),
+        params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_none(mask),
                                               params, y.view(), lse.view());
     });
     return record(
@@ -114,7 +112,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
             Tensor dv = needs[2] ? empty_gradient(at_v) : Tensor();
             launch(at_q.device(), [&](auto& on) {
                 kernels::attention_backward(
-                    on, dy[0].view(), at_q.view(), at_k.view(), at_v.view(), view_or_null(at_mask),
+                    on, dy[0].view(), at_q.view(), at_k.view(), at_v.view(), view_or_none(at_mask),
                     at_y.view(), at_lse.view(), params, dq.defined() ? dq.view() : View(),
                     dk.defined() ? dk.view() : View(), dv.defined() ? dv.view() : View());
             });

@@ -37,9 +37,6 @@ TensorOptions statistics_of(const Tensor& x) {
     return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
 
-ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
-View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
-
 // Reshapes [C] to [1, C, 1, ...], which broadcasts over x.
 Tensor along_channels(const Tensor& v, const Tensor& x) {
     Dims sizes;

@@ -22,8 +22,6 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
 Tensor transposed(const Tensor& dy, const Tensor& weight, const Tensor& bias,
                   const ConvGeometry& geometry, Size2 size);
 
-ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
-
 Tensor bias_gradient(const Tensor& dy) { return sum(dy, {0, 2, 3}); }
 
 Size2 image_size(const Tensor& x) { return {x.size(2), x.size(3)}; }

@@ -10,12 +10,13 @@
 namespace axle {
 namespace {
 
-constexpr const char* kOp = "feed_forward";
+constexpr const char* kFeedForward = "feed_forward";
 
 // Returns (dy weight2) * activation'(at), the gradient of the hidden layer.
 Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activation,
                        const Tensor& at) {
-    if (grad_enabled()) return activation_backward(kOp, activation, matmul(dy, weight2), at);
+    if (grad_enabled())
+        return activation_backward(kFeedForward, activation, matmul(dy, weight2), at);
     const profiler::OpScope scope("matmul");
     Shape shape = dy.shape();
     shape[shape.size() - 1] = weight2.size(1);
@@ -36,12 +37,13 @@ Tensor hidden_gradient(const Tensor& dy, const Tensor& weight2, Activation activ
 
 Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& bias1_in,
                     const Tensor& weight2_in, const Tensor& bias2_in, Activation activation) {
-    const profiler::OpScope scope(kOp);
+    const profiler::OpScope scope(kFeedForward);
     const auto present = [&](const Tensor& t) { return t.defined() ? &t : &x_in; };
-    check_device(kOp, {&x_in, &weight1_in, present(bias1_in), &weight2_in, present(bias2_in)});
+    check_device(kFeedForward,
+                 {&x_in, &weight1_in, present(bias1_in), &weight2_in, present(bias2_in)});
     const Tensor x = autocast(x_in), weight1 = autocast(weight1_in), bias1 = autocast(bias1_in);
     const Tensor weight2 = autocast(weight2_in), bias2 = autocast(bias2_in);
-    check_linear(kOp, x, weight1, bias1);
+    check_linear(kFeedForward, x, weight1, bias1);
     if (weight2.dim() != 2 || weight2.size(1) != weight1.size(0))
         throw ShapeError(str("feed_forward: weight2 must be [out, ", weight1.size(0), "]: weight1 ",
                              weight1.shape(), ", weight2 ", weight2.shape()));
@@ -50,7 +52,7 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
     Shape shape = x.shape();
     shape[shape.size() - 1] = weight1.size(0);
     Tensor hidden = empty(shape, options), pre;
-    check_linear(kOp, hidden, weight2, bias2);
+    check_linear(kFeedForward, hidden, weight2, bias2);
     shape[shape.size() - 1] = weight2.size(0);
     const Tensor y = empty(shape, options);
     const Tensor first_layer[] = {x, weight1, bias1};
@@ -64,7 +66,7 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
     const auto dtype_of = [](const Tensor& t) { return t.defined() ? gradient_dtype(t) : f32; };
     const std::array dtypes = {dtype_of(x_in), dtype_of(weight1_in), dtype_of(bias1_in),
                                dtype_of(weight2_in), dtype_of(bias2_in)};
-    return record(kOp, y, {x_in, weight1_in, bias1_in, weight2_in, bias2_in},
+    return record(kFeedForward, y, {x_in, weight1_in, bias1_in, weight2_in, bias2_in},
                   [x = saved(needs_input_grads ? x : Tensor()), weight1 = saved(weight1),
                    bias1 = saved(bias1), pre = saved(pre),
                    hidden = saved(keeps_hidden ? hidden : Tensor()), weight2 = saved(weight2),

@@ -8,7 +8,7 @@
 namespace axle {
 namespace {
 
-constexpr const char* kOp = "linear";
+constexpr const char* kLinear = "linear";
 
 Tensor bias_gradient(const Tensor& dz, DType dtype) {
     if (grad_enabled()) return dz;  // the engine computes the sum with differentiable ops
@@ -103,10 +103,10 @@ void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Act
 
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in,
               Activation activation) {
-    const profiler::OpScope scope(kOp);
-    check_device(kOp, {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
+    const profiler::OpScope scope(kLinear);
+    check_device(kLinear, {&x_in, &weight_in, bias_in.defined() ? &bias_in : &x_in});
     const Tensor x = autocast(x_in), weight = autocast(weight_in), bias = autocast(bias_in);
-    check_linear(kOp, x, weight, bias);
+    check_linear(kLinear, x, weight, bias);
 
     Shape shape = x.shape();
     shape[shape.size() - 1] = weight.size(0);
@@ -122,13 +122,13 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
     // The gradients are computed for the operands before autocast.
-    return record(kOp, y, {x_in, weight_in, bias_in},
+    return record(kLinear, y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
                    kept = saved(kept), activation, dw_dtype,
                    db_dtype](const Grads& dy, Needs needs) -> Grads {
                       const Tensor w = weight, b = bias;
                       const bool again = grad_enabled() && saves_input(activation);
-                      const Tensor dz = activation_backward(kOp, activation, dy[0],
+                      const Tensor dz = activation_backward(kLinear, activation, dy[0],
                                                             again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);

@@ -39,9 +39,6 @@ Tensor row_statistic(const Tensor& x) {
     return empty({width == 0 ? 0 : x.numel() / width}, {row_dtype(x), x.device()});
 }
 
-ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
-View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
-
 // Returns the gradients of x, weight and bias. They are composed of ops, so that they can be
 // differentiated. The formula is in kernels/ops/norm.h.
 Grads norm_gradients(const Tensor& dy_given, const Tensor& x_given, const Tensor& weight,

@@ -44,6 +44,20 @@ std::size_t utf8_length(std::string_view text) {
     return code < kMinCode[length] || code > 0x10ffff || surrogate ? 0 : length;
 }
 
+std::string lower(std::string_view text) {
+    std::string result(text);
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return result;
+}
+
+std::string upper(std::string_view text) {
+    std::string result(text);
+    for (char& c : result)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    return result;
+}
+
 std::string format_number(double value, std::chars_format format, int precision) {
     std::string text(352 + static_cast<std::size_t>(precision), '\0');  // DBL_MAX has 309 digits
     const auto end =

@@ -21,6 +21,10 @@ std::size_t utf8_length(std::string_view text);
 // Returns the text with each invalid UTF-8 byte replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
+// Return the text with all ASCII letters in lower or upper case.
+std::string lower(std::string_view text);
+std::string upper(std::string_view text);
+
 // Formats a number as printf("%.*f") and its variants do in the C locale. The program's locale has
 // no influence.
 std::string format_number(double value, std::chars_format format, int precision);

@@ -6,6 +6,7 @@
 
 #include "core/files/file.h"
 #include "core/ops.h"
+#include "core/tree/tree_checks.h"
 #include "kernels/error.h"
 
 namespace axle {
@@ -13,10 +14,7 @@ namespace {
 
 constexpr const char* kRoot = "batch";
 
-void check_depth(const char* op, int depth) {
-    if (depth > kMaxTreeDepth)
-        throw ValueError(str(op, ": the tree is nested deeper than ", kMaxTreeDepth, " levels"));
-}
+using tree::check_depth;
 
 Tree map_at(const char* op, const Tree& tree, const LeafFunction& f, const std::string& path,
             int depth) {

@@ -43,9 +43,9 @@ void combine(kernels::Cpu& on, ReduceOp op, ConstView a, ConstView b, View y) {
 }
 
 // Reduces several inputs in a binary tree. run() reduces the elements [begin, begin + numel).
-class Tree {
+class ReductionTree {
   public:
-    Tree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)
+    ReductionTree(kernels::Cpu& on, std::span<const void* const> from, DType dtype, ReduceOp op)
         : on_(on), from_(from), dtype_(dtype), lane_(is_half(dtype) ? f32 : dtype), op_(op) {}
 
     void run(void* out, std::int64_t begin, std::int64_t numel) {
@@ -106,7 +106,7 @@ class Tree {
 void reduce(kernels::Cpu& on, void* out, std::span<const void* const> from, std::int64_t numel,
             DType dtype, ReduceOp op) {
     assert(!from.empty());
-    Tree tree(on, from, dtype, op);
+    ReductionTree tree(on, from, dtype, op);
     for (std::int64_t begin = 0; begin < numel; begin += kBlock)
         tree.run(out, begin, std::min(kBlock, numel - begin));
 }

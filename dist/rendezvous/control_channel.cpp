@@ -20,7 +20,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFailureDelay{1500};  // time to wait for a report of the cause of an error
 constexpr milliseconds kLeaveTimeout{500};
 constexpr milliseconds kLongestSend{60000};
-constexpr std::size_t kScratch = 64 << 10;
 
 }  // namespace
 
@@ -28,7 +27,7 @@ ControlChannel::ControlChannel(Connected connected, const ControlOptions& option
     : connected_(std::move(connected)),
       options_(options),
       failure_event_(make_event()),
-      scratch_(kScratch),
+      scratch_(kReceiveBytes),
       last_received_(Clock::now()) {}
 
 void ControlChannel::start(std::function<void(const Lock&, const Frame&)> handler) {

@@ -16,7 +16,6 @@
 namespace axle::dist {
 namespace {
 
-constexpr std::size_t kScratch = 64 << 10;
 // The number of bytes of unsent output to a client above which the server does not read from the
 // client.
 constexpr std::size_t kMaxBacklog = 32 << 20;
@@ -76,7 +75,7 @@ Server::Server(const Environment& environment, const ControlOptions& options)
       max_unauthenticated_(max_unauthenticated() +
                            static_cast<std::size_t>(environment.world_size)),
       random_(std::random_device{}()),
-      scratch_(kScratch),
+      scratch_(kReceiveBytes),
       members_(static_cast<std::size_t>(environment.world_size)),
       ends_(members_.size()),
       agreements_(environment.world_size),

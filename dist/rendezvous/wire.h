@@ -25,6 +25,7 @@ inline constexpr std::size_t kMaxText = 16 << 10;  // maximum size of failure te
 inline constexpr std::size_t kMaxActivity = 256;
 inline constexpr std::size_t kMaxHost = 255;
 inline constexpr std::size_t kMaxRanks = 65536;
+inline constexpr std::size_t kReceiveBytes = 64 << 10;  // size of the buffer of one receive call
 
 inline constexpr std::uint32_t kProtocol = 0x34584c41;  // the characters "ALX4"
 

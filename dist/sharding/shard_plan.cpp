@@ -111,8 +111,8 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
         }
     for (const std::string& name : options.ignored_modules) planner.find("ignored_modules", name);
 
-    using Kind = std::tuple<DType, bool>;
-    std::vector<std::map<Kind, nn::StateDict>> sets(plan.units.size());
+    using SetKind = std::tuple<DType, bool>;
+    std::vector<std::map<SetKind, nn::StateDict>> sets(plan.units.size());
     for (const auto& [tensor, names] : names_of_parameters(model)) {
         const bool is_ignored = std::ranges::any_of(names, [&](const std::string& name) {
             return contains({.modules = options.ignored_modules}, name);

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "optim/schedules/metric_schedules.h"
+#include "optim/schedules/schedule_checks.h"
 
 namespace axle::optim {
 namespace {
@@ -81,7 +82,6 @@ struct Request {
 };
 
 constexpr const char* kMetricModes[] = {"min", "max"};
-constexpr const char* kThresholdModes[] = {"rel", "abs"};
 constexpr const char* kWsdShapes[] = {"linear", "cosine", "1-sqrt"};
 
 // Returns a pointer to a copy of the result of make().

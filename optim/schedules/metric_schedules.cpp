@@ -10,7 +10,6 @@ namespace axle::optim {
 namespace {
 
 constexpr const char* kModes[] = {"min", "max"};
-constexpr const char* kThresholdModes[] = {"rel", "abs"};
 
 double below_one(const char* op, double factor) {
     if (!(factor < 1)) throw ValueError(str(op, ": factor must be below 1: ", factor));

@@ -11,6 +11,7 @@ namespace axle::optim {
 
 inline constexpr double kPi = std::numbers::pi;
 inline constexpr const char* kAnnealNames[] = {"cos", "linear"};
+inline constexpr const char* kThresholdModes[] = {"rel", "abs"};
 
 // Returns n. Throws ValueError unless n is positive.
 inline std::int64_t positive(const char* op, const char* what, std::int64_t n) {

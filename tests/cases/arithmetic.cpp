@@ -56,7 +56,7 @@ void on_ints(Cases& cases, std::string name, std::string torch, std::function<Ou
                      .gradient = false});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_arithmetic_calls(Cases& cases) {
     refuses<ShapeError>(cases, "add", {"[2, 3]", "[4]"}, [] {
         add(floats_of({2, 3}), floats_of({4}));
     });
@@ -137,7 +137,7 @@ void add_arithmetic_cases(Cases& cases) {
              .smooth = false});
     set_autocast(cases, Autocast::f32, {"pow"});
     set_autocast(cases, Autocast::widest, {"add", "sub", "mul", "div", "maximum", "minimum"});
-    add_bad_calls(cases);
+    add_bad_arithmetic_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -34,7 +34,7 @@ void attend(Cases& cases, const char* name, const char* torch, std::vector<Row> 
                      .flops = attention_flops});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_attention_calls(Cases& cases) {
     const auto attend = [](const Shape& q, const Shape& k, const Shape& v,
                            const AttentionOptions& options = {}) {
         scaled_dot_product_attention(floats_of(q), floats_of(k), floats_of(v), options);
@@ -120,7 +120,7 @@ void add_attention_cases(Cases& cases) {
                      .rows = rows,
                      .tolerance = {.f32 = 4e-5}});
     set_autocast(cases, Autocast::low, {"scaled_dot_product_attention"});
-    add_bad_calls(cases);
+    add_bad_attention_calls(cases);
 }
 
 }  // namespace axle::tests

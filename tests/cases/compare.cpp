@@ -35,7 +35,7 @@ void with_number(Cases& cases, std::string name, std::string torch,
          .gradient = false});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_compare_calls(Cases& cases) {
     refuses<ShapeError>(cases, "lt", {"[2]", "[3]"}, [] { lt(floats_of({2}), floats_of({3})); });
     refuses<ShapeError>(cases, "where", {"[2]", "[3]"},
                         [] { where(bools_of({2}), floats_of({3}), floats_of({3})); });
@@ -111,7 +111,7 @@ void add_compare_cases(Cases& cases) {
                      .rows = {{floats({4, 5}), mask({5})}},
                      .gradient = false});
     set_autocast(cases, Autocast::widest, {"where"});
-    add_bad_calls(cases);
+    add_bad_compare_calls(cases);
 }
 
 }  // namespace axle::tests

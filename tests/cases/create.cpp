@@ -26,7 +26,7 @@ void like(Cases& cases, std::string name, std::string torch, std::function<Outpu
                      }});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_create_calls(Cases& cases) {
     refuses<ShapeError>(cases, "tensor", {"[2, 3]", "5"}, [] {
         tensor(std::vector<double>(5), {2, 3});
     });
@@ -102,7 +102,7 @@ void add_create_cases(Cases& cases) {
     constant(cases, "tensor/none", "torch.empty(0, 2)", [](In) {
         return tensor(std::vector<double>{}, {0, 2});
     });
-    add_bad_calls(cases);
+    add_bad_create_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -270,7 +270,7 @@ void add_choice_cases(Cases& cases) {
                      .gradient = false});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_index_calls(Cases& cases) {
     refuses<DTypeError>(cases, "index", {"float32"},
                         [] { index(floats_of({2}), {floats_of({1})}); });
     refuses<IndexError>(cases, "index", {"2", "[2, 3]"}, [] { index(floats_of({2, 3}), {2}); });
@@ -348,7 +348,7 @@ void add_index_cases(Cases& cases) {
     case_named(cases, "sort/descending").gpu_rows = {
         {ties({3, 2048})}, {floats({500, 33})}, {specials({900, 1})}};
     case_named(cases, "sort/first").gpu_rows = {{ties({2000, 7})}, {floats({33, 500})}};
-    add_bad_calls(cases);
+    add_bad_index_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -5,12 +5,12 @@ namespace axle::tests {
 
 namespace {
 
-struct Variant {
+struct LossVariant {
     const char *name, *torch;  // the suffix, PyTorch's options
     CrossEntropyOptions options;
 };
 
-void add_bad_calls(Cases& cases) {
+void add_bad_loss_calls(Cases& cases) {
     refuses<DTypeError>(cases, "cross_entropy", {"float32"}, [] {
         cross_entropy(floats_of({2, 3}), floats_of({2}));
     });
@@ -106,7 +106,7 @@ void add_binary_cross_entropy(Cases& cases) {
 }  // namespace
 
 void add_loss_cases(Cases& cases) {
-    const Variant variants[] = {
+    const LossVariant variants[] = {
         {"", "", {}},
         {"/sum", ", reduction='sum'", {.reduction = Reduction::sum}},
         {"/ignore", ", ignore_index=2", {.ignore_index = 2}},
@@ -176,7 +176,7 @@ void add_loss_cases(Cases& cases) {
                  {"cross_entropy", "linear_cross_entropy", "mse_loss", "binary_cross_entropy",
                   "binary_cross_entropy_with_logits"});
     case_named(cases, "cross_entropy").gpu_rows = {{floats({3, 20001}), ints({3}, 0, 20001)}};
-    add_bad_calls(cases);
+    add_bad_loss_calls(cases);
 }
 
 }  // namespace axle::tests

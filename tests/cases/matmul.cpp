@@ -21,7 +21,7 @@ double feed_forward_flops(In x) {
            2.0 * static_cast<double>(x[0].numel() / x[0].size(-1) * weight2.numel());
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_matmul_calls(Cases& cases) {
     const auto layers = [](const Shape& weight1, const Shape& weight2, const Shape& bias2) {
         feed_forward(floats_of({3, 4}), floats_of(weight1), {}, floats_of(weight2),
                      floats_of(bias2), Activation::relu);
@@ -164,7 +164,7 @@ void add_matmul_cases(Cases& cases) {
          .layout_bits = false,
          .tolerance = kSums});
     set_autocast(cases, Autocast::low, {"matmul", "linear", "feed_forward"});
-    add_bad_calls(cases);
+    add_bad_matmul_calls(cases);
 }
 
 }  // namespace axle::tests

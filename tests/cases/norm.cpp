@@ -131,7 +131,7 @@ void add_group_norm_cases(Cases& cases) {
     cases.back().tolerance = {.f32 = 1e-4};  // same reason as in batch_norm/far
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_norm_calls(Cases& cases) {
     refuses<DTypeError>(cases, "softmax", {"int64"}, [] { softmax(ints_of({2})); });
     refuses<IndexError>(cases, "softmax", {"2"}, [] { softmax(floats_of({2, 3}), 2); });
     refuses<DTypeError>(cases, "log_softmax", {"int64"}, [] { log_softmax(ints_of({2})); });
@@ -213,7 +213,7 @@ void add_norm_cases(Cases& cases) {
                                               {floats({2, 16403}), floats({16403})}};
     set_autocast(cases, Autocast::f32,
                  {"softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm"});
-    add_bad_calls(cases);
+    add_bad_norm_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -102,14 +102,14 @@ void add_mean_cases(Cases& cases) {
 }
 
 void add_adaptive_cases(Cases& cases) {
-    struct Variant {
+    struct AdaptiveCase {
         const char *name, *torch;
         Size2 size;
     };
     // The cases have parts of equal size, parts of different sizes, and more parts than elements.
     for (const auto& [variant, torch, size] :
-         {Variant{"", "(3, 2)", {3, 2}}, Variant{"/global", "1", 1},
-          Variant{"/even", "(1, 3)", {1, 3}}, Variant{"/more", "(11, 70)", {11, 70}}}) {
+         {AdaptiveCase{"", "(3, 2)", {3, 2}}, AdaptiveCase{"/global", "1", 1},
+          AdaptiveCase{"/even", "(1, 3)", {1, 3}}, AdaptiveCase{"/more", "(11, 70)", {11, 70}}}) {
         const auto add = [&](const char* name, const char* function, const char* option, auto f) {
             cases.push_back({.name = str(name, variant),
                              .torch = str(function, "(x[0], ", torch, option, ")"),

@@ -34,7 +34,7 @@ std::string repeated_or_impossible(const Tensor& weights, const Tensor& y) {
     return "";
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_random_calls(Cases& cases) {
     refuses<ValueError>(cases, "randint", {"3"}, [] { randint(3, 3, {2}); });
     refuses<ValueError>(cases, "dropout", {"1.5"}, [] { dropout(floats_of({2}), 1.5); });
     refuses<ValueError>(cases, "dropout", {"-0.5"}, [] { dropout(floats_of({2}), -0.5); });
@@ -137,7 +137,7 @@ void add_random_cases(Cases& cases) {
              [](In x, const Outputs& y) {
                  return outside(y[0], 0, static_cast<double>(x[0].size(-1)));
              }});
-    add_bad_calls(cases);
+    add_bad_random_calls(cases);
 }
 
 }  // namespace axle::tests

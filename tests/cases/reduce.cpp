@@ -158,7 +158,7 @@ void add_cumprod_cases(Cases& cases) {
                      .gradient = false});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_reduce_calls(Cases& cases) {
     refuses<UsageError>(cases, "sum", {}, [] { sum(Tensor()); });
     refuses<IndexError>(cases, "sum", {"2"}, [] { sum(floats_of({2, 3}), {2}); });
     refuses<Error>(cases, "sum", {}, [] { sum(floats_of({2, 3}), {0, -2}); });
@@ -246,7 +246,7 @@ void add_reduce_cases(Cases& cases) {
     // The relative error of a product of n factors is at most n * 2^-24 and grows with sqrt(n).
     for (const char* name : {"cumprod", "cumprod/first"})
         case_named(cases, name).gpu_tolerance.f32 = 2e-4;
-    add_bad_calls(cases);
+    add_bad_reduce_calls(cases);
 }
 
 }  // namespace axle::tests

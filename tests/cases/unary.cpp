@@ -58,7 +58,7 @@ void kinked(Cases& cases, const std::string& name, const char* torch, Function f
                      .gradient = false});
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_unary_calls(Cases& cases) {
     refuses<UsageError>(cases, "exp", {}, [] { exp(Tensor()); });
     refuses<UsageError>(cases, "softsign", {}, [] { softsign(Tensor()); });
     refuses<ValueError>(cases, "clamp", {}, [] { clamp(floats_of({2}), {}, {}); });
@@ -109,7 +109,7 @@ void add_unary_cases(Cases& cases) {
     kinked(cases, "clamp", "x[0].clamp(-1, 1)",
            [](const Tensor& x) { return clamp(x, -1.0, 1.0); });
     set_autocast(cases, Autocast::f32, {"exp", "log", "rsqrt"});
-    add_bad_calls(cases);
+    add_bad_unary_calls(cases);
 }
 
 }  // namespace axle::tests

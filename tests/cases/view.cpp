@@ -159,7 +159,7 @@ void add_join_cases(Cases& cases) {
              [](In x) { return stack(x, -1); });
 }
 
-void add_bad_calls(Cases& cases) {
+void add_bad_view_calls(Cases& cases) {
     refuses<ShapeError>(cases, "view", {"[4, 6]", "[5, -1]"}, [] {
         view(floats_of({4, 6}), {5, -1});
     });
@@ -218,7 +218,7 @@ void add_view_cases(Cases& cases) {
     add_part_cases(cases);
     add_join_cases(cases);
     set_autocast(cases, Autocast::widest, {"cat", "stack"});
-    add_bad_calls(cases);
+    add_bad_view_calls(cases);
 }
 
 }  // namespace axle::tests

@@ -13,12 +13,6 @@
 namespace axle::launcher {
 namespace {
 
-std::string lower(std::string text) {
-    for (char& c : text)
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    return text;
-}
-
 bool is_one_of(const std::string& text, const std::vector<std::string>& words) {
     return std::ranges::find(words, text) != words.end();
 }

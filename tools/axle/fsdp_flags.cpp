@@ -14,18 +14,6 @@
 namespace axle::launcher {
 namespace {
 
-std::string lower(std::string text) {
-    for (char& c : text)
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    return text;
-}
-
-std::string upper(std::string text) {
-    for (char& c : text)
-        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    return text;
-}
-
 bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
     return std::ranges::find(words, lower(text)) != words.end();
 }

@@ -42,12 +42,6 @@ std::optional<std::string> text_in(const Tree& section, const std::string& key) 
     return {};
 }
 
-std::string upper(std::string text) {
-    for (char& c : text)
-        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    return text;
-}
-
 std::vector<std::string> split(const std::string& list) {
     std::vector<std::string> parts;
     for (std::size_t begin = 0; begin <= list.size();) {

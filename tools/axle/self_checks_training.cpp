@@ -25,7 +25,7 @@ struct Net : nn::Model<Net> {
     void visit(nn::Visitor& v) override { v("hidden", hidden), v("out", out); }
 };
 
-constexpr std::int64_t kSteps = 5, kEpochs = 2, kBatch = 4;
+constexpr std::int64_t kSteps = 5, kEpochs = 2, kTrainingBatch = 4;
 constexpr std::uint64_t kSeed = 42;
 constexpr optim::SGDOptions kOptions = {.lr = 0.1, .momentum = 0.9};
 
@@ -59,8 +59,9 @@ std::vector<double> trained_alone(std::int64_t processes, bool shuffle) {
     manual_seed(3);
     Net net;
     optim::SGD optimizer(net.parameters(), kOptions);
-    data::DataLoader loader(samples(kSteps * kBatch * processes),
-                            {.batch_size = kBatch * processes, .shuffle = shuffle, .seed = kSeed});
+    data::DataLoader loader(
+        samples(kSteps * kTrainingBatch * processes),
+        {.batch_size = kTrainingBatch * processes, .shuffle = shuffle, .seed = kSeed});
     train(net, optimizer, loader, [](const Tensor& loss) { loss.backward(); });
     return weights(net);
 }
@@ -88,10 +89,11 @@ std::vector<double> trained_together(const PartialState& state, const Setting& s
     manual_seed(3 + static_cast<std::uint64_t>(state.process_index()));
     Net net;
     optim::SGD optimizer(net.parameters(), kOptions);
-    data::DataLoader loader(samples(kSteps * kBatch * processes),
-                            {.batch_size = setting.split_batches ? kBatch * processes : kBatch,
-                             .shuffle = setting.seedable_sampler,
-                             .seed = 5});
+    data::DataLoader loader(
+        samples(kSteps * kTrainingBatch * processes),
+        {.batch_size = setting.split_batches ? kTrainingBatch * processes : kTrainingBatch,
+         .shuffle = setting.seedable_sampler,
+         .seed = 5});
     trainer.prepare(net, optimizer, loader);
     train(net, optimizer, loader, [&](const Tensor& loss) { trainer.backward(loss); });
     return weights(net);
