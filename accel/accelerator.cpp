@@ -24,8 +24,7 @@ ShardingPlugin sharding_plugin(const AcceleratorOptions& options) {
                                                               : ShardingPlugin::fsdp1;
 }
 
-// Resolves `options` and returns the state of this process, which joins the process group if
-// needed.
+// Resolves `options`, joins the process group if needed, and returns the state of this process.
 AcceleratorState start(AcceleratorOptions& options) {
     options = resolved(std::move(options));
     return AcceleratorState({.cpu = options.cpu,
@@ -41,8 +40,8 @@ std::optional<DType> dtype_of(const std::string& mixed_precision) {
     return std::nullopt;
 }
 
-// Returns the dtype of weights in get_state_dict() and save_model(), or nullopt for the dtypes of
-// the model.
+// Returns the dtype of weights in get_state_dict() and save_model(), or nullopt if the weights keep
+// the dtypes of the model.
 std::optional<DType> saved_dtype(const AcceleratorOptions& options,
                                  const std::string& mixed_precision) {
     const auto& plugin = options.deepspeed_plugin;
@@ -95,7 +94,7 @@ StateDictType state_dict_type_of(const AcceleratorOptions& options) {
 }
 
 // Creates the parts of an Accelerator. If `mixed_precision` is "fp8" and the device does not
-// support fp8, replaces it by a supported precision.
+// support fp8, sets `mixed_precision` to a supported precision.
 OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
                                        const AcceleratorState& processes,
                                        std::string& mixed_precision) {
@@ -325,7 +324,7 @@ std::vector<Tracker*> Accelerator::trackers() const { return parts_->tracking->t
 
 void Accelerator::end_training() {
     parts_->tracking->finish();
-    // The processes of dist::launch leave the group when they exit.
+    // Processes started by dist::launch leave the group when they exit.
     if (dist::process_variable("FORK_LAUNCHED") != "1") destroy_process_group();
 }
 

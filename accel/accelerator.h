@@ -85,7 +85,7 @@ class Accelerator : public AcceleratorProcesses {
     template <class T>
     T& prepare(T& object);
     // Prepares objects with one device_placement per object. With false, a model or the batches of
-    // a loader are not moved. Throws ValueError if the numbers differ.
+    // a loader are not moved. Throws ValueError unless there are as many values as objects.
     //     accelerator.prepare({false, true}, teacher, student);
     template <class... T>
     std::tuple<T&...> prepare(std::initializer_list<bool> device_placement, T&... objects);
@@ -102,8 +102,8 @@ class Accelerator : public AcceleratorProcesses {
     data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                           std::optional<bool> device_placement = {},
                                           SliceFn slice_fn_for_dispatch = {});
-    // Makes this plugin of deepspeed_plugins the one that later calls of prepare() use. Throws
-    // ValueError if it does not exist.
+    // Selects the plugin of deepspeed_plugins that later calls of prepare() use. Throws ValueError
+    // if no plugin has this name.
     void select_deepspeed_plugin(std::string_view name);
     // Returns the model, which is not wrapped. keep_fp32_wrapper = false removes mixed precision
     // from a prepared model, which then runs without autocast and keeps the dtype of its outputs.
@@ -146,8 +146,8 @@ class Accelerator : public AcceleratorProcesses {
     // Returns a scope in which processes may have different numbers of batches (dist::Join). Within
     // the scope, even_batches replaces the setting of the loader configuration, unless it is
     // nullopt. If even_batches is false, loaders of map-style and sharded datasets repeat no
-    // samples.
-    // Does nothing for one process. Throws UsageError for a model that is not prepared.
+    // samples. The scope has no effect on one process. Throws UsageError for a model that is not
+    // prepared.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of a prepared model over the processes, or
@@ -245,8 +245,8 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // maybe_context_parallel() returns a scope without an effect, deepspeed_ulysses_dl_adapter()
-    // returns `loader`. Both throw NotImplementedError if sequences are split over processes.
+    // Return a scope without an effect, and `loader` unchanged. Throw NotImplementedError if
+    // sequences are split over processes.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
@@ -305,8 +305,8 @@ class Accelerator : public AcceleratorProcesses {
     void save(const nn::StateDict& state, const std::string& path,
               bool save_on_each_node = false) const;
     void save(const Tree& object, const std::string& path, bool save_on_each_node = false) const;
-    // Returns true on the main process of each machine, and with a parallelism_config on all
-    // processes, as Accelerate does. save_model() does not use this value.
+    // Returns whether this process is the main process of its machine. With a parallelism_config,
+    // returns true on all processes, as Accelerate does. save_model() does not use this value.
     bool should_save_model() const;
 
     // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are logged and do not

@@ -74,7 +74,7 @@ Tensor ValidRows::left_out(const std::string& op, const Accelerator& accelerator
             throw DTypeError(str(op, ": the mask of valid rows must be bool: ", mask_.dtype()));
         if (mask_.shape() != Shape{rows})
             throw ShapeError(
-                str(op, ": the mask of valid rows must be [", rows, "]: ", mask_.shape()));
+                str(op, ": the mask of valid rows must be [", rows, "]: mask ", mask_.shape()));
         return eq(mask_, false);
     }
     const std::int64_t count = kind_ == Kind::leading ? leading_ : accelerator.valid_rows(rows);
@@ -176,7 +176,7 @@ void Mean::update(const Tensor& values, const Tensor& weights, const ValidRows& 
 
 void Mean::update(const Tensor& value, double weight) {
     if (value.numel() != 1)
-        throw ShapeError(str(name(), ": a weight needs a single value: ", value.shape()));
+        throw ShapeError(str(name(), ": a weight needs a single value: value ", value.shape()));
     if (!(weight >= 0 && std::isfinite(weight)))
         throw ValueError(str(name(), ": the weight must be finite and not negative: ", weight));
     update(reshape(value, {}), full({}, weight, {f64, device()}));
@@ -249,7 +249,7 @@ void ClassCounts::update(const Tensor& predictions, const Tensor& labels, const 
     const bool scores = are_scores(name(), predictions, labels);
     if (scores && predictions.size(-1) != num_classes_)
         throw ShapeError(str(name(), ": scores must have ", num_classes_,
-                             " classes in the last dimension: ", predictions.shape()));
+                             " classes in the last dimension: scores ", predictions.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, ignore_index_));
     const Tensor ignored = eq(wanted, ignore_index_);
     const auto classes = [&](const char* what, const Tensor& of) {

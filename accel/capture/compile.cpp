@@ -28,8 +28,8 @@ std::vector<Tensor> tensors_of(const Tree& tree) {
     return found;
 }
 
-// Returns a string that is equal for batches that one graph can process, which differ only in the
-// elements of their tensors.
+// Returns a string that identifies the batches that one graph can process: batches that differ only
+// in the elements of their tensors have the same string.
 std::string kind_of(const Tree& batch) {
     return to_json(map_tensors(batch, [](const Tensor& t) {
         return Tree(str(t.shape(), " ", t.dtype(), " on ", t.device()));

@@ -32,7 +32,7 @@ bool is_utf8(std::string_view text) {
 
 std::string scalar(const std::string& name, const std::string& what, const YAML::Node& node) {
     if (node.IsNull()) return "";
-    if (!node.IsScalar()) fail(name, what + " must be a plain value or a list of them");
+    if (!node.IsScalar()) fail(name, what + " must be a plain value or a list of plain values");
     if (!is_utf8(node.Scalar())) fail(name, what + " must be UTF-8 text");
     return node.Scalar();
 }
@@ -58,7 +58,7 @@ Options parse_config(std::string_view text, const std::string& name) {
     std::set<std::string> seen;
     for (const auto& entry : root) {
         const std::string key = scalar(name, "a key", entry.first);
-        if (!seen.insert(key).second) fail(name, in_quotes(key) + " is repeated");
+        if (!seen.insert(key).second) fail(name, "the key " + in_quotes(key) + " is repeated");
         std::string value;
         if (entry.second.IsSequence()) {
             for (std::size_t i = 0; i < entry.second.size(); ++i)

@@ -185,7 +185,8 @@ class Values {
         throw ValueError(str("DeepSpeedPlugin: ", config_.source(), ": ", name, ": must be ",
                              wanted, ": ", printable(to_json(value, -1))));
     }
-    // Returns nullopt for a value that is missing, null or "auto".
+    // The following functions return nullopt (device() and text(): "none") for a value that is
+    // missing, null or "auto".
     std::optional<double> number(const char* name, double low, const char* wanted) const {
         const Tree* const value = find(name);
         if (value == nullptr) return std::nullopt;
@@ -250,8 +251,8 @@ void check_offload(const DeepSpeedPlugin& p) {
                                  ": zero_stage is ", *p.zero_stage));
         if (device == "nvme" && path == "none")
             throw ValueError(str("DeepSpeedPlugin: ", option,
-                                 "_nvme_path: 'nvme' needs the path "
-                                 "of a folder on that disk"));
+                                 "_nvme_path: the device 'nvme' needs the path of a folder on an "
+                                 "NVMe disk"));
     };
     const std::string& device = p.offload_optimizer_device;
     check("offload_optimizer", device, p.offload_optimizer_nvme_path, device == "nvme" ? 3 : 2);

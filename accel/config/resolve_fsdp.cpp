@@ -70,7 +70,7 @@ class Resolver {
     static void read(std::optional<bool>& field, const char* variable) {
         if (!field) field = flag_variable(variable).value_or(false);
     }
-    // Returns text in a variant, or nullptr.
+    // Returns a pointer to the text in a variant, or nullptr if it holds no text.
     template <class Variant>
     static const std::string* text_in(const Variant& value) {
         return std::get_if<std::string>(&value);

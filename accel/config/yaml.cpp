@@ -85,7 +85,7 @@ class Reader {
                 fail(str("line ", entry.first.Mark().line + 1,
                          ": a key must be plain text, not a list or a map"));
             const std::string& key = utf8(entry.first.Scalar());
-            if (!keys.insert(key).second) fail(in_quotes(key) + " is repeated");
+            if (!keys.insert(key).second) fail("the key " + in_quotes(key) + " is repeated");
             map.entries().push_back({key, read(entry.second, depth + 1)});
         }
         return map;
@@ -140,10 +140,10 @@ class Reader {
             const auto end = part.data() + part.size();
             const auto [at, error] = std::from_chars(part.data(), end, value, base);
             if (error != std::errc() || at != end || value > (std::int64_t{1} << 53))
-                fail(in_quotes(whole) + " is too large");
+                fail("the integer " + in_quotes(whole) + " is too large");
             return value;
         };
-        if (digits.size() > 40) fail(in_quotes(whole) + " is too large");
+        if (digits.size() > 40) fail("the integer " + in_quotes(whole) + " is too large");
         const bool sixty = digits.find(':') != std::string::npos;
         const std::int64_t value =
             sixty ? static_cast<std::int64_t>(sixty_based<double>(digits, parse)) : parse(digits);

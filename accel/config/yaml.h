@@ -1,7 +1,7 @@
 // Reads and writes YAML as PyYAML does (YAML 1.1): `no` is false, `1e-3` is text, `010` is 8.
 //
-// Limits: a document has at most kMaxYaml bytes. Parsing needs at most 512 bytes of memory per
-// byte.
+// Limits: a document has at most kMaxYaml bytes. Parsing needs at most 512 bytes of memory per byte
+// of text.
 #pragma once
 
 #include <cstdint>

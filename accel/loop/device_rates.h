@@ -33,14 +33,15 @@ class DeviceRates {
     // Between these two calls, the kernels of the optimizer read their rates from the table.
     void begin_capture();
     void end_capture();
-    // Launches a kernel that increments the count unless the optimizer has skipped the step.
+    // Launches a kernel that increments the device's step count unless the optimizer has skipped
+    // the step.
     void count_step();
 
-    // Called before a replay that counts up to `steps` steps. Returns whether the table has rates
-    // for these steps. The result is false if the schedule ends within them; an eager step then
-    // throws the error of the schedule.
+    // Called before a replay of at most `steps` steps. Returns whether the table has rates for
+    // these steps. The result is false if the schedule ends within them; an eager step then throws
+    // the error of the schedule.
     bool prepare(std::int64_t steps);
-    // Called after a replay that counts up to `steps` steps.
+    // Called after a replay of at most `steps` steps.
     void note_replay(std::int64_t steps);
 
     // Advances the host's schedule and rates to the device's count. Reads device memory if there
@@ -73,7 +74,7 @@ class DeviceRates {
     bool can_skip_;
     std::function<void(optim::Scheduler&)> take_step_;
 
-    // table_: f64 [kSteps + 1, groups, 2]; count_: i64, steps not skipped
+    // table_: f64 [kSteps + 1, groups, 2]; count_: i64, the number of steps that were not skipped
     Tensor table_, count_;
     std::vector<double> rows_;   // a copy of the table
     std::int64_t capacity_ = 0;  // index of the last row

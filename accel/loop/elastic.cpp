@@ -33,8 +33,9 @@ int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int 
         throw ValueError(str("AXLE_FULL_WORLD_SIZE must be from ", processes, " (WORLD_SIZE) to ",
                              kMaxProcesses, ": ", all));
     if (accumulated * all % processes != 0)
-        throw ValueError(str("the global batch of ", batch_size * accumulated * all, " samples (",
-                             all, " processes x batch size ", batch_size, " x ", accumulated,
+        throw ValueError(str("elastic_accumulation_steps: the global batch of ",
+                             batch_size * accumulated * all, " samples (", all,
+                             " processes x batch size ", batch_size, " x ", accumulated,
                              " accumulation steps) cannot be divided among ", processes,
                              " processes: use a multiple of ", processes / std::gcd(all, processes),
                              " for gradient_accumulation_steps"));

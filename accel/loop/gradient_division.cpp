@@ -24,7 +24,7 @@ T* object_at(const std::vector<T*>& list, std::int64_t index) {
     if (index < 0) return nullptr;
     if (index >= std::ssize(list))
         throw ValueError(
-            str("load_state: the state contains weights of losses of an object that is not "
+            str("load_state: the state contains loss weights for an object that is not "
                 "prepared: index ",
                 index));
     return list[static_cast<std::size_t>(index)];

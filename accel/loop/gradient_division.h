@@ -20,11 +20,11 @@ namespace axle::accel {
 
 // Divides the gradients of a window, which is the micro-batches of one update. Two kinds of losses
 // need a division:
-// - Sums with weights: when the last backward pass of the window ends, the gradients are divided
-//   by the sum of the weights over all processes, divided by the number of processes, because the
-//   reducer has already averaged over processes.
+// - Sums with weights: the gradients are divided when the last backward pass of the window ends.
+//   The divisor is the sum of the weights over all processes divided by the number of processes,
+//   because the reducer has already averaged the gradients over processes.
 // - Means in a short window: each loss was divided by the number of micro-batches of a full
-//   window. The gradients are divided by the ratio of the two numbers of micro-batches.
+//   window. The gradients are divided by the ratio of the window's own number to this number.
 //
 // Parameters are grouped in parts. A part is the parameters of one model and one optimizer, whose
 // gradients are cleared together. If a part gets more gradients after its division, the division is
@@ -113,8 +113,8 @@ class GradientDivision {
     void open(Part& part) const;
     Part& part_of(const nn::Module* model, const optim::Optimizer* optimizer);
     static bool has_gradients(const Part& part);
-    // Returns whether any part of this part's model has gradients. A weight applies to all parts of
-    // a model.
+    // Returns whether the part, or another part of the same model, has gradients. A weight applies
+    // to all parts of a model.
     bool holds_sum(const Part& part) const;
     void close(Part& part, const Tensor& divisor) const;
     void close_here(Part& part);

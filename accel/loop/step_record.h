@@ -48,7 +48,7 @@ class StepRecorder {
     void before_step(const optim::Optimizer& optimizer);
     // Records a schedule's step and returns true, or returns false if no step is being captured.
     bool record(optim::Scheduler& scheduler);
-    // Updates the host's options and schedule after replayed steps.
+    // Update the rates of the optimizer and its schedule on the host after replayed steps.
     void catch_up(const optim::Optimizer& optimizer);
     void catch_up(const optim::Scheduler& scheduler);
 

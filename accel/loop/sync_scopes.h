@@ -33,8 +33,7 @@ class [[nodiscard]] NoSyncScope {
 class [[nodiscard]] AccumulateScope {
   public:
     AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end);
-    // Calls at_end, whose exceptions are thrown. Does nothing if an exception is unwinding the
-    // stack.
+    // Calls at_end and throws its exceptions. Does nothing if an exception is unwinding the stack.
     ~AccumulateScope() noexcept(false);
     AccumulateScope(const AccumulateScope&) = delete;
     AccumulateScope& operator=(const AccumulateScope&) = delete;
@@ -72,7 +71,7 @@ class [[nodiscard]] JoinScope {
 
   private:
     std::function<void(std::optional<int> last)> at_end_;
-    OwningPtr<dist::Join> join_;  // nullptr if nothing is averaged
+    OwningPtr<dist::Join> join_;  // nullptr if no gradients are averaged
 };
 
 // A scope without an effect: context parallel training is not implemented yet.

@@ -27,8 +27,8 @@ namespace axle::accel {
 class LossScaling {
   public:
     // `group` is null if there is one process. The object does not own it, because prepared objects
-    // can outlive the Accelerator and must not keep this rank in the job. When the group is
-    // destroyed, each process skips its own steps.
+    // can outlive the Accelerator and must not keep this rank in the job. After the group is
+    // destroyed, each process decides for itself which steps to skip.
     LossScaling(const optim::GradScalerOptions& options, Device device,
                 const std::shared_ptr<dist::ProcessGroup>& group = nullptr);
     LossScaling(const LossScaling&) = delete;

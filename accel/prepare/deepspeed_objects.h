@@ -77,7 +77,7 @@ struct DummyScheduler {
 std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy);
 
 // Private to accel: creates the schedule of the section "scheduler". Replaces "auto" in the
-// configuration; num_processes divides total_num_steps, which is rounded up. The types are
+// configuration; total_num_steps is divided by num_processes and rounded up. The types are
 // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest. As in DeepSpeed, a step of the
 // schedule is an update, the first step keeps the rate at the start of the warmup, and OneCycle
 // sets Adam's second beta to 0.99 if it cycles the first beta. Throws ValueError if the section is

@@ -34,7 +34,7 @@ class DeepSpeedSchedule : public optim::Scheduler, public OneStepPerUpdate {
     PerEpoch rate_, momentum_;
 };
 
-// The warmup of a DeepSpeed schedule. at(i) returns its factor, from 0 to 1.
+// The warmup of a DeepSpeed schedule. at(i) returns the factor of step i, from 0 to 1.
 class Warmup {
   public:
     explicit Warmup(const DeepSpeedSection& section)

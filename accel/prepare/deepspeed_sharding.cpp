@@ -19,7 +19,7 @@ std::int64_t size_in(const DeepSpeedConfig& config, const char* key, std::int64_
     const Tree value = config.get_value(name);
     if (value.is_null()) return otherwise;
     constexpr double kMost = 1e18;
-    // DeepSpeed's files also have sizes such as 5e8.
+    // Sizes in DeepSpeed's files may be floating-point numbers, such as 5e8.
     if (!value.is_number() || !(value.number() >= 0) || value.number() > kMost)
         throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
                              ": must be a number of elements, at least 0: ", value));

@@ -22,8 +22,9 @@ bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
     return plugin.strategy().starts_with("HYBRID");
 }
 
-// Returns the groups of the mesh's dimensions, or of the machines for the strategies HYBRID_. All
-// processes must call this function.
+// Returns the groups for sharding and replication. They are the groups of the mesh's dimensions, if
+// the mesh shards. Otherwise the strategies HYBRID_ shard within each machine, and the other
+// strategies shard over all processes. All processes must call this function.
 Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
                  const PartialState& processes) {
     const auto& all = processes.process_group();

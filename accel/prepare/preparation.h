@@ -47,9 +47,9 @@ struct PreparationOptions {
     struct OptimizerOptions {
         // The norm to which step() clips gradients, as DeepSpeed does.
         std::optional<double> max_grad_norm = {};
-        std::string state_folder = {};  // of Optimizer::offload_states()
+        std::string state_folder = {};  // the folder of Optimizer::offload_states()
     };
-    std::function<OptimizerOptions()> optimizers = {};  // if empty, the defaults
+    std::function<OptimizerOptions()> optimizers = {};  // if empty, the defaults apply
     PrepareDataLoaderOptions loading = {};
     std::optional<Fp8Plan> fp8 = {};
 };
