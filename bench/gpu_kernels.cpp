@@ -28,8 +28,8 @@
 
 namespace axle::bench {
 
-// Measures the host time of an op on tiny tensors. Queues ops without waiting for the GPU, but too
-// few to fill the GPU's queue.
+// Measures the host time of an op on tiny tensors. Queues ops without waiting for the GPU, but so
+// few that the GPU's queue never becomes full.
 template <class F>
 void run_host_cost(const GpuTable& table, const char* op, F&& call) {
     constexpr int kCalls = 400;

@@ -81,8 +81,8 @@ inline PeakLoops peak_loops() {
     return {16, multiply_adds_portable, update_portable};
 }
 
-// Returns the time in seconds of the fastest of several calls of f, which other processes have
-// disturbed least.
+// Calls f several times and returns the time of the fastest call in seconds. Other processes have
+// disturbed this call least.
 template <class F>
 double best_seconds(int calls, F&& f) {
     double best = 1e30;

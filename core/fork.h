@@ -5,8 +5,8 @@
 
 namespace axle {
 
-// Returns the name of state in this process that a fork would break, "a thread pool" or "a CUDA
-// context", or "" if there is none.
+// Returns what a fork of this process would break: "a thread pool" or "a CUDA context". Returns ""
+// if the process can fork.
 std::string fork_unsafe_state();
 
 }  // namespace axle

@@ -54,7 +54,7 @@ Tensor tensor(std::span<const int> values, const Shape& shape, InferredOptions o
 Tensor tensor(std::span<const bool> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const Scalar> values, const Shape& shape, InferredOptions options = {});
 // The shape is a template argument, so that braces with options, such as {.requires_grad = true},
-// select the overload without a shape: GCC would convert them to a shape, too.
+// select the overload without a shape. Otherwise GCC would also convert such braces to a shape.
 template <TensorElement T, std::convertible_to<Shape> S = Shape>
 Tensor tensor(std::initializer_list<T> values, const S& shape, InferredOptions options = {}) {
     return tensor(std::span<const T>(values.begin(), values.size()), Shape(shape), options);
@@ -114,7 +114,8 @@ Tensor reshape(const Tensor& x, const Shape& shape);  // as view, but copies if 
 // is after `to`.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
-// Returns x with its dimensions in this order. Throws ValueError if a dimension occurs twice.
+// Returns x with its dimensions in the order `order`. Throws ValueError if a dimension occurs
+// twice.
 Tensor permute(const Tensor& x, const Dims& order);
 Tensor expand(const Tensor& x, const Shape& shape);   // -1 does not change a size
 Tensor squeeze(const Tensor& x);                      // removes all dimensions of size 1
@@ -130,9 +131,9 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
 // Returns the elements at an index along dim, without this dimension. A negative index counts from
 // the end.
 Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index);
-// Return the parts of x along dim: parts of this size (the last one can be smaller), of the given
-// sizes, or at most this number of parts of equal size. Throw ValueError unless size or chunks is
-// positive, and ShapeError unless the sizes add up to the size of dim.
+// Return the parts of x along dim: parts of `size` elements, parts with the given sizes, or at most
+// `chunks` parts of equal size. Without given sizes, the last part can be smaller. Throw ValueError
+// unless size or chunks is positive, and ShapeError unless the sizes add up to the size of dim.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim = 0);
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim = 0);

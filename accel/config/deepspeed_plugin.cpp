@@ -251,8 +251,7 @@ void check_offload(const DeepSpeedPlugin& p) {
                                  ": zero_stage is ", *p.zero_stage));
         if (device == "nvme" && path == "none")
             throw ValueError(str("DeepSpeedPlugin: ", option,
-                                 "_nvme_path: the device 'nvme' needs the path of a folder on an "
-                                 "NVMe disk"));
+                                 "_nvme_path: 'nvme' needs the path of a folder on an NVMe disk"));
     };
     const std::string& device = p.offload_optimizer_device;
     check("offload_optimizer", device, p.offload_optimizer_nvme_path, device == "nvme" ? 3 : 2);

@@ -69,7 +69,7 @@ std::int64_t length_of(const Tree& inputs) {
     if (inputs.is_tensor() && inputs.tensor().dim() > 0) return inputs.tensor().size(0);
     throw ValueError(str(
         "split_between_processes: expected a list, a tensor with a first dimension, or a map of "
-        "them: ",
+        "lists and tensors: ",
         inputs));
 }
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kFamily = "axle checkpoint";
-// Format 1 has no run, identity or name.
+// Manifests of format 1 have no run, identity or name.
 constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
 // The largest manifest that is read, in bytes. Each file takes about 100 bytes of the manifest.
@@ -81,7 +81,8 @@ Tree read_manifest(const std::string& path) {
         if (!text.ends_with("}\n")) fail(file, kChanged);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
-            fail(file, str("unknown format '", printable(format), "'"));
+            fail(file, str("the format must be '", kFormat, "' or '", kFormat1, "': '",
+                           printable(format), "'"));
         const std::int64_t crc = manifest["crc32"].integer();
         std::erase_if(manifest.entries(), [](const auto& entry) { return entry.key == "crc32"; });
         if (crc_of_text(to_json(manifest)) != crc) fail(file, kChanged);
@@ -119,7 +120,7 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes the temporary directories in a folder that no process locks any more, because their
+// Removes the temporary directories in a folder whose locks are free, which means that their
 // writers have ended.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
@@ -201,7 +202,8 @@ void remove_checkpoint(const std::string& path) {
     const Tree manifest = read_manifest(path);
     std::set<std::string> folders, files = {kManifest};
     for (const auto& [name, entry] : manifest["files"].entries()) {
-        if (!stays_below(name)) fail(path, "the manifest names a file outside: " + in_quotes(name));
+        if (!stays_below(name))
+            fail(path, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
         files.insert(name);
         for (fs::path folder = fs::path(name).parent_path(); !folder.empty();
              folder = folder.parent_path())
@@ -242,8 +244,8 @@ CheckpointWriter::CheckpointWriter(const std::string& path, Durability durabilit
     const std::string parent = folder_of(path_);
     create_directories(parent, durability_);
     remove_temporaries_of_the_dead(parent);
-    // Another process may remove the new directory before it is locked, because directories without
-    // a lock belong to writers that have ended.
+    // Before the new directory is locked, another process may take it for the directory of a writer
+    // that has ended, and remove it.
     static constexpr int kAttempts = 100;
     for (int attempt = 0; !lock_; ++attempt) {
         if (attempt == kAttempts) fail(parent, "can't lock a temporary folder");
@@ -309,8 +311,8 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
             fail(path_, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
         const InputFile file(path_, name);
         if (file.size() != entry["size"].integer())
-            fail(file.path(), str("is ", file.size(), " bytes long, but was saved with ",
-                                  entry["size"].integer()));
+            fail(file.path(), str("has ", file.size(), " bytes, but was saved with ",
+                                  entry["size"].integer(), " bytes"));
         if (description_of(file)["crc32"].integer() != entry["crc32"].integer())
             fail(file.path(), kChanged);
         files_.push_back(name);

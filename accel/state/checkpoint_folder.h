@@ -30,8 +30,8 @@ struct CheckpointList {
         // unknown.
         std::optional<std::int64_t> number;
     };
-    std::vector<Entry> entries;    // with a valid manifest, sorted by iteration
-    std::vector<Damaged> damaged;  // with a manifest that is damaged or can't be read
+    std::vector<Entry> entries;    // checkpoints with a valid manifest, sorted by iteration
+    std::vector<Damaged> damaged;  // checkpoints whose manifest is damaged or can't be read
 
     // Returns a damaged checkpoint that may be newer than the iteration, or null.
     const Damaged* newer_damaged(std::int64_t iteration) const;

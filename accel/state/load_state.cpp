@@ -23,7 +23,7 @@ std::uint64_t unsigned_from(const Tree& tree) {
     std::uint64_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stop != text.data() + text.size())
-        throw ValueError(str("not an unsigned integer: '", text, "'"));
+        throw ValueError(str("the seed must be an unsigned integer: '", text, "'"));
     return value;
 }
 
@@ -49,7 +49,7 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Calls `load` and adds the name of the file to its errors.
+// Calls `load`. If it throws, adds the path of the file to the error message.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {

@@ -68,7 +68,8 @@ bool is_sharded_checkpoint(const std::string& folder) {
     return DistributedCheckpoint::is_one(folder) || ShardedFolder::is_one(folder);
 }
 
-// Returns the error for a folder that is not a checkpoint, with the subfolders that are.
+// Returns the error for a folder that is not a checkpoint. The message lists the subfolders that
+// are checkpoints.
 FileError missing_checkpoint(const std::string& folder) {
     std::string text = str("merge_fsdp_weights: ", printable(folder));
     if (kind_of(folder + "/.") != FileKind::folder)

@@ -129,7 +129,7 @@ nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& ch
     load_state();
     if (options.dtype) {
         model.to(*options.dtype);
-        load_state();  // loads the values again, which a conversion may have rounded before
+        load_state();  // loads again, because the conversion may have rounded the values
     }
     if (device) model.to(*device);
     warn_about(checkpoint, "weights of the checkpoint are ignored, because the model lacks them",

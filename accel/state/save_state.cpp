@@ -123,8 +123,8 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-// Returns the contents of a checkpoint that this process writes: `states`, which the processes have
-// gathered, if `writes`, and the parts of this process.
+// Returns what this process writes to the checkpoint: its own parts and, if `writes` is true, also
+// `states`, which the processes have gathered.
 StateContents StateFiles::contents(GatheredStates states, bool writes,
                                    std::optional<double> metric) const {
     StateContents all;
@@ -223,8 +223,8 @@ void StateFiles::save_in_background(StateContents contents,
     };
     const auto save = std::make_shared<Save>(Save{std::move(contents), std::move(writer), project_,
                                                   run_, path, directory, background_group_});
-    // If one process can't copy, no process starts a thread, because the thread would wait for this
-    // process.
+    // If one process can't copy, no process starts a thread, because the threads would wait for the
+    // process that failed.
     together("save_state", [&] { save->contents.copy_to(staging_); });
     together("save_state", [&] {
         const bool in_parts = !save->contents.parts.empty();

@@ -72,7 +72,8 @@ class StateFiles {
     struct GatheredStates {
         std::vector<nn::StateDict> weights;
         std::vector<Tree> optimizers, custom, own;
-        // Which models and optimizers the processes save in parts, and the parts of this process.
+        // Flags for the models and optimizers that the processes save in parts, and the parts of
+        // this process.
         std::vector<bool> model_in_parts, optimizer_in_parts;
         std::vector<std::pair<std::string, dist::ShardedState>> parts;
     };

@@ -35,7 +35,7 @@ std::optional<std::int64_t> step_of_line(std::string_view line) {
 
 // Removes the lines of a file from the first line that is not complete, has no step, or has the
 // step `purge_step` or a later one. Creates the file if it is missing. Returns the step of the last
-// line, or 0. The file is mapped, so that its size does not matter.
+// line, or 0. The file is memory-mapped, so that it can be larger than the memory.
 std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     if (std::filesystem::exists(path)) file.emplace(path);
@@ -87,7 +87,8 @@ void JsonlTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file and keeps its lines before `purge_step`, or all complete lines.
+// Opens the file and keeps the lines before `purge_step`, or all complete lines if `purge_step` is
+// nullopt.
 void JsonlTracker::open(std::optional<std::int64_t> purge_step) {
     const std::int64_t last_step = remove_lines(path_, purge_step);
     last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : last_step;

@@ -39,7 +39,7 @@ struct Node {
 
     // The state of the node in the current backward pass.
     std::uint64_t pass = 0;
-    int pending = 0;  // number of in-edges without a gradient so far
+    int pending = 0;  // number of in-edges that have not delivered a gradient yet
     Grads dy;
 };
 

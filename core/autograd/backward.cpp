@@ -217,7 +217,8 @@ class Pass {
         return dx;
     }
 
-    // Returns the end of an error message: which op of the forward pass made NaN first.
+    // Returns the end of an error message with the op of the forward pass that made NaN first, or
+    // "" if this op is unknown.
     std::string origin_of_nan() const {
         const Node* first = nullptr;
         for (const Node* node : nodes_)

@@ -10,8 +10,8 @@
 
 namespace axle::autograd {
 
-// Add a leaf that requires a gradient, and remove it. Tensor::set_requires_grad() and ~Impl call
-// them, so other tensors cost nothing. Thread-safe.
+// Add and remove a leaf that requires a gradient. Called by Tensor::set_requires_grad() and ~Impl,
+// so that tensors without a gradient cost nothing. Thread-safe.
 void add_leaf(const std::shared_ptr<Impl>& leaf);
 void remove_leaf(const Impl& leaf) noexcept;
 

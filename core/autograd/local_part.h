@@ -28,8 +28,8 @@ std::int64_t local_begin(const Tensor& leaf);
 // Returns the elements of `whole`, which has the shape of the leaf, that this process stores: a 1-d
 // tensor, or `whole` itself if the leaf is not sharded.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
-// Overwrites the elements that this process stores by elements of `whole`, converted to their
-// dtype.
+// Overwrites the elements that this process stores with the elements of `whole`, converted to the
+// dtype of the leaf.
 void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 
 // Removes and returns the gradient that backward passes have accumulated for all elements of a

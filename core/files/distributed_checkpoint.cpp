@@ -22,14 +22,14 @@ namespace {
 using Chunk = DistributedTensor::Chunk;
 
 constexpr const char* kMetadataName = ".metadata";
-constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // of chunks, per tensor
+constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // of the chunks of a tensor
 
 [[noreturn]] void fail(const std::string& path, const std::string& name,
                        const std::string& reason) {
     throw FileError(str(printable(path), ": tensor ", in_quotes(name), ": ", reason));
 }
 
-// Calls f and adds the name of the tensor to its errors.
+// Calls f. If it throws, adds the name of the tensor to the error message.
 template <class F>
 void naming(const std::string& name, F&& f) {
     try {
@@ -70,7 +70,7 @@ class ChunkCheck {
         for (const Chunk& chunk : tensor.chunks) {
             check_bounds(name, tensor, chunk);
             if (__builtin_add_overflow(count, numel(chunk.sizes), &count))
-                fail(path_, name, "the chunks have too many elements");
+                fail(path_, name, "the chunks have more than 2^63 - 1 elements");
         }
         check_separate(name, tensor);
         if (count != numel(tensor.shape))
@@ -214,7 +214,8 @@ std::map<std::string, std::string> DistributedCheckpoint::names_in_state() const
             key += (key.empty() ? "" : ".") + tensor.path[i];
         const auto [known, is_new] = names.emplace(key, name);
         if (!is_new)
-            fail(path_, name, str(in_quotes(known->second), " has the same keys ", in_quotes(key)));
+            fail(path_, name,
+                 str("has the same keys as ", in_quotes(known->second), ": ", in_quotes(key)));
     }
     return names;
 }
@@ -258,7 +259,7 @@ Tensor DistributedCheckpoint::read_rows(const std::string& name, std::int64_t be
     const DistributedTensor& tensor = at(name);
     Shape shape = tensor.shape;
     if (!shape.empty()) shape[0] = end - begin;
-    Tensor rows;  // allocated when it is known that one chunk does not contain all of them
+    Tensor rows;  // allocated only if no chunk contains all of the rows
     for (const Chunk& chunk : tensor.chunks) {
         std::int64_t first = 0, last = 0;  // the rows of the chunk that are read
         if (!shape.empty()) {

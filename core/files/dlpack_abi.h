@@ -31,7 +31,7 @@ enum Code : std::uint8_t {
     kUint = 1,
     kFloat = 2,
     kBfloat = 4,
-    kComplex = 5,  // bits is the sum of real and imaginary part
+    kComplex = 5,  // bits counts the real and the imaginary part
     kBool = 6,
     kFloat8E4m3fn = 10,
     kFloat8E5m2 = 12,

@@ -185,8 +185,8 @@ class PickleMachine {
         check_depth(1);
         const Value& top = value(stack_.back());
         if (top.kind != kind)
-            fail(is_dict ? "setting items of a value that is not a dict"
-                         : "appending to a value that is not a list");
+            fail(is_dict ? "items are set on a value that is not a dict"
+                         : "items are appended to a value that is not a list");
         budget_.append(result_.containers_[top.bits], items);
     }
     void push_name(std::string_view module, std::string_view name) {
@@ -222,7 +222,7 @@ class PickleMachine {
     void push_object() {
         const auto items = pop_many(2);
         if (value(items[0]).kind != Kind::name || value(items[1]).kind != Kind::tuple)
-            fail("an object of a value that is not a global name is created");
+            fail("an object is created whose class is not a global name");
         push_container(Kind::object, items);
     }
     void set_state() {

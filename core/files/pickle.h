@@ -19,7 +19,8 @@
 
 namespace axle {
 
-inline constexpr std::size_t kMaxPickle = 100'000'000;  // checkpoints need about 200 per tensor
+// The largest pickle that is read, in bytes. Checkpoints need about 200 bytes per tensor.
+inline constexpr std::size_t kMaxPickle = 100'000'000;
 
 // The memory that the values of one file may still use. An opcode of one byte can create or repeat
 // a value that needs many bytes, so the number of opcodes alone is not a limit.

@@ -39,7 +39,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
         if (entry.end < entry.begin || entry.end - entry.begin != bytes)
             fail(str(entry.shape, " of ", entry.dtype, " needs ", bytes, " bytes"));
         if (entry.end > data_bytes)
-            fail(str("ends after the ", data_bytes, " bytes of data in the file"));
+            fail(str("must end within the ", data_bytes, " bytes of data in the file"));
         end = entry.end;
     }
     if (end != data_bytes)

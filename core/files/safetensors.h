@@ -11,8 +11,8 @@
 // supported.
 //
 // Limits: a file has at most 1,000,000 tensors and 100,000 metadata keys; names and texts have at
-// most 8 MiB. Opening a file takes at most 8 bytes of memory per byte of its header and 32 MiB, and
-// the time to sort the names. A loaded tensor needs the memory of its elements and about 600 bytes.
+// most 8 MiB. Opening a file needs at most 32 MiB of memory plus 8 bytes per byte of its header,
+// and sorts the names. A loaded tensor needs the memory of its elements and about 600 bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,10 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);
 // Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
-// the values that read(name) returns, which is called once for each of them when they are written.
-// So only one tensor needs memory at a time. Throws FileError if the values have another dtype or
-// shape than the meta tensor, and DeviceError for a meta tensor if `read` is empty.
+// the values that read(name) returns. read() is called once for each such tensor when it is
+// written, so that only one tensor needs memory at a time. Throws FileError if the values have
+// another dtype or shape than the meta tensor, and DeviceError for a meta tensor if `read` is
+// empty.
 using TensorReader = std::function<Tensor(const std::string& name)>;
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
                       const TensorReader& read = {});

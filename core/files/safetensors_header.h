@@ -2,8 +2,8 @@
 //
 // Limits: a header has at most kMaxSafetensorsHeader bytes, kMaxSafetensorsTensors tensors and
 // kMaxSafetensorsMetadata keys; a name or a text of the metadata has at most kMaxSafetensorsText
-// bytes. The parser creates no tree of the JSON text. With its text, a header needs at most 8 bytes
-// of memory per byte and 32 MiB, and the time to sort its names.
+// bytes. The parser creates no tree of the JSON text. Reading needs at most 32 MiB of memory plus 8
+// bytes per byte of the header, including its text. The slowest step is sorting the names.
 #pragma once
 
 #include <optional>
@@ -38,7 +38,8 @@ std::string write_safetensors_header(const NamedTensors& sorted, const Metadata&
 std::optional<DType> dtype_named(std::string_view name);
 std::string name_in_safetensors(DType dtype);
 
-// Returns the position of a dtype in the format's list. Tensors are sorted by it, largest first.
+// Returns the position of a dtype in the format's list. Files contain the tensors in decreasing
+// order of this position.
 int safetensors_rank(DType dtype);
 
 }  // namespace axle

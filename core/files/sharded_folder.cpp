@@ -58,8 +58,8 @@ void sort_parts(const std::string& context, const std::string& name, ShardedFold
         next = std::max(next, part.end);
     }
     if (next < numel(entry.shape))
-        throw E(str(context, ": elements [", next, ", ...) of ", printable(name), ' ', entry.shape,
-                    " are in no file"));
+        throw E(str(context, ": element ", next, " of ", printable(name), ' ', entry.shape,
+                    " is in no file"));
 }
 
 // Reads the entry of one tensor. Throws ValueError if it is invalid.
@@ -203,8 +203,8 @@ Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
         throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin + count,
                              ") is outside of ", printable(name), ' ', entry.shape));
-    // The parts are sorted by their first element and have all elements. The result is allocated
-    // when it is known that the files contain them.
+    // The parts are sorted by their first element and contain all elements. The pieces are found
+    // before the result is allocated, so that a damaged index does not cause a large allocation.
     std::vector<Tensor> pieces;
     std::int64_t at = begin;
     for (const Entry::Part& part : entry.parts) {

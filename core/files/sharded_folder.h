@@ -11,7 +11,8 @@
 // processes that read may differ from the number that wrote: each process reads only the elements
 // that it needs.
 //
-// Limits: an index has at most 256 MiB and needs at most 16 bytes of memory per byte and 16 MiB.
+// Limits: an index has at most 256 MiB. Reading it needs at most 16 MiB of memory plus 16 bytes per
+// byte of the index.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +44,9 @@ Tree entries_of(int rank, const std::vector<TensorPart>& parts);
 void write_tensor_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts,
                         Durability durability = Durability::full);
 
-// Writes the index, given the entries of all processes in rank order, and data without tensors that
-// ShardedFolder::extra() returns. Throws ValueError if processes have different shapes or dtypes
-// under one name, or if elements of a tensor are in no part.
+// Writes the index from the entries of all processes in rank order. `extra` is a value without
+// tensors, which ShardedFolder::extra() returns. Throws ValueError if processes have different
+// shapes or dtypes under one name, or if elements of a tensor are in no part.
 void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
                          const Tree& extra = {}, Durability durability = Durability::full);
 

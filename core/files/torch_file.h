@@ -5,10 +5,10 @@
 // with the name of the entry or type.
 //
 // Limits: the pickle and the directory of the zip file have at most 100 MB each. Apart from the
-// mapped file, reading needs at most 64 MiB of memory, one byte per byte of the directory, 64 bytes
-// per byte of the pickle's first 4 MiB, and 8 per further byte. A value that the pickle refers to
-// several times counts each time, because a Tree has no shared parts. Files that exceed a limit
-// throw FileError. The time is proportional to the size of the file and of the result.
+// mapped file, reading needs at most 64 MiB of memory plus one byte per byte of the directory, 64
+// bytes per byte of the pickle's first 4 MiB, and 8 bytes per further byte. A value that the pickle
+// refers to several times counts each time, because a Tree has no shared parts. Files that exceed a
+// limit throw FileError. The time is proportional to the size of the file and of the result.
 #pragma once
 
 #include <cstddef>

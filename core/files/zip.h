@@ -1,8 +1,7 @@
-// Private to core: lists the entries of a zip file whose entries are all
-// stored uncompressed.
+// Private to core: lists the entries of a zip file whose entries are all stored uncompressed.
 //
 // Limits: the directory has at most kMaxZipDirectory bytes. The list needs at most one byte of
-// memory per byte of the directory, and the time to sort it.
+// memory per byte of the directory. The slowest step is sorting the list.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ struct StoredEntry {
 // the file.
 std::vector<StoredEntry> read_stored_zip(std::span<std::byte> file);
 
-// Returns the entry with this name of entries that are sorted by name, or null.
+// Returns the entry with this name, or null. `sorted` must be sorted by name.
 const StoredEntry* find_entry(std::span<const StoredEntry> sorted, std::string_view name);
 
 // Throws FileError, without a path, if the bytes of the entry do not match its checksum.

@@ -77,8 +77,8 @@ struct Cache {
     MemoryStats stats;
     std::int64_t limit = INT64_MAX;
 
-    // The allocators in the order of their first use; allocator 0 is the system. `owners` contains
-    // only blocks of other allocators, so that a process without a custom allocator has no
+    // The allocators in the order of their first use; allocator 0 is the system's. `owners`
+    // contains only blocks of other allocators, so that a process without a custom allocator has no
     // overhead.
     std::vector<HostAllocator> allocators = {{from_system, to_system, nullptr}};
     std::size_t current_allocator = 0;

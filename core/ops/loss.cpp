@@ -76,9 +76,9 @@ struct LinearLoss {
     Tensor dx, dweight;  // gradients of the sum of the losses, if requested
 };
 
-// Returns the number of rows per chunk. The logits of a chunk have about 4 MiB, but at least
-// kMinRows rows, so that reading and packing the weight and accumulating its gradient cost little
-// compared to the products.
+// Returns the number of rows per chunk. The logits of a chunk take about 4 MiB, but a chunk has at
+// least kMinRows rows, so that reading and packing the weight and accumulating its gradient cost
+// little compared to the products.
 std::int64_t chunk_rows(std::int64_t classes, DType dtype) {
     constexpr std::int64_t kBytes = std::int64_t{4} << 20, kMinRows = 256;
     return std::max(kMinRows, kBytes / std::max<std::int64_t>(1, classes * size_of(dtype)));

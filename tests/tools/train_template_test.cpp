@@ -373,7 +373,8 @@ TEST_F(TrainTemplate, ReportsAGlobalBatchThatCannotBeDivided) {
     EXPECT_THAT(
         ended.text(),
         HasSubstr("train_template: elastic_accumulation_steps: the global batch of 24 samples (3 "
-                  "processes x batch size 8 x 1 accumulation steps) cannot be divided among 2 processes"));
+                  "processes x batch size 8 x 1 accumulation steps) cannot be divided among 2 "
+                  "processes"));
     EXPECT_FALSE(exists("a", "config.yaml"));
 }
 
