@@ -76,9 +76,10 @@ class Accelerator : public AcceleratorProcesses {
 
     // Prepares models, optimizers, loaders and schedulers, given in any order, and returns
     // references to the arguments: nothing is wrapped. Moves models to the device, shards loaders,
-    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for its object, and
-    // throws UsageError if it is empty; a range, or a map, stands for its elements or values. Other
-    // arguments and prepared objects are not changed. Throws as nn::Module::check_visit() does.
+    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for its object; an
+    // empty one throws UsageError. A range or map stands for its elements or values. Other
+    // arguments and prepared objects are not changed. Throws the errors of
+    // nn::Module::check_visit().
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);
@@ -281,7 +282,7 @@ class Accelerator : public AcceleratorProcesses {
     // automatic_checkpoint_naming; throws ValueError if that option is not set. Returns the path.
     // Throws FileError if a part is missing, is damaged, or does not match the prepared objects; a
     // damaged checkpoint changes nothing. Throws UsageError within a loop over a prepared loader,
-    // and for destroyed objects as save_state() does.
+    // and, like save_state(), for destroyed objects.
     std::string load_state(const std::string& input_dir = {}, const LoadStateOptions& options = {});
     // Add hooks that are called in the order of registration (accel/state/state_hooks.h).
     HookHandle register_save_state_pre_hook(SaveStatePreHook hook);

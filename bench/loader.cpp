@@ -107,7 +107,7 @@ Case case_of(const std::string& name, const std::string& path) {
     throw ValueError("--case must be small64, small512, cifar, images or tokens: " + name);
 }
 
-// A 64-bit checksum of the numbers of batches, which depends on their order.
+// A 64-bit checksum of the numbers in batches. It depends on the order of the numbers.
 class Digest {
   public:
     void add(const Tensor& t) {

@@ -5,8 +5,9 @@
 set(AXLE_MPI_COMPILERS "mpicc.openmpi;mpicc.mpich;mpicc" CACHE STRING
     "The compiler wrappers of MPI; the first one of each implementation is used")
 
-# mpi_engine(wrapper): reads the flags of a compiler wrapper, which it prints with -show, and adds the
-# engine library of its implementation. Sets `missing` to the reason if there is none.
+# mpi_engine(wrapper): reads the flags that a compiler wrapper prints with -show, and adds the
+# engine library of the wrapper's implementation of MPI. Sets `missing` to the reason if there is
+# none.
 function(mpi_engine wrapper)
     set(missing "${wrapper} is not installed" PARENT_SCOPE)
     string(MAKE_C_IDENTIFIER AXLE_MPI_${wrapper} program)

@@ -32,7 +32,8 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
 }
 
 void check_floating(const char* op, const Tensor& x) {
-    if (!is_floating(x.dtype())) throw DTypeError(str(op, ": needs a floating dtype: ", x.dtype()));
+    if (!is_floating(x.dtype()))
+        throw DTypeError(str(op, ": needs a floating dtype: x is ", x.dtype()));
 }
 
 void check_index_dtype(const char* op, const Tensor& index) {

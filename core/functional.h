@@ -166,8 +166,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 // and weight is [C, K]. Throws the errors of cross_entropy, and ValueError for Reduction::none.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options = {});
-// Returns the squared differences of x and target, which have the same shape. They are reduced to
-// their mean or sum, or not reduced with Reduction::none.
+// Returns the squared differences of x and target, which have the same shape. The differences are
+// reduced to their mean or sum, or not reduced with Reduction::none.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 struct BinaryCrossEntropyOptions {
     Tensor weight = {};  // factor of each loss; broadcast to the shape of x

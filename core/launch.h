@@ -40,8 +40,7 @@ void launch(Device device, F&& f) {
 #endif
 }
 
-// Calls f(context) as launch() does, for ops that exist only on the CPU. Throws DeviceError on a
-// GPU.
+// Like launch(), for ops that exist only on the CPU. Throws DeviceError on a GPU.
 template <class F>
 void launch_cpu(const char* op, Device device, F&& f) {
     if (device.is_cuda()) throw DeviceError(str(op, ": no kernel for ", device, "; use the CPU"));

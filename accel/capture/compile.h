@@ -28,8 +28,9 @@ struct CompileOptions {
 // A graph is valid for batches of the same shapes and dtypes at the same position in an update. A
 // batch of another kind runs eagerly, and a graph is captured after enough batches of this kind. A
 // replay repeats the calls of accumulate(), and of step() of schedulers, on the host. It does not
-// repeat other side effects of the function on the host. A step that reads a value, as item() does,
-// can't be captured: it keeps running eagerly, and the reason is logged once.
+// repeat other side effects of the function on the host. A step that reads a value from the GPU,
+// for example with item(), can't be captured. It keeps running eagerly, and the reason is logged
+// once.
 //
 // If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
 // are stored on the GPU, together with the number of steps taken. In fp16 the GPU decides which

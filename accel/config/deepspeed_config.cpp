@@ -81,7 +81,7 @@ bool is_equal(const Tree& a, const Tree& b) {
 
 bool is_auto_value(const Tree& value) { return value.is_string() && value.string() == "auto"; }
 
-// Fills one value as fill_match() does. `mismatches` may be nullptr.
+// Implements DeepSpeedConfig::fill_match() for one value. `mismatches` may be nullptr.
 void fill(Tree& value, std::string_view name, const Tree& values, const std::string& source,
           std::vector<std::string>* mismatches) {
     const Tree* const known = values.is_map() ? values.find(name) : nullptr;

@@ -1,5 +1,5 @@
-// Reads configurations of DeepSpeed, as Accelerate's HfDeepSpeedConfig does. Values are named by
-// the keys that lead to them, separated by dots:
+// DeepSpeedConfig: reads configurations of DeepSpeed, with the interface of Accelerate's
+// HfDeepSpeedConfig. Values are named by the keys that lead to them, separated by dots:
 //
 //     accel::DeepSpeedConfig config("ds_config.json");
 //     config.get_value("zero_optimization.stage").integer();

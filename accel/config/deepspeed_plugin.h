@@ -1,5 +1,5 @@
-// The options of sharded training with the names of DeepSpeed's ZeRO, as in Accelerate's
-// DeepSpeedPlugin.
+// DeepSpeedPlugin: the options of sharded training, with the names that DeepSpeed's ZeRO and
+// Accelerate's DeepSpeedPlugin use.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
     // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must contain the section zero_optimization.
     std::optional<DeepSpeedConfig> hf_ds_config = {};
-    // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). Takes
-    // precedence over gradient_accumulation_steps of the Accelerator, which is the default.
+    // The number of micro-batches per update (ACCELERATE_GRADIENT_ACCUMULATION_STEPS). The default
+    // is gradient_accumulation_steps of the Accelerator, over which this option takes precedence.
     std::optional<int> gradient_accumulation_steps = {};
     // The norm to which step() clips gradients; 0 turns clipping off (ACCELERATE_GRADIENT_CLIPPING,
     // a number, "none" or "auto"). Defaults to 1.0, or with a configuration to 0.
@@ -68,12 +68,12 @@ struct DeepSpeedPlugin {
 // be resolved.
 std::optional<double> gradient_clipping_of(const DeepSpeedPlugin& plugin);
 
-// Returns a plugin of deepspeed_plugins. Throws ValueError, which lists the names, if it does not
-// exist.
+// Returns a plugin of deepspeed_plugins. Throws ValueError with a list of the names if the plugin
+// does not exist.
 const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
                                             std::string_view name);
-// Makes the plugin of this name the active one, deepspeed_plugin. Throws ValueError as
-// get_deepspeed_plugin() does.
+// Makes the plugin of this name the active one, deepspeed_plugin. Throws ValueError if no plugin
+// has this name.
 void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name);
 
 // Private to accel: reads the options that are not given, and merges all into hf_ds_config. Throws

@@ -113,8 +113,8 @@ struct AcceleratorOptions {
     std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
     // If false, each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
-    // Handlers as in Accelerate, at most one of each type (ValueError). They are moved to the
-    // fields below, which must not be set too (UsageError).
+    // The kwargs_handlers of Accelerate, at most one of each type (else ValueError). Each handler
+    // replaces one of the fields below, which must not be set too (else UsageError).
     std::vector<KwargsHandler> kwargs_handlers = {};
     // The backend of torch.compile. Axle does not compile models: a backend only logs a warning. To
     // speed up steps on a GPU, use Accelerator::compile().
@@ -139,11 +139,11 @@ struct AcceleratorOptions {
     bool convert_outputs_to_fp32 = true;
     // The group to use instead of all processes that the launcher has started.
     std::shared_ptr<dist::ProcessGroup> process_group = {};
-    // The mesh of the group's processes, which decides which data each process reads
+    // The mesh of the group's processes. It determines the data that each process reads
     // (accel/loading/data_loader.h).
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
-    // Deprecated: use mixed_precision "fp16" and dataloader_config. Throws UsageError if both are
-    // given and differ.
+    // Deprecated: use mixed_precision "fp16" and dataloader_config. Throws UsageError if an option
+    // and its replacement are given and differ.
     std::optional<bool> fp16 = {};
     std::optional<bool> even_batches = {};
     std::optional<bool> dispatch_batches = {};

@@ -26,11 +26,11 @@ ProjectConfiguration project(const AcceleratorOptions& options) {
         throw ValueError(
             "Accelerator: automatic_checkpoint_naming needs a project_dir to put checkpoints into");
     if (project.total_limit && *project.total_limit < 1)
-        throw ValueError(str("Accelerator: total_limit must be at least one checkpoint: ",
+        throw ValueError(str("Accelerator: project_config.total_limit must be at least 1: ",
                              *project.total_limit));
     if (project.iteration < 0)
         throw ValueError(
-            str("Accelerator: project_config.iteration is negative: ", project.iteration));
+            str("Accelerator: project_config.iteration must not be negative: ", project.iteration));
     return project;
 }
 

@@ -31,7 +31,7 @@ struct ProjectConfiguration {
     // compares them.
     std::vector<std::pair<std::string, std::string>> identity = {};
 
-    // Sets both folders, as in Accelerate.
+    // Sets project_dir and logging_dir.
     void set_directories(const std::string& directory) { project_dir = logging_dir = directory; }
 };
 

@@ -1,5 +1,5 @@
-// Private to accel: resolves options, environment variables and defaults. Values are checked as in
-// Accelerate.
+// Private to accel: resolves options, environment variables and defaults. Accepts the same values
+// as Accelerate.
 #pragma once
 
 #include <string>

@@ -165,7 +165,7 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
                                  ", but must be ", num_processes, ", the number of processes"));
         if (config->dp_shard_size > 1 && !options.fsdp_plugin)
             throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
-                                 config->dp_shard_size));
+                                 "dp_shard_size is ", config->dp_shard_size));
         if (config->tp_size > 1)
             throw_not_implemented("parallelism_config.tp_size", "tensor parallel training",
                                   "leave it at 1");

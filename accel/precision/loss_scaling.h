@@ -59,8 +59,8 @@ class LossScaling {
     bool was_skipped(const optim::Optimizer& optimizer);
     void forget_skips() { skips_.clear(); }
 
-    // Called at the start and the end of a scope of join_uneven_inputs(), which contains
-    // `replicas`. Within the scope, the ranks with data skip the same steps. At its end, all ranks
+    // Called at the start and the end of a scope of join_uneven_inputs(). `replicas` is a model of
+    // this scope. Within the scope, the ranks with data skip the same steps. At its end, all ranks
     // receive the scale and its step counter from the rank `last`, unless it is nullopt.
     void begin_join(dist::DataParallel& replicas) { joined_ = &replicas; }
     void end_join(std::optional<int> last);

@@ -53,7 +53,8 @@ struct DummyOptim {
 // the schedule of the optimizer that is prepared in the same call. The schedule advances by one
 // step per update, with any number of processes.
 struct DummyScheduler {
-    // The number of steps on one process, which is divided among the processes. Replaces "auto".
+    // The number of steps of a run on one process. It is divided by the number of processes.
+    // Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
     // If set, creates the schedule if the configuration has no section "scheduler", or if there is
@@ -71,8 +72,8 @@ struct DummyScheduler {
 };
 
 // Private to accel: creates the optimizer of the section "optimizer", and replaces "auto" for its
-// lr and weight_decay in the configuration. The types are Adam, which decouples weight decay unless
-// adam_w_mode is false, AdamW and SGD; case is ignored. weight_decay is 0 by default. Throws
+// lr and weight_decay in the configuration. The types are Adam (with decoupled weight decay, unless
+// adam_w_mode is false), AdamW and SGD; case is ignored. weight_decay is 0 by default. Throws
 // ValueError if the section is missing or invalid, and NotImplementedError for other types.
 std::unique_ptr<optim::Optimizer> make_optimizer(DeepSpeedConfig& config, const DummyOptim& dummy);
 
@@ -88,7 +89,7 @@ std::unique_ptr<optim::Scheduler> make_scheduler(DeepSpeedConfig& config,
 
 // The objects that are prepared together. Values of the configuration depend on them.
 struct DeepSpeedObjects {
-    // The batch sizes of the loaders, of one process. nullopt: the loader has none.
+    // The batch size of each loader on one process, or nullopt if the loader has none.
     std::vector<std::optional<std::int64_t>> batch_sizes = {};
     int data_parallel_size = 1;  // the number of processes with different batches
     bool has_model = false;

@@ -41,7 +41,8 @@ Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::Devic
     Groups groups{all->split(processes.process_index() - local), all->split(local)};
     if (groups.replicas->size() * groups.shards->size() != all->size())
         throw ValueError(str("FullyShardedDataParallelPlugin: ", plugin.strategy(),
-                             " needs the same number of processes on each machine"));
+                             " needs the same number of processes on each machine: this machine ",
+                             "has ", groups.shards->size(), " of ", all->size(), " processes"));
     if (groups.replicas->size() == 1) groups.replicas = nullptr;
     return groups;
 }

@@ -18,8 +18,7 @@ class BackgroundSave {
 
     // Calls `save` on a new thread. wait() must have returned before.
     void start(std::function<void()> save);
-    // Waits until no save is in progress. Throws the error of the last save, if it had one, but
-    // only once.
+    // Waits until no save is in progress. If the last save failed, the first call throws its error.
     void wait();
 
   private:

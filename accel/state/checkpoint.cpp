@@ -25,8 +25,8 @@ constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
 // The largest manifest that is read, in bytes. Each file takes about 100 bytes of the manifest.
 constexpr std::int64_t kLongestManifest = std::int64_t{16} << 20;
-// Prefixes of the directories of a checkpoint that is being written, and of one that is being
-// removed. 16 hexadecimal digits follow.
+// Prefixes of the names of directories with a checkpoint that is being written or removed. 16
+// hexadecimal digits follow the prefix.
 constexpr std::array<std::string_view, 2> kTemporary = {".axle-save-", ".axle-trash-"};
 constexpr std::size_t kDigits = 16;
 constexpr const char* kChanged = "has changed since it was saved: the checksum differs";
@@ -120,8 +120,8 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes the temporary directories in a folder whose locks are free, which means that their
-// writers have ended.
+// Removes the temporary directories of writers that have ended from a folder. A running writer
+// holds the lock of its directory.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);

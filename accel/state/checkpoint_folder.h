@@ -1,5 +1,4 @@
-// The checkpoints of a folder: which one is the latest, which ones are removed, and which process
-// may write them.
+// Finds the latest and the best checkpoints of a folder, and removes old checkpoints.
 #pragma once
 
 #include <cstddef>

@@ -16,11 +16,11 @@ std::string new_run_id();
 // are followed.
 void check_no_link(const std::string& folder);
 
-// The right to write checkpoints in a folder, which one process has at a time. The right ends when
-// the object is destroyed or the process ends.
+// The right to write checkpoints in a folder. Only one process at a time has this right. It ends
+// when the object is destroyed or the process ends.
 class FolderOwner {
   public:
-    // Returns the owner of a folder, which is created if it is missing. Takes the lock of a file
+    // Returns the owner of a folder. Creates the folder if it is missing. Takes the lock of a file
     // next to the folder: "a/.checkpoints.lock" for "a/checkpoints". Calls for the same folder in
     // one process share the owner. Throws FileError, which names the process and the host, if
     // another process owns the folder, and if the folder is a symbolic link.

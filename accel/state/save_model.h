@@ -1,6 +1,6 @@
-// Saves and loads tensors and loads models, as Accelerate's save, load and load_checkpoint_in_model
-// do. Reads files of any Hugging Face library and of PyTorch. Accelerator::save_model() saves
-// models.
+// Saves and loads tensors, and loads models, with the functions save, load and
+// load_checkpoint_in_model of Accelerate. Reads files of any Hugging Face library and of PyTorch.
+// Accelerator::save_model() saves models.
 #pragma once
 
 #include <map>
@@ -46,11 +46,11 @@ struct LoadCheckpointOptions {
 // Loads weights into a model. `checkpoint` is a file (.safetensors, or written by torch.save), an
 // .index.json that lists shards, or a folder. In a folder, loads pytorch_model.bin, else
 // model.safetensors, else the shards of its only index; throws ValueError if there are several
-// indices. Returns the names that only the checkpoint or only the model has, and logs warnings with
-// their numbers and the first of them. Throws FileError before any weight changes if shapes differ,
-// if a file is damaged, if no weight of the model has a name in the checkpoint, or, with `strict`,
-// if names differ. A model on the meta device is placed on the CPU. For an invalid or missing
-// device in `device_map`, throws ValueError or DeviceError before any weight changes.
+// indices. Returns the names that only the checkpoint or only the model has. Logs warnings with the
+// number of these names and the first few. Throws FileError before any weight changes if shapes
+// differ, if a file is damaged, if no weight of the model has a name in the checkpoint, or, with
+// `strict`, if names differ. A model on the meta device is placed on the CPU. For an invalid or
+// missing device in `device_map`, throws ValueError or DeviceError before any weight changes.
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 

@@ -17,7 +17,7 @@ std::string version_event(double wall_time);
 // Returns an event that starts or resumes a run at `step`. Readers ignore events of earlier files
 // with this step or a later one.
 std::string start_event(double wall_time, std::int64_t step);
-// Returns an event with a value, which is the result of one of the functions below.
+// Returns an event with a value. `value` is the result of one of the functions below.
 std::string summary_event(double wall_time, std::int64_t step, std::string_view value);
 
 // --- tensorflow.Summary.Value

@@ -15,10 +15,10 @@ namespace axle::accel {
 // from which the same value can be read. Lines are written without a buffer.
 class JsonLines {
   public:
-    // Opens a file. Keeps the lines of an existing file up to step `keep_through`, and removes
-    // later lines, which a run logged after its last checkpoint, and a partial last line. With 0
-    // the file is replaced. The file is mapped for this; lines over 1 MiB are not parsed, but only
-    // their step is read. Throws FileError if the file can't be read or written.
+    // Opens a file. Keeps the lines of an existing file up to step `keep_through`. Removes a
+    // partial last line, and later lines, because a run logged them after its last checkpoint. With
+    // 0 the file is replaced. The file is mapped for this; lines over 1 MiB are not parsed, but
+    // only their step is read. Throws FileError if the file can't be read or written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);

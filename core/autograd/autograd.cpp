@@ -309,7 +309,7 @@ Tensor& Tensor::set_requires_grad(bool value) {
         throw UsageError(str("set_requires_grad: only leaves can be changed: the tensor of shape ",
                              shape(), " is the result of an operation; use detach() on it"));
     if (value && !is_floating(dtype()))
-        throw UsageError(str("set_requires_grad: needs a floating dtype: ", dtype()));
+        throw UsageError(str("set_requires_grad: needs a floating dtype: the tensor is ", dtype()));
     if (value && !requires_grad() && autograd::is_sharded(*this))
         throw UsageError(
             str("set_requires_grad: a frozen parameter can't be trained after its model "

@@ -25,8 +25,8 @@ bool has_gradient(const Tensor& leaf);
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin = 0);
 // Returns the index of the local part's first element in the leaf, or 0 if the leaf is not sharded.
 std::int64_t local_begin(const Tensor& leaf);
-// Returns the elements of `whole`, which has the shape of the leaf, that this process stores: a 1-d
-// tensor, or `whole` itself if the leaf is not sharded.
+// Returns the elements of `whole` that this process stores: a 1-d tensor, or `whole` itself if the
+// leaf is not sharded. `whole` must have the shape of the leaf.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
 // Overwrites the elements that this process stores with the elements of `whole`, converted to the
 // dtype of the leaf.

@@ -112,7 +112,9 @@ class ChunkCheck {
                          str("the chunks at ", sorted[i]->offsets, " and ", sorted[j]->offsets,
                              " overlap"));
                 if (++comparisons > kMaxComparisons)
-                    fail(path_, name, "there are too many chunks to compare them");
+                    fail(path_, name,
+                         str("there are too many chunks to compare them: more than ",
+                             kMaxComparisons, " comparisons"));
             }
         }
     }

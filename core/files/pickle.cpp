@@ -89,7 +89,7 @@ class PickleMachine {
 
     // --- input
     std::span<const std::byte> take(std::uint64_t length) {
-        if (length > bytes_.size() - at_) fail("unexpected end");
+        if (length > bytes_.size() - at_) fail("unexpected end of the pickle");
         const auto taken = bytes_.subspan(at_, length);
         at_ += length;
         return taken;
@@ -108,7 +108,7 @@ class PickleMachine {
     std::string_view line() {
         const std::string_view rest = std::as_const(*this).rest();
         const std::size_t end = rest.find('\n');
-        if (end == std::string_view::npos) fail("unexpected end");
+        if (end == std::string_view::npos) fail("unexpected end of the pickle");
         return text(end + 1).substr(0, end);
     }
     std::string_view rest() const { return result_.bytes_.substr(at_); }

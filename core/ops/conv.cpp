@@ -27,7 +27,7 @@ Tensor bias_gradient(const Tensor& dy) { return sum(dy, {0, 2, 3}); }
 Size2 image_size(const Tensor& x) { return {x.size(2), x.size(3)}; }
 
 // Returns the convolution of x, with output size `size`. x is saved only if weight needs a
-// gradient, and weight only if x does.
+// gradient, and weight only if x needs a gradient.
 Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
                const ConvGeometry& geometry, Size2 size) {
     Tensor y = empty({x.size(0), weight.size(0), size.h, size.w}, {x.dtype(), x.device()});

@@ -58,7 +58,7 @@ Tensor Tensor::pin_memory() const {
     if (x.is_pinned()) return x;
     const profiler::OpScope scope("pin_memory");
     if (!x.device().is_cpu())
-        throw DeviceError(str("pin_memory: only CPU tensors can be pinned: ", x.device()));
+        throw DeviceError(str("pin_memory: only CPU tensors can be pinned: x is on ", x.device()));
     Tensor y = Tensor::empty(x.shape(), {.dtype = x.dtype(), .pinned = true});
     launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), y.view()); });
     return record_copy("pin_memory", y, x);

@@ -57,7 +57,7 @@ Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape) {
     return expand(reshape(index, aligned), shape);
 }
 
-// Returns zeros of `shape` to which dy is added at index, which is the gradient of reading at
+// Adds dy at index to zeros of `shape` and returns the sum. This is the gradient of reading at
 // index. Indices must be valid. f16 and bf16 are accumulated and returned in f32.
 Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const Tensor& dy) {
     const Tensor src = is_half(dy.dtype()) ? to(dy, f32) : dy;

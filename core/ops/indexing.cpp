@@ -1,6 +1,6 @@
-// index and index_put_. Integers, slices, None and Ellipsis make a view of the tensor. Index
-// tensors and masks become one linear index into the indexed dimensions of that view, which are
-// merged.
+// index and index_put_. Integers, slices, None and Ellipsis make a view of the tensor. The indexed
+// dimensions of the view are merged. Index tensors and masks become one linear index into the
+// merged dimension.
 #include "core/indexing.h"
 
 #include <algorithm>

@@ -53,7 +53,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
     launch(a.device(), [&](auto& on) {
         kernels::matmul(on, with_batch(a, batch), with_batch(b, batch), c.view());
     });
-    // a is saved only if b needs a gradient, and b only if a does.
+    // a is saved only if b needs a gradient, and b only if a needs a gradient.
     return record(
         "matmul", c, {a, b},
         [a = saved(b.requires_grad() ? a : Tensor()), b = saved(a.requires_grad() ? b : Tensor())](

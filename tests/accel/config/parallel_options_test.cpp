@@ -155,7 +155,8 @@ TEST(ParallelismConfig, SupportsOnlyTheReplicaDimension) {
             });
         };
         expect_error<ValueError>(
-            {"ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: 2"}, [&] {
+            {"ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: dp_shard_size is 2"},
+            [&] {
                 make({.parallelism_config = ParallelismConfig{.dp_shard_size = 2},
                       .process_group = group});
             });

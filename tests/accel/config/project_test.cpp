@@ -66,7 +66,7 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
     });
     expect_error<ValueError>({"Accelerator: total_limit", "0"},
                              [] { Accelerator({.project_config = {.total_limit = 0}}); });
-    expect_error<ValueError>({"Accelerator: project_config.iteration is negative: -1"},
+    expect_error<ValueError>({"Accelerator: project_config.iteration must not be negative: -1"},
                              [] { Accelerator({.project_config = {.iteration = -1}}); });
     Accelerator plain;
     expect_error<ValueError>({"save_state: a directory is needed"}, [&] { plain.save_state(); });
