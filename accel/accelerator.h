@@ -74,12 +74,11 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- preparing objects
 
-    // Prepares models, optimizers, loaders and schedulers, given in any order, and returns
-    // references to the arguments: nothing is wrapped. Moves models to the device, shards loaders,
-    // and attaches hooks. A pointer (raw, unique, shared) or an optional stands for its object; an
-    // empty one throws UsageError. A range or map stands for its elements or values. Other
-    // arguments and prepared objects are not changed. Throws the errors of
-    // nn::Module::check_visit().
+    // Prepares models, optimizers, loaders and schedulers in any order, and returns references to
+    // the arguments: nothing is wrapped. Moves models to the device, shards loaders, and attaches
+    // hooks. A raw or smart pointer or an optional stands for its object; an empty one throws
+    // UsageError. A range or map stands for its elements or values. Other arguments and prepared
+    // objects are not changed. Throws the errors of nn::Module::check_visit().
     template <class... T>
         requires(sizeof...(T) > 1)
     std::tuple<T&...> prepare(T&... objects);

@@ -186,7 +186,8 @@ function(cuda_tests)
         FILTER *matmul*:*linear*:*feed_forward*:GpuTraining.*
         ENVIRONMENT AXLE_LIBRARY_PATH=${PROJECT_BINARY_DIR}/simulated/no_libraries
         ENVIRONMENT_MODIFICATION AXLE_SIMULATOR_ORDER=set:shuffled)
-    # These tests run with a cuBLASLt that has no algorithm with GELU (32) or its derivative (64).
+    # In these tests, the fake cuBLASLt has no algorithm with GELU (bit 32) or its derivative (bit
+    # 64).
     add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
                     FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
     # These tests run with three GPUs.

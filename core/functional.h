@@ -99,7 +99,7 @@ struct AvgPoolOptions {
 // Returns the mean of each window. Throws ValueError if divisor_override is 0.
 Tensor avg_pool2d(const Tensor& x, Size2 kernel, const AvgPoolOptions& options = {});
 // Divide each plane of x into size.h by size.w windows of (almost) equal size and return the mean
-// or the maximum of each window. Indices are as in max_pool2d_with_indices().
+// or the maximum of each window. Indices have the same meaning as in max_pool2d_with_indices().
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 size);
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 size);
 std::pair<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, Size2 size);

@@ -175,7 +175,7 @@ DeepSpeedConfig config_of(const std::array<SharedOption, 8>& options) {
     return config;
 }
 
-// A reader of the values of a configuration.
+// Reads and checks the values of a configuration.
 class Values {
   public:
     explicit Values(const DeepSpeedConfig& config) : config_(config) {}

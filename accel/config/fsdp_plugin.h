@@ -52,7 +52,7 @@ struct FullyShardedDataParallelPlugin {
     // unless it is tied, and the last norm and the output head form a unit that stays gathered
     // between forward and backward.
     std::optional<int> fsdp_version = {};
-    // Version 1 only, deprecated: use reshard_after_forward. One of the names of
+    // Version 1 only, deprecated: use reshard_after_forward. Accepts the names of
     // reshard_after_forward (FSDP_SHARDING_STRATEGY). Throws ValueError if reshard_after_forward
     // differs.
     std::string sharding_strategy = {};

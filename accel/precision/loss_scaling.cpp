@@ -32,8 +32,8 @@ LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device,
     if (group) scaler_.set_found_inf_hook([this](const Tensor& found) { share_found_inf(found); });
 }
 
-// Sets found_inf to the maximum over the ranks. Within join_uneven_inputs(), ranks that have no
-// more batches take part in DataParallel::sum() but in no other collective.
+// Sets found_inf to the maximum over the ranks. Within join_uneven_inputs(), uses
+// DataParallel::sum(), because ranks that have no more batches take part in it.
 void LossScaling::share_found_inf(const Tensor& found_inf) {
     if (joined_ != nullptr) {
         found_inf.detach().copy_(gt(joined_->sum(found_inf), 0).to(f64));

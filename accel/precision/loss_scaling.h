@@ -60,8 +60,9 @@ class LossScaling {
     void forget_skips() { skips_.clear(); }
 
     // Called at the start and the end of a scope of join_uneven_inputs(). `replicas` is a model of
-    // this scope. Within the scope, the ranks with data skip the same steps. At its end, all ranks
-    // receive the scale and its step counter from the rank `last`, unless it is nullopt.
+    // this scope. Within the scope, the ranks with data skip the same steps. At the end of the
+    // scope, all ranks receive the scale and its step counter from the rank `last`, unless it is
+    // nullopt.
     void begin_join(dist::DataParallel& replicas) { joined_ = &replicas; }
     void end_join(std::optional<int> last);
 

@@ -120,8 +120,8 @@ void try_to_remove(const std::string& path) {
     }
 }
 
-// Removes the temporary directories of writers that have ended from a folder. A running writer
-// holds the lock of its directory.
+// Removes temporary directories from a folder if their writers have ended. A running writer holds
+// the lock of its directory.
 void remove_temporaries_of_the_dead(const std::string& folder) {
     for (const std::string& name : list_folder(folder)) {
         const std::string path = child(folder, name);

@@ -191,7 +191,8 @@ void write_object(const Tree& object, const std::string& path) {
     nn::StateDict state;
     for (const auto& [name, value] : object.entries()) {
         if (!value.is_tensor())
-            throw ValueError(str("save: ", in_quotes(name), " is not a tensor"));
+            throw ValueError(str("save: the values of the map must be tensors: ", in_quotes(name),
+                                 " is not a tensor"));
         state.emplace_back(name, value.tensor());
     }
     write_object(state, path);

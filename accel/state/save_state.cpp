@@ -123,8 +123,8 @@ Tree StateFiles::own_state() const {
     return own;
 }
 
-// Returns what this process writes to the checkpoint: its own parts and, if `writes` is true, also
-// `states`, which the processes have gathered.
+// Returns what this process writes to the checkpoint: the parts in `states` and, if `writes` is
+// true, also everything that is not saved in parts.
 StateContents StateFiles::contents(GatheredStates states, bool writes,
                                    std::optional<double> metric) const {
     StateContents all;

@@ -40,7 +40,7 @@ class DistributedCheckpoint {
     const std::string& path() const { return path_; }
     const std::map<std::string, DistributedTensor>& tensors() const { return metadata_.tensors; }
     const std::map<std::string, DistributedValue>& values() const { return metadata_.values; }
-    // Returns the names of the files of the checkpoint: .metadata, then the other files, sorted.
+    // Returns the checkpoint's file names: .metadata, then the other files, sorted.
     std::vector<std::string> files() const;
 
     // Returns the names of the tensors by their keys in the saved state dict, joined by dots. A key

@@ -28,7 +28,7 @@ std::pair<std::uint64_t, std::uint64_t> identity_of_folder(const std::string& pa
 std::vector<std::string> list_folder(const std::string& path);
 
 // The paths in a folder and its subfolders, relative to it and sorted, so that a folder precedes
-// its contents. `others` has symbolic links, devices and so on.
+// its contents. `others` contains everything else, such as symbolic links and devices.
 struct FolderContents {
     std::vector<std::string> folders, files, others;
 };

@@ -70,7 +70,7 @@ Tensor scatter_to_zeros(const Shape& shape, int dim, const Tensor& index, const 
                   });
 }
 
-// Returns the gradient of embedding, [rows, width]. It can be differentiated itself.
+// Returns the gradient of embedding, [rows, width]. This gradient can itself be differentiated.
 Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows,
                           std::int64_t padding) {
     const std::int64_t n = ids.numel(), width = dy.size(-1);
