@@ -179,9 +179,9 @@ class ConfusionMatrix : public ClassCounts {
                     std::int64_t ignore_index = -100)
         : ClassCounts(accelerator, "ConfusionMatrix", num_classes, ignore_index) {}
 
-    // Returns a matrix [label, prediction] on the CPU. By default its elements are counts in i64.
-    // If it is normalized, they are f64 values, and the values of each row, of each column, or of
-    // the matrix add up to 1, or are 0 if there are no counts.
+    // Returns a matrix [label, prediction] on the CPU. By default its elements are counts in i64. A
+    // normalized matrix has f64 elements: the elements of each row, of each column, or of the whole
+    // matrix add up to 1, or are 0 if there are no counts.
     Tensor compute(Normalize how = Normalize::none) const;
 };
 

@@ -28,7 +28,7 @@ class DeepSpeedConfig {
     DeepSpeedConfig(Tree config);  // NOLINT: a map, else throws ValueError
     // Reads a configuration from the path of a JSON file, from JSON text, or from JSON text in
     // base64 (both alphabets, with or without padding). "" and "none" are empty configurations.
-    // Throws FileError if a file can't be read, and ValueError, with the name of the file, for
+    // Throws FileError if a file can't be read. Throws ValueError, with the name of the file, for
     // other text, for JSON that is not a map, and for more than kMaxDeepSpeedConfig bytes.
     DeepSpeedConfig(const std::string& text);                                  // NOLINT
     DeepSpeedConfig(const char* text) : DeepSpeedConfig(std::string(text)) {}  // NOLINT

@@ -100,16 +100,18 @@ struct DeepSpeedObjects {
     const DummyScheduler* dummy_scheduler = nullptr;
 };
 
-// Private to accel: replaces "auto" in the configuration of a resolved plugin by the batch sizes,
-// if there are loaders, by 1.0 for gradient_clipping, and, if there is a model, by sizes of buckets
-// computed from its hidden size: its square for reduce_bucket_size, 0.9 of the square for
-// stage3_prefetch_bucket_size, and 10 times the hidden size for stage3_param_persistence_threshold.
-// prepare() calls this function with the objects of each call.
+// Private to accel: replaces "auto" in the configuration of a resolved plugin. prepare() calls this
+// function with the objects of each call. If there are loaders, their batch size replaces "auto"
+// for train_batch_size and train_micro_batch_size_per_gpu. 1.0 replaces it for gradient_clipping.
+// If there is a model with hidden size h, h * h replaces it for reduce_bucket_size, 0.9 * h * h for
+// stage3_prefetch_bucket_size, and 10 * h for stage3_param_persistence_threshold.
 //
-// Throws ValueError if there is a model and another value outside of the sections optimizer and
-// scheduler is "auto", if train_batch_size is not train_micro_batch_size_per_gpu *
-// gradient_accumulation_steps * data_parallel_size, if an optimizer or schedule is given both in
-// the program and in the configuration, or if a placeholder is given without its section.
+// Throws ValueError if
+// - there is a model, and another value outside of the sections optimizer and scheduler is "auto",
+// - train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
+//   data_parallel_size,
+// - an optimizer or schedule is given both in the program and in the configuration, or
+// - a placeholder is given without its section.
 void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
 
 // Returns the width of a GPT, Llama or BERT model, or nullopt for other models.

@@ -84,10 +84,10 @@ class Preparation {
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
     void forget(const data::DataLoader& loader);
-    // Before the first step of a prepared optimizer, logs a warning on the main process if the
-    // gradients of some parameters are not averaged over processes, because the parameters belong
-    // to no prepared model. Called by the hooks. prepare() cannot check this, because models may be
-    // prepared after their optimizers.
+    // Called by the hooks before the first step of a prepared optimizer. Logs a warning on the main
+    // process if some parameters belong to no prepared model, so that their gradients are not
+    // averaged over processes. prepare() cannot check this, because models may be prepared after
+    // their optimizers.
     void check_first_step(optim::Optimizer& optimizer);
     // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);

@@ -1,9 +1,9 @@
 // Checkpoint directories. A checkpoint is complete or absent, and is verified before it is read.
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
-// which lists each file with its size and CRC-32 and has a CRC-32 of its own, syncs all files to
-// disk and renames the directory. If anything fails before the rename, the earlier checkpoint is
-// not changed. The order of operations and the manifest are described in docs/checkpoints.md.
+// syncs all files to disk and renames the directory. The manifest lists each file with its size and
+// CRC-32, and has a CRC-32 of its own. If anything fails before the rename, the earlier checkpoint
+// is not changed. The order of operations and the manifest are described in docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>

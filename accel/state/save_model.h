@@ -62,10 +62,10 @@ nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
 // each machine.
 bool is_saving_process(const PartialState& state, bool save_on_each_node);
 
-// Write a map of tensors as safetensors, or a value without tensors as JSON, on the main process of
-// the program's PartialState (with save_on_each_node, on the main process of each machine), or on
-// this process if there is no PartialState. The file is replaced atomically. Throw ValueError for a
-// value that contains both tensors and other leaves.
+// Write a map of tensors as safetensors, or a value without tensors as JSON. The main process of
+// the program's PartialState writes (with save_on_each_node, the main process of each machine).
+// Without a PartialState, this process writes. The file is replaced atomically. Throw ValueError
+// for a value that contains both tensors and other leaves.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
 // Write the file as save() does, but on the calling process.

@@ -103,8 +103,8 @@ struct BackwardOptions {
 // and roots[i] must have one element. Throws UsageError if the numbers differ, if a root does not
 // require a gradient, if a needed gradient is missing, or if an earlier pass freed the graph, and
 // ShapeError if a gradient does not have the shape of its root. If a rule throws, for example
-// OutOfMemory, a part of the graph is freed and some leaves have accumulated their gradients:
-// remove the gradients before the forward and backward pass are repeated.
+// OutOfMemory, a part of the graph is freed and some leaves have accumulated their gradients.
+// Remove these gradients before you repeat the forward and backward pass.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
