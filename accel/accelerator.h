@@ -345,7 +345,7 @@ class Accelerator : public AcceleratorProcesses {
 
     // --- configuration
 
-    // Returns the options, with defaults from the environment.
+    // Returns the resolved options, with values from the environment and defaults.
     const AcceleratorOptions& options() const { return options_; }
     const DataLoaderConfiguration& dataloader_config() const;
     const ProjectConfiguration& project_configuration() const;

@@ -18,7 +18,7 @@
 
 namespace axle::bench {
 
-// The peak rates with a number of threads.
+// The measured peak rates for one number of threads.
 struct Peaks {
     double gflops = 0;  // 10^9 f32 operations per second; a multiply-add counts as two
     double memory = 0;  // GB/s of an update of arrays in memory

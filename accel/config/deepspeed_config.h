@@ -49,11 +49,11 @@ class DeepSpeedConfig {
     // Sets a value, and creates its section if it is missing or null. Throws ValueError if the
     // section is not a map.
     void set(std::string_view name, Tree value);
-    // Removes a value or section. If it is missing, throws ValueError if must_exist is true.
+    // Removes a value or section. Throws ValueError if it is missing and must_exist is true.
     void del_config_sub_tree(std::string_view name, bool must_exist = false);
 
-    // Return whether the value exists and is true (false), as Python converts it to bool: 0, "",
-    // null and empty lists and maps are false.
+    // Return whether the value exists and Python's bool() converts it to True (is_true) or False
+    // (is_false): 0, "", null, and empty lists and maps become False.
     bool is_true(std::string_view name) const;
     bool is_false(std::string_view name) const;
     bool is_auto(std::string_view name) const;

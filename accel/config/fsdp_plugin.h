@@ -126,7 +126,7 @@ struct FullyShardedDataParallelPlugin {
                              bool override_policy = false);
     // Sets transformer_cls_names_to_wrap to model.no_split_modules() if TRANSFORMER_BASED_WRAP
     // needs it, and replaces SIZE_BASED_WRAP without min_num_params by NO_WRAP. Throws ValueError
-    // if the model has no module of one of the types.
+    // if a type in the list is the type of no module of the model.
     void set_auto_wrap_policy(nn::Module& model);
 
     // The following functions need resolved options.
@@ -134,7 +134,7 @@ struct FullyShardedDataParallelPlugin {
     // Returns the name of the strategy. In version 2 it is FULL_SHARD if reshard_after_forward is
     // true, otherwise SHARD_GRAD_OP.
     std::string strategy() const;
-    // Returns false for NO_SHARD.
+    // Returns whether the model is sharded: false only for NO_SHARD.
     bool shards() const { return strategy() != "NO_SHARD"; }
 };
 

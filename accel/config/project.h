@@ -19,7 +19,8 @@ struct ProjectConfiguration {
     // The number of checkpoints of this run that are kept. Older ones are removed after a new one
     // is complete. A run is continued by load_state(); checkpoints of other runs stay.
     std::optional<int> total_limit = {};
-    // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition.
+    // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition to
+    // the newest total_limit checkpoints.
     std::optional<int> best_limit = {};
     bool greater_is_better = false;  // whether a greater metric is better, such as an accuracy
     std::int64_t iteration = 0;      // the number of the next checkpoint

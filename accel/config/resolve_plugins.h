@@ -16,8 +16,8 @@ namespace axle::accel {
 // Adds plugins that environment variables request, and replaces deprecated plugins. Throws
 // UsageError if two options contradict each other, and ValueError for invalid values.
 void read_plugins(AcceleratorOptions& options);
-// Throws ValueError if sizes do not match the number of processes, and NotImplementedError for an
-// engine that Axle does not implement.
+// Throws ValueError if the sizes of parallelism_config do not match the number of processes, and
+// NotImplementedError for an engine that Axle does not implement.
 void check_plugins(const AcceleratorOptions& options, int num_processes);
 // Logs a warning if a dynamo backend is set, because Axle does not compile models.
 void explain_dynamo(const AcceleratorOptions& options);

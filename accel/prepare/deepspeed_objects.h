@@ -101,10 +101,10 @@ struct DeepSpeedObjects {
 };
 
 // Private to accel: replaces "auto" in the configuration of a resolved plugin. prepare() calls this
-// function with the objects of each call. If there are loaders, their batch size replaces "auto"
-// for train_batch_size and train_micro_batch_size_per_gpu. 1.0 replaces it for gradient_clipping.
-// If there is a model with hidden size h, h * h replaces it for reduce_bucket_size, 0.9 * h * h for
-// stage3_prefetch_bucket_size, and 10 * h for stage3_param_persistence_threshold.
+// function with the objects of each call. If there are loaders, train_micro_batch_size_per_gpu and
+// train_batch_size are computed from their batch sizes. gradient_clipping becomes 1.0. If there is
+// a model with hidden size h, reduce_bucket_size becomes h * h, stage3_prefetch_bucket_size 0.9 * h
+// * h, and stage3_param_persistence_threshold 10 * h.
 //
 // Throws ValueError if
 // - there is a model, and another value outside of the sections optimizer and scheduler is "auto",

@@ -43,7 +43,7 @@ void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     }
 }
 
-// Opens the folders that were written in parts.
+// Opens the folders of models and optimizers that were written in parts.
 void StateFiles::read_parts(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
     state.model_parts.resize(state.models.size());

@@ -40,7 +40,7 @@ class Tracking {
     std::vector<Tracker*> trackers() const;
     void finish() noexcept;
 
-    // Returns the steps for a checkpoint.
+    // Returns the last steps that the trackers have logged, to save them in a checkpoint.
     LoggedSteps logged_steps() const;
     // Called after a checkpoint was loaded, with the steps that it contains. A tracker that gets
     // its first values after this call continues the data of the earlier run: it keeps the data up

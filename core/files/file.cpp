@@ -224,8 +224,8 @@ void AtomicFile::sync() {
     if (durability_ == Durability::full)
         if (const int result = retry([&] { return file_system().sync(descriptor_); }); result < 0)
             fail("can't sync", -result);
-    // EINTR is not an error here: Linux also frees the descriptor. Other errors, such as EIO or
-    // EDQUOT of a network file system, mean that data are lost.
+    // EINTR is not an error here, because Linux has then freed the descriptor. Other errors, such
+    // as EIO or EDQUOT of a network file system, mean that data are lost.
     if (const int result = file_system().close(std::exchange(descriptor_, -1));
         result < 0 && result != -EINTR)
         fail("can't close", -result);

@@ -37,7 +37,7 @@ class FileSystem {
     virtual std::int64_t read(int file, std::int64_t offset, std::span<std::byte> bytes) = 0;
     virtual std::int64_t write(int file, std::span<const std::byte> bytes) = 0;
     virtual int sync(int file) = 0;
-    // Frees the descriptor, also if it fails.
+    // Closes a descriptor and frees it, even if the call fails.
     virtual int close(int file) = 0;
     // Takes the exclusive lock of an open file or folder without waiting. Returns -EWOULDBLOCK if
     // another descriptor has it. close() and the end of the process release the lock.

@@ -47,8 +47,8 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
             str(path, ": ", data_bytes - end, " unexpected bytes after the last tensor"));
 }
 
-// Throws FileError if a byte of a boolean tensor is neither 0 nor 1, because it is not a valid
-// bool.
+// Throws FileError if a byte of a boolean tensor is neither 0 nor 1, because other values are not
+// valid bools.
 void check_booleans(const std::string& path, const Entry& entry, const void* data) {
     if (entry.dtype != DType::boolean) return;
     const auto* bytes = static_cast<const unsigned char*>(data);

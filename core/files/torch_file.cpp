@@ -184,8 +184,8 @@ class TorchFile {
         }
         return memory;
     }
-    // Throws FileError if a byte of a boolean storage is neither 0 nor 1, because it is not a valid
-    // bool.
+    // Throws FileError if a byte of a boolean storage is neither 0 nor 1, because other values are
+    // not valid bools.
     void check_booleans(const StorageRef& storage) {
         if (std::exchange(storage.memory->are_booleans_checked, true)) return;
         if (std::ranges::any_of(at(storage.entry).bytes,

@@ -204,7 +204,8 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
         y = to(y, result);
     }
     // dx and dweight are gradients of the sum of the losses, so that 16-bit gradients do not
-    // underflow before loss scaling. They are the gradients of the operands before autocast.
+    // underflow before loss scaling. The op is recorded with the operands from before the casts of
+    // autocast.
     return record(kOp, y, {input, matrix},
                   [dx = saved(pass.dx), dweight = saved(pass.dweight), divisor = saved(divisor)](
                       const Grads& dy, Needs needs) -> Grads {
