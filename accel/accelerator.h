@@ -157,8 +157,8 @@ class Accelerator : public AcceleratorProcesses {
     bool sync_gradients() const;
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
-    // Returns the number of micro-batches so far; with sync_with_dataloader, the last batch of each
-    // pass resets it to 0.
+    // Returns the number of micro-batches so far. With sync_with_dataloader, the last batch of each
+    // pass resets the number to 0.
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
@@ -255,7 +255,7 @@ class Accelerator : public AcceleratorProcesses {
     // --- checkpoints
 
     // Adds objects to the checkpoints, in the order of the arguments. An object is a
-    // Checkpointable, a module, or has a state_dict() that returns a Tree and a load_state_dict().
+    // Checkpointable, a module, or has load_state_dict() and a state_dict() that returns a Tree.
     // free_memory() does not remove the objects.
     template <Registrable... T>
     void register_for_checkpointing(T&... objects) {

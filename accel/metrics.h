@@ -81,7 +81,7 @@ class Metric : public Checkpointable {
     Tensor total() const;
     // Returns total()[0] / total()[1]. Throws UsageError if total()[1] is 0.
     double ratio() const;
-    // Throws UsageError, because the sums are 0.
+    // Throws UsageError. Called if the sums are 0.
     [[noreturn]] void fail_empty() const;
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
     // all rows are counted.

@@ -73,8 +73,8 @@ struct Training {
     std::int64_t items = 0;
 };
 
-// Distributes a model over the processes. Returns the object that averages its gradients or shards
-// it, or null for a job with one process.
+// Distributes a model over the processes. Returns the object that averages the model's gradients or
+// shards the model, or null for a job with one process.
 std::shared_ptr<void> distribute(const Options& options, nn::Module& model) {
     if (options.sharding)
         return std::make_shared<dist::ShardedDataParallel>(

@@ -64,7 +64,7 @@ void check_in_place(const char* op, const Tensor& x) {
 
 namespace {
 
-// Returns the range [first, last] of elements of the storage that x uses.
+// Returns the positions of the first and the last element that x uses in its storage.
 std::pair<std::int64_t, std::int64_t> extent(const Tensor& x) {
     std::int64_t first = x.impl()->offset, last = first;
     for (int d = 0; d < x.dim(); ++d) {

@@ -171,7 +171,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 struct BinaryCrossEntropyOptions {
     Tensor weight = {};  // factor of each loss; broadcast to the shape of x
-    // Factor of the term of positive targets, broadcast to the shape of x; only for logits.
+    // The factor of the loss of positive targets, broadcast to the shape of x. Only for logits.
     Tensor pos_weight = {};
     Reduction reduction = Reduction::mean;  // the mean is over all elements
 };

@@ -123,10 +123,10 @@ struct CompiledStep::Compiled {
             graphs, [&](const auto& c) { return same_storages(c->gradients_after, now); });
     }
 
-    // Returns whether a kind has had enough eager steps. A step that begins with gradients is
-    // captured later than other steps, so that the graph that writes these gradients can be
-    // captured first. The delay is limited, because such a graph does not exist if each step begins
-    // with zero_grad().
+    // Returns whether `steps` eager steps of a kind are enough to capture a graph. A step that
+    // begins with gradients is captured later than other steps, so that the graph that writes these
+    // gradients can be captured first. The delay is limited, because such a graph does not exist if
+    // each step begins with zero_grad().
     bool is_warm(int steps) {
         if (steps < options.warmup_steps) return false;
         return gradients_are_stable() ||

@@ -66,7 +66,7 @@ class DeepSpeedConfig {
     // Replaces a value "auto" by its value in `values`, a map whose keys are whole names such as
     // "optimizer.params.lr". Throws ValueError if `values` does not contain it. Other values, and
     // missing ones, are not changed. The second form adds a line to `mismatches` if the value is
-    // not "auto" and differs.
+    // not "auto" and differs from the value in `values`.
     void fill_match(std::string_view name, const Tree& values);
     void fill_match(std::string_view name, const Tree& values,
                     std::vector<std::string>& mismatches);

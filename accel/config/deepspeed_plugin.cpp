@@ -58,7 +58,8 @@ Tree tree_of(const std::optional<T>& value) {
 }
 Tree tree_of(const std::string& value) { return value.empty() ? Tree() : Tree(value); }
 
-// Returns the options that are given, as fields of the plugin or as variables.
+// Returns all shared options. A value comes from the field of the plugin or, if the field is not
+// set, from the environment variable.
 std::array<SharedOption, 8> given_options(const DeepSpeedPlugin& p) {
     std::array<SharedOption, 8> options = {{
         {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", kAccumulation,

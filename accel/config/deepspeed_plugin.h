@@ -27,11 +27,11 @@ struct DeepSpeedPlugin {
     // is gradient_accumulation_steps of the Accelerator, over which this option takes precedence.
     std::optional<int> gradient_accumulation_steps = {};
     // The norm to which step() clips gradients; 0 turns clipping off (ACCELERATE_GRADIENT_CLIPPING,
-    // a number, "none" or "auto"). Defaults to 1.0, or with a configuration to 0.
+    // a number, "none" or "auto"). Defaults to 1.0, or to 0 if hf_ds_config is set.
     std::optional<double> gradient_clipping = {};
     // The stage, from 0 to 3 (ACCELERATE_DEEPSPEED_ZERO_STAGE). Stage 1 shards optimizer states,
-    // stage 2 also gradients, and stage 3 also parameters. Defaults to 2, or with a configuration
-    // to 0, which is data parallel training.
+    // stage 2 also gradients, and stage 3 also parameters. Defaults to 2, or to 0 (data parallel
+    // training) if hf_ds_config is set.
     std::optional<int> zero_stage = {};
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.
@@ -49,7 +49,7 @@ struct DeepSpeedPlugin {
     std::optional<bool> zero3_init_flag = {};
     // Whether get_state_dict() and save_model() convert floating weights of stage 3 to the dtype of
     // the mixed precision, if it is fp16 or bf16 (ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If
-    // false, they return the weights in f32; Accelerate throws.
+    // false, they return the weights in f32, whereas Accelerate throws an exception.
     std::optional<bool> zero3_save_16bit_model = {};
     // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
     // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a list with commas).
@@ -72,12 +72,13 @@ std::optional<double> gradient_clipping_of(const DeepSpeedPlugin& plugin);
 // does not exist.
 const DeepSpeedPlugin& get_deepspeed_plugin(const AcceleratorOptions& options,
                                             std::string_view name);
-// Makes the plugin of this name the active one, deepspeed_plugin. Throws ValueError if no plugin
-// has this name.
+// Copies the plugin with this name to deepspeed_plugin, the active plugin. Throws ValueError if no
+// plugin has this name.
 void select_deepspeed_plugin(AcceleratorOptions& options, std::string_view name);
 
-// Private to accel: reads the options that are not given, and merges all into hf_ds_config. Throws
-// ValueError for invalid or contradictory options, and NotImplementedError for MS-AMP in stage 3.
+// Private to accel: reads options that are not set from the configuration and the environment, and
+// merges all options into hf_ds_config. Throws ValueError for invalid or contradictory options, and
+// NotImplementedError for MS-AMP in stage 3.
 void resolve(DeepSpeedPlugin& plugin);
 
 }  // namespace axle::accel

@@ -14,7 +14,7 @@ std::optional<std::string> text_variable(const char* name);
 // Parses a boolean: 1, true, t, yes, y and on are true; 0, false, f, no, n and off are false. Case
 // is ignored. Returns nullopt for other text.
 std::optional<bool> parse_flag(std::string_view text);
-// Reads a boolean variable, which is parsed by parse_flag(). Throws ValueError for other text.
+// Reads a boolean variable. Throws ValueError for text that parse_flag() does not accept.
 std::optional<bool> flag_variable(const char* name);
 // Reads an integer variable. Throws ValueError if the value is not an integer.
 std::optional<int> number_variable(const char* name);

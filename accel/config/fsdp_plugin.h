@@ -36,7 +36,7 @@ struct MixedPrecisionPolicy {
     bool operator==(const MixedPrecisionPolicy&) const = default;
 };
 
-// A function that returns whether a module below the model is a unit.
+// A function that returns whether a submodule of the model is a unit.
 using WrapPolicy = std::function<bool(const nn::Module&)>;
 
 // The options of FSDP. If no plugin is given and ACCELERATE_USE_FSDP is true, the Accelerator
@@ -65,11 +65,12 @@ struct FullyShardedDataParallelPlugin {
     // always prefetches as BACKWARD_PRE does. (FSDP_BACKWARD_PREFETCH)
     std::string backward_prefetch = {};
     // Version 1 only: whether a unit begins to gather the next unit in forward (false by default).
-    // Version 2 always does, and throws ValueError if this is set. (FSDP_FORWARD_PREFETCH)
+    // Version 2 always does this, and throws ValueError if the option is set.
+    // (FSDP_FORWARD_PREFETCH)
     std::optional<bool> forward_prefetch = {};
-    // A policy, its name ("bf16", "fp16", "fp32", or "fp8", which is bf16), or the values of all
-    // fields of its version by name, each f32, f16 or bf16. If not set, it is set by
-    // mixed_precision.
+    // A policy, its name ("bf16", "fp16", "fp32", or "fp8", which is bf16), or a map from the names
+    // of all fields of its version to f32, f16 or bf16. If not set, mixed_precision determines the
+    // policy.
     std::variant<std::monostate, std::string, std::map<std::string, DType>, MixedPrecisionPolicy>
         mixed_precision_policy = {};
     // The modules that form units: "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP" (the

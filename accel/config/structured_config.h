@@ -47,10 +47,10 @@ class Required {
     std::optional<T> value_;
 };
 
-// The visitor of configuration structs: their visit() calls it with the name of each option. An
-// option is a bool, std::int64_t, std::uint64_t, double, std::string or std::vector<std::string>,
-// one of these in std::optional (null resets it) or Required, or a struct with a visit() of its
-// own.
+// The visitor of configuration structs. The visit() of a struct calls the visitor with the name and
+// the value of each option. An option is a bool, std::int64_t, std::uint64_t, double, std::string
+// or std::vector<std::string>, one of these in std::optional (null resets it) or Required, or a
+// struct with a visit() of its own.
 class ConfigFields {
   public:
     // Reads the options from a map, `given`. A null `given` is read as an empty map.

@@ -1,6 +1,6 @@
 // Prepares data loaders for several processes.
 //
-// All processes use the same order of samples, and each process reads its own batches of it
+// All processes use the same order of samples. Either each process reads its own batches
 // (data/loading/shard.h), or the main process reads all batches and distributes them
 // (dispatch_batches). In both cases the loader is used like any other data::DataLoader. With
 // even_batches, all processes get batches of the same size.

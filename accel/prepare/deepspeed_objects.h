@@ -34,8 +34,8 @@ struct DummyOptim {
 
     std::vector<Group> groups;
     double lr, weight_decay;  // replace "auto" in the configuration
-    // If set, creates the optimizer if the configuration has no section "optimizer", or if there is
-    // no configuration.
+    // If set, this function creates the optimizer when there is no configuration, or when the
+    // configuration has no section "optimizer".
     std::function<std::unique_ptr<optim::Optimizer>()> optimizer_callable = {};
     std::unique_ptr<optim::Optimizer> created = {};  // set by prepare()
 
@@ -57,8 +57,9 @@ struct DummyScheduler {
     // Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
     std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
-    // If set, creates the schedule if the configuration has no section "scheduler", or if there is
-    // no configuration. This schedule advances like any other prepared schedule.
+    // If set, this function creates the schedule when there is no configuration, or when the
+    // configuration has no section "scheduler". This schedule advances like any other prepared
+    // schedule.
     std::function<std::unique_ptr<optim::Scheduler>(optim::Optimizer&)> lr_scheduler_callable = {};
     std::unique_ptr<optim::Scheduler> created = {};  // set by prepare()
 

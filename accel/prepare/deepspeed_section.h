@@ -52,7 +52,7 @@ class DeepSpeedSection {
                                      " has no such option"));
     }
 
-    // Each function returns `otherwise` if the option is missing or null.
+    // Each of the following functions returns `otherwise` if the option is missing or null.
     double number(const char* key, double otherwise) const {
         const Tree* const value = find(key);
         if (value == nullptr) return otherwise;

@@ -39,7 +39,7 @@ concept PreparableElement = Preparable<T> || PreparablePointer<T>;
 template <class T>
 using RangeElement = decltype(*std::begin(std::declval<T&>()));
 
-// A range that is not a model itself, unlike nn::ModuleList.
+// A range that is not itself a Preparable. nn::ModuleList is a range, but also a model.
 template <class T>
 concept PlainRange = !Preparable<T> && requires(T& range) { std::begin(range) != std::end(range); };
 

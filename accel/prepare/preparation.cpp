@@ -192,7 +192,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
 }
 
 // Throws UsageError if a prepared optimizer has taken a step with the model's parameters, because
-// its state would have to be sharded too.
+// the optimizer's state would have to be sharded too.
 void Preparation::check_without_state(const nn::Module& model) const {
     for (const optim::Optimizer* optimizer : optimizers_)
         for (const auto& [name, parameter] : model.named_parameters())

@@ -43,9 +43,9 @@ struct PreparationOptions {
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.
     std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
-    // The options of optimizers that are prepared now.
+    // The options of a prepared optimizer.
     struct OptimizerOptions {
-        // The norm to which step() clips gradients, as DeepSpeed does.
+        // The norm to which step() clips gradients, as in DeepSpeed; nullopt: no clipping.
         std::optional<double> max_grad_norm = {};
         std::string state_folder = {};  // the folder of Optimizer::offload_states()
     };

@@ -16,7 +16,7 @@ class BackgroundSave {
     BackgroundSave(const BackgroundSave&) = delete;
     BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-    // Calls `save` on a new thread. wait() must have returned before.
+    // Calls `save` on a new thread. Call wait() first if an earlier save was started.
     void start(std::function<void()> save);
     // Waits until no save is in progress. If the last save failed, the first call throws its error.
     void wait();

@@ -45,7 +45,7 @@ std::int64_t next_iteration(const CheckpointList& list);
 
 // Returns the path of the checkpoint in a folder whose manifest has the highest iteration, or
 // nullopt if there is none. Throws FileError if a checkpoint that may be newer has a damaged
-// manifest; the error names it and the newest undamaged one.
+// manifest; the error names this checkpoint and the newest undamaged one.
 std::optional<std::string> latest_checkpoint(const std::string& folder);
 // Returns the newest checkpoint whose files are all undamaged, or nullopt if there is none. Logs a
 // warning for each damaged checkpoint that may be newer. Reads all files of the checkpoint.

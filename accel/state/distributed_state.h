@@ -16,9 +16,9 @@ namespace axle::accel {
 nn::StateDict read_distributed_weights(const std::string& folder);
 
 // Returns the optimizer state in a checkpoint of {"optimizer": {"state": ..., "param_groups":
-// ...}}, in the form of Optimizer::load_state_dict(). The checkpoint names parameters as the model
-// does; they are numbered in the order of the groups. Throws FileError if the folder is not a valid
-// checkpoint, or if it has other contents.
+// ...}}, in the form of Optimizer::load_state_dict(). The checkpoint has the model's names for
+// parameters, and the result has numbers in the order of the groups. Throws FileError if the folder
+// is not a valid checkpoint, or if it has other contents.
 Tree read_distributed_optimizer(const std::string& folder);
 
 }  // namespace axle::accel

@@ -12,8 +12,8 @@ namespace axle::accel {
 // Returns an id for a new run: 32 random hexadecimal digits.
 std::string new_run_id();
 
-// Throws FileError if the path of a folder is a symbolic link. Links in the path that leads to it
-// are followed.
+// Throws FileError if the path of a folder is a symbolic link. Links among the parent folders are
+// followed.
 void check_no_link(const std::string& folder);
 
 // The right to write checkpoints in a folder. Only one process at a time has this right. It ends

@@ -68,7 +68,7 @@ std::optional<Device> device_of(const LoadCheckpointOptions& options) {
     return Device::parse(device);
 }
 
-// Returns the first of the names, separated by commas.
+// Returns the first `shown` names, separated by commas.
 template <class Entries, class Name>
 std::string first_names(const Entries& entries, std::size_t shown, Name&& name) {
     std::string text;

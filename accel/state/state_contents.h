@@ -17,10 +17,11 @@ namespace axle::accel {
 // because new memory is slow on first use.
 class Staging {
   public:
-    // Makes `bytes` bytes available. If `pinned` is true they are page-locked, which makes copies
-    // from a GPU fast. Tensors in the memory must not be in use.
+    // Makes `bytes` bytes available. If `pinned` is true, the memory is page-locked, which makes
+    // copies from a GPU fast. Earlier copies in the memory must no longer be in use.
     void reserve(std::int64_t bytes, bool pinned);
-    // Returns a copy of a tensor in the memory. The copies must fit.
+    // Copies a tensor into the memory and returns the copy. All copies together must fit into the
+    // memory.
     Tensor copy(const Tensor& tensor);
 
   private:
@@ -28,8 +29,8 @@ class Staging {
     std::int64_t used_ = 0;
 };
 
-// Trees and tensors with the stems of their files. Their tensors share memory with the objects of
-// the program.
+// Trees and tensors to save, each with the stem of its file. Before copy_to(), the tensors share
+// memory with the objects of the program.
 struct StateContents {
     std::vector<std::pair<std::string, Tree>> trees;  // stem.json, and stem.safetensors if needed
     std::vector<std::pair<std::string, NamedTensors>> tensors;  // stem.safetensors

@@ -10,7 +10,7 @@
 
 namespace axle::accel {
 
-// How the states of sharded models and of their optimizers are saved, with the names of FSDP.
+// The ways to save the states of sharded models and of their optimizers, with the names of FSDP.
 enum class StateDictType : std::uint8_t {
     // FULL_STATE_DICT: the writing process gathers the states, one unit at a time. The files are
     // the same as for models that are not sharded.

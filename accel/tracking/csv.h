@@ -22,8 +22,8 @@ namespace axle::accel {
 // The first log() opens the file. After load_state() it continues an existing file without the rows
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
-// removes rows with this step or a later step. The file is mapped for this, so its size does not
-// matter; throws FileError if its first line has more than 1 MiB.
+// removes rows with this step or a later step. The file is memory-mapped for this, so that it can
+// be larger than the memory. Throws FileError if the first line has more than 1 MiB.
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);

@@ -54,7 +54,7 @@ std::int64_t remove_lines(const std::string& path, std::optional<std::int64_t> p
 
 std::string line_of(const Tree& object) { return to_json(object, -1) + '\n'; }
 
-// Removes lines with later steps, and returns the path.
+// If `keep_through` is above 0, removes lines with later steps, else all lines. Returns the path.
 const std::string& truncate_file(const std::string& path, std::int64_t keep_through) {
     if (keep_through > 0)
         remove_lines(path, keep_through + 1);

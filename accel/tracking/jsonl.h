@@ -16,9 +16,10 @@ namespace axle::accel {
 class JsonLines {
   public:
     // Opens a file. Keeps the lines of an existing file up to step `keep_through`. Removes a
-    // partial last line, and later lines, because a run logged them after its last checkpoint. With
-    // 0 the file is replaced. The file is mapped for this; lines over 1 MiB are not parsed, but
-    // only their step is read. Throws FileError if the file can't be read or written.
+    // partial last line, and later lines, because a run logged them after its last checkpoint. If
+    // keep_through is 0, replaces the file. The file is memory-mapped for this. Lines over 1 MiB
+    // are not parsed; only their step is read. Throws FileError if the file can't be read or
+    // written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);

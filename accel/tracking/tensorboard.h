@@ -61,8 +61,8 @@ class SummaryWriter {
     std::string pending_;
 };
 
-// The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>, which is
-// flushed after each log(). Numbers are written as scalars, strings as texts, tensors as
+// The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>. Each
+// log() flushes the writer. Numbers are written as scalars, strings as texts, tensors as
 // histograms, and tables as texts with a Markdown table. Tags of nested maps are joined with
 // slashes; lists are ignored. The configuration is written to the HParams tab and to hparams.yml.
 // Options: purge_step, filename_suffix, and max_queue and flush_secs, which have no effect. The

@@ -12,8 +12,8 @@ struct ProgressOptions {
     std::string unit = "step";  // the unit of the rate, as in "57.3 step/s"
     std::int64_t start = 0;     // steps that were done before a run was resumed
     double line_seconds = 10;   // number of seconds between two plain lines
-    // The stream of plain lines. If nullptr, lines are written to stderr, or a bar if stderr is a
-    // terminal.
+    // The stream for plain lines. If nullptr, stderr is used: for a bar if it is a terminal,
+    // otherwise for plain lines.
     std::ostream* out = nullptr;
     bool disable = false;  // if true, nothing is shown
     // Whether only the main process of each machine shows progress (accel/process/partial_state.h).

@@ -125,8 +125,9 @@ Node::~Node() {
         try {
             free_queue->push_back(std::move(freed));
         } catch (const std::bad_alloc&) {
-            // `freed` is unchanged, and is destroyed at the end of this function. The recursion is
-            // not deep, because each freed node provides memory for the queue.
+            // There is no memory to extend the queue, so `freed` is destroyed at the end of this
+            // function. This recursion is not deep, because each freed node provides memory for the
+            // queue.
         }
         return;
     }

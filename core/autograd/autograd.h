@@ -194,7 +194,7 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// Do the same as record() for any number of outputs, to which they add the history in place. If an
+// Like record(), but for any number of outputs. They add the history to the outputs in place. If an
 // output gets no gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,
@@ -210,8 +210,8 @@ void record_outputs(const char* op, std::initializer_list<Tensor*> outputs,
                    std::forward<RuleFunction>(rule));
 }
 
-// Throws UsageError with the message "op: can't be differentiated twice: ...". Rules whose backward
-// kernel is not differentiable call it if the pass is recorded (create_graph).
+// Throws UsageError with the message "op: can't be differentiated twice: ...". Called by rules
+// whose backward kernel is not differentiable, if the pass is recorded (create_graph).
 void refuse_double_backward(const char* op);
 
 }  // namespace axle

@@ -51,7 +51,7 @@ struct Meta {
     // The node and output that computed the tensor; null for a leaf.
     std::shared_ptr<Node> node;
     int output = 0;
-    // The members of a leaf. grad is undefined if there is no gradient.
+    // The following members are used by leaves only. grad is undefined if there is no gradient.
     Tensor grad;
     // See core/autograd/local_part.h. Undefined unless the leaf is sharded.
     Tensor local_part;

@@ -11,7 +11,7 @@
 namespace axle::autograd {
 
 // Add and remove a leaf that requires a gradient. Called by Tensor::set_requires_grad() and ~Impl,
-// so that tensors without a gradient cost nothing. Thread-safe.
+// so that tensors that do not require a gradient cost nothing. Thread-safe.
 void add_leaf(const std::shared_ptr<Impl>& leaf);
 void remove_leaf(const Impl& leaf) noexcept;
 

@@ -28,8 +28,8 @@ std::int64_t local_begin(const Tensor& leaf);
 // Returns the elements of `whole` that this process stores: a 1-d tensor, or `whole` itself if the
 // leaf is not sharded. `whole` must have the shape of the leaf.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
-// Overwrites the elements that this process stores with the elements of `whole`, converted to the
-// dtype of the leaf.
+// Overwrites the elements that this process stores with the same elements of `whole`, converted to
+// the dtype of the leaf.
 void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 
 // Removes and returns the gradient that backward passes have accumulated for all elements of a
@@ -40,7 +40,7 @@ Tensor pending_gradient(const Tensor& leaf);
 void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
 // Calls f when the gradient rule that runs on this thread has returned, or at once if no rule runs.
-// At this time, no op uses the memory of its operands.
+// When f is called, no op uses the memory of its operands.
 void run_after_rule(std::function<void()> f);
 
 }  // namespace axle::autograd

@@ -43,10 +43,10 @@ class DistributedCheckpoint {
     // Returns the checkpoint's file names: .metadata, then the other files, sorted.
     std::vector<std::string> files() const;
 
-    // Returns the names of the tensors by their keys in the saved state dict, joined by dots. A key
-    // that all entries of the checkpoint have in common is left out: FSDP checkpoints of Accelerate
-    // contain {"model": model.state_dict()}, so the result has {"linear.weight",
-    // "model.linear.weight"}. Throws FileError if two tensors get the same name.
+    // Returns a map from the keys of each tensor in the saved state dict, joined by dots, to the
+    // name of the tensor. A first key that all entries of the checkpoint share is left out: FSDP
+    // checkpoints of Accelerate contain {"model": model.state_dict()}, so the result has
+    // {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors get the same name.
     std::map<std::string, std::string> names_in_state() const;
 
     // Returns a whole tensor on the CPU.

@@ -17,7 +17,8 @@ using Kind = Pickle::Kind;
 using Value = Pickle::Value;
 using Id = Pickle::Id;
 
-// The classes of the metadata. The modules had other names before PyTorch 2.0 and 2.3.
+// The classes of the metadata, and the names that their modules have had. PyTorch 2.0 and 2.3
+// renamed the modules.
 constexpr std::string_view kModules[] = {"torch.distributed.checkpoint.",
                                          "torch.distributed._shard.checkpoint."};
 constexpr std::string_view kClasses[] = {

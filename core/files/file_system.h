@@ -40,7 +40,7 @@ class FileSystem {
     // Closes a descriptor and frees it, even if the call fails.
     virtual int close(int file) = 0;
     // Takes the exclusive lock of an open file or folder without waiting. Returns -EWOULDBLOCK if
-    // another descriptor has it. close() and the end of the process release the lock.
+    // another descriptor holds the lock. close() and the end of the process release the lock.
     virtual int lock(int file) = 0;
     // Maps a file into memory as private, writable pages. Sets `memory`, which munmap(2) unmaps.
     virtual int map(int file, std::size_t size, void*& memory) = 0;
@@ -56,7 +56,7 @@ class FileSystem {
     virtual int rename(const std::string& from, const std::string& to) = 0;
     // Exchanges two paths atomically.
     virtual int exchange(const std::string& a, const std::string& b) = 0;
-    // Returns the free bytes of the file system of a folder for this user.
+    // Returns the number of bytes that this user can still write to the folder's file system.
     virtual std::int64_t free_bytes(const std::string& folder) = 0;
 };
 

@@ -66,7 +66,7 @@ void add_contents(int parent, const std::string& name, const std::string& path,
     }
 }
 
-// Removes a name in an open folder. Returns -errno on failure.
+// Removes a file, or a folder with its contents, from an open folder. Returns -errno on failure.
 int remove_below(int parent, const std::string& name, const std::string& path) {
     FileStatus status;
     int result = file_system().status(parent, name, status);
@@ -85,9 +85,9 @@ int remove_below(int parent, const std::string& name, const std::string& path) {
     return result == -ENOENT ? 0 : result;
 }
 
-// Opens the folder of a path below `folder` without following links, and calls
-// operation(descriptor, last part of the path). Returns its result, or 0 if there is nothing at the
-// path.
+// Opens the folder that contains `name`, a path below `folder`, without following links. Calls
+// operation(descriptor, last part of the path) and returns the result, or 0 if there is nothing at
+// the path.
 template <class Operation>
 int in_folder_of(const std::string& name, int parent, const std::string& folder,
                  const Operation& operation) {

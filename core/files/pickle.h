@@ -3,8 +3,8 @@
 // with the name and the arguments; an object becomes a value with the class and the attributes. The
 // caller interprets these values.
 //
-// Limits: kMaxPickle bytes. Time is proportional to the number of opcodes and of the values that
-// they refer to. Memory is charged to a MemoryBudget before it is allocated.
+// Limits: a pickle has at most kMaxPickle bytes. Time is proportional to the number of opcodes and
+// of the values that they refer to. Memory is charged to a MemoryBudget before it is allocated.
 #pragma once
 
 #include <bit>

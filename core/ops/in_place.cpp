@@ -55,7 +55,8 @@ void update(const char* op, Tensor& x, Scalar value, F f, WithValue with_value) 
     update(op, x, !value.is_integral(), with_value);
 }
 
-// Changes x by change(), or, if the op is recorded, replaces it by compute(before).
+// If the op is recorded, replaces x by compute(before). Otherwise calls change(), which changes x
+// in place.
 template <class Compute, class Change>
 Tensor& change_or_record(const char* op, Tensor& x, Compute compute, Change change) {
     if (autograd::records_change(op, x, false))

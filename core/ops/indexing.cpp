@@ -143,7 +143,7 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
     return plan;
 }
 
-// The view of a plan with the indexed dimensions moved together and merged to dimension `dim`.
+// The view of a plan with the indexed dimensions moved together. They begin at dimension `dim`.
 struct Merged {
     Tensor view;    // with the indexed dimensions first or adjacent
     int dim = 0;    // the first indexed dimension of view
