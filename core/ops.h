@@ -109,7 +109,7 @@ Tensor clone(const Tensor& x);       // returns a contiguous copy
 // --- views, which share memory with x unless stated (view.cpp; split, chunk, cat, stack: cat.cpp)
 Tensor view(const Tensor& x,
             const Shape& shape);  // one size can be -1; throws ShapeError if a copy is needed
-Tensor reshape(const Tensor& x, const Shape& shape);  // as view, but copies if needed
+Tensor reshape(const Tensor& x, const Shape& shape);  // like view, but copies if needed
 // Merges the dimensions `from` to `to` (inclusive); copies if needed. Throws ValueError if `from`
 // is after `to`.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);

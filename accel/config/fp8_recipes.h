@@ -61,7 +61,7 @@ struct TERecipeKwargs {
     std::optional<std::array<bool, 3>> override_linear_precision = {};
     // False; NotImplementedError is thrown if true.
     std::optional<bool> use_mxfp8_block_scaling = {};
-    bool emulate = false;  // as in AORecipeKwargs
+    bool emulate = false;  // the same as in AORecipeKwargs
 };
 
 }  // namespace axle::accel

@@ -88,7 +88,7 @@ class KwargsHandler {
 // defaults.
 struct AcceleratorOptions {
     bool device_placement = true;      // whether models and batches are moved to the device
-    bool split_batches = false;        // as in dataloader_config
+    bool split_batches = false;        // the same option as in dataloader_config
     std::string mixed_precision = {};  // "no", "fp16", "bf16" or "fp8" (see fp8_recipes.h)
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence.

@@ -95,7 +95,7 @@ class GradientDivision {
         std::vector<Tensor> parameters = {};
         Tensor weight = {};       // f64 scalar: the sum of this process's weights
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
-        std::int64_t window = 0;  // the last window in which it got gradients
+        std::int64_t window = 0;  // the last window in which the part got gradients
         bool is_open = false;     // whether its gradients must still be divided
         bool is_reached = false;  // whether the current backward pass reaches its model
     };

@@ -23,7 +23,7 @@ std::uint64_t unsigned_from(const Tree& tree) {
     std::uint64_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stop != text.data() + text.size())
-        throw ValueError(str("the seed must be an unsigned integer: '", text, "'"));
+        throw ValueError(str("a random state must be an unsigned integer: '", text, "'"));
     return value;
 }
 

@@ -22,7 +22,7 @@ namespace {
 using Chunk = DistributedTensor::Chunk;
 
 constexpr const char* kMetadataName = ".metadata";
-constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // of the chunks of a tensor
+constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // for the chunks of one tensor
 
 [[noreturn]] void fail(const std::string& path, const std::string& name,
                        const std::string& reason) {

@@ -86,7 +86,7 @@ class HeaderReader {
     bool set_dtype(const std::string& name);
 
     At at_ = At::start;
-    bool in_metadata_ = false;  // inside the value of "__metadata__"
+    bool in_metadata_ = false;  // whether the parser is inside "__metadata__"
     bool has_metadata_ = false;
     Entry entry_;
     int fields_seen_ = kNone;  // has one bit for each Field
