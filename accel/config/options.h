@@ -114,7 +114,7 @@ struct AcceleratorOptions {
     // If false, each scheduler.step() is one step of the schedule, independent of the optimizer.
     bool step_scheduler_with_optimizer = true;
     // The kwargs_handlers of Accelerate, at most one of each type (else ValueError). Each handler
-    // replaces one of the fields below, which must not be set too (else UsageError).
+    // sets one of the fields below, which must not be set too (else UsageError).
     std::vector<KwargsHandler> kwargs_handlers = {};
     // The backend of torch.compile. Axle does not compile models: a backend only logs a warning. To
     // speed up steps on a GPU, use Accelerator::compile().

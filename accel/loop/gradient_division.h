@@ -24,7 +24,7 @@ namespace axle::accel {
 //   The divisor is the sum of the weights over all processes divided by the number of processes,
 //   because the reducer has already averaged the gradients over processes.
 // - Means in a short window: each loss was divided by the number of micro-batches of a full
-//   window. The gradients are divided by the ratio of the window's own number to this number.
+//   window. The gradients are divided by the short window's number divided by this number.
 //
 // Parameters are grouped in parts. A part is the parameters of one model and one optimizer, whose
 // gradients are cleared together. If a part gets more gradients after its division, the division is
