@@ -82,7 +82,7 @@ int wrap_dim(const char* op, std::int64_t dim, int ndim) {
     const int range = std::max(ndim, 1);
     if (dim < -range || dim >= range)
         throw IndexError(
-            str(op, ": dimension out of range [", -range, ", ", range - 1, "]: ", dim));
+            str(op, ": the dimension must be in [", -range, ", ", range - 1, "]: ", dim));
     return static_cast<int>(dim < 0 ? dim + range : dim);
 }
 

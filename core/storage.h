@@ -26,7 +26,7 @@ class ShardProvider {
     // Called before the program reads or writes single elements (`op` is the name of the function).
     // Throws UsageError if the access is not allowed.
     virtual void check_host_access(const char* op) const = 0;
-    // Called when a process has changed its part of the elements.
+    // Called when this process has changed its part of the elements.
     virtual void changed() = 0;
     // Returns an address that is the same for all storages that are sharded over the same
     // processes.
@@ -72,8 +72,8 @@ class Storage {
     // Makes this storage use the memory of another storage, or no memory if `memory` is null.
     void set_memory(std::shared_ptr<Storage> memory);
 
-    // Returns the number of in-place changes through any view. Saved tensors compare it to detect
-    // changes.
+    // Returns the number of in-place changes through any view. Saved tensors compare this number to
+    // detect changes.
     std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
     void bump_version() {
         version_.fetch_add(1, std::memory_order_relaxed);

@@ -106,10 +106,10 @@ class Tensor {
     explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
     Tensor(const Tensor&) = default;
     Tensor(Tensor&&) noexcept = default;
-    // Clears the memory of the handle, so that a search for tensors in the memory of an object, as
-    // in nn::Module::check_visit(), does not find a handle that was destroyed (such as the value of
-    // an optional after reset()). The asm statement contains no instruction. It reads impl_, so the
-    // compiler must keep the stores.
+    // Sets the memory of the handle to null. nn::Module::check_visit() searches the memory of a
+    // module for handles, and must not find a destroyed one, such as the value of an optional after
+    // reset(). The asm statement contains no instruction. It reads impl_, so the compiler must keep
+    // the stores.
     ~Tensor() {
         impl_.reset();
         asm volatile("" : : "m"(impl_));
@@ -168,9 +168,9 @@ class Tensor {
     // version.
     View view();
     ConstView view() const;
-    // Return the value of a one-element tensor; item_int() truncates a floating value. Wait for the
-    // value on a GPU. Throw ShapeError for other numbers of elements, and DeviceError on the meta
-    // device.
+    // Return the value of a one-element tensor; item_int() truncates a floating value. Wait until a
+    // GPU has computed the value. Throw ShapeError for other numbers of elements, and DeviceError
+    // on the meta device.
     double item() const;
     std::int64_t item_int() const;
     // Returns the value as T, with the rules above. bool is true for a value other than 0.
@@ -184,8 +184,8 @@ class Tensor {
         else
             return static_cast<T>(item());
     }
-    // Returns all elements in row-major order, converted to double. Waits for a GPU. Throws
-    // DeviceError on the meta device.
+    // Returns all elements in row-major order, converted to double. Waits until a GPU has computed
+    // them. Throws DeviceError on the meta device.
     std::vector<double> to_vector() const;
 
     // --- gradients (the engine is core/autograd/autograd.h)
@@ -274,9 +274,9 @@ class Tensor {
     // and for a negative std.
     Tensor& uniform_(double low = 0, double high = 1);
     Tensor& normal_(double mean = 0, double std = 1);
-    // Makes this tensor use the storage of the source (of a copy if the source is not contiguous).
-    // The tensor keeps its identity, and gets the device and dtype of the source. Throws ShapeError
-    // if the shapes differ.
+    // Makes this tensor use the storage of the source, or of a copy if the source is not
+    // contiguous. The tensor keeps its identity, and gets the device and dtype of the source.
+    // Throws ShapeError if the shapes differ.
     void set_data(const Tensor& source) const;
 
     // --- methods that call free functions; core/ops.h documents these functions

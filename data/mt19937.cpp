@@ -17,7 +17,7 @@ constexpr std::int64_t kWideRange = std::int64_t{1} << 28;
 }  // namespace
 
 std::vector<std::int64_t> randperm(std::int64_t n, Mt19937& random) {
-    if (n < 0) throw ValueError(str("randperm: negative length: ", n));
+    if (n < 0) throw ValueError(str("randperm: n must not be negative: ", n));
     std::vector<std::int64_t> order(static_cast<std::size_t>(n));
     if (n >= kLongPermutation) {
         for (std::int64_t i = 0; i < n; ++i) {
@@ -41,8 +41,8 @@ std::vector<std::int64_t> randperm(std::int64_t n, std::uint64_t seed) {
 }
 
 std::vector<std::int64_t> randint(std::int64_t high, std::int64_t count, Mt19937& random) {
-    if (high < 1) throw ValueError(str("randint: the range is empty: [0, ", high, ")"));
-    if (count < 0) throw ValueError(str("randint: negative count: ", count));
+    if (high < 1) throw ValueError(str("randint: high must be at least 1: ", high));
+    if (count < 0) throw ValueError(str("randint: count must not be negative: ", count));
     std::vector<std::int64_t> values(static_cast<std::size_t>(count));
     const bool wide = high >= kWideRange;
     for (std::int64_t& value : values) {

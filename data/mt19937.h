@@ -24,13 +24,13 @@ class Mt19937 {
     std::mt19937 engine_;
 };
 
-// Return a random permutation of the integers 0 to n - 1, as torch.randperm(n). Throw ValueError if
-// n is negative.
+// Return a random permutation of the integers 0 to n - 1, the same as torch.randperm(n). Throw
+// ValueError if n is negative.
 std::vector<std::int64_t> randperm(std::int64_t n, Mt19937& random);
 std::vector<std::int64_t> randperm(std::int64_t n, std::uint64_t seed);
 
-// Returns `count` integers in [0, high), as torch.randint(high, (count,)). Throws ValueError unless
-// high >= 1 and count >= 0.
+// Returns `count` integers in [0, high), the same as torch.randint(high, (count,)). Throws
+// ValueError unless high >= 1 and count >= 0.
 std::vector<std::int64_t> randint(std::int64_t high, std::int64_t count, Mt19937& random);
 
 }  // namespace axle::data

@@ -43,7 +43,8 @@ std::vector<std::int64_t> Sampler::indices(std::int64_t epoch) const {
 }
 
 SequentialSampler::SequentialSampler(std::int64_t n) : n_(n) {
-    if (n < 0) throw ValueError(str("SequentialSampler: negative number of samples: ", n));
+    if (n < 0)
+        throw ValueError(str("SequentialSampler: the number of samples must not be negative: ", n));
 }
 
 Order SequentialSampler::order(std::int64_t) const {
@@ -58,7 +59,8 @@ std::shared_ptr<const Sampler> SequentialSampler::grown(const GrownPass& pass) c
 
 RandomSampler::RandomSampler(std::int64_t n, RandomSamplerOptions options)
     : n_(n), options_(options) {
-    if (n < 0) throw ValueError(str("RandomSampler: negative number of samples: ", n));
+    if (n < 0)
+        throw ValueError(str("RandomSampler: the number of samples must not be negative: ", n));
     if (options.num_samples < 0 || (n == 0 && options.num_samples > 0))
         throw ValueError(
             str("RandomSampler: num_samples must not be negative, and must be 0 if the dataset is "
@@ -186,7 +188,8 @@ SkipBatchSampler::SkipBatchSampler(std::shared_ptr<const BatchSampler> whole,
     : whole_(std::move(whole)), skip_batches_(skip_batches) {
     if (!whole_) throw UsageError("SkipBatchSampler: the batch sampler is null");
     if (skip_batches < 0)
-        throw ValueError(str("SkipBatchSampler: negative number of batches: ", skip_batches));
+        throw ValueError(
+            str("SkipBatchSampler: the number of batches must not be negative: ", skip_batches));
 }
 
 std::int64_t SkipBatchSampler::size() const {

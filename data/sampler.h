@@ -92,8 +92,8 @@ struct RandomSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Visits the samples 0 to n - 1 in random order, as torch.utils.data.RandomSampler with a generator
-// seeded with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, if
+// Visits the samples 0 to n - 1 in the random order of torch.utils.data.RandomSampler with a
+// generator seeded with seed + epoch (Accelerate's SeedableRandomSampler). Without replacement, if
 // num_samples > n, the order consists of several permutations.
 class RandomSampler : public Sampler {
   public:
@@ -136,8 +136,8 @@ struct DistributedSamplerOptions {
     bool drop_last = false;
 };
 
-// Visits every num_replicas-th sample of an order that is the same for all replicas, as
-// torch.utils.data.DistributedSampler. Use it only for loaders that are not prepared by an
+// Visits every num_replicas-th sample of an order that is the same for all replicas
+// (torch.utils.data.DistributedSampler). Use it only for loaders that are not prepared by an
 // Accelerator, which distributes the samples itself.
 class DistributedSampler : public Sampler {
   public:
@@ -190,7 +190,7 @@ class BatchSampler {
     virtual std::shared_ptr<const BatchSampler> grown(const GrownPass& pass) const;
 };
 
-// Groups consecutive samples of a sampler, as torch.utils.data.BatchSampler.
+// Groups consecutive samples of a sampler into batches (torch.utils.data.BatchSampler).
 class FixedBatchSampler : public BatchSampler {
   public:
     // Throws UsageError if the sampler is null, and ValueError unless batch_size is positive.
@@ -210,8 +210,8 @@ class FixedBatchSampler : public BatchSampler {
     bool drop_last_;
 };
 
-// A batch sampler that skips the first batches of another batch sampler in every pass, as
-// accelerate.data_loader.SkipBatchSampler.
+// A batch sampler that skips the first batches of another batch sampler in every pass
+// (accelerate.data_loader.SkipBatchSampler).
 class SkipBatchSampler : public BatchSampler {
   public:
     // Throws UsageError if `whole` is null, and ValueError if skip_batches is negative.

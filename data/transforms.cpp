@@ -192,7 +192,8 @@ Tensor ToFloat::operator()(const Tensor& images, std::span<SampleRandom>) const 
     const Tensor dense = checked("ToFloat", images);
     if (is_floating(images.dtype())) return to(dense, f32);
     if (images.dtype() != u8)
-        throw DTypeError(str("ToFloat: images must be uint8 or floating: ", images.dtype()));
+        throw DTypeError(
+            str("ToFloat: images must be uint8 or floating: they are ", images.dtype()));
     Tensor result = empty(dense.shape());
     static const kernels::ByteScale unit(0, 1);
     const std::int64_t n = dense.numel();

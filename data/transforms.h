@@ -79,7 +79,7 @@ class Compose {
     std::vector<Transform> transforms_;
 };
 
-// Converts u8 images to f32 and divides them by 255, as ToTensor of torchvision. Converts floating
+// Converts u8 images to f32 and divides them by 255 (ToTensor of torchvision). Converts floating
 // images to f32 without scaling. Throws DTypeError for other dtypes.
 struct ToFloat {
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
@@ -91,8 +91,8 @@ class Normalize {
   public:
     // Throws ValueError if the lists are empty or have different lengths, or a std is not positive.
     Normalize(std::vector<double> mean, std::vector<double> std);
-    // Throws DTypeError unless the images are f32 or f64, and ShapeError if their number of
-    // channels does not fit.
+    // Throws DTypeError unless the images are f32 or f64, and ShapeError unless `mean` has one
+    // element or as many elements as the images have channels.
     Tensor operator()(const Tensor& images, std::span<SampleRandom> random = {}) const;
 
   private:

@@ -33,7 +33,9 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
             continue;
         }
         if (shape[d] < 0)
-            throw ShapeError(str(op, ": only one size can be -1, no other can be negative: tensor ",
+            throw ShapeError(str(op,
+                                 ": at most one size can be -1, and no other size can be negative: "
+                                 "tensor ",
                                  x.shape(), ", new shape ", shape));
         known *= shape[d];
     }

@@ -205,7 +205,7 @@ void start(Options options) {
     profiles_memory = options.profile_memory;
     records_scopes = options.record_scopes;
     r.start = now();
-    // The number 0 means that no recording is active, so it is skipped.
+    // The number 0 means that no recording is active, so it is skipped when the counter overflows.
     if (++r.recordings == 0) ++r.recordings;
     recording.store(r.recordings);
     // This thread must have a log, because record_memory would lock the mutex again to create one.
@@ -268,7 +268,7 @@ void Scope::close() noexcept {
     std::unique_ptr<std::vector<Shape>> shapes(shapes_);
     ThreadLog* const log = current_log;
     if (log == nullptr) return;
-    // Scopes that are not on the stack can be closed in any order, so the list is searched.
+    // Scope objects that are not on the stack can be closed in any order, so the list is searched.
     Scope** link = &log->innermost;
     while (*link != this) link = &(*link)->parent_;
     *link = parent_;

@@ -53,7 +53,8 @@ void collect(Trace& trace);
 // is "main".
 void name_this_thread(const char* name) noexcept;
 
-// The number of the active recording, or 0 if there is none. Use enabled() to read it.
+// The number of the active recording, or 0 if there is none. Call enabled() to test whether a
+// recording is active.
 inline constinit std::atomic<std::uint32_t> recording = 0;
 inline bool enabled() { return recording.load(std::memory_order_relaxed) != 0; }
 
@@ -144,8 +145,8 @@ class RecordFunction {
 // Records the shapes of an op's operands, if shapes are recorded and `op` has opened the innermost
 // scope.
 void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
-// Records a memory sample after an allocation of `allocated` bytes, or after a release if it is 0.
-// current and reserved are in bytes.
+// Records a memory sample after an allocation of `allocated` bytes, or after a release if
+// `allocated` is 0. `current` and `reserved` are in bytes.
 void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler

@@ -20,8 +20,8 @@ TensorDataset cifar10(const std::string& folder, bool train = true);
 // label.
 TensorDataset cifar100(const std::string& folder, bool train = true);
 
-// Parse the contents of one file and return all records as a batch. Throw FileError as cifar10(),
-// with `name` as the path.
+// Parse the contents of one file and return all records as a batch. Throw FileError for the same
+// errors as cifar10(), with `name` as the path.
 Tree parse_cifar10(std::span<const std::byte> bytes, const std::string& name);
 Tree parse_cifar100(std::span<const std::byte> bytes, const std::string& name);
 

@@ -35,7 +35,7 @@ class FusedByteTransform {
                       std::span<SampleRandom> random) const;
 
   private:
-    // Returns whether a batch of `batch` of these images can be transformed in one pass.
+    // Returns whether `batch` of these images can be transformed in one pass.
     bool can_fuse(const Tensor& images, std::int64_t batch, std::span<SampleRandom> random) const;
     // Transforms a batch. row(i) must return the index of the image that becomes image i of the
     // batch.

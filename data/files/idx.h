@@ -24,7 +24,8 @@ struct IdxOptions {
 // core/files/file.h).
 Tensor read_idx(const std::string& path, IdxOptions options = {});
 
-// Parses the contents of an idx file. Throws FileError as read_idx(), with `name` as the path.
+// Parses the contents of an idx file. Throws FileError for the same errors as read_idx(), with
+// `name` as the path.
 Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name,
                  IdxOptions options = {});
 

@@ -17,7 +17,8 @@ namespace axle::data {
 // truncated while it is read (MappedFile in core/files/file.h).
 Tensor load_npy(const std::string& path);
 
-// Parses the contents of an .npy file. Throws FileError as load_npy(), with `name` as the path.
+// Parses the contents of an .npy file. Throws FileError for the same errors as load_npy(), with
+// `name` as the path.
 Tensor parse_npy(std::span<const std::byte> bytes, const std::string& name);
 
 // Writes a tensor to a file atomically. The bytes are the same as those that numpy.save writes for

@@ -278,7 +278,9 @@ Tree BlockDataset::get_batch(std::span<const std::int64_t> indices) const {
 RandomBlockDataset::RandomBlockDataset(Tokens tokens, std::int64_t block, std::int64_t size,
                                        std::uint64_t seed)
     : BlockDataset(std::move(tokens), block), size_(size), seed_(seed) {
-    if (size < 0) throw ValueError(str("RandomBlockDataset: negative number of samples: ", size));
+    if (size < 0)
+        throw ValueError(
+            str("RandomBlockDataset: the number of samples must not be negative: ", size));
 }
 
 std::int64_t RandomBlockDataset::start(std::int64_t index) const {

@@ -118,7 +118,7 @@ class BlockDataset : public Dataset {
 // times batch size) and read them in order; no shuffling is needed.
 class RandomBlockDataset : public BlockDataset {
   public:
-    // Throws ValueError as BlockDataset, and if size is negative.
+    // Throws ValueError for the same errors as BlockDataset, and if size is negative.
     RandomBlockDataset(Tokens tokens, std::int64_t block, std::int64_t size,
                        std::uint64_t seed = 0);
     std::int64_t size() const override { return size_; }

@@ -159,7 +159,8 @@ GeneratorDataset::GeneratorDataset(std::function<Next(std::int64_t epoch)> start
     : start_(std::move(start)), size_(size) {
     if (!start_) throw UsageError("GeneratorDataset: the function is empty");
     if (size && *size < 0)
-        throw ValueError(str("GeneratorDataset: negative number of samples: ", *size));
+        throw ValueError(
+            str("GeneratorDataset: the number of samples must not be negative: ", *size));
 }
 
 std::unique_ptr<Stream> GeneratorDataset::stream(std::int64_t epoch) const {

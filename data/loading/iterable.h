@@ -98,8 +98,8 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
     return ShardedDataset(std::move(shards));
 }
 
-// The samples of one process, as accelerate.data_loader.IterableDatasetShard. The samples are
-// divided into groups. A group has batch_size samples with split_batches, otherwise batch_size *
+// The samples of one process (accelerate.data_loader.IterableDatasetShard). The samples are divided
+// into groups. A group has batch_size samples with split_batches, otherwise batch_size *
 // num_processes samples. Each process gets an equal part of every group. An incomplete last group
 // is dropped if drop_last is true, otherwise filled with samples of the first group. Every process
 // iterates over all samples, and stores its part and the first group.

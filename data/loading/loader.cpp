@@ -363,7 +363,8 @@ void DataLoader::begin_epoch(std::int64_t epoch) {
 SkipDataLoader::SkipDataLoader(DataLoader& loader, std::int64_t num_batches)
     : loader_(&loader), num_batches_(num_batches) {
     if (num_batches < 0)
-        throw ValueError(str("skip_first_batches: negative number of batches: ", num_batches));
+        throw ValueError(
+            str("skip_first_batches: the number of batches must not be negative: ", num_batches));
 }
 
 DataLoader::Iterator SkipDataLoader::begin() {

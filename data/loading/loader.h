@@ -235,7 +235,7 @@ class DataLoader {
     // shards. If true, LoaderHooks::feed() must add or drop batches.
     bool needs_even_steps() const { return reads_own_shards() && parts_need_even_steps(parts()); }
     // Returns a feed of all batches of the pass, from first_batch on. Only a Dispatch may call this
-    // function, on the process that reads.
+    // function, on the process that reads the batches for all processes.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
     // Sets the epoch of the pass that is starting. Only LoaderHooks::begin() may call this
     // function; throws UsageError otherwise.
@@ -340,7 +340,7 @@ class DataLoader::Iterator {
     std::shared_ptr<Pass> pass_;  // null at the end
 };
 
-// A view of a loader that skips the first batches in every pass, as accelerate.skip_first_batches.
+// A view of a loader that skips the first batches in every pass (accelerate.skip_first_batches).
 // Loops over the loader itself are not affected. Skipped samples are not read, except from a Stream
 // that does not override skip().
 //     for (auto& batch : data::skip_first_batches(loader, 100)) ...
@@ -351,7 +351,7 @@ class SkipDataLoader {
     DataLoader::Iterator begin();
     std::default_sentinel_t end() const { return {}; }
     // Returns the number of batches in a pass. Throws ValueError if the loader has fewer than
-    // num_batches batches, and UsageError if DataLoader::len() does.
+    // num_batches batches, and the UsageError of DataLoader::len().
     std::int64_t len() const;
     DataLoader& loader() const { return *loader_; }
 

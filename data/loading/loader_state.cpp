@@ -63,8 +63,8 @@ SavedPosition read(const Tree& state) {
     return saved;
 }
 
-// Converts a position to the position in a loader with another total batch size, if the samples
-// that were read are complete steps of this loader.
+// Converts a position for a loader whose total batch size is `total`, if the samples read so far
+// form complete steps of that loader.
 void convert_steps(SavedPosition& saved, std::int64_t total) {
     if (saved.total_batch_size <= 0 || total <= 0) return;
     std::int64_t read = 0;
@@ -114,7 +114,9 @@ void DataLoader::set_epoch(std::int64_t epoch) {
 
 void DataLoader::skip_first_batches(std::int64_t n) {
     check_idle("skip_first_batches");
-    if (n < 0) throw ValueError(str("skip_first_batches: negative number of batches: ", n));
+    if (n < 0)
+        throw ValueError(
+            str("skip_first_batches: the number of batches must not be negative: ", n));
     set_position(n);
 }
 

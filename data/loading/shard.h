@@ -24,8 +24,8 @@ struct ShardOptions {
 // varies). Messages begin with `who`.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
-// The batches of one process, as accelerate.data_loader.BatchSamplerShard. If split_batches is
-// false and the sampler has drop_last, the last batches are dropped unless there is one for every
+// The batches of one process (accelerate.data_loader.BatchSamplerShard). If split_batches is false
+// and the sampler has drop_last, the last batches are dropped unless there is one for every
 // process.
 class BatchSamplerShard : public BatchSampler {
   public:

@@ -31,7 +31,8 @@ class NcclComm {
     // queued the work. The first run() also waits for the other ranks. Must be called by one thread
     // at a time. Throws CommError after a failure, after abort() and after the timeout.
     void run(std::chrono::milliseconds timeout, const std::function<void(ncclComm_t)>& calls);
-    // Throws CommError with the name `what` unless the result is success or "in progress".
+    // Throws CommError, whose message contains `what`, unless the result is success or "in
+    // progress".
     static void check(ncclResult_t result, const char* what, ncclComm_t comm = nullptr);
 
     // Returns the text of an error that occurred asynchronously, or "" if there is none.

@@ -31,8 +31,8 @@ class DeviceMesh {
     // Returns the group of all processes in the mesh.
     const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-    // Returns the number of processes along a dimension. This and all other methods with a name
-    // throw ValueError if no dimension has this name.
+    // Returns the number of processes along a dimension. This and all other methods with a
+    // parameter `name` throw ValueError if no dimension has this name.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
     // Returns this process's index along a dimension, which is its rank in get_group(name).
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }

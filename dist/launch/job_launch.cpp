@@ -276,8 +276,8 @@ void JobLaunch::add_failure(JobLaunchResult& result) const {
     result.failure = result.has_ended ? failure_of(failed) : reported_failure(failed);
 }
 
-// Returns the failure of a process that has ended. If a process has reported the collective that
-// this process had called last, the failure contains this collective.
+// Returns the failure of a process that has ended. If a process has reported which collective the
+// ended process had called last, the failure contains this collective.
 JobFailure JobLaunch::failure_of(const Child& ended) const {
     const Process process{ended.rank(), ended.pid(), host_name()};
     JobFailure failure{.rank = process.rank,

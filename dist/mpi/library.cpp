@@ -35,7 +35,7 @@ std::vector<std::string> names_for(const Variables& variables) {
     return {kOpenMpi, kMpich};
 }
 
-// Returns the text of the error that no library exists at `places`.
+// Returns the error text for the case that no library exists at `places`.
 std::string not_found(const std::string& places) {
     return str("no engine library was found: ", places,
                "; install a build of Axle with MPI (AXLE_MPI=ON), or set ", kVariable,
@@ -75,7 +75,8 @@ std::vector<std::string> mpi_library_folders() {
     if (fs::path program = fs::read_symlink("/proc/self/exe", none); !none)
         files.push_back(std::move(program));
     Dl_info object = {};
-    // The name of the program's own object may be relative to a folder that the program has left.
+    // A relative path is ignored: the program may have changed its current folder since it was
+    // started.
     if (!kernels::is_static_program() &&
         dladdr(reinterpret_cast<const void*>(&mpi_library_folders), &object) != 0 &&
         fs::path(object.dli_fname).is_absolute())

@@ -259,7 +259,7 @@ std::unique_ptr<HostEngine> open_mpi(const MpiJob& job, std::span<const int> ran
     members.reserve(ranks.size());
     for (const int each : ranks) members.push_back(job.world_ranks[static_cast<std::size_t>(each)]);
     const int size = static_cast<int>(members.size());
-    // MPI has at least this number of tags.
+    // MPI guarantees the tags 0 to 32767.
     const int tag = static_cast<int>(id % 32768);
     MpiError error = {};
     MpiComm* const comm = job.functions->open(members.data(), size, tag, &error);

@@ -15,7 +15,7 @@ namespace axle::dist {
 struct MpiEngineState {
     const MpiFunctions& mpi;
     std::chrono::milliseconds timeout;
-    // Whether operations must end, and whether an operation could not be ended. After the latter,
+    // Whether operations must end, and whether an operation could not be ended. In the second case,
     // the communicator cannot be used or freed any more.
     std::atomic<bool> is_aborted = false, is_abandoned = false;
 };

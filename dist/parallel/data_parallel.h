@@ -119,9 +119,9 @@ class DataParallel : public DistributedModel {
 
 // A scope in which ranks may have different numbers of batches, as in torch's Join. After its loop,
 // a rank calls finish(), which takes part in the reductions of the other ranks with zeros until all
-// ranks have finished. Then it receives the parameters and buffers of a rank that trained longest.
-// The destructor calls finish() unless an exception is unwinding the stack, and throws the errors
-// of finish(). Use one Join for all models that are trained in the same loop.
+// ranks have finished. Then it receives the parameters and buffers of one of the ranks that trained
+// longest. The destructor calls finish() unless an exception is unwinding the stack, and throws the
+// errors of finish(). Use one Join for all models that are trained in the same loop.
 class [[nodiscard]] Join {
   public:
     struct Options {

@@ -18,7 +18,7 @@
 
 namespace axle::dist {
 
-// A scope of local SGD, as Accelerate's LocalSGD: gradients are not reduced, and parameters are
+// A scope of local SGD (LocalSGD of Accelerate): gradients are not reduced, and parameters are
 // averaged at intervals. The optimizer's state is not averaged. Between two averages the ranks have
 // different parameters; DataParallel::state_dict() contains them and the number of steps.
 class [[nodiscard]] LocalSgd {

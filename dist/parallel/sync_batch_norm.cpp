@@ -44,7 +44,7 @@ Statistics statistics_of(const Tensor& x_given, ProcessGroup& group) {
     const Tensor own_mean = is_empty ? zeros({channels}, options) : to(mean(x, dims), f64);
     const Tensor own_square =
         is_empty ? zeros({channels}, options) : mul(to(var(x, dims, 0), f64), own);
-    // The counts, means and squares of all P ranks, [P, 1 + 2 C].
+    // The count, means and sums of squared deviations of each of the P ranks: [P, 1 + 2 C].
     const Tensor all = group.all_gather(cat({full({1}, own, options), own_mean, own_square}));
     const Tensor counts = narrow(all, 1, 0, 1), means = narrow(all, 1, 1, channels);
     const Tensor squares = narrow(all, 1, 1 + channels, channels);

@@ -1,4 +1,4 @@
-// Batch normalization with statistics over the batches of all processes, as torch.nn.SyncBatchNorm.
+// Batch normalization with statistics over the batches of all processes (torch.nn.SyncBatchNorm).
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time to wait for the launcher's report of the end of rank 0.
+// The time to wait for the launcher's report that rank 0 has ended.
 constexpr milliseconds kCauseOfDeath{300};
 // The time for which the background thread does not read the socket after a call has read it.
 constexpr milliseconds kReadPause{50};
@@ -170,7 +170,7 @@ void FailureMonitor::read_launcher(Lock& lock) {
     }
 }
 
-// Returns the time at which waiting for the launcher's report of the end of rank 0 stops.
+// Returns the deadline for the launcher's report that rank 0 has ended.
 TimePoint FailureMonitor::cause_deadline(const Lock& lock) const {
     const TimePoint at = channel_.disconnected_at(lock);
     const bool cause_expected = launcher_.is_open() && channel_.server().host == host_name();

@@ -8,7 +8,8 @@
 namespace axle::dist {
 namespace {
 
-// The time to wait for a launcher's report of the end of a process after its connection was closed.
+// After a process has closed its connection: the time to wait for the launcher's report that the
+// process has ended.
 constexpr std::chrono::milliseconds kCauseOfDeath{300};
 
 }  // namespace
@@ -44,7 +45,7 @@ bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (!connection.started || connection.started->protocol != kProtocol) {
         join_refusal = JoinRefusal{false, "the process uses another version of Axle than rank 0"};
     } else if (!is_signed(join_request, key_, connection.nonces)) {
-        // If several ports are tried, the process may be part of another job.
+        // If processes try several ports, this process may be part of another job.
         join_refusal = JoinRefusal{environment_.port_is_taken,
                                    "the token of this process is not the job's (AXLE_JOB_TOKEN)"};
     } else {
@@ -64,7 +65,8 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     const int size = environment_.world_size;
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
         return JoinRefusal{true, str("the job is at restart ", environment_.restart_count,
-                                     ", the process at ", join_request.restart_count)};
+                                     ", but the process is at restart ",
+                                     join_request.restart_count)};
     if (failed_) {
         // Another launcher may have restarted the job. Then the next attempt reaches a new server.
         const bool is_own = process.pid == self_.pid && process.host == self_.host;

@@ -49,12 +49,13 @@ class FlatParameter final : public ShardProvider {
         Tensor handle;           // the parameter of the model
         std::int64_t begin = 0;  // first element in the buffer
         std::int64_t numel = 0;
-        std::int64_t in_part =
-            0;  // first element of this rank's part of the parameter, in the part
-        std::int64_t first_local = 0;  // index of this element in the parameter
-        Tensor local;                  // the elements that this rank stores, 1-d
-        bool expected = false;         // whether the current pass computes its gradient
-        bool ready = false;            // whether this gradient is final
+        // The first element of this parameter that this rank stores: its index in the part, and its
+        // index in the parameter.
+        std::int64_t in_part = 0;
+        std::int64_t first_local = 0;
+        Tensor local;           // the elements that this rank stores, 1-d
+        bool expected = false;  // whether the current pass computes the gradient of this parameter
+        bool ready = false;     // whether this gradient is final
     };
 
     // Shards the parameters. If sync_module_states is true, the parts have the values of rank 0,
@@ -94,8 +95,8 @@ class FlatParameter final : public ShardProvider {
     // no members.
     void unshard();
     GatherObserver* observer() const { return context_.observer; }
-    // Overwrites the part with this rank's elements of the buffer given to set_full(). With `root`,
-    // the elements of this rank's buffer are used (of the first replica).
+    // Overwrites the part with this rank's elements of the buffer given to set_full(). If `root` is
+    // set, first broadcasts the buffer of rank `root` (in the first replica) to all ranks.
     void write_back(std::optional<int> root = {});
 
     // --- gradients
@@ -108,7 +109,7 @@ class FlatParameter final : public ShardProvider {
     void start_reduce();
     void finish_reduce();
     bool is_reducing() const { return reduction_.has_value() && reduction_->started; }
-    // Waits for a reduction and drops its result, and the collected gradients.
+    // Waits for a reduction in progress. Discards its result and the collected gradients.
     void cancel_reduce() noexcept;
 
     // --- ShardProvider

@@ -18,7 +18,8 @@ FlatParameter* buffer_of(const Tensor& parameter) {
     return dynamic_cast<FlatParameter*>(parameter.impl()->storage->provider());
 }
 
-// Returns the buffers of the parameters, each once, in the order of the parameters.
+// Returns the flat buffers that contain the parameters, without duplicates, in the order of the
+// parameters.
 std::vector<FlatParameter*> buffers_of(const std::vector<Tensor>& parameters) {
     std::vector<FlatParameter*> buffers;
     for (const Tensor& parameter : parameters)

@@ -21,7 +21,7 @@ struct FullStateOptions {
     bool offload_to_cpu = true;  // whether the tensors are copied to the CPU
 };
 
-// Returns whether a parameter of the model is sharded.
+// Returns whether at least one parameter of the model is sharded.
 bool is_sharded(const nn::Module& model);
 
 // Returns model.saved_state() with all elements of the parameters, in the dtype that the model had

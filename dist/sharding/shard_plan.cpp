@@ -12,7 +12,7 @@
 namespace axle::dist {
 namespace {
 
-// Returns whether `name` is the name of the module or of something inside it.
+// Returns whether `name` is the name of the module, or of a module or parameter inside it.
 bool is_inside(const std::string& name, const std::string& module) {
     return module.empty() || (name.starts_with(module) &&
                               (name.size() == module.size() || name[module.size()] == '.'));

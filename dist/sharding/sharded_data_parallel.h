@@ -79,7 +79,7 @@ void unshard(nn::Module& model);
 
 struct FullParametersOptions {
     // Whether changes of the elements are kept after the scope. All ranks must make the same
-    // changes, or only `modifier_rank`.
+    // changes, or only the rank `modifier_rank` makes changes.
     bool write_back = true;
     // The rank of the sharding group whose changes all ranks get, as the modifier_rank of
     // DeepSpeed's GatheredParameters. An exception that leaves the scope discards the changes.

@@ -89,8 +89,9 @@ struct ShardingOptions {
     // If empty, such parameters start with zeros; with sync_module_states they take the values of
     // rank 0, which may have been constructed as usual.
     std::function<void(nn::Module&)> param_init_fn = {};
-    // The processes with the same part of the parameters, whose gradients are averaged after they
-    // were reduced (HYBRID_SHARD). nullptr: no other process has the part.
+    // The group of the processes that store the same part of the parameters. Their gradients are
+    // reduced in the sharding group first, and then averaged over this group (HYBRID_SHARD).
+    // nullptr: no other process stores this part.
     std::shared_ptr<ProcessGroup> replicas = nullptr;
 };
 

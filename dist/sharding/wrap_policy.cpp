@@ -14,7 +14,7 @@
 namespace axle::dist {
 namespace {
 
-// Names of classes of Transformers whose classes in Axle have other names.
+// The classes of Hugging Face Transformers that have another name in Axle.
 constexpr std::pair<std::string_view, std::string_view> kNamesOfTransformers[] = {
     {"GPT2Block", "GptBlock"},
 };

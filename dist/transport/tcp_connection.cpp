@@ -23,7 +23,7 @@ constexpr std::uint64_t kLeastCredit = 16 << 10;
 
 }  // namespace
 
-// The connection does not refer to a message that has ended successfully.
+// A message that has ended successfully is in no list of the connection, so it need not be removed.
 TcpMessage::~TcpMessage() {
     if (state() != State::done) connection_.drop(*this);
 }

@@ -153,10 +153,11 @@ void TcpConnection::on_frame(const FrameHeader& frame) {
 void TcpConnection::on_eager(const FrameHeader& frame) {
     uncredited_ += frame.length + kEagerCost;
     if (frame.size != frame.length || frame.size > kMaxEager)
-        refuse(str("its size is wrong: ", frame.size, ", with ", frame.length, " bytes of data"));
+        refuse(str("its size must be the number of its data bytes, and at most ", kMaxEager,
+                   ": its size is ", frame.size, ", its data has ", frame.length, " bytes"));
     if (uncredited_ > kWindow)
-        refuse(str("it needs more memory than agreed: ", uncredited_, " bytes instead of at most ",
-                   kWindow));
+        refuse(str("it needs more memory than agreed: small messages without credit need ",
+                   uncredited_, " bytes, more than ", kWindow));
     TcpMessage* const message = take_posted(frame.slot);
     if (message != nullptr) {
         if (!is_same_size(*message, frame.size)) return set_failed(message);
@@ -228,8 +229,9 @@ void TcpConnection::on_data(const FrameHeader& frame) {
     const std::uint64_t rest = message->bytes_ - message->moved_;
     const bool is_empty = frame.length == 0 && rest > 0;
     if (frame.size != message->bytes_ || frame.length > std::min(rest, kMaxData) || is_empty)
-        refuse(str("its size is wrong: ", frame.length, " bytes of data, but ", rest, " of ",
-                   message->bytes_, " bytes are missing"));
+        refuse(str("its size must be the announced size, ", message->bytes_,
+                   ", and its data must have from 1 to ", std::min(rest, kMaxData),
+                   " bytes: its size is ", frame.size, ", its data has ", frame.length, " bytes"));
     payload_ = {.to = message->data_ + message->moved_,
                 .left = frame.length,
                 .length = frame.length,

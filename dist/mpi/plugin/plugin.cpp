@@ -56,7 +56,8 @@ bool is_ended() {
     return is_finalized || MPI_Finalized(&done) != MPI_SUCCESS || done != 0;
 }
 
-// Finalizes MPI when the program exits. MPI_Finalize would wait for operations that never end.
+// Finalizes MPI when the program exits, unless operations are in progress: they may never end, and
+// MPI_Finalize would wait for them.
 void finalize() {
     const bool finalizes = in_progress == 0 && !is_ended();
     is_finalized = true;

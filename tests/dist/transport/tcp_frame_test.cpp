@@ -106,10 +106,12 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidFrame{
             "LargeEager",
             {.kind = FrameKind::eager, .length = dist::kMaxEager + 1, .size = dist::kMaxEager + 1},
-            "its size is wrong: 131073, with 131073 bytes of data"},
+            "its size must be the number of its data bytes, and at most 131072: its size is "
+            "131073, its data has 131073 bytes"},
         InvalidFrame{"HugeEager",
                      {.kind = FrameKind::eager, .length = 8, .size = std::uint64_t{1} << 60},
-                     "its size is wrong: 1152921504606846976, with 8 bytes of data"},
+                     "its size must be the number of its data bytes, and at most 131072: its size "
+                     "is 1152921504606846976, its data has 8 bytes"},
         InvalidFrame{"Data",
                      {.kind = FrameKind::data, .length = 8, .size = 8, .id = 3},
                      "data that was not requested"},
