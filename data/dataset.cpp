@@ -31,7 +31,8 @@ std::vector<Tree> get_samples(const Dataset& dataset, std::span<const std::int64
 TensorDataset::TensorDataset(Tree tensors) : tensors_(std::move(tensors)) {
     std::optional<std::int64_t> rows;
     for_each_tensor(tensors_, [&](const Tensor& t) {
-        if (t.dim() == 0) throw ShapeError("TensorDataset: a 0-d tensor has no rows");
+        if (t.dim() == 0)
+            throw ShapeError("TensorDataset: each tensor must have rows, but a tensor is 0-d");
         if (rows && *rows != t.size(0))
             throw ShapeError(str("TensorDataset: tensors have different numbers of rows: ", *rows,
                                  " and ", t.size(0), " in ", tensors_));

@@ -59,7 +59,8 @@ Tensor expand_to_input(const Tensor& dy, const Shape& kept, const Shape& x) {
 
 void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
     if (r.n == 0 && numel(r.result) > 0)
-        throw ValueError(str(op, ": the reduced dimensions must not be empty: x is ", x.shape()));
+        throw ValueError(
+            str(op, ": the reduced dimensions must not have size 0: x is ", x.shape()));
 }
 
 // Returns the maximum or minimum over dims. Equal elements share the gradient.

@@ -97,7 +97,9 @@ struct Structure<T> {
         } else {
             const std::int64_t value = tree.integer();
             if (!std::in_range<T>(value))
-                throw ValueError(str("from_tree: ", value, " does not fit the integer type"));
+                throw ValueError(str("from_tree: ", value, " does not fit into ",
+                                     std::is_signed_v<T> ? "a signed" : "an unsigned",
+                                     " integer of ", 8 * sizeof(T), " bits"));
             return static_cast<T>(value);
         }
     }
@@ -149,7 +151,8 @@ M map_from(const M& like, const Tree& tree) {
         } else if constexpr (std::default_initializable<T>) {
             map.emplace(key, from_tree<T>(T{}, value));
         } else {
-            throw ValueError(str("from_tree: unknown key: ", key));
+            throw ValueError(
+                str("from_tree: the original map must contain all keys of the tree: ", key));
         }
     }
     return map;

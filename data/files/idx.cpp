@@ -126,7 +126,9 @@ Tensor parse_idx(std::span<const std::byte> bytes, const std::string& name, IdxO
     if (magic[0] != std::byte{0} || magic[1] != std::byte{0})
         source.throw_at(0, "not an idx file: it does not start with two zero bytes");
     const std::optional<DType> dtype = dtype_of_code(magic[2]);
-    if (!dtype) source.throw_at(2, str("unknown type code: ", std::to_integer<int>(magic[2])));
+    if (!dtype)
+        source.throw_at(2, str("the type code must be 8, 9, 11, 12, 13 or 14: it is ",
+                               std::to_integer<int>(magic[2])));
     const int rank = std::to_integer<int>(magic[3]);
     if (rank > kMaxDims)
         source.throw_at(3, str("at most ", kMaxDims, " dimensions are supported, not ", rank));

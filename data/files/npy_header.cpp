@@ -188,7 +188,8 @@ NpyHeader read_npy_header(std::span<const std::byte> bytes, const std::string& n
     const std::size_t version = byte(kVersionOffset);
     if (version < 1 || version > 3 || byte(kVersionOffset + 1) != 0)
         throw_at_byte(name, kVersionOffset,
-                      str("unknown format version: ", version, '.', byte(kVersionOffset + 1)));
+                      str("the format version must be 1.0, 2.0 or 3.0: it is ", version, '.',
+                          byte(kVersionOffset + 1)));
     const std::size_t width = version == 1 ? 2 : 4;
     if (bytes.size() < kLengthOffset + width) throw_truncated();
     std::size_t length = 0;

@@ -14,7 +14,7 @@ std::shared_ptr<const IterableDataset> part_of(const IterableDataset& whole, std
                                                std::int64_t index) {
     try {
         auto part = whole.shard(count, index);
-        if (!part) throw UsageError("IterableDataset::shard() returned null");
+        if (!part) throw UsageError("IterableDataset: shard() must not return null");
         return part;
     } catch (...) {
         rethrow_from(str("DataLoader: shard ", index, " of ", count));

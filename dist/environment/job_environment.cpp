@@ -41,10 +41,11 @@ void check_variables(const JobVariables& variables) {
     using namespace std::string_view_literals;
     for (const auto& [name, value] : variables) {
         if (name.empty() || name.find_first_of("=\n\0"sv) != std::string::npos)
-            throw ValueError(str("launch: not a valid variable name: ", in_quotes(name)));
+            throw ValueError(str("launch: a variable name must not be empty or contain '=', a ",
+                                 "line end or a zero byte: ", in_quotes(name)));
         if (value.find_first_of("\n\0"sv) != std::string::npos)
             throw ValueError(
-                str("launch: the value of ", name, " contains a line end or a zero byte"));
+                str("launch: the value of ", name, " must not contain a line end or a zero byte"));
     }
 }
 

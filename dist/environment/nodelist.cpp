@@ -22,7 +22,7 @@ class Nodelist {
         for (;;) {
             const std::size_t end = end_of_item(list_, begin);
             const std::string_view item = list_.substr(begin, end - begin);
-            if (item.empty()) fail("a name is empty");
+            if (item.empty()) fail("each name must have at least one character");
             add("", item);
             if (end == list_.size()) return std::move(hosts_);
             begin = end + 1;
@@ -52,9 +52,9 @@ class Nodelist {
     void add(const std::string& before, std::string_view rest) {
         const std::size_t open = rest.find('[');
         std::string name = before + std::string(rest.substr(0, open));
-        if (name.size() > kMaxName) fail("a name is too long");
+        if (name.size() > kMaxName) fail("a name can have at most 255 characters");
         if (open == std::string_view::npos) {
-            if (hosts_.size() == kMaxHosts) fail("more than 65536 hosts");
+            if (hosts_.size() == kMaxHosts) fail("a list can have at most 65536 hosts");
             hosts_.push_back(std::move(name));
             return;
         }
@@ -76,8 +76,8 @@ class Nodelist {
         const std::string_view last =
             dash == std::string_view::npos ? first : range.substr(dash + 1);
         const std::uint64_t low = number(first), high = number(last);
-        if (low > high) fail("a range ends before it begins");
-        if (high - low >= kMaxHosts) fail("more than 65536 hosts");
+        if (low > high) fail("the end of a range must not be below its beginning");
+        if (high - low >= kMaxHosts) fail("a list can have at most 65536 hosts");
         for (std::uint64_t i = low; i <= high; ++i) {
             const std::string digits = std::to_string(i);
             const std::size_t zeros =
@@ -90,7 +90,7 @@ class Nodelist {
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || text.size() > 18)
-            fail("a range is not a number");
+            fail("a range must consist of one or two numbers, such as 7 or 01-03");
         return value;
     }
 

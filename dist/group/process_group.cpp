@@ -41,7 +41,7 @@ milliseconds timeout_of_environment() {
     const bool is_number = error == std::errc() && stop == end;
     if (!is_number || !(seconds > 0) || seconds > 1e9)
         throw ValueError(
-            str("AXLE_TIMEOUT_S: not a positive number of seconds: ", in_quotes(*text)));
+            str("AXLE_TIMEOUT_S: must be a positive number of seconds: ", in_quotes(*text)));
     return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
 }
 

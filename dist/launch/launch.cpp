@@ -29,7 +29,7 @@ namespace {
 void check(const LaunchOptions& o) {
     if (o.num_processes == 0)
         throw ValueError(
-            "launch: num_processes is required: the number of processes on this machine");
+            "launch: num_processes must be set to the number of processes on this machine");
     if (o.num_processes < 0)
         throw ValueError(str("launch: num_processes must be positive: ", o.num_processes));
     if (o.num_nodes < 1) throw ValueError(str("launch: num_nodes must be positive: ", o.num_nodes));
@@ -39,8 +39,8 @@ void check(const LaunchOptions& o) {
     if (o.use_port < 0 || o.use_port > 65535)
         throw ValueError(str("launch: use_port must be from 0 to 65535: ", o.use_port));
     if (o.num_nodes > 1 && o.use_port == 0)
-        throw ValueError(str("launch: ", o.num_nodes,
-                             " machines need a use_port other than 0, the same on all machines"));
+        throw ValueError(str("launch: with several machines, use_port must be set to the same ",
+                             "port on all machines: num_nodes is ", o.num_nodes));
     if (o.max_restarts < 0)
         throw ValueError(str("launch: max_restarts must not be negative: ", o.max_restarts));
     if (o.monitor_interval <= std::chrono::milliseconds(0))

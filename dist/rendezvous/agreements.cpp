@@ -97,7 +97,7 @@ void Agreements::open(int rank, std::uint32_t id, const std::vector<std::int32_t
                                  ranks_text(found->second.ranks)));
     }
     if (groups_.size() == kMaxGroups)
-        throw AgreementError(rank, "new_group: more than 65536 groups");
+        throw AgreementError(rank, "new_group: a job can have at most 65536 groups");
     Group group;
     for (const int member : ranks) {
         const bool known = member >= 0 && member < world_size_;

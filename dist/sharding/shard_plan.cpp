@@ -91,7 +91,8 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     ShardPlan plan;
     plan.units.push_back({.unit = {.modules = {""}}, .modules = {&model}, .parameters = {}});
     for (const ShardUnit& unit : options.units) {
-        if (unit.modules.empty()) throw ValueError("sharding: a unit has no modules");
+        if (unit.modules.empty())
+            throw ValueError("sharding: each unit must have at least one module");
         PlannedUnit planned{.unit = unit, .modules = {}, .parameters = {}};
         for (const std::string& name : unit.modules)
             planned.modules.push_back(planner.find("units", name));

@@ -133,7 +133,8 @@ TEST(Idx, RejectsInvalidFilesWithOffsetAndReason) {
     };
     expect_message("", "byte 0: the magic number is truncated: got 0 of 4 bytes");
     expect_message("PK\3\4", "byte 0: not an idx file");
-    expect_message(idx(0x0a, {1}, "a"), "byte 2: unknown type code: 10");
+    expect_message(idx(0x0a, {1}, "a"),
+                   "byte 2: the type code must be 8, 9, 11, 12, 13 or 14: it is 10");
     expect_message(big_endian(0x0809, 4), "byte 3: at most 8 dimensions are supported, not 9");
     expect_message(idx(0x08, {7}, "").substr(0, 6),
                    "byte 6: the list of sizes is truncated: got 2 of 4 bytes");

@@ -167,8 +167,10 @@ TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
     };
     expect_message("", "byte 0: the header is truncated");
     expect_message("PK\3\4 a zip file", "byte 0: not an .npy file");
-    expect_message(std::string("\x93NUMPY\4\0\0\0\0\0", 12), "byte 6: unknown format version: 4.0");
-    expect_message(std::string("\x93NUMPY\1\1\0\0", 10), "byte 6: unknown format version: 1.1");
+    expect_message(std::string("\x93NUMPY\4\0\0\0\0\0", 12),
+                   "byte 6: the format version must be 1.0, 2.0 or 3.0: it is 4.0");
+    expect_message(std::string("\x93NUMPY\1\1\0\0", 10),
+                   "byte 6: the format version must be 1.0, 2.0 or 3.0: it is 1.1");
     expect_message(std::string("\x93NUMPY\2\0\xff\xff\xff\xff", 12),
                    "byte 8: the header has 4294967295 bytes, more than the maximum of 65536");
     expect_message(npy(""), "byte 10: expected '{' in the header");

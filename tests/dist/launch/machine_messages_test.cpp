@@ -31,7 +31,7 @@ TEST(SuperviseMachines, RejectsInvalidOptions) {
     };
     EXPECT_THAT(text(2, 3, "t", 1),
                 HasSubstr("min_nodes must be from 1 to num_nodes: min_nodes 3, num_nodes 2"));
-    EXPECT_THAT(text(2, 1, "t", 0), HasSubstr("needs max_restarts above 0"));
+    EXPECT_THAT(text(2, 1, "t", 0), HasSubstr("max_restarts must be positive"));
     EXPECT_THAT(text(2, 2, "", 0), HasSubstr("needs a token"));
 }
 
