@@ -190,11 +190,11 @@ class DataLoader {
     // n is negative, and UsageError during a pass.
     void skip_first_batches(std::int64_t n);
     // Returns the position and the seed of the order. A state that was saved in the loop body of
-    // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. It can be
-    // loaded with another number of processes if the total batch size is the same, or if the
-    // dataset is not iterable and the number of samples read so far is a multiple of the total
-    // batch size of the loader that loads the state. If processes read their own shards, the number
-    // of processes must divide, or be a multiple of, the number of processes that began the pass.
+    // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. A loader
+    // with the same total batch size can load the state with any number of processes. A loader with
+    // another total batch size can load it if the dataset is not iterable and the number of samples
+    // read so far is a multiple of this batch size. If processes read their own shards, their
+    // number must divide, or be a multiple of, the number of processes that began the pass.
     Tree state_dict() const;
     // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
     // samples that it has not read yet, in an order of the larger dataset (Sampler::grown()), and

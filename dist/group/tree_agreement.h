@@ -51,9 +51,9 @@ struct Column {
 };
 
 // The leaves of all ranks, matched by their place in the tree. All ranks must call the constructor.
-// The constructor throws on all ranks unless all ranks pass the same `call` (CommError), the trees
-// have the same structure and only tensors as leaves (ValueError), and the leaves have the same
-// dtypes (DTypeError) and device types, except meta (DeviceError).
+// The constructor throws on all ranks: CommError if the ranks pass different `call`s, ValueError if
+// the trees differ in structure or a leaf is not a tensor, DTypeError if dtypes differ, and
+// DeviceError if device types differ or a tensor is on the meta device.
 class TreeAgreement {
   public:
     TreeAgreement(ProcessGroup& group, const OperationCall& call, const Tree& tree);

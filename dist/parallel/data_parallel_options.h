@@ -27,16 +27,16 @@ struct PowerSgdOptions {
     std::uint64_t random_seed = 0;
     DType wrapper = DType::f32;  // dtype of messages; f16 and bf16 are Accelerate's comm_wrapper
 };
-// Returns a hook that sends low-rank approximations of the gradients of matrices, as PyTorch's
-// powerSGD_hook (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
-// `batched`, a bucket is approximated as one square matrix. Throws ValueError if
+// Returns a hook that sends low-rank approximations of the gradients of matrices, as powerSGD_hook
+// of PyTorch does (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
+// `batched` is true, a bucket is approximated as one square matrix. Throws ValueError if
 // matrix_approximation_rank is less than 1, and DTypeError for a wrapper other than f32, f16 and
 // bf16.
 //
-// Each model to which the hook is given has its own state, as with one PowerSGDState per model in
+// Each model to which the hook is given has its own state, like one PowerSGDState per model in
 // PyTorch. Checkpoints contain the state. If the number of processes, the approximation rank, the
-// compression rate or the bucket size differs when a checkpoint is loaded, the errors that the next
-// step would have added are lost.
+// compression rate or the bucket size has changed when a checkpoint is loaded, the saved
+// approximation errors, which would be added to the next gradients, are discarded.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 
 // The options of torch.nn.parallel.DistributedDataParallel.

@@ -1,5 +1,6 @@
 // The gradient of a convolution's weight, computed as an implicit matrix product: dw[o, (tap, c)] =
-// dy[o, pixel] unfolded(x)[pixel, (tap, c)]. The depth of the product is the pixels of all images.
+// dy[o, pixel] unfolded(x)[pixel, (tap, c)]. The depth of the product is the number of pixels in
+// all images.
 //
 // A task processes a block of input channels (with all taps and all rows o) and a chunk of the
 // images. It iterates over the pixels of these images in blocks, in which pixels are ordered by
