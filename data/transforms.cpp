@@ -39,7 +39,8 @@ Tensor checked(const char* op, const Tensor& images, std::span<SampleRandom> ran
     return dense;
 }
 
-// The size of one image of a batch. `planes` is the product of the dimensions between n and height.
+// The number of images in a batch, and the size of one image. `planes` is the product of the
+// dimensions between n and height.
 struct Geometry {
     explicit Geometry(const Shape& shape)
         : images(shape[0]), height(shape.back(2)), width(shape.back(1)) {

@@ -9,8 +9,8 @@
 
 namespace axle {
 
-// Returns the candidate with the smallest edit distance to `name`, or "" if more than a third of
-// the letters must change.
+// Returns the candidate with the smallest edit distance to `name`, or "" if the distance is more
+// than 2 and more than a third of the length of `name`, rounded up.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 // Returns the length in bytes of the printable non-ASCII UTF-8 character at the start of text, or 0

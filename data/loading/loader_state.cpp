@@ -164,7 +164,7 @@ std::shared_ptr<const BatchSampler> DataLoader::continue_resized(SavedPosition& 
     const std::int64_t now = num_samples().value_or(saved.num_samples.value_or(0));
     const std::int64_t before = saved.num_samples.value_or(now);
     const std::int64_t total = saved.total_batch_size;
-    const bool is_counted = whole_ && total > 0;  // whether the position is a number of samples
+    const bool is_counted = whole_ && total > 0;  // whether a step has a fixed number of samples
     if (now != before && is_counted && !saved.finished) {
         const std::int64_t all = before / total + (!drop_last() && before % total != 0 ? 1 : 0);
         if (saved.position > all)

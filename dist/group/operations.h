@@ -62,7 +62,8 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
 // this dimension, or with the largest size, are not changed. The padding has the value pad_index,
 // which is truncated for integer tensors; throws ValueError if it is out of range of the dtype.
-// With pad_first, the padding precedes the data.
+// With pad_first, the padding precedes the data. Throws ShapeError if the number of dimensions
+// differs between ranks.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 

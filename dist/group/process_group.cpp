@@ -41,7 +41,7 @@ milliseconds timeout_of_environment() {
     const bool is_number = error == std::errc() && stop == end;
     if (!is_number || !(seconds > 0) || seconds > 1e9)
         throw ValueError(
-            str("AXLE_TIMEOUT_S: must be a positive number of seconds: ", in_quotes(*text)));
+            str("AXLE_TIMEOUT_S: must be above 0 and at most 1e9 seconds: ", in_quotes(*text)));
     return milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1000)));
 }
 
@@ -58,7 +58,8 @@ void check_backend(const std::string& backend) {
 #endif
 }
 
-// Returns the index of this process's GPU: the local rank modulo the number of visible GPUs.
+// Returns the index of this process's GPU for NCCL: the local rank modulo the number of visible
+// GPUs, or -1 if the backend does not use NCCL.
 int device_of(const Environment& environment, const std::string& backend) {
     if (is_tcp(backend) || backend == "mpi") return -1;
     return environment.local_rank % std::max(1, cuda::device_count());

@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kReadsAtOnce = 64;  // reads per call, limited in case a child writes continuously
 
-// The following functions run between fork and exec, where they must not allocate memory or lock a
-// mutex.
+// The functions up to run_as_child() run between fork and exec, where they must not allocate memory
+// or lock a mutex.
 
 void close_from_to(unsigned first, unsigned last) {
     if (first <= last) ::syscall(SYS_close_range, first, last, 0u);

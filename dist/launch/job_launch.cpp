@@ -307,8 +307,8 @@ JobFailure JobLaunch::failure_of(const Child& ended) const {
     return failure;
 }
 
-// Returns the failure that a process has reported. `failed` is the process that has failed if it is
-// a child of this launcher.
+// Returns the failure that a process has reported. `failed` is the failed process if it is a child
+// of this launcher, otherwise the child that failed first.
 JobFailure JobLaunch::reported_failure(const Child& failed) const {
     const bool is_here = failed.rank() == cause_->failed;
     return {.rank = cause_->failed,

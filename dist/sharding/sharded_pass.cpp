@@ -190,7 +190,8 @@ void ShardedPass::prefetch(std::size_t unit) {
     units_[unit].start_gather();
 }
 
-// Frees units that ops outside of their modules have gathered.
+// Frees gathered units that need not be kept, such as units that ops outside of their modules have
+// gathered, until fewer than kExtraUnits are left.
 void ShardedPass::free_leftovers() {
     if (!options_.limit_all_gathers) return;
     for (const Unit& unit : units_) {
@@ -279,7 +280,8 @@ void ShardedPass::on_final(const Leaf& leaf) {
     finish_unit(leaf.unit);
 }
 
-// Frees a unit if all of its gradients are final.
+// If all gradients of a unit are final, frees the unit unless the strategy is shard_optimizer, and
+// with backward_post prefetches the next unit.
 void ShardedPass::finish_unit(std::size_t unit) {
     for (const auto& buffer : units_[unit].buffers)
         for (const FlatParameter::Member& member : buffer->members())
