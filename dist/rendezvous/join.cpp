@@ -152,7 +152,8 @@ class Joiner {
         return {};
     }
 
-    // Records how an attempt has ended. `connected` has a socket if the server had accepted it.
+    // Records how an attempt has ended. `connected` has a socket if the server had accepted the
+    // connection.
     void note_end(const Connected& connected, bool has_timed_out) {
         const bool was_connected = connected.socket.descriptor() >= 0;
         if (was_connected && ports_.size() == 1) was_dropped_ = true;
@@ -248,7 +249,7 @@ class Joiner {
         throw CommError(failure.text);
     }
 
-    // Sends the process exits that the launcher has reported to the server.
+    // Sends the server the exits of processes that the launcher has reported.
     void forward_child_ends(const Connected& connected) {
         for (; forwarded_ < ends_.size(); ++forwarded_) {
             const ChildEnd& end = ends_[forwarded_];

@@ -81,8 +81,8 @@ void Server::give_up_place(Connection& connection) {
     connection.place = kNoPlace;
 }
 
-// Stops accepting connections until the next timer, because a connection that can't be accepted
-// would wake epoll continuously.
+// Stops accepting connections if `pause` is true, because a connection that can't be accepted would
+// wake epoll continuously. Accepts connections again if `pause` is false.
 void Server::pause_listening(bool pause) {
     if (paused_ == pause || leaving_) return;
     paused_ = pause;

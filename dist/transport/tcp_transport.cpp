@@ -218,7 +218,8 @@ void TcpTransport::wait_for_connection(int peer) {
         fail(peer, str("timed out after ", timeout_.count(), " ms: the rank did not connect"));
 }
 
-// Adds an established connection. Called by this thread or by the acceptor's thread.
+// Adds an established connection. Called by the thread that opened the connection, or by the
+// acceptor's thread.
 void TcpTransport::add_connection(int peer, Socket socket) {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) fail(peer, failure_);
