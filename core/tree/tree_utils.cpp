@@ -126,7 +126,8 @@ Tree concatenate_at(const std::vector<const Tree*>& trees, std::int64_t dim,
     return first;
 }
 
-// Returns the first leaf that is not null, and adds its position to path.
+// Follows the first member that is not null until it reaches a leaf, or a list or map without such
+// a member. Returns this value, and appends its position to `path`.
 const Tree& first_leaf(const char* op, const Tree& tree, std::string& path, int depth = 0) {
     check_depth(op, depth);
     if (tree.is_list()) {

@@ -37,9 +37,10 @@ Tree recursively_apply(
         [](const Tree& leaf) { return leaf.is_tensor(); },
     bool error_on_other_type = false);
 
-// Merges trees of the same structure by concatenating their tensors along `dim`. Throws ShapeError
-// if the shapes of tensors do not match, and ValueError for leaves that are not tensors. A single
-// tree is returned unchanged.
+// Merges trees of the same structure by concatenating their tensors along `dim`. Throws ValueError
+// if the structures differ, a leaf is not a tensor or there are no trees, ShapeError if the shapes
+// of tensors do not match, and DeviceError if their devices differ. A single tree is returned
+// unchanged.
 Tree concatenate(const std::vector<Tree>& trees, std::int64_t dim = 0);
 // Returns views of rows [begin, end) of every tensor. Negative indices count from the end and
 // bounds are clamped, as in Python. Other leaves are kept. Throws ShapeError for a 0-d tensor.
