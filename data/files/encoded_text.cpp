@@ -1,4 +1,4 @@
-// The tokens of text files that are encoded when they are read.
+// Token sources that encode parts of a text file when their tokens are read.
 #include <algorithm>
 #include <memory>
 #include <utility>

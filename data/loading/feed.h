@@ -32,7 +32,7 @@ class Feed {
     virtual std::optional<Batch> next() = 0;
 };
 
-// Distributes the batches that one process reads to all processes.
+// Reads batches on one process, and sends each process its part of them.
 class Dispatch {
   public:
     virtual ~Dispatch() = default;

@@ -32,7 +32,7 @@ struct JobLaunchOptions {
 };
 
 struct JobLaunchResult {
-    int exit_code = 0;         // as supervise() returns it
+    int exit_code = 0;         // the exit code that supervise() returns
     int stop_signal = 0;       // the signal to this process that has stopped the job, or 0
     bool is_stopping = false;  // whether a process has ended with kExitAfterCheckpoint
     bool failed = false;

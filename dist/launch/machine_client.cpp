@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::seconds kAttempt{10};
 constexpr std::chrono::milliseconds kPause{200};
 
-// An error that every other attempt would cause too.
+// An error after which no other attempt is made, because it would fail in the same way.
 struct Refused : CommError {
     using CommError::CommError;
 };

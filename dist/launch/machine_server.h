@@ -41,7 +41,7 @@ class MachineServer : public Machines {
         std::int64_t pid = 0;
         bool has_joined = false;
         bool is_refused = false;  // true also after a signal has stopped the launcher
-        bool is_running = false;  // whether its processes of this launch still run
+        bool is_running = false;  // whether processes of its machine still run in this launch
         std::string text() const;
     };
 

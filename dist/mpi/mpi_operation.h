@@ -25,7 +25,8 @@ struct MpiEngineState {
 // this or another operation has thrown, its memory is never freed, and the engine is aborted.
 class MpiOperation {
   public:
-    // `call` and `bytes` are the engine's call and its size, for errors.
+    // `call` is the name of the engine's function, and `bytes` the size of its data, for error
+    // messages.
     MpiOperation(MpiEngineState& engine, const char* call, std::int64_t bytes)
         : engine_(&engine), call_(call), bytes_(bytes) {}
     ~MpiOperation();

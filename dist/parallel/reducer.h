@@ -58,14 +58,14 @@ class Reducer {
     struct Parameter {
         std::string name;
         Tensor tensor;
-        std::size_t bucket = 0, place = 0;  // index of the bucket, and index in it
+        std::size_t bucket = 0, place = 0;  // index of the bucket, and index in the bucket
         bool touched = false;               // whether there was a gradient since the last reduction
         // State of the current pass: whether its graph reaches the parameter, and whether the final
         // gradient is in its bucket.
         bool reached = false, ready = false;
-        int finals = 0;          // how often its gradient became final in the current pass
+        int finals = 0;          // how often the gradient became final in the current pass
         int expected = 0;        // value of `finals` after a pass over a static graph
-        std::uint64_t when = 0;  // logical time at which its gradient became final
+        std::uint64_t when = 0;  // logical time at which the gradient became final
         // In deterministic mode, the gradient before the current window, and the gradient that the
         // program sees until the window ends.
         Tensor before_window = {}, visible = {};
@@ -79,11 +79,11 @@ class Reducer {
     };
     struct Pass {
         int depth = 0;          // nesting depth of the pass; 0: no pass is running
-        bool reduces = false;   // whether it reduces gradients over the ranks
-        bool delivers = false;  // whether it writes the parameters' gradients
+        bool reduces = false;   // whether the pass reduces gradients over the ranks
+        bool delivers = false;  // whether the pass writes the parameters' gradients
         // Whether micro-batches are summed in an order that does not depend on the number of ranks.
         bool in_tree = false;
-        bool records = false;  // whether it records the parameters of a static graph
+        bool records = false;  // whether the pass records the parameters of a static graph
         double scale = 1;      // factor of the mean if ranks without data are not counted
     };
     struct PendingReduction {

@@ -62,8 +62,9 @@ class CallClient {
     std::map<std::uint32_t, Group> groups_;
     std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
     std::uint64_t calls_ = 0;
-    std::string missing_reason_;             // why this rank makes no more calls
-    std::optional<TimePoint> missing_from_;  // time at which the reason is sent; a call cancels it
+    std::string missing_reason_;  // the reason why this rank makes no more calls
+    // The time at which the reason is sent, unless this rank makes a call before.
+    std::optional<TimePoint> missing_from_;
 };
 
 }  // namespace axle::dist

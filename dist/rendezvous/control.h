@@ -63,7 +63,7 @@ struct CollectiveCall {
     std::uint64_t sequence = 0;  // number of the call in its group, starting at 1
     Collective op = Collective::barrier;
     DType dtype = DType::u8;
-    std::int64_t numel = 0;  // 0 if it may differ between ranks
+    std::int64_t numel = 0;  // number of elements; 0 if it may differ between ranks
     int root = -1;
     ReduceOp reduce_op = ReduceOp::sum;
     bool on_gpu = false;  // whether data is sent directly between GPUs

@@ -35,11 +35,12 @@ constexpr milliseconds kShortPause{10}, kLongPause{200};
 // The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
 
-// An error that every other attempt would cause too.
+// An error after which no other attempt is made, because it would fail in the same way.
 struct Refused : CommError {
     using CommError::CommError;
 };
-// An error that a later attempt may avoid. An immediate attempt would fail too.
+// An error after which the next attempt is delayed: a later attempt may succeed, but an immediate
+// attempt would fail in the same way.
 struct RefusedForNow : CommError {
     using CommError::CommError;
 };

@@ -143,7 +143,7 @@ void Server::handle(int descriptor, std::uint32_t events) {
         return;
     }
     const auto found = connections_.find(descriptor);
-    if (found == connections_.end()) return;  // an earlier event has closed it
+    if (found == connections_.end()) return;  // an earlier event has closed the connection
     Connection& connection = *found->second;
     if ((events & EPOLLOUT) != 0) write(connection);
     if ((events & ~EPOLLOUT) != 0) read(connection);

@@ -14,7 +14,7 @@ namespace {
 
 // The number of connections that are accepted before the server reads messages again.
 constexpr int kAcceptedAtOnce = 64;
-// The time that a process has to prove that it has the token.
+// The time within which a process must prove that it has the token.
 constexpr std::chrono::seconds kHandshake{5};
 
 bool is_out_of_resources(int error) {

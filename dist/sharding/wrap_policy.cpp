@@ -39,7 +39,8 @@ bool is_container(const nn::Module& module) {
            type.find("::ModuleDict") != std::string::npos;
 }
 
-// The modules below a model, each under its first name.
+// Returns the modules below a model. A module with several names is returned once, with its first
+// name.
 std::vector<std::pair<std::string, nn::Module*>> modules_below(nn::Module& model) {
     auto all = model.named_modules();
     std::unordered_set<const nn::Module*> seen = {&model};

@@ -90,7 +90,7 @@ std::unique_ptr<TcpMessage> TcpConnection::receive(void* data, std::uint64_t byt
     return message;
 }
 
-// Matches a message that has arrived with its receive.
+// Assigns a message that has arrived to the receive that was posted for it.
 void TcpConnection::match_arrived(std::list<Arrived>::iterator arrived, TcpMessage& message) {
     if (!is_same_size(message, arrived->size)) {
         message.state_ = TcpMessage::State::failed;
@@ -203,7 +203,8 @@ bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) 
 
 void TcpConnection::fail(const std::string& reason) noexcept {
     Lock lock(mutex_);
-    for (Arrived& arrived : arrived_) arrived.is_complete = false;  // it can't be received any more
+    // Messages that have arrived completely can't be received after this function either.
+    for (Arrived& arrived : arrived_) arrived.is_complete = false;
     fail_locked(reason);
     unlock(lock);
 }
@@ -222,7 +223,7 @@ void TcpConnection::fail_locked(std::string_view reason) noexcept {
     for (TcpMessage* const message : expected_) set_failed(message);
     for (const Arrived& arrived : arrived_) set_failed(arrived.taker);
     set_failed(payload_.message);
-    payload_ = {};  // its message may be destroyed from now on
+    payload_ = {};  // the payload's message may be destroyed from now on
     posted_.clear();
     expected_.clear();
 }

@@ -164,7 +164,7 @@ class TcpConnection {
     std::condition_variable changed_;
     int waiting_ = 0;            // threads that wait for changed_
     int dropping_ = 0;           // threads in drop(), which waiting_ counts too
-    bool has_changed_ = false;   // whether unlock() must notify them
+    bool has_changed_ = false;   // whether unlock() must notify the waiting threads
     std::string failure_;        // the reason why all messages fail, or ""
     std::string write_failure_;  // the reason why sends fail, or ""
 
