@@ -221,7 +221,7 @@ struct Failure {
     std::int32_t rank = -1;   // the failed rank, or -1 if no single rank has failed
     std::int64_t pid = 0;     // the pid of the rank, or 0 if the rank has not joined
     std::string host = {};    // the host of the rank, or "" if the rank has not joined
-    bool is_running = false;  // whether the rank's process still exists, for example if it is frozen
+    bool is_running = false;  // whether the process has not ended, for example if it is frozen
     std::string op = {};      // the last collective that the failed rank has called, or ""
     std::uint64_t sequence = 0;
     static void fields(auto& m, auto&& f) {
