@@ -30,7 +30,7 @@ using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& pat
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f);
 
 // Returns the tree with every leaf for which the test returns true replaced by f(leaf). All other
-// leaves are kept, or throw ValueError if error_on_other_type is true.
+// leaves are kept; if error_on_other_type is true, ValueError is thrown for them instead.
 Tree recursively_apply(
     const std::function<Tree(const Tree&)>& f, const Tree& tree,
     const std::function<bool(const Tree&)>& test =

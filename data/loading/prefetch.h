@@ -53,8 +53,8 @@ class Prefetcher {
     // Starts a pass. stop() must have been called after the previous pass. Throws Error if a thread
     // cannot be started.
     void start(std::shared_ptr<BatchSource> source);
-    // Waits for the next batch and returns it, or returns nullopt after the last one. Rethrows the
-    // exception if init(), or drawing or making the batch, has thrown one.
+    // Waits for the next batch and returns it, or returns nullopt after the last one. Rethrows an
+    // exception of init(), or of drawing or making the batch.
     std::optional<Batch> next();
     // Ends the pass and waits until no worker uses the source.
     void stop() noexcept;

@@ -89,7 +89,8 @@ class JobLaunch {
     ChildOutput output_;
     std::vector<Child> children_;
     std::optional<std::size_t> first_failed_;
-    // The first report that a rank has failed, if a process has sent one before the first failure.
+    // The first report that a rank has failed, if it was received before the first failure on this
+    // machine.
     std::optional<ReportedFailure> cause_;
     // The failure on another machine, if it was received before the first failure on this machine.
     std::optional<LaunchFailure> failure_elsewhere_;

@@ -33,8 +33,8 @@ class MachineLink {
     // Returns when proceed() must be called even if there is nothing to read or write.
     TimePoint next_timer() const { return next_heartbeat_; }
 
-    // Waits until the peer has closed the connection, but at most until the deadline, so that it
-    // receives all messages.
+    // Waits until the peer has closed the connection, but at most until the deadline, so that the
+    // peer receives all messages.
     void finish(TimePoint deadline);
 
   private:

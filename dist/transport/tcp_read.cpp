@@ -264,8 +264,8 @@ void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
     if (!message.is_requested_) queue({.kind = FrameKind::grant, .id = id});
 }
 
-// Returns the credit for a small message that has been received, together with the unsent credit of
-// other messages. Credit below half of the window is sent only together with other frames.
+// Adds the size of a small message that has been received to the unsent credit. The credit is sent
+// when it reaches half of the window; smaller credit is sent only together with other frames.
 void TcpConnection::return_credit(std::uint64_t size) {
     consumed_ += size + kEagerCost;
     if (consumed_ >= kWindow / 2) queue_credit();

@@ -51,7 +51,7 @@ void sort_by_row(ConstView ids, std::int64_t rows, std::int64_t padding, std::in
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) ++start[id[i * stride] + 2];
     for (std::int64_t r = 2; r < rows + 2; ++r) start[r] += start[r - 1];
-    // This loop moves start[r + 1] from the beginning of row r to its end.
+    // This loop moves start[r + 1] from the beginning to the end of row r.
     for (std::int64_t i = 0; i < n; ++i)
         if (id[i * stride] != padding) order[start[id[i * stride] + 1]++] = i;
 }
