@@ -51,8 +51,8 @@ bool DataParallel::load_state_dict(const Tree& state, bool is_own) {
             own.emplace_back(name, tensor.tensor());
         const nn::LoadReport report = impl.model->load_state_dict(own, {.strict = false});
         if (!report.unexpected.empty())
-            throw ValueError(str("data parallel: the model has no tensor ",
-                                 printable(report.unexpected.front())));
+            throw ValueError(str("data parallel: the model must have all tensors of the state: ",
+                                 printable(report.unexpected.front()), " is missing"));
     }
     const Tree* const layout = state.find("layout");
     const bool is_equal = layout != nullptr && impl.reducer.set_layout(*layout);
