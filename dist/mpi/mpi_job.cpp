@@ -78,8 +78,8 @@ std::string find_world_obstacle(const std::vector<std::string>& texts, std::vect
         if (!is_positive(texts[rank])) return str("rank ", rank, ": ", rest_of(texts[rank]));
         const std::vector<int> place = numbers_in(std::string_view(texts[rank]).substr(1));
         if (place.size() != 2 || place[0] < 0 || place[0] >= place[1])
-            return str("rank ", rank, " must send its rank and the size of MPI_COMM_WORLD: it sent ",
-                       in_quotes(texts[rank]));
+            return str("rank ", rank, " must send its rank and the size of MPI_COMM_WORLD: it ",
+                       "sent ", in_quotes(texts[rank]));
         const auto [user, is_first] = users.try_emplace(place[0], rank);
         if (!is_first)
             return str("ranks ", user->second, " and ", rank, " have the same rank ", place[0],
