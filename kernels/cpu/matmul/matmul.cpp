@@ -33,7 +33,7 @@ constexpr std::int64_t kColumns = 1024;
 // The maximum number of rows of a task, which limits the sums that a 16-bit c keeps in scratch
 // memory.
 constexpr std::int64_t kMaxRows = 2048;
-// The minimum number of multiply-adds per thread, if there is more than one.
+// The minimum number of multiply-adds per thread if several threads are used.
 constexpr std::int64_t kParallel = std::int64_t{1} << 19;
 // A panel is not packed if at most this many tiles would share it and the operand has the panel's
 // layout in memory.
@@ -355,7 +355,8 @@ class Product {
     bool keeps_sums_;     // whether tiles are accumulated in scratch memory
     bool finishes_;       // whether an epilogue is applied to the sums
     const T* bias_ = nullptr;
-    // The activation that is applied to a tile, or none if the product is multiplied by its slope.
+    // The activation that is applied to a tile, or none if the product is multiplied by the slope
+    // of an activation.
     Activation activation_ = Activation::none;
     std::int64_t rows_ = 0, columns_ = 0;  // size of a task's rectangle
     std::int64_t row_cuts_ = 1, column_cuts_ = 1;

@@ -1,7 +1,8 @@
 // Products that use each matrix element once (M or N is 1), so that reading the matrix limits their
 // speed. The matrix is read without packing, in memory order. If its lines along the depth are
-// contiguous, they become dot products; if its lines along the output are contiguous, they are
-// multiplied by the elements of the vector and added, four lines at a time.
+// contiguous, each output is the dot product of a line and the vector. If its lines along the
+// output are contiguous, each line is multiplied by an element of the vector, and the products are
+// added, four lines at a time.
 #include <algorithm>
 #include <cstdlib>
 
@@ -12,8 +13,8 @@
 namespace axle::kernels {
 namespace {
 
-// The approximate number of matrix elements per range of outputs, and the maximum number of
-// outputs.
+// A task computes a range of outputs. These are the approximate number of matrix elements that it
+// reads and the maximum number of outputs in its range.
 constexpr std::int64_t kTaskElements = 65536;
 constexpr std::int64_t kMaxOutputs = 1024;
 // The maximum number of terms per call of dot(). The buffer for converted lines has at least this

@@ -336,7 +336,7 @@ void backward(Cpu& on, const ConstView& dy_given, const ConstView& x_given, cons
             if (dx.data == nullptr) return;
             const Buffers<L> buffers = all.of(cut, slot);
             if (batch_statistics) return apply_gradient(cut, block, dy, x, of, buffers, dx);
-            apply_affine<L>(cut, block, dy, of.c, of.a, of.c, buffers, dx);  // the shift of.c is 0
+            apply_affine<L>(cut, block, dy, of.c, of.a, of.c, buffers, dx);  // of.c is 0
         });
 }
 

@@ -54,7 +54,8 @@ struct BatchNormCut {
         return {channel, std::min(width, channels - channel), part, part * height,
                 std::min(batch * pieces, (part + 1) * height)};
     }
-    // length() returns the number of elements per channel of a unit, and offset() their offset.
+    // length() returns the number of elements that each channel has in a unit. offset() returns the
+    // offset of the first of these elements in x.
     std::int64_t length(std::int64_t unit) const {
         return std::min(kPiece, plane - unit % pieces * kPiece);
     }

@@ -34,8 +34,8 @@ void affine_row(const AffineSpan<float>& span, std::int64_t n);
 template <class L>
 void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product);
-// Adds the same sums for each of n columns to sum[column] and product[column]. Each column has one
-// element in each of `rows` <= 8 rows.
+// Adds the same sums as span_sums_planes() for each of n columns to sum[column] and
+// product[column]. Each column has one element in each of `rows` <= 8 rows.
 void span_sums_rows(const float* const* dy, const float* const* x, int rows, const float* centre,
                     std::int64_t n, float* sum, float* product);
 
@@ -100,7 +100,8 @@ struct DensePlanes {
     const void* data = nullptr;
     DType dtype = DType::f32;
 
-    // Returns n elements that start at `offset` as lanes. Uses `buffer` if they have another type.
+    // Returns n elements that start at `offset` as lanes. Uses `buffer` if the elements have
+    // another type than L.
     template <class L>
     const L* load(std::int64_t offset, std::int64_t n, L* buffer) const {
         return load_lanes<L>(at(data, dtype, offset), dtype, 1, n, buffer);

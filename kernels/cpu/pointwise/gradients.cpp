@@ -1,9 +1,10 @@
 // Norms, scaling and checks of many gradients in one call. Every function reads the gradients once,
 // and the memory bandwidth limits its speed.
 //
-// Norms are summed in f64: every chunk of the concatenated table has a partial sum, and the partial
-// sums are combined in order. f32 lanes are converted to f64 in registers, so that squares of large
-// (still scaled) gradients neither overflow nor lose digits.
+// Norms are summed in f64: the gradients are treated as one sequence of elements, every chunk of
+// the sequence has a partial sum, and the partial sums are combined in order. f32 lanes are
+// converted to f64 in registers, so that squares of large (still scaled) gradients neither overflow
+// nor lose digits.
 #include "kernels/exec.h"
 #include "kernels/ops/optimizer.h"
 

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace axle::kernels::HWY_NAMESPACE {
 
-// Computes the values of a span. The last elements are also computed in a pack, so that an
-// element's bits do not depend on its position.
+// Computes the values of a span. The elements after the last full pack are computed in a pack, too,
+// so that an element's bits do not depend on its position.
 template <class F>
 void value_span(const void* formula, const void* const* in, void* out, std::int64_t n) {
     const F f = formula_from<F>(formula);

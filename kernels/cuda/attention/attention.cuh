@@ -80,7 +80,7 @@ __device__ inline void load_tile(const Operand<const T>& x, const T* head, int f
     }
 }
 
-// Adds to sum[r][c] the product of row 4 y + r of a and row x + 16 c of b.
+// Adds the product of row 4 y + r of a and row x + 16 c of b to sum[r][c].
 template <int kDepth, class C>
 __device__ inline void add_products(const C* a, const C* b, int width, C (&sum)[kEach][kEach]) {
     constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
@@ -108,8 +108,8 @@ struct Result {
     static constexpr int kGroups = kDepth / (kSide * kVector<C>);
     C at[kEach][kGroups][kVector<C>] = {};
 
-    // Adds the product of weights [kTile][kTile] and b [kTile][kDepth], of which `width` columns
-    // are used.
+    // Adds the product of weights [kTile][kTile] and b [kTile][kDepth]. Only the first `width`
+    // columns of b and of the result are used.
     __device__ void add(const C* weights, const C* b, int width) {
         constexpr int kRow = kPitch<C, kDepth>, kStep = kVector<C>;
         weights += row_of_thread() * kPitch<C, kTile>, b += lane_of_row() * kStep;
@@ -274,7 +274,7 @@ void visit_depth(DType t, std::int64_t depth, F&& f) {
     });
 }
 
-// Returns lse, or for a row without keys a number that makes its weights 0.
+// Returns lse. For a row without keys, returns a number that makes all weights of the row 0.
 template <class C>
 __device__ inline C finite_lse(C lse) {
     return lse == kMinusInfinity<C> ? -kMinusInfinity<C> : lse;

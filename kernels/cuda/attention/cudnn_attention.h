@@ -6,18 +6,17 @@
 
 namespace axle::kernels::cudnn {
 
-// Computes kernels/ops/attention.h's attention() with cuDNN. Returns false, without having queued
-// anything with an effect, if cuDNN is missing or does not support the call. Supported calls have
-// f16 or bf16 operands, a depth that is a multiple of 8 from 16 to 256, and as many queries as keys
-// if they are causal. Small calls are not supported, because planning takes about half a second for
-// each new shape. Dropout is not supported if on.deterministic is true, because it uses cuDNN's
-// generator.
+// Computes attention() of kernels/ops/attention.h with cuDNN. Returns false and does not change the
+// results if cuDNN is missing or does not support the call. Supported calls have f16 or bf16
+// operands, a depth that is a multiple of 8 from 16 to 256, and as many queries as keys if they are
+// causal. Small calls are not supported, because planning takes about half a second for each new
+// shape. Dropout is not supported if on.deterministic is true, because it uses cuDNN's generator.
 bool attention(Cuda& on, const ConstView& q, const ConstView& k, const ConstView& v,
                const ConstView& mask, const AttentionParams& params, const View& out,
                const View& lse);
 // Computes the gradients, or returns false like attention(). Gives the same bits in every run only
 // if on.deterministic is true. Throws DeviceError if cuDNN dropped weights in the forward pass and
-// cannot run the backward pass, because only cuDNN can reproduce its random numbers.
+// cannot run the backward pass: only cuDNN can reproduce its random numbers.
 bool attention_backward(Cuda& on, const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& mask, const ConstView& out,
                         const ConstView& lse, const AttentionParams& params, const View& dq,

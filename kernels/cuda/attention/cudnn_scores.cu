@@ -1,4 +1,5 @@
-// Kernels that convert masks to biases for cuDNN's attention, and clear rows without keys.
+// Kernels that convert masks to biases for cuDNN's attention, and clear rows without keys (the
+// results of queries that attend to no key).
 //
 // The bias is written once per call. It has the size of the mask: at most B Tq Tk numbers if heads
 // share the mask, and much less if queries share it. To find rows without keys, a warp reads a row

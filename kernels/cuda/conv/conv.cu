@@ -1,10 +1,10 @@
 // Convolution and transposed convolution without cuDNN, as implicit matrix products. The rows of
 // the result are the channels of a group, and its columns are the pixels of all images. Each result
-// is a sum over taps: channels of the source times positions in the kernel. A block computes a tile
-// of 64 x 64 results. It gathers the factors of 16 taps in shared memory while it loads the factors
-// of the next 16 taps into registers, so that each element is used for 64 sums. The transposed
-// convolution visits all taps of a pixel and uses only the taps that the stride maps to an element
-// of dy.
+// is a sum over taps; a tap is a pair of a source channel and a position in the kernel. A block
+// computes a tile of 64 x 64 results. It gathers the factors of 16 taps in shared memory while it
+// loads the factors of the next 16 taps into registers, so that each element is used for 64 sums.
+// The transposed convolution visits all taps of a pixel and uses only the taps that the stride maps
+// to an element of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
@@ -63,7 +63,7 @@ struct Product {
     TripleIndex tap, pixel;
 
     // In a convolution, the second dimension of w is the channel of the source and the first is the
-    // channel of the result. In a transposed convolution, it is the opposite.
+    // channel of the result. In a transposed convolution, these two dimensions are exchanged.
     Product(const ConstView& x, const ConstView& k, const ConstView& b,
             const ConvGeometry& geometry, const View& y)
         : source(x.as<T>()),

@@ -166,7 +166,7 @@ class Graph {
     // the axis.
     Value index(Value x, std::int64_t axis, Value y);
     Value matmul(Value a, Value b, Value y);
-    // Adds a reduction over the dimensions in which y has size 1, or fewer elements than x.
+    // Adds a reduction over the dimensions in which y has a smaller size than x.
     Value reduce(cudnnReduceTensorOp_t op, Value x, Value y);
     // Adds an operation that sets each element of y to 1 with the given probability, else to 0.
     // cuDNN computes the random numbers from seed and offset (each an i64 of 1 x 1 x ...); they are

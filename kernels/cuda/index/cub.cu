@@ -18,7 +18,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kLongRow = 16384;  // a row of this length uses a large part of the GPU
-constexpr int kMaxRowsInTurn = 16;        // maximum number of such rows sorted one after another
+constexpr int kMaxRowsInTurn = 16;        // maximum number of long rows sorted in turn
 
 struct Start {
     std::int64_t n;

@@ -116,8 +116,8 @@ __device__ inline T sum_of(T a, T b) {
         return convert<T>(static_cast<Compute<T>>(a) + static_cast<Compute<T>>(b));
 }
 
-// A line along the scattered dimension. It has `length` elements with these strides, and `size`
-// targets that are split into `parts` ranges.
+// A line along the scattered dimension. It has `length` elements, and `size` targets that are split
+// into `parts` ranges. y, index and src are the strides of the tensors along the line.
 struct Line {
     std::int64_t length, size, parts;
     std::int64_t y, index, src;

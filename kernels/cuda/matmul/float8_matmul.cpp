@@ -21,7 +21,7 @@ bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,
     if (!is_aligned(a.data) || !is_aligned(b.data) || !is_aligned(c.data)) return false;
     if (cublaslt() == nullptr) return false;
 
-    // cuBLASLt stores matrices by columns. There, c is the transpose c^T = b a^T.
+    // cuBLASLt stores matrices by columns. So it computes the transpose c^T = b a^T.
     LtProduct lt;
     lt.rows = columns, lt.columns = rows, lt.depth = depth;
     lt.in = b.dtype, lt.out = c.dtype;

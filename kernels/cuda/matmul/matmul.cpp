@@ -174,8 +174,8 @@ struct Auxiliary {
 };
 
 // Returns the epilogue of cuBLASLt that applies the activation and stores its argument, or that
-// multiplies with the slope. cuBLASLt's GELU is an approximation that is accurate enough for 16-bit
-// results only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's ReLU
+// multiplies the sums by the slope. cuBLASLt's GELU is an approximation that is accurate enough for
+// 16-bit results only. Its ReLU is documented as max(x, 0), which can lose a NaN that Axle's ReLU
 // preserves.
 std::optional<cublasLtEpilogue_t> fused(const MatmulEpilogue& epilogue, const View& c,
                                         const Auxiliary& aux) {

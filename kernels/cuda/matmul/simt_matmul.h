@@ -7,7 +7,7 @@
 
 namespace axle::kernels {
 
-// Computes matmul() as in kernels/ops/matmul.h, with all its dtypes, layouts and epilogues.
+// Computes matmul() of kernels/ops/matmul.h for all dtypes, layouts and epilogues.
 void simt_matmul(Cuda& on, ConstView a, ConstView b, View c, const MatmulEpilogue& epilogue = {});
 
 // Applies the epilogue to sums and writes the result to c. sums has c's shape and dtype f32 (f64 if

@@ -48,7 +48,7 @@ constexpr int kTileThreads = 256;
 
 // The tiles of a copy, one per block. The last dimension of the walk counts tiles along y's
 // contiguous dimension, and the dimension before it counts tiles along x's contiguous dimension.
-// The outer dimensions repeat these matrices.
+// The outer dimensions of the walk iterate over the matrices.
 struct Tiles {
     DeviceWalk<2> walk;  // over {y, x}, with one tile per step
     std::int64_t height, width;

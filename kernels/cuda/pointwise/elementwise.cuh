@@ -74,9 +74,9 @@ __global__ void elementwise_strided(F f, DeviceWalk<1 + sizeof...(In)> walk, Y* 
     }
 }
 
-// The launches of elementwise kernels with one function and one choice of types. These types are
-// not part of the launch functions' types, so that elementwise_views() is compiled once for each
-// number of operands.
+// The functions that launch the kernels of one formula f for one choice of element types. The
+// element types are not part of the types of these functions, so that elementwise_views() is
+// compiled once for each number of operands.
 template <int kOperands>
 struct ElementwiseLaunches {
     int pack;       // elements in a pack

@@ -8,7 +8,7 @@ namespace axle::kernels::cudnn {
 namespace {
 
 // Calls with fewer than kMinWork elements use Axle's own kernels, because creating a plan for cuDNN
-// costs more. So do calls with kMax or more elements.
+// costs more. Calls with kMax or more elements also use these kernels.
 constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kMax = std::int64_t{1} << 31;
 

@@ -21,8 +21,8 @@ bool avg_pool2d(Cuda& on, const Pool& pool, const ConstView& x, const View& y);
 bool avg_pool2d_backward(Cuda& on, const Pool& pool, const ConstView& dy, const View& dx);
 
 enum class PoolResult { maximum, mean, mean_gradient };
-// The values of a pooling graph, numbered in the order of the enumerators. A gradient is computed
-// from y to x.
+// The values of a pooling graph, numbered in the order of the enumerators. In the graph of a
+// gradient, y is the input and x is the result.
 struct PoolValues {
     enum : Value { x = 1, y };
 };
