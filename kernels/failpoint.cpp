@@ -40,7 +40,7 @@ std::atomic<bool>* reached = nullptr;
 const Failpoint* find(std::string_view name) {
     for (const Failpoint& failpoint : kFailpoints)
         if (failpoint.name == name) return &failpoint;
-    throw ValueError(str("failpoint: unknown name: ", name));
+    throw ValueError(str("set_failpoint: the name must be one of failpoints(): ", name));
 }
 
 }  // namespace

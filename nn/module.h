@@ -45,8 +45,8 @@ struct BufferOptions {
 };
 
 // Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear
-// without bias) are skipped. A tensor is trained only if it requires a gradient: create parameters
-// as torch.nn.Parameter does, `Tensor scale = ones({width}, {.requires_grad = true})`.
+// without bias) are skipped. A tensor is trained only if it requires a gradient: create a parameter
+// with `Tensor scale = ones({width}, {.requires_grad = true})`.
 class Visitor {
   public:
     virtual ~Visitor() = default;
@@ -114,7 +114,7 @@ struct ForwardHooks {
 };
 
 // Functions that are called before and after every call of a module, also if another module calls
-// it. `after` is called with an exception in flight too, and must not throw.
+// it. `after` is also called if the call throws, and must not throw itself.
 struct CallHooks {
     std::function<void(Module&)> before = {};
     std::function<void(Module&)> after = {};
@@ -150,7 +150,7 @@ class Module {
     // Returns parameters and persistent buffers. A tied tensor is returned under each of its names.
     // The tensors share memory with the module, until it is moved or converted, but are detached:
     // they do not require a gradient and can be changed in place. All names of a tied tensor refer
-    // to the same detached tensor. Throws UsageError as check_visit() does.
+    // to the same detached tensor. Throws UsageError if visit() omits a member (check_visit()).
     StateDict state_dict(StateDictOptions options = {}) const;
     // Returns state_dict() for writing to a file: a tied tensor is returned once, under its first
     // name.

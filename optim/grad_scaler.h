@@ -48,8 +48,9 @@ class GradScaler {
     // twice for an optimizer between two updates, or if no parameter has a gradient.
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
-    // finite. Otherwise multiplies it by growth_factor if this is the last of growth_interval such
-    // updates in a row. Throws UsageError if no gradients were checked.
+    // finite. Otherwise multiplies the scale by growth_factor if each of the last growth_interval
+    // updates, including this update, found only finite gradients. Throws UsageError if no
+    // gradients were checked.
     void update();
     // Sets the scale to new_scale. Throws ValueError unless new_scale is a positive f32.
     void update(double new_scale);

@@ -51,8 +51,8 @@ class FusedOptimizer : public Optimizer {
         std::optional<double> clip_grad_norm, clip_grad_value;
         double weight_decay;
     };
-    // Initializes the optimizer. Constructors of derived classes must call this. Throws ValueError
-    // for invalid settings.
+    // Initializes the optimizer. Constructors of derived classes must call this function. Throws
+    // ValueError for invalid settings.
     void set_up(std::vector<Tensor> params, const Settings& settings);
 
     bool steps_in_backward() const final { return true; }

@@ -51,7 +51,7 @@ struct NamedOption {
     NamedOption(const char* name_, bool* value) : name(name_), flag(value) {}
     NamedOption(const char* name_, std::array<double, 2>* value) : name(name_), pair(value) {}
 
-    // Calls f with the pointer that is not null, and returns its result.
+    // Calls f with the pointer that is not null, and returns the result of f.
     template <class F>
     auto visit(F&& f) const {
         if (number != nullptr) return f(number);
@@ -161,8 +161,8 @@ class Optimizer {
     Tree state_dict();
     // Copies options and state from the tree, and converts buffers to the dtype and device of the
     // parameters. Missing options keep their values; unknown options are ignored. Throws ValueError
-    // if the number or the sizes of groups differ, and ShapeError if the shape of a buffer is
-    // wrong; the optimizer is then unchanged.
+    // if the number or the sizes of groups differ, and ShapeError if a buffer does not have the
+    // shape that its parameter requires; the optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

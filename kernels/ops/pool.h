@@ -41,9 +41,9 @@ void max_pool2d(Cuda& on, const Pool& pool, ConstView x, View y, View indices);
 // Writes the mean of each window to y.
 void avg_pool2d(Cpu& on, const Pool& pool, ConstView x, View y);
 void avg_pool2d(Cuda& on, const Pool& pool, ConstView x, View y);
-// Computes dx[h, w] = sum of dy over the windows that contain (h, w), where each dy is divided as
-// in avg_pool2d. dy has y's shape and any strides; dx is contiguous [.., H, W], f64 for an f64 dy
-// and f32 otherwise.
+// Computes dx[h, w] = sum of dy over the windows that contain (h, w), where each dy is divided by
+// the divisor of its window. dy has y's shape and any strides; dx is contiguous [.., H, W], f64 for
+// an f64 dy and f32 otherwise.
 void avg_pool2d_backward(Cpu& on, const Pool& pool, ConstView dy, View dx);
 void avg_pool2d_backward(Cuda& on, const Pool& pool, ConstView dy, View dx);
 

@@ -140,8 +140,8 @@ class ModuleList<Module> : public Model<ModuleList<Module>> {
     Module& operator[](std::int64_t i) {
         return *modules_[container::checked_index("ModuleList", i, size())];
     }
-    // Returns (*this)[i] as a T. Throws as operator[] does, and ValueError if the module is not a
-    // T.
+    // Returns (*this)[i] as a T. Throws IndexError if the index is out of range, and ValueError if
+    // the module is not a T.
     template <class T>
     T& get(std::int64_t i) {
         return container::as<T>("ModuleList", std::to_string(i), (*this)[i]);
@@ -183,8 +183,8 @@ class ModuleDict : public Model<ModuleDict> {
     const std::vector<std::string>& keys() const { return names_; }
     // Returns a module. Throws IndexError with the existing names if the name does not exist.
     Module& operator[](std::string_view name) { return *modules_[index(name)]; }
-    // Returns (*this)[name] as a T. Throws as operator[] does, and ValueError if the module is not
-    // a T.
+    // Returns (*this)[name] as a T. Throws IndexError if the name does not exist, and ValueError if
+    // the module is not a T.
     template <class T>
     T& get(std::string_view name) {
         return container::as<T>("ModuleDict", std::string(name), (*this)[name]);
@@ -201,7 +201,7 @@ class ModuleDict : public Model<ModuleDict> {
 
 // Applies stages one after another. A stage is a module, or a function from Tensor to Tensor. The
 // name of a stage is its index, as in PyTorch; functions have an index too. A pair of a string and
-// a stage gives the stage the name in the string instead.
+// a stage adds the stage under the name in the string.
 //
 //     // The braces make C++ construct the layers in order, so initial weights are reproducible.
 //     nn::Sequential net{nn::Linear(784, 512), relu, nn::Linear(512, 10)};
@@ -253,8 +253,8 @@ class Sequential : public Model<Sequential> {
         return module_at(container::checked_index("Sequential", i, size()));
     }
     Module& operator[](std::string_view name);
-    // Return (*this)[i] or (*this)[name] as a T. Throw as operator[] does, and ValueError if the
-    // module is not a T.
+    // Return (*this)[i] or (*this)[name] as a T. Throw IndexError if the stage does not exist or is
+    // a function, and ValueError if the module is not a T.
     template <class T>
     T& get(std::int64_t i) {
         return container::as<T>("Sequential", std::to_string(i), (*this)[i]);

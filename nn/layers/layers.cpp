@@ -7,7 +7,7 @@ namespace axle::nn {
 namespace {
 
 std::int64_t positive(const char* who, std::int64_t size) {
-    if (size < 1) throw ValueError(str(who, ": sizes must be positive: ", size));
+    if (size < 1) throw ValueError(str(who, ": sizes must be positive: a size is ", size));
     return size;
 }
 

@@ -4,7 +4,7 @@ namespace axle::nn {
 
 Mlp::Mlp(const std::vector<std::int64_t>& widths, Activation activation) : activation_(activation) {
     if (widths.size() < 2)
-        throw ValueError(str("Mlp: widths must have at least 2 elements: it has ", widths.size()));
+        throw ValueError(str("Mlp: at least 2 widths are required: the number is ", widths.size()));
     for (std::size_t i = 0; i + 1 < widths.size(); ++i)
         layers.push_back(Linear(widths[i], widths[i + 1]));
 }

@@ -7,7 +7,7 @@ namespace axle::nn {
 namespace {
 
 void check_positive(const std::string& who, std::int64_t size) {
-    if (size < 1) throw ValueError(str(who, ": sizes must be positive: ", size));
+    if (size < 1) throw ValueError(str(who, ": sizes must be positive: a size is ", size));
 }
 
 Tensor parameter_of_ones(std::int64_t size) {

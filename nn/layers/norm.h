@@ -69,8 +69,8 @@ class BatchNorm : public Model<BatchNorm<kSpatial>> {
   public:
     // Throws ValueError unless channels is positive.
     explicit BatchNorm(std::int64_t channels, BatchNormOptions options = {});
-    // Returns a tensor of x's shape. Throws ShapeError if the number of dimensions or channels is
-    // wrong.
+    // Returns a tensor of x's shape. Throws ShapeError if x has another number of dimensions or
+    // channels.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override {
         v("weight", weight), v("bias", bias);

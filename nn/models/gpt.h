@@ -134,7 +134,7 @@ struct Gpt : Model<Gpt> {
     // Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // as nn::generate() does (nn/models/generate.h).
+    // if `ids` is empty, or if count, top_k or temperature is negative.
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     // The weight of the output head is tied to the token embedding.

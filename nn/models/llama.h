@@ -128,8 +128,8 @@ struct Llama : Model<Llama> {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask and errors are as
-    // in LlamaModel.
+    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask [B, T] is 0 for
+    // padding tokens; if it is undefined, there is no padding. Throws ShapeError for other shapes.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
@@ -144,7 +144,7 @@ struct Llama : Model<Llama> {
     // and "attention_mask". Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
-    // as nn::generate() does (nn/models/generate.h).
+    // if `ids` is empty, or if count, top_k or temperature is negative.
     std::vector<std::int64_t> generate(std::vector<std::int64_t> ids, std::int64_t count,
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }

@@ -28,7 +28,8 @@ namespace axle::nn {
 // The maximum size of a configuration file. The labels of 20,000 classes need 1.4 MB.
 inline constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 
-// Returns a value of a file for an error message, truncated as by printable().
+// Returns the text of a value from a file for an error message. Long texts are truncated in the
+// same way as by printable().
 std::string shown(const Tree& value);
 
 // The following check functions throw ValueError with the message "who: what must be ...".

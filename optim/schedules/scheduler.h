@@ -64,7 +64,7 @@ struct ScheduleField {
     ScheduleField(const char* name_, std::vector<double>* value) : name(name_), list(value) {}
     ScheduleField(const char* name_, ScheduleChoice value) : name(name_), choice(value) {}
 
-    // Calls f with the pointer that is not null, or with `choice`, and returns its result.
+    // Calls f with the pointer that is not null, or with `choice`, and returns the result of f.
     template <class F>
     auto visit(F&& f) const {
         if (number != nullptr) return f(number);
