@@ -193,7 +193,7 @@ void remember_old_bytes(void* memory, std::size_t size) noexcept {
         old_bytes.erase(old_bytes.lower_bound(begin), old_bytes.lower_bound(begin + size));
         for (const auto& [place, leaf] : found) old_bytes.emplace(place, leaf.impl().get());
     } catch (const std::bad_alloc&) {
-        return;  // the usual case: no bytes look like a Tensor
+        return;  // records nothing; usually, no bytes look like a Tensor
     }
 }
 

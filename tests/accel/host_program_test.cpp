@@ -121,8 +121,8 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
-// A scope in which the global C++ locale has decimal commas. The C locale has them too if the
-// system has such a locale or can create one.
+// A scope in which the global C++ locale has decimal commas. The C locale also has decimal commas
+// if the system has such a locale or can create one.
 class ForeignLocale {
   public:
     ForeignLocale()
@@ -364,7 +364,7 @@ TEST_F(EmbeddedAxle, UsesTheRoundingModeOfTheCallerOnAllThreads) {
     EXPECT_THAT(controls, testing::Each(upward));
 }
 
-TEST_F(EmbeddedAxle, ThrowsTrackerErrorsInLogButReportsThemInEndTraining) {
+TEST_F(EmbeddedAxle, ThrowsTrackerErrorsFromLogButOnlyLogsThemInEndTraining) {
     struct Broken : accel::Tracker {
         std::string name() const override { return "broken"; }
         void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {

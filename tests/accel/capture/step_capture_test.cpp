@@ -70,7 +70,7 @@ TEST(StepCapture, AdvancesMicroBatchCountAndSchedulersInEveryReplay) {
     EXPECT_EQ(run.capture.micro_batches(), 2);
 }
 
-TEST(StepCapture, ChangesStepKeyWithTrainingModeAndPreparedObjects) {
+TEST(StepCapture, ChangesTheStepKeyIfTrainingModeOrPreparedObjectsChange) {
     Prepared run;
     const std::string key = run.capture.step_key(false);
     EXPECT_EQ(run.capture.step_key(false), key);

@@ -98,7 +98,7 @@ TEST(DeepSpeedConfig, FindsValuesByDottedNames) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, ReportsStagesAndConvertsValuesToBool) {
+TEST(DeepSpeedConfig, DetectsTheZeroStageAndConvertsValuesToBool) {
     DeepSpeedConfig config = example();
     EXPECT_TRUE(config.is_true("zero_optimization.overlap_comm"));
     EXPECT_FALSE(config.is_false("zero_optimization.overlap_comm"));
@@ -164,7 +164,8 @@ TEST(DeepSpeedConfig, FillsOneAutoValueOrReportsAMismatch) {
     EXPECT_THROW(config.fill_match("optimizer.params.lr", values), ValueError);
 }
 
-// A parser that builds the name of each value would need minutes.
+// The first key is long and has many values below it. Code that builds the dotted name of each
+// value would need minutes.
 TEST(DeepSpeedConfig, ProcessesLongKeysInLinearTime) {
     std::string text = "{\"" + std::string(300000, 'k') + "\": {\"s\": 0";
     for (int i = 0; i < 50000; ++i) text += ",\"" + std::to_string(i) + "\":\"\"";

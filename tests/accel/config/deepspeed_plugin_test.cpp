@@ -302,7 +302,7 @@ TEST(DeepSpeedPlugin, TurnsZero3InitOffUnlessStageIs3) {
 }
 
 // Covers 15.enable_msamp.
-TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsItsInvalidOptions) {
+TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsInvalidMsAmpOptions) {
     const EnvironmentVariable backend("ACCELERATE_FP8_BACKEND", "MSAMP");
     const DeepSpeedPlugin plugin = resolved_plugin({});
     EXPECT_EQ(plugin.enable_msamp, true);

@@ -219,7 +219,7 @@ TEST(FsdpPlugin, WarnsAboutOptionsWithoutEffect) {
 }
 
 // Covers 14.activation_checkpointing.
-TEST(FsdpPlugin, RejectsCheckpointingOffloadWithoutCheckpointingOrVersion2) {
+TEST(FsdpPlugin, RejectsCheckpointingOffloadUnlessCheckpointingAndVersion2AreSet) {
     expect_refused({"FullyShardedDataParallelPlugin: activation_checkpointing_offload: needs "
                     "activation_checkpointing"},
                    {.fsdp_version = 2, .activation_checkpointing_offload = true});
@@ -249,7 +249,7 @@ TEST(FsdpPlugin, SetsTheStateDictTypeByNameOrNumber) {
 }
 
 // Covers 14.state_dict_config.
-TEST(FsdpPlugin, GathersStatesOfSeveralProcessesOnRank0) {
+TEST(FsdpPlugin, GathersFullStatesOfSeveralProcessesOnRank0) {
     Plugin plugin = resolved({.optim_state_dict_config = {{.rank0_only = false}}});
     EXPECT_TRUE(state_dict_config_of(plugin, 2).rank0_only);
     EXPECT_TRUE(state_dict_config_of(plugin, 2).offload_to_cpu);
@@ -358,7 +358,7 @@ TEST(FsdpPlugin, RejectsOptionsThatAreNotImplemented) {
     EXPECT_NO_THROW(accel::check_fsdp(accel::resolved({.fsdp_plugin = Plugin{}})));
 }
 
-// Options that are resolved twice, as when they are passed to a second Accelerator, do not change.
+// Resolving options a second time, for example for a second Accelerator, does not change them.
 TEST(FsdpPlugin, IsResolvedTwiceWithoutWarnings) {
     for (const int version : {1, 2}) {
         const Plugin once = resolved({.fsdp_version = version});

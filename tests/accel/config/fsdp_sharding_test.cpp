@@ -98,7 +98,7 @@ const Plugin kBlocks{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
 const Plugin kBlocks2{.fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
 
 // Covers 14.transformer_cls_names_to_wrap.
-TEST(NoSplitModules, AreTheBlocksOfTransformers) {
+TEST(NoSplitModules, AreTheBlockTypesOfTransformerModels) {
     EXPECT_THAT(Gpt64().make().no_split_modules(), ElementsAre("GPT2Block"));
     EXPECT_THAT(make_llama(false).no_split_modules(), ElementsAre("LlamaDecoderLayer"));
     const auto of_bert = ElementsAre("BertEmbeddings", "BertLayer");
@@ -198,7 +198,7 @@ TEST(FsdpUnits, LeaveOutIgnoredModules) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpSharding, ConvertsStrategiesOfThePlugin) {
+TEST(FsdpSharding, MapsPluginStrategiesToShardingStrategies) {
     nn::Gpt model = Gpt64().make();
     using dist::ShardingStrategy;
     const auto of = [&](const Plugin& plugin) { return options_of(plugin, model).strategy; };
@@ -215,7 +215,7 @@ TEST(FsdpSharding, ConvertsStrategiesOfThePlugin) {
 
 // Covers 14.backward_prefetch, 14.forward_prefetch, 14.limit_all_gathers, 14.sync_module_states,
 // 14.cpu_ram_efficient_loading.
-TEST(FsdpSharding, ConvertsPrefetchingAndSyncOptionsOfThePlugin) {
+TEST(FsdpSharding, TakesPrefetchingAndSyncOptionsFromThePlugin) {
     nn::Gpt model = Gpt64().make();
     using dist::BackwardPrefetch;
     const dist::ShardingOptions one = options_of({}, model);
@@ -245,7 +245,7 @@ TEST(FsdpSharding, ConvertsPrefetchingAndSyncOptionsOfThePlugin) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpSharding, ConvertsThePrecisionOfThePlugin) {
+TEST(FsdpSharding, TakesThePrecisionFromThePlugin) {
     nn::Gpt model = Gpt64().make();
     EXPECT_EQ(options_of({}, model).precision, dist::ShardingPrecision{});
     const MixedPrecisionPolicy policy{.param_dtype = bf16, .reduce_dtype = f32};
@@ -272,7 +272,7 @@ TEST(FsdpBuffers, HaveTheDtypeOfThePolicy) {
 }
 
 // Covers 14.upcast.
-TEST(FsdpParameters, AreUpcastIfTheyAreTrained) {
+TEST(FsdpParameters, AreConvertedToF32IfTheyAreTrained) {
     Classifier model;
     model.to(bf16);
     model.embedding.requires_grad_(false);

@@ -90,7 +90,7 @@ TEST(DispatchBatches, SplitsABatchAmongRanks) {
 }
 
 // Covers 4.slice_fn_for_dispatch.
-TEST(DispatchBatches, UsesTheSliceFunction) {
+TEST(DispatchBatches, SplitsBatchesWithTheGivenSliceFunction) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(8), {.batch_size = 2});
         std::vector<int> asked;

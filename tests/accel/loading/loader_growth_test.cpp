@@ -1,5 +1,5 @@
-// Tests runs that are resumed from a checkpoint within a pass after the dataset has grown, with
-// another number of processes each time.
+// Tests that a pass can be resumed from a checkpoint after the dataset has grown. Each run has
+// another number of processes.
 #include <algorithm>
 #include <chrono>
 #include <numeric>

@@ -48,7 +48,8 @@ data::GeneratorDataset stream() {
     });
 }
 
-// Returns the samples of this kind from step `first` on.
+// Returns the samples that a loader of this kind must yield in all epochs, beginning with step
+// `first`.
 Log expected_from(const Kind& kind, std::int64_t first) {
     const data::RandomSampler sampler(kSamples, {.seed = kSeed});
     Log log;

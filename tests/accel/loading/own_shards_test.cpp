@@ -1,5 +1,6 @@
 // Tests prepared loaders whose processes read their own shards: every row is read once, all ranks
-// have the same number of steps, and loading a checkpoint continues exactly.
+// have the same number of steps, and a pass that is resumed from a checkpoint continues exactly
+// after the saved step.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>

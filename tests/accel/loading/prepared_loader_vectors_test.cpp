@@ -1,4 +1,4 @@
-// Compares loops over prepared loaders on every process with recordings of Accelerate. Where an
+// Compares loops over prepared loaders on every process with recordings of Accelerate. If an
 // expected value differs from the recording, a row in tests/vectors/README.md gives the reason.
 #include <algorithm>
 #include <string>

@@ -16,7 +16,7 @@ namespace {
 using tests::samples;
 
 // Covers 7.nested, 6.GradientState.
-TEST(Accumulation, IgnoresAnEvaluationOnTheLastBatch) {
+TEST(Accumulation, IsNotChangedByAnEvaluationDuringTheLastBatch) {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     data::DataLoader train(samples(3)), eval(samples(2));
     accelerator.prepare(train, eval);
@@ -33,7 +33,7 @@ TEST(Accumulation, IgnoresAnEvaluationOnTheLastBatch) {
     }
 }
 
-TEST(Accumulation, IgnoresAnInterruptedEvaluation) {
+TEST(Accumulation, IsNotChangedByAnInterruptedEvaluation) {
     Accelerator accelerator({.gradient_accumulation_steps = 2});
     data::DataLoader train(samples(5)), eval(samples(3));
     accelerator.prepare(train, eval);
@@ -139,7 +139,7 @@ TEST(Clipping, MatchesAccelerate) {
             }
             ASSERT_EQ(c["kind"], "norm");
             std::vector<Tensor> params = {
-                zeros({2}, {.requires_grad = true})};  // its gradient is undefined
+                zeros({2}, {.requires_grad = true})};  // a parameter without a gradient
             for (const auto& g : c["grads"]) params.push_back(with_grad(g));
             const nlohmann::json& type = c["norm_type"];  // a number, or "inf"
             const double norm_type =

@@ -27,7 +27,7 @@ data::DataLoader batches_for(const json& c, const char* count, const Group& grou
     return data::DataLoader(samples(c[count].get<std::int64_t>() * group->size()));
 }
 
-// Returns the number of micro-batches since the last reset, which it reads from a new checkpoint.
+// Saves a checkpoint and returns the number of micro-batches since the last reset that it contains.
 std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     accelerator.save_state(folder);
     const auto step = accel::CheckpointReader(folder)
@@ -139,7 +139,7 @@ void two_accumulates(const json& c, const Group& group) {
     EXPECT_EQ(sync, c["sync"].get<std::vector<Flags>>());
 }
 
-// Tests two Accelerators, which share their state upstream (see tests/vectors/README.md).
+// Tests two Accelerators. Upstream, they share one state (see tests/vectors/README.md).
 void second_accelerator(const Group& group) {
     const Accelerator first({.gradient_accumulation_steps = 4, .process_group = group});
     const Accelerator second({.process_group = group});

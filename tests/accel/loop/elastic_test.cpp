@@ -21,7 +21,7 @@ TEST(ElasticAccumulationSteps, EqualTheConfiguredStepsIfNoMachineIsLost) {
     EXPECT_EQ(elastic_accumulation_steps(3, 8, 4), 3);
 }
 
-TEST(ElasticAccumulationSteps, KeepTheSamplesOfAnUpdateOnFewerProcesses) {
+TEST(ElasticAccumulationSteps, KeepTheNumberOfSamplesPerUpdateOnFewerProcesses) {
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "6");
     EXPECT_EQ(elastic_accumulation_steps(1, 8, 3), 2);
     EXPECT_EQ(elastic_accumulation_steps(2, 8, 4), 3);

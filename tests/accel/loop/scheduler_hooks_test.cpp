@@ -56,7 +56,7 @@ TEST(SchedulerHooks, AdvanceReduceLROnPlateauOnEveryStepIfNotSteppedWithOptimize
     EXPECT_EQ(p.lr(), 0.25);
 }
 
-TEST(SchedulerHooks, AdvanceReduceLROnPlateauAsOftenAsSchedulerStepsRequests) {
+TEST(SchedulerHooks, AdvanceReduceLROnPlateauPerProcessOrPerUpdate) {
     tests::on_ranks(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const auto steps :
              {accel::SchedulerSteps::per_process, accel::SchedulerSteps::per_update}) {

@@ -18,7 +18,7 @@ using nlohmann::json;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
 std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim::Optimizer& o) {
-    using namespace optim;  // NOLINT: every schedule
+    using namespace optim;  // NOLINT: the test uses every schedule
     const auto lambda = [&](LambdaLR::Factor f) { return std::make_unique<LambdaLR>(o, f); };
     if (name == "lambda_lin10") return lambda([](auto t) { return 1 - t / 10.0; });
     if (name == "lambda_warm") return lambda([](auto t) { return std::min(1.0, (t + 1) / 4.0); });

@@ -93,23 +93,23 @@ INSTANTIATE_TEST_SUITE_P(Processes, ShortWindowOption, testing::Values(1, 2));
 
 // Covers 7.GradientAccumulationPlugin.num_steps, 7.short, 7.sync_with_dataloader, 31.section,
 // 31.short.
-TEST_P(ShortWindowOption, DividesByTheConfiguredStepsByDefault) {
+TEST_P(ShortWindowOption, DividesGradientsByTheConfiguredStepsByDefault) {
     expect(ShortWindow::as_upstream, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1},
            {1.5, 3.5, 2.5, 1.5, 3.5, 2.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, ActualDividesByTheRealNumberOfBatches) {
+TEST_P(ShortWindowOption, ActualDividesGradientsByTheRealNumberOfBatches) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, CarryOverContinuesInTheNextPass) {
+TEST_P(ShortWindowOption, CarryOverContinuesTheShortWindowInTheNextPass) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DropDiscardsTheWindow) {
+TEST_P(ShortWindowOption, DropDiscardsTheShortWindow) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 

@@ -108,7 +108,7 @@ class WeightedLoss : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(DeterministicOrNot, WeightedLoss, testing::Bool());
 
 // Covers 7.variable-length, 3.backward.
-TEST_P(WeightedLoss, DividesByTokensOfAllProcessesOrMatchesAccelerateIfUnweighted) {
+TEST_P(WeightedLoss, DividesGradientsByAllTokensAndMatchesAccelerateIfUnweighted) {
     const auto file = tests::vectors("variable_token_accumulation.json");
     tests::on_ranks_of_each(file, follow);
 }
@@ -270,7 +270,7 @@ TEST(WeightedLosses, UseLocalWeightsUnderLocalSgd) {
 
 // If one process overflows, no process steps, and the weights are reset.
 // Covers 8.GradScaler.
-TEST(WeightedLosses, AreResetWhenTheScalerSkipsAStep) {
+TEST(WeightedLosses, ForgetTheirWeightsWhenTheScalerSkipsAStep) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 2, "fp16"));
         Model model;
@@ -302,7 +302,7 @@ struct TwoParts : nn::Model<TwoParts> {
     void visit(nn::Visitor& v) override { v("a", a), v("b", b); }
 };
 
-TEST(WeightedLosses, ApplyToAllOptimizersOfAModel) {
+TEST(WeightedLosses, ScaleTheGradientsOfAllOptimizersOfAModel) {
     Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
     TwoParts model;
     optim::SGD first({model.a}, {.lr = 1}), second({model.b}, {.lr = 1});
@@ -315,7 +315,7 @@ TEST(WeightedLosses, ApplyToAllOptimizersOfAModel) {
     EXPECT_EQ(model.b.grad().item(), 1.0 / 8);
 }
 
-TEST(WeightedLosses, AreResetByFreeMemory) {
+TEST(WeightedLosses, ForgetTheirWeightsOnFreeMemory) {
     Accelerator accelerator({.cpu = true});
     Model model;
     optim::SGD sgd(model.parameters(), {.lr = 1});

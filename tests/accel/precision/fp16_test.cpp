@@ -236,7 +236,7 @@ TEST(Fp16, DoesNotChangeTheScaleOnStepsWithoutGradients) {
 }
 
 // Covers 2.scaler, 8.GradScalerKwargs.
-TEST(Fp16, CanDisableTheScaler) {
+TEST(Fp16, DoesNotScaleGradientsIfTheScalerIsDisabled) {
     accel::AcceleratorOptions options = fp16();
     options.grad_scaler_kwargs->enabled = false;
     Objects o(options);

@@ -80,7 +80,7 @@ TEST(JoinUnevenInputs, SkipsTheSameStepsInFp16OnRanksWithData) {
     expect_equal_models(models);
 }
 
-// The scale grows after two steps. Rank 0 makes one step and rank 1 none.
+// The scale grows after two steps. Rank 0 makes one step, and rank 1 makes no step.
 TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfTheRankThatTrainedLongest) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 3);
     std::vector<std::string> after_scope(3), after_step(3);

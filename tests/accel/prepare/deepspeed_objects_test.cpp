@@ -212,7 +212,7 @@ TEST(MakeScheduler, FillsAutoValues) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeScheduler, RejectsInvalidSections) {
+TEST(MakeScheduler, RejectsInvalidSchedulerSections) {
     const auto refused = [](const char* type, const Tree& params,
                             std::initializer_list<const char*> parts) {
         expect_error<ValueError>(parts, [&] { course(type, params, 1); });

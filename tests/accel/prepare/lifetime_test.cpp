@@ -133,7 +133,7 @@ TEST(SaveState, SavesTheObjectsPreparedAfterOthersWereDestroyed) {
     }
 }
 
-// A function that evaluates with a loader of its own, as programs do after each epoch.
+// Returns the loss on a new loader. Programs call such a function after each epoch.
 double evaluate(Accelerator& accelerator, SmallNet& net) {
     data::DataLoader loader(samples(6), {.batch_size = 2});
     accelerator.prepare(loader);
@@ -170,7 +170,7 @@ TEST(PreparedModel, StaysPreparedWhenMoved) {
     EXPECT_EQ(net.hooks(), hooks);
 }
 
-// A function that returns several prepared loaders.
+// Returns two prepared loaders, which are moved after they were prepared.
 std::pair<data::DataLoader, data::DataLoader> prepared_loaders(Accelerator& accelerator) {
     data::DataLoader train(samples(24), {.batch_size = 2, .shuffle = true, .seed = 3});
     data::DataLoader test(samples(8), {.batch_size = 2});

@@ -55,7 +55,7 @@ TEST(Preparation, AttachesHooksOnce) {
     EXPECT_EQ(parts.preparation.loaders(), std::vector<data::DataLoader*>{&o.loader});
 }
 
-TEST(Preparation, SkipsStepsBetweenUpdates) {
+TEST(Preparation, SkipsOptimizerStepsBetweenUpdates) {
     Objects o;
     Parts parts;
     parts.prepare(o);
@@ -120,7 +120,7 @@ TEST(Preparation, HasNoReplicasForOneProcess) {
 }
 
 // Trains for two updates on two processes. Calls prepare(accelerator, model, optimizer) first.
-// Returns the messages of the log about parameters without a prepared model.
+// Returns the log messages about parameters whose model is not prepared.
 template <class F>
 std::vector<std::string> warnings_of_training(F&& prepare) {
     tests::LogCapture logged;

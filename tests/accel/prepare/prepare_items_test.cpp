@@ -61,7 +61,7 @@ TEST(DummyOptim, IsReplacedByTheOptimizerOfTheConfiguration) {
 }
 
 // Covers 5.DummyOptim.
-TEST(DummyOptim, UsesItsCallableWithoutAConfiguration) {
+TEST(DummyOptim, CreatesTheOptimizerWithItsCallableIfThereIsNoConfiguration) {
     nn::Linear linear(2, 3);
     Accelerator accelerator({.cpu = true});
     DummyOptim dummy(linear.parameters());
@@ -81,7 +81,7 @@ TEST(DummyOptim, UsesItsCallableWithoutAConfiguration) {
 }
 
 // Covers 5.DummyOptim.
-TEST(DummyOptim, ThrowsIfItHasNoOptimizer) {
+TEST(DummyOptim, ThrowsBeforePrepareAndWithoutAConfiguration) {
     nn::Linear linear(2, 3);
     Accelerator accelerator({.cpu = true});
     DummyOptim dummy(linear.parameters());

@@ -211,7 +211,7 @@ TEST(ShardedAccelerator, ResumesDeepSpeedOnAnotherNumberOfRanks) {
     }
 }
 
-TEST(ShardedAccelerator, SavesAsynchronously) {
+TEST(ShardedAccelerator, SavesTheFullModelAsynchronously) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     auto models = clones_of(Gpt64().make(), 2);
     const auto again = clones_of(Gpt64().make(), 1);

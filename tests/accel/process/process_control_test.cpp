@@ -31,7 +31,8 @@ namespace {
 using namespace std::chrono_literals;
 using tests::Job;
 
-// Sets the launcher's variables for a rank of a job on one machine or on several machines.
+// Sets the environment variables that a launcher sets for a rank, for a job on one machine or on
+// several machines.
 void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
     const auto say = [](const char* name, const std::string& value) {
         setenv(name, value.c_str(), 1);
@@ -262,7 +263,7 @@ TEST(CpuAffinity, BindsEachProcessOnceIfAccelerateCpuAffinityIsSet) {
             setenv("ACCELERATE_CPU_AFFINITY", binds ? "1" : "0", 1);
             const Accelerator accelerator({.cpu = true});
             const std::vector<int> cpus = own_cpus();
-            // A process that is already bound is not bound to a part of its CPUs.
+            // A process that is already bound to CPUs is not bound again to a part of these CPUs.
             if (binds) dist::bind_to_cores({.local_world_size = 2}, environment.local_rank);
             return own_cpus() == cpus ? testing::PrintToString(cpus) : "bound twice";
         });
