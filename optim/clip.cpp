@@ -30,7 +30,8 @@ Tensor norm_of(const GradTable& grads, double norm_type) {
     return norm;
 }
 
-// Returns the norm of the concatenation of tensors, given a 1-d tensor of the norms of each.
+// Returns the norm of several tensors as one vector. `norms` is 1-d and contains the norm of each
+// tensor.
 Tensor norm_of_norms(const Tensor& norms, double norm_type) {
     if (std::isinf(norm_type)) return max(norms);
     return pow(sum(pow(norms, norm_type)), 1 / norm_type);
@@ -126,8 +127,9 @@ void scale_grads_(const std::vector<Tensor>& params, const Tensor& factor) {
     GradTable grads("scale_grads_", params);
     if (grads.runs().empty()) return;
     if (factor.device() != grads.device())
-        throw DeviceError(str("scale_grads_: the factor is on ", factor.device(), ", gradients on ",
-                              grads.device()));
+        throw DeviceError(
+            str("scale_grads_: the factor must be on the device of the gradients: it is on ",
+                factor.device(), ", the gradients are on ", grads.device()));
     launch(grads.device(),
            [&](auto& on) { kernels::scale(on, grads.runs(), factor.data<double>()); });
     grads.changed();

@@ -129,7 +129,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                 "GradScaler: unscale_() has already been called on this optimizer since the last "
                 "update()");
         case Stage::stepped:
-            throw UsageError("GradScaler: unscale_() is being called after step()");
+            throw UsageError(
+                "GradScaler: unscale_() must be called before step(): step() has been called");
     }
     for (const Tensor& param : optimizer.parameters())
         if (const Tensor grad = autograd::local_part(param).grad();

@@ -21,7 +21,8 @@ class GradTable {
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())
                 throw DeviceError(
-                    str(op, ": gradients are on two devices: ", device(), " and ", grad.device()));
+                    str(op, ": gradients must be on one device: they are on ", device(), " and ",
+                        grad.device()));
             Tensor values = grad.is_contiguous() ? grad : contiguous(grad);
             kernels::append(runs_, kernels::Run{.data = values.raw_data(),
                                                 .numel = values.numel(),

@@ -30,7 +30,7 @@ void FusedOptimizer::set_up(std::vector<Tensor> params, const Settings& settings
          {std::pair("clip_grad_norm must be above 0", settings.clip_grad_norm),
           std::pair("clip_grad_value must be above 0", settings.clip_grad_value)})
         if (clip) check(*clip > 0, what, *clip);
-    if (params.empty()) throw ValueError(str(name(), ": the list of parameters is empty"));
+    if (params.empty()) throw ValueError(str(name(), ": the list of parameters must not be empty"));
     check_params(params);
     params_ = std::move(params);
     lr_ = settings.lr, weight_decay_ = settings.weight_decay;

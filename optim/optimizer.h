@@ -306,11 +306,12 @@ class GroupedOptimizer : public Optimizer {
   protected:
     // Add the groups; constructors call these functions. Throw ValueError if the list is empty.
     void add_params(std::vector<Tensor> params, const Options& options) {
-        if (params.empty()) throw ValueError(str(name(), ": the list of parameters is empty"));
+        if (params.empty())
+            throw ValueError(str(name(), ": the list of parameters must not be empty"));
         add_param_group({std::move(params), options});
     }
     void add_groups(std::vector<Group> groups) {
-        if (groups.empty()) throw ValueError(str(name(), ": the list of groups is empty"));
+        if (groups.empty()) throw ValueError(str(name(), ": the list of groups must not be empty"));
         for (Group& group : groups) add_param_group(std::move(group));
     }
 

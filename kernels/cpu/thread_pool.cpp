@@ -50,7 +50,7 @@ int usable_cpus() {
 int checked(const char* who, int n) {
     if (n < 1 || n > kMaxThreads)
         throw ValueError(
-            str(who, ": the number of threads must be from 1 to ", kMaxThreads, ": ", n));
+            str(who, ": the number of threads must be from 1 to ", kMaxThreads, ": it is ", n));
     return n;
 }
 
@@ -61,7 +61,7 @@ int threads_from_environment() {
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, n);
     if (error != std::errc() || stop != end)
-        throw ValueError(str("AXLE_NUM_THREADS: must be an integer: '", text, "'"));
+        throw ValueError(str("AXLE_NUM_THREADS: the value must be an integer: '", text, "'"));
     return checked("AXLE_NUM_THREADS", n);
 }
 

@@ -130,7 +130,8 @@ void* Library::symbol(const char* name) const {
     require();
     void* const found = dlsym(handle_, name);
     if (found == nullptr)
-        throw CudaError(str(current_op, ": ", title_, " has no function ", name, ": ", path_));
+        throw CudaError(str(current_op, ": ", title_, " has no function ", name,
+                            ": it was loaded from ", path_));
     return found;
 }
 

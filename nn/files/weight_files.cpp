@@ -127,13 +127,13 @@ void check_format(const std::string& path, const Metadata& metadata) {
             ": the metadata has no \"format\"; assuming \"pt\" (PyTorch)");
     else if (format->second != "pt")
         fail(path,
-             str("unsupported format in the metadata, expected 'pt': ", in_quotes(format->second)));
+             str("the format in the metadata must be 'pt': it is ", in_quotes(format->second)));
 }
 
 }  // namespace
 
 ShardSize::ShardSize(std::int64_t bytes_) : bytes(bytes_) {
-    if (bytes < 0) throw ValueError(str("max_shard_size: must not be negative: ", bytes));
+    if (bytes < 0) throw ValueError(str("max_shard_size: the size must not be negative: ", bytes));
 }
 ShardSize::ShardSize(const std::string& text) : bytes(parse_size_to_int(text)) {}
 ShardSize::ShardSize(const char* text) : ShardSize(std::string(text)) {}

@@ -18,7 +18,8 @@ void read_rope(const ConfigFields& fields, double& theta) {
         for (const char* key : {"rope_type", "type"}) {
             const Tree* type = rope->find(key);
             if (type != nullptr && !(type->is_string() && type->string() == "default"))
-                fields.fail(name, str(key, ": only default is supported: ", shown(*type)));
+                fields.fail(
+                    name, str(key, ": must be default, the only supported value: ", shown(*type)));
         }
         const Tree* base = rope->find("rope_theta");
         if (base == nullptr || base->is_null()) continue;

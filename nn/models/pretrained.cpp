@@ -253,8 +253,8 @@ std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
         const std::string name = own_name(file_name);
         if (!known.contains(name) && names.ignored && names.ignored(name)) continue;
         if (!named.emplace(name, &weight).second)
-            fail(files_->path(), str("two tensors have the model's name ", printable(name),
-                                     "; one is saved as ", printable(file_name)));
+            fail(files_->path(), str("two tensors belong to the parameter ", printable(name),
+                                     " of the model; one of them is ", printable(file_name)));
     }
     return named;
 }

@@ -151,7 +151,7 @@ TEST(GradScaler, RejectsCallsInWrongOrder) {
     expect_error<UsageError>({"GradScaler: unscale_() has already been called"},
                              [&] { scaler.unscale_(sgd); });
     scaler.step(sgd);
-    expect_error<UsageError>({"GradScaler: unscale_() is being called after step()"},
+    expect_error<UsageError>({"GradScaler: unscale_() must be called before step()"},
                              [&] { scaler.unscale_(sgd); });
     expect_error<UsageError>({"GradScaler: step() has already been called"},
                              [&] { scaler.step(sgd); });

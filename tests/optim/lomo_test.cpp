@@ -195,7 +195,7 @@ TEST(Lomo, RejectsInvalidOptions) {
     expect_error<ValueError>({"Lomo: clip_grad_norm must be above 0: 0"},
                              [&] { Lomo(params, {.clip_grad_norm = 0.0}); });
     expect_error<ValueError>({"Lomo: lr must be 0 or more: -1"}, [&] { Lomo(params, {.lr = -1}); });
-    expect_error<ValueError>({"Lomo: the list of parameters is empty"}, [&] { Lomo({}); });
+    expect_error<ValueError>({"Lomo: the list of parameters must not be empty"}, [&] { Lomo({}); });
     expect_error<ValueError>({"AdaLomo: clip_threshold must be above 0: 0"},
                              [&] { AdaLomo(params, {.clip_threshold = 0}); });
 }

@@ -359,8 +359,9 @@ TEST(Optimizer, AllocatesNothingInSteadyState) {
 
 TEST(Optimizer, RejectsInvalidParametersAndOptions) {
     const Params params = parameters();
-    expect_error<ValueError>({"AdamW: the list of parameters is empty"}, [] { AdamW(Params{}); });
-    expect_error<ValueError>({"SGD: the list of groups is empty"},
+    expect_error<ValueError>({"AdamW: the list of parameters must not be empty"},
+                             [] { AdamW(Params{}); });
+    expect_error<ValueError>({"SGD: the list of groups must not be empty"},
                              [] { SGD(std::vector<SGD::Group>{}); });
     expect_error<ValueError>({"SGD: parameter 1 of shape [3, 2] appears more than once"}, [&] {
         SGD({params[0], params[0]});

@@ -1,5 +1,5 @@
-// Integer products. Sums wrap around on overflow and are exact, so any order gives the same bits.
-// The loop is simple, because integer products are not time-critical.
+// Integer products. Sums are computed modulo a power of two, so every order of addition gives the
+// same bits. The loop is simple, because integer products are not time-critical.
 #include <type_traits>
 
 #include "kernels/cpu/matmul/gemm.h"

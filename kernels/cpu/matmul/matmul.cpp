@@ -182,8 +182,9 @@ class Product {
         return r;
     }
 
-    // Return the sizes of the parts of a slot's scratch memory: the blocks of a and b, the
-    // conversion buffer, and the sums.
+    // Return the sizes of the parts of a slot's scratch memory. (Tasks that run at the same time
+    // use different slots.) The parts are the blocks of a and b, the conversion buffer, and the
+    // sums.
     std::int64_t a_rows() const { return even_part(rows_, kRows, kernels_.max_rows); }
     std::int64_t b_columns() const { return even_part(columns_, kColumns, width_); }
     std::int64_t a_size() const { return round_up(a_rows(), 2) * units_of<Unit>(depth_); }

@@ -53,9 +53,9 @@ void gradient_row(const GradientSpan<float>& span, std::int64_t n);
 inline constexpr std::int64_t kPiece = 2048;
 inline constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per task
 
-// The count, mean and sum of squared deviations of some numbers. They can be merged without
-// cancellation (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
-// sample variances", 1979).
+// The count, mean and sum of squared deviations of some numbers. The moments of two lists of
+// numbers can be merged without cancellation (Chan, Golub and LeVeque, "Updating formulae and a
+// pairwise algorithm for computing sample variances", 1979).
 struct Moments {
     double count = 0, mean = 0, squares = 0;
 

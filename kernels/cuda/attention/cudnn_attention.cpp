@@ -105,8 +105,9 @@ const Plan* backward_plan(Cuda& on, const AttentionTensors& at,
                         [&] { return attention_backward_graph(at, gradients); });
 }
 
-// Returns whether cuDNN can run the backward pass for gradients with the layouts that core uses.
-// The forward pass checks this, because only cuDNN can reproduce the weights that it dropped.
+// Returns whether cuDNN can run the backward pass for gradients with the layouts that the ops in
+// core/ use. The forward pass checks this, because only cuDNN can reproduce the weights that it
+// dropped.
 bool can_run_backward(Cuda& on, const AttentionTensors& at) {
     if (!has_backward(at.k.shape[2])) return false;
     const auto gradient = [&](const ConstView& x) {

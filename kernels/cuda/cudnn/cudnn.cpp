@@ -34,7 +34,7 @@ std::unique_ptr<Functions> open() {
     return f;
 }
 
-// The handles that no thread uses now, by device.
+// The handles that no thread uses now, for each device.
 struct Pool {
     std::mutex mutex;
     std::map<int, std::vector<cudnnHandle_t>> free;
@@ -46,7 +46,7 @@ Pool& pool() {
     return *instance;
 }
 
-// The handles of this thread, by device. A handle is null if it cannot be created.
+// The handle of this thread for each device. A handle is null if it cannot be created.
 class Held {
   public:
     Held() = default;

@@ -101,9 +101,9 @@ struct ReduceOutput {
     }
 };
 
-// The operands of a walk, and how the work is split. A unit is an index of the reduced dimensions,
-// or a pack of them in a packed walk over rows. The units are split into `pieces` of `height`
-// units.
+// The operands of a walk, and how the work is split. A unit is one element of the reduced
+// dimensions or, in a packed walk over rows, one pack of elements. The units are split into
+// `pieces` of `height` units.
 struct ReduceSource {
     const void *x, *second;
     DeviceDims kept, reduced;  // `reduced` iterates over units

@@ -129,7 +129,7 @@ TEST(FsdpPlugin, FindsTheTypesToWrapInTheModel) {
 }
 
 // Covers 14.auto_wrap_policy, 14.transformer_cls_names_to_wrap, 14.min_num_params.
-TEST(FsdpUnits, FollowTheWrapPolicy) {
+TEST(FsdpUnits, AreTheModulesThatTheWrapPolicySelects) {
     nn::Gpt model = Gpt64().make();
     const auto blocks = ElementsAre("transformer.h.0", "transformer.h.1", "transformer.h.2");
     EXPECT_THAT(units_of({}, model), IsEmpty());

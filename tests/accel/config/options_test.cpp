@@ -216,7 +216,7 @@ TEST(EnvironmentFlags, AreRejectedIfInvalid) {
 }
 
 // Covers 27.ACCELERATE_DEBUG_MODE, 6.PartialState.
-TEST(EnvironmentFlags, SetDebugMode) {
+TEST(EnvironmentFlags, TurnOnDebugMode) {
     EXPECT_FALSE(Accelerator().state().debug());
     {
         const EnvironmentVariable variable("ACCELERATE_DEBUG_MODE", "yes");

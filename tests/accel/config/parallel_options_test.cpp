@@ -189,7 +189,7 @@ TEST(ParallelismConfig, IsReadFromTheEnvironment) {
 
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config,
 // 2.torch_device_mesh, 2.data_parallel_rank.
-TEST(TensorParallelRank, NeedsADeviceMesh) {
+TEST(TensorParallelRank, ThrowsWithoutADeviceMesh) {
     const Accelerator accelerator;
     EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
     expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},

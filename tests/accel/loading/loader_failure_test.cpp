@@ -176,16 +176,16 @@ void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) 
     }
 }
 
-TEST(PreparedLoader, EndsAllLoopsWhenOneProcessBreaksOut) { expect_named_after_leaving(1, {}); }
-TEST(PreparedLoader, EndsAllLoopsWhenTheDispatchingProcessBreaksOut) {
+TEST(PreparedLoader, EndsAllLoopsWhenOneProcessLeavesItsLoop) { expect_named_after_leaving(1, {}); }
+TEST(PreparedLoader, EndsAllLoopsWhenTheDispatchingProcessLeavesItsLoop) {
     expect_named_after_leaving(0, {.dispatch_batches = true});
 }
-TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessBreaksOut) {
+TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessLeavesItsLoop) {
     expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 
 // Rank 1 leaves its loop and then calls another collective.
-TEST(PreparedLoader, ReportsACollectiveCalledAfterBreakingOut) {
+TEST(PreparedLoader, ReportsACollectiveCalledAfterLeavingTheLoop) {
     const auto ends = ends_of([&](const Group& group) -> std::string {
         data::DataLoader loader(tests::numbers(kSamples), {.batch_size = 2});
         accel::prepare_data_loader(loader, group, {});

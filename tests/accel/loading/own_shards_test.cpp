@@ -115,7 +115,7 @@ Case drawn(std::mt19937& engine, int processes) {
 class DatasetShards : public testing::TestWithParam<int> {};
 
 // Covers 4.HF, 4.set_epoch.
-TEST_P(DatasetShards, YieldEveryRowOnceAndEquallyManyStepsOnAllRanks) {
+TEST_P(DatasetShards, YieldEveryRowOnceAndTheSameNumberOfStepsOnAllRanks) {
     on_ranks(GetParam(), [](const Group& group) {
         std::mt19937 engine(static_cast<unsigned>(group->size()));
         for (int i = 0; i < 40; ++i) {
@@ -255,7 +255,7 @@ TEST(ShardedDataset, ResumesExactlyWithMoreProcesses) {
     }
 }
 
-TEST(ShardedDataset, FillsStepsOfRanksWithoutRows) {
+TEST(ShardedDataset, RepeatsRowsOnRanksThatHaveNoRowsLeft) {
     on_ranks(3, [](const Group& group) {
         Program program({.sizes = {0, 3, 1}, .batch_size = 2}, group);
         Log batches;

@@ -92,7 +92,7 @@ class Log {
 
 // Covers 8.AORecipeKwargs, 2.fp8_enabled, 1.mixed_precision, 2.fp8_backend, 2.delayed_fp8_autocast,
 // 2.has_fp8_handler.
-TEST(Fp8, ConvertsSuitableInnerLayersWithCurrentScaling) {
+TEST(Fp8, ConvertsInnerLayersWithSizesDivisibleBy16UnderCurrentScaling) {
     Accelerator accelerator(ao());
     Net net;
     accelerator.prepare(net);
@@ -119,7 +119,7 @@ TEST(Fp8, ConvertsLayersThatTheFilterSelects) {
 }
 
 // Covers 8.fp8, 2.fp8_enabled.
-TEST(Fp8, ConvertsLayersOfSuitableSizeWithDelayedScaling) {
+TEST(Fp8, ConvertsLayersWithSizesDivisibleBy16UnderDelayedScaling) {
     Accelerator accelerator(te({.amax_history_len = 8}));
     Net net;
     accelerator.prepare(net);
@@ -270,7 +270,7 @@ TEST(Fp8, UsesBf16OnCpuUnlessEmulated) {
     EXPECT_EQ(converted(net), "");
 }
 
-TEST(Fp8, WarnsIfNoLayerIsSuitable) {
+TEST(Fp8, WarnsIfNoLayerCanUseFp8) {
     const Log log;
     Accelerator accelerator(ao());
     tests::SmallNet net;

@@ -245,7 +245,7 @@ TEST(LlamaConfig, ReportsInvalidOrUnsupportedFields) {
           {"rms_norm_eps: must be a number"});
     wrong("\"attention_bias\": false", "\"attention_bias\": 0", {"attention_bias: must be true"});
     wrong("\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"",
-          {"rope_parameters: rope_type: only default", "llama3"});
+          {"rope_parameters: rope_type: must be default", "llama3"});
     wrong("\"rope_theta\": 10000.0", "\"rope_theta\": -1", {"rope_theta must be positive"});
     wrong("\"eos_token_id\": 0", "\"eos_token_id\": [0, \"1\"]", {"eos_token_id: must be"});
     wrong("\"attention_dropout\": 0.0", "\"attention_dropout\": 1", {"attention_dropout"});
