@@ -24,7 +24,7 @@ void normal_(Tensor& t, double mean = 0, double std = 1);
 void kaiming_uniform_(Tensor& t, double a = 0);
 enum class Fan : std::uint8_t { in, out };
 // Fills t from a normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 / fan_out
-// (Fan::out). gain is as in kaiming_uniform_().
+// (Fan::out), where gain is the gain of a leaky ReLU with negative slope a.
 void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
 // Fills t from a uniform distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot and
 // Bengio, AISTATS 2010). Here, gain is the parameter.

@@ -114,7 +114,8 @@ Module::Module(Module&& other) noexcept
     try {
         add_module(*this);
     } catch (const std::bad_alloc&) {
-        // Moves must not throw. check_visit() does not check a module that is not in the set.
+        // A move must not throw. Without memory, the module is not added to the set of all modules,
+        // and check_visit() does not find it as a member of another module.
     }
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
 }

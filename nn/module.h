@@ -107,7 +107,7 @@ struct ModuleObserver {
 // thread. The Accelerator sets them.
 struct ForwardHooks {
     std::optional<DType> autocast;           // if unset, the call does not change autocast
-    std::optional<bool> cache_enabled = {};  // as in AutocastGuard
+    std::optional<bool> cache_enabled = {};  // whether casts are cached; unset: no change
     bool outputs_to_f32 = true;              // converts half-precision outputs, if autocast is set
     std::function<void(Module&)> before_forward = {};  // called before forward()
     std::shared_ptr<ModuleObserver> observer = {};

@@ -77,7 +77,7 @@ class Named : public Visitor {
 
     std::vector<const Module*> order;  // parents come before their children
     std::unordered_set<const Module*> modules;
-    std::unordered_set<const Module*> ignored;  // the modules that are ignored, and those below
+    std::unordered_set<const Module*> ignored;  // ignored modules, and the modules below them
     std::unordered_set<const Impl*> tensors;
 
   protected:

@@ -88,11 +88,12 @@ class GradScaler {
     };
     using ProgressMap = std::unordered_map<const Optimizer*, Progress>;
 
-    // Checks the gradients as step() does, and returns the scalars that the optimizer's step must
-    // apply (OptimizerHooks::before_step). Returns an undefined tensor if the scaler is disabled.
+    // Checks whether the gradients are finite, and returns the scalars that the optimizer's step
+    // must apply (OptimizerHooks::before_step). Returns an undefined tensor if the scaler is
+    // disabled.
     Tensor before_step(Optimizer& optimizer);
-    // Marks the optimizer as not unscaled and not stepped, because it has new gradients although
-    // update() was not called.
+    // Marks the optimizer as not unscaled and not stepped. Called if the optimizer has new
+    // gradients although update() was not called.
     void forget_progress(const Optimizer& optimizer);
     // Removes all data about an optimizer, which may be destroyed already.
     void forget(const Optimizer& optimizer);

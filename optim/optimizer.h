@@ -24,8 +24,8 @@ class Optimizer;
 // The decision of OptimizerHooks about one step.
 struct StepPlan {
     bool allowed = true;  // if false, the step does nothing
-    // The scalars that the step applies, as in Optimizer::set_scalars. An undefined tensor removes
-    // the current scalars; nullopt keeps them.
+    // The scalars that the step applies, in the form of the argument of Optimizer::set_scalars. An
+    // undefined tensor removes the current scalars; nullopt keeps them.
     std::optional<Tensor> scalars = {};
 };
 
@@ -175,8 +175,8 @@ class Optimizer {
     // not finite. Waits for the device.
     bool step_was_skipped() const;
     // Returns the flag that step_was_skipped() reads: an f64 tensor whose element is not 0 if that
-    // step was skipped. Its address does not change while the parameters stay on their device. The
-    // tensor is undefined before set_scalars.
+    // step was skipped. The address of the tensor does not change while the parameters stay on
+    // their device. The tensor is undefined before set_scalars.
     const Tensor& skipped() const { return skipped_; }
 
     // --- for captured steps, whose replays do not read options on the host

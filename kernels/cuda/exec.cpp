@@ -42,8 +42,8 @@ bool runs_on(std::string_view arch, int major, int minor) {
     return number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor);
 }
 
-// Throws DeviceError if the kernels do not run on the device. They are machine code for the
-// architectures that were selected for the build.
+// Throws DeviceError if the kernels of this build cannot run on the device. A build contains
+// machine code only for the architectures that were selected for it.
 void check_architecture(int device) {
     int major = 0, minor = 0;
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),

@@ -16,8 +16,8 @@
 
 namespace axle::kernels {
 
-// Exchanges values between lanes as __shfl_xor_sync does, for any type that consists of 32-bit
-// words.
+// Returns the x of the lane whose number is the number of this lane XOR `offset`. Unlike
+// __shfl_xor_sync, supports any type that consists of 32-bit words.
 template <class T>
 __device__ inline T shuffle_xor(const T& x, int offset) {
     constexpr int kWords = static_cast<int>(sizeof(T) / sizeof(unsigned));

@@ -103,7 +103,7 @@ void norm(Cpu& on, std::span<const Run> runs, double p, double* norm);
 void norm(Cuda& on, std::span<const Run> runs, double p, double* norm);
 
 // Computes *coefficient = min(1, max_norm / (*norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_.
-// If *norm is NaN, so is the coefficient.
+// If *norm is NaN, the coefficient is NaN.
 void clip_coefficient(Cpu& on, const double* norm, double max_norm, double* coefficient);
 void clip_coefficient(Cuda& on, const double* norm, double max_norm, double* coefficient);
 

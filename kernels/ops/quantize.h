@@ -19,7 +19,7 @@ namespace axle::kernels {
 void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest);
 void quantize(Cuda& on, ConstView x, const float* scale, View y, float* largest);
 
-// Updates *largest as quantize() does, without converting x.
+// Sets *largest = max(*largest, max |x|), like quantize(), without converting x.
 void find_largest(Cpu& on, ConstView x, float* largest);
 void find_largest(Cuda& on, ConstView x, float* largest);
 

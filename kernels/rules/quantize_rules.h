@@ -29,7 +29,7 @@ AXLE_HOST_DEVICE inline void set_scale(float value, float* scale) {
     scale[1] = 1 / value;
 }
 
-// Computes the scale as current_scale() does, in f64, so that the quotient is rounded only once.
+// Implements current_scale(). Computes the quotient in f64, so that it is rounded only once.
 AXLE_HOST_DEVICE inline void set_current_scale(float largest, float range, bool power_of_two,
                                                float* scale) {
     const double divisor = largest < 1e-12f ? 1e-12 : static_cast<double>(largest);

@@ -35,8 +35,8 @@ struct Conv2dLayerOptions {
 class Conv2d : public Model<Conv2d> {
   public:
     // Initializes weight and bias from a uniform distribution in [-b, b) with b = 1 / sqrt(in /
-    // groups * kernel area), as PyTorch does. Throws ValueError unless all sizes are positive, and
-    // in and out are multiples of groups, and for kSamePadding with a stride other than 1.
+    // groups * kernel area), as PyTorch does. Throws ValueError if a size is not positive, if in or
+    // out is not a multiple of groups, or if kSamePadding is combined with a stride other than 1.
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the

@@ -128,7 +128,7 @@ struct Gpt : Model<Gpt> {
     // ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels);
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
-    // are as in loss(). If only the loss is needed, loss() uses less memory.
+    // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {});
     // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels".
     // Throws ValueError for other keys and if "input_ids" is missing.

@@ -63,8 +63,8 @@ struct LlamaConfig {
 
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
-    // Maps x [B, T, C] to [B, T, C]. `mask` is as in AttentionOptions (core/ops.h) and can be
-    // undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask (core/ops.h)
+    // and can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
@@ -137,7 +137,7 @@ struct Llama : Model<Llama> {
     // ShapeError for other shapes.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
-    // are as in loss(). If only the loss is needed, loss() uses less memory.
+    // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
                         const Tensor& attention_mask = {});
     // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels"

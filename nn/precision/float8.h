@@ -25,7 +25,7 @@ struct Float8Options {
     // numbers: if true, rows of zeros are added; if false, dw is computed without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
-    bool emulate = false;       // as in Float8MatmulOptions
+    bool emulate = false;       // if true, computes the products in f32
     // The options from here on apply to delayed scaling only. If most_recent is true, a scale
     // depends on the largest absolute value of the latest call; if false, on the largest absolute
     // value of the last history_length calls.

@@ -11,7 +11,7 @@ namespace {
 
 using SchedulerPtr = std::unique_ptr<Scheduler>;
 
-// The named options of a schedule, a map or null.
+// The named options of a schedule, as a map, or null if there are no options.
 class Kwargs {
   public:
     Kwargs(std::string_view schedule, const Tree& tree) : schedule_(schedule), tree_(tree) {}

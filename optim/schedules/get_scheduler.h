@@ -52,7 +52,7 @@ struct MinLr {
     std::optional<double> min_lr_rate = {};  // the final rate divided by the initial rate
 };
 
-// Equivalent to get_cosine_schedule_with_warmup with the minimum `end`.
+// Equivalent to get_cosine_schedule_with_warmup with the min_lr_ratio that `end` specifies.
 LambdaLR get_cosine_with_min_lr_schedule_with_warmup(Optimizer& optimizer,
                                                      std::int64_t warmup_steps,
                                                      std::int64_t training_steps, MinLr end,
@@ -67,8 +67,8 @@ LambdaLR get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
 enum class WsdShape : std::uint8_t { linear, cosine, one_minus_sqrt };
 
 struct WsdOptions {
-    // At least one of the two must be set; stable_steps takes precedence. If only training_steps is
-    // set, stable_steps = training_steps - warmup_steps - decay_steps.
+    // At least one of training_steps and stable_steps must be set; stable_steps takes precedence.
+    // If only training_steps is set, stable_steps = training_steps - warmup_steps - decay_steps.
     std::optional<std::int64_t> training_steps = {}, stable_steps = {};
     WsdShape warmup_type = WsdShape::linear;
     WsdShape decay_type = WsdShape::cosine;

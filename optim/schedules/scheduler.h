@@ -19,8 +19,8 @@ namespace axle::optim {
 
 class Scheduler;
 
-// Functions that replace Scheduler::step(). They decide how often advance() is called, possibly not
-// at all.
+// Functions that replace Scheduler::step(). They decide how often advance() is called. The number
+// of calls can be 0.
 struct SchedulerHooks {
     virtual ~SchedulerHooks() = default;
     virtual void step(Scheduler& scheduler) = 0;

@@ -61,7 +61,8 @@ std::string signals() {
     return text;
 }
 
-// Returns the state of the calling thread.
+// Returns the state of the calling thread as text: signal mask, CPUs, name and floating-point
+// settings.
 std::string thread_state() {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);

@@ -13,8 +13,8 @@
 namespace axle::kernels {
 namespace {
 
-// A task computes a range of outputs. These are the approximate number of matrix elements that it
-// reads and the maximum number of outputs in its range.
+// A task computes a range of outputs. kTaskElements is the approximate number of matrix elements
+// that a task reads, and kMaxOutputs is the maximum number of outputs in a range.
 constexpr std::int64_t kTaskElements = 65536;
 constexpr std::int64_t kMaxOutputs = 1024;
 // The maximum number of terms per call of dot(). The buffer for converted lines has at least this

@@ -69,8 +69,8 @@ struct Moments {
     // Adds n elements. `sum` is the sum of their deviations from centre, and `square` is the sum of
     // the squares of these deviations. The result is accurate if centre is within a few standard
     // deviations of the elements' mean. It is also accurate if centre is the mean of all previous
-    // elements, because the distance between the two means is then a part of the standard deviation
-    // of all elements.
+    // elements, because the distance between the two means then also contributes to the standard
+    // deviation of all elements.
     void add_deviations(double n, double centre, double sum, double square) {
         add({n, centre + sum / n, std::max(square - sum * sum / n, 0.0)});
     }

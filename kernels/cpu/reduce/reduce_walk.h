@@ -50,7 +50,7 @@ struct ToArray {
     }
 };
 
-// Adds the elements [begin, end) of one result to total.
+// Adds the elements [begin, end) that belong to one result to `total`.
 template <class Op>
 void reduce_row(const ReducePlan& plan, const Op& op, const ConstView& x, std::int64_t result,
                 std::int64_t begin, std::int64_t end, typename Op::Acc& total) {

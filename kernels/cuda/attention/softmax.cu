@@ -3,8 +3,9 @@
 // read once and written once. Longer rows are read a second time, possibly from L2.
 //
 // If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// that is not the last), a block processes 32 adjacent rows. Each lane of a warp reads one of these
-// rows, and the warps of the block share them. These rows are also read twice.
+// that is not the last), a block processes 32 adjacent rows. Each lane of a warp reads elements of
+// one of these rows, and every warp of the block reads a part of each row. These rows are also read
+// twice.
 #include <cmath>
 
 #include "kernels/cuda/reduce/exp_sum.cuh"

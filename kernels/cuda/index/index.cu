@@ -105,7 +105,7 @@ __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
 
 // --- scatter
 
-// Returns a + b, computed as on the CPU. For booleans it is "a or b".
+// Returns a + b, with the same bits as the kernel on the CPU. For booleans, the sum is "a or b".
 template <class T>
 __device__ inline T sum_of(T a, T b) {
     if constexpr (std::is_same_v<T, bool>)

@@ -1,5 +1,5 @@
-// Products of 8-bit floats by cuBLASLt. It requires operands that are contiguous along the inner
-// dimension, so the first operand is transposed and the second operand is not.
+// Products of 8-bit floats by cuBLASLt. cuBLASLt requires operands that are contiguous along the
+// inner dimension, so the first operand is transposed and the second operand is not.
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/ops/quantize.h"
 

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kPlaneThreads)
 
 // Starts a kernel that calls f.template at<kN>(element, plane) for all elements. kN is the size of
 // a pack if `aligned` is true (all operands are aligned to 16 bytes) and the size of a plane is a
-// multiple of it, else 1.
+// multiple of the pack size, else 1.
 template <class T, class F>
 void start_on_planes(Cuda& on, const F& f, bool aligned) {
     const Planes& planes = f.planes;

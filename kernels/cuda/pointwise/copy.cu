@@ -125,7 +125,8 @@ template <class T>
 __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
                               std::int64_t stride) {
     for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid()) {
-        // The product and the sum are rounded separately, as on the CPU.
+        // The product and the sum are rounded separately, so that the GPU gives the same bits as
+        // the CPU.
         const double value = __dadd_rn(start, __dmul_rn(static_cast<double>(i), step));
         if constexpr (std::is_integral_v<T>)
             y[i * stride] = static_cast<T>(converted<std::int64_t>(value));

@@ -25,7 +25,7 @@ template <class I>
 struct Side {
     I in, out;
     I kernel, stride, padding, dilation;
-    bool parts;  // true for adaptive pooling, in which windows have different sizes
+    bool parts;  // true for adaptive pooling with windows of different sizes
     Split by_in, by_out, by_stride;
 
     Side(PoolAxis axis, bool adaptive, std::int64_t in_, std::int64_t out_)
@@ -207,7 +207,7 @@ bool is_narrow(const Pool& pool, const ConstView& in, const ConstView& out) {
 }
 
 // Returns whether to use one warp per window. This is faster if windows are large and a row has too
-// few of them for adjacent lanes to read adjacent elements.
+// few windows for adjacent lanes to read adjacent elements.
 bool is_wide(const Pool& pool, const ConstView& in, const ConstView& out) {
     const std::int64_t h = pool.adaptive ? in.back(2) / out.back(2) : pool.h.kernel;
     const std::int64_t w = pool.adaptive ? in.back(1) / out.back(1) : pool.w.kernel;

@@ -106,7 +106,7 @@ TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfTheRankThatTrainedLongest) {
     expect_equal_models(models);
 }
 
-// The prepared model outlives the Accelerator. It must not keep rank 1 in the job.
+// The prepared model outlives the Accelerator. The model must not keep rank 1 in the job.
 TEST(JoinUnevenInputs, ReportsTheErrorOfARankInFp16) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 2);
     const auto errors = tests::outcomes(2, [&](const Group& group) {
