@@ -93,7 +93,7 @@ struct LoadReport {
 };
 
 // An interface that is notified when a module with hooks is moved or loses its hooks. The owner of
-// the hooks implements it to keep its reference to the module valid.
+// the hooks implements this interface, so that the owner's reference to the module stays valid.
 struct ModuleObserver {
     virtual ~ModuleObserver() = default;
     // Called when the module is destroyed, and when its hooks are removed or replaced by the hooks

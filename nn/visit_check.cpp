@@ -28,7 +28,7 @@ struct Index {
     std::mutex mutex;
     std::set<const Module*, std::less<>> modules;  // all modules of the process, by address
     // The places in modules that looked like a Tensor before the members were constructed, and the
-    // Impl to which they referred. Nearly always empty.
+    // Impl to which they referred. The map is nearly always empty.
     std::map<const std::byte*, const Impl*, std::less<>> old_bytes;
 };
 

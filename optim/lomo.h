@@ -61,8 +61,8 @@ class FusedOptimizer : public Optimizer {
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
     // Throws UsageError if the optimizer cannot update parameters that are sharded over processes.
     virtual void check_sharded() const {}
-    // Returns the factor for the gradients of this pass as a 0-d f64 tensor if they are clipped by
-    // norm.
+    // Returns the factor by which gradients are multiplied to clip them by norm, a 0-d f64 tensor.
+    // The tensor is undefined if this pass does not clip by norm.
     const Tensor& clip_factor() const { return clip_factor_; }
 
     std::vector<NamedOption> options(std::size_t group) override;

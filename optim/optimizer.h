@@ -185,7 +185,7 @@ class Optimizer {
     // on the GPU.
     void push_options(bool all = false);
     // Sets a table of learning rates and momenta, an f64 tensor [rows, groups, 2] on the device of
-    // the parameters. Later steps read their rates from one row of it; the i64 tensor `row`
+    // the parameters. Later steps read their rates from one row of the table; the i64 tensor `row`
     // contains the number of the row, which is read when the step runs. Undefined tensors remove
     // the table.
     void set_rates(const Tensor& rates, const Tensor& row) { upload_plan_ = {rates, row, false}; }
@@ -254,7 +254,7 @@ class Optimizer {
 };
 
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU
-// kernels read a copy, whose address does not change; it is updated when a value changes.
+// kernels read a copy, whose address does not change. The copy is updated when a value changes.
 template <class Row>
 class GroupTable {
   public:

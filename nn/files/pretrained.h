@@ -41,9 +41,9 @@ void save_pretrained(const Module& model, const std::string& architecture, const
 // Returns the contents of the folder's config.json. Throws FileError if the file cannot be read or
 // is not JSON.
 Tree pretrained_config(const std::string& directory);
-// Loads the weights of a folder into the module and does not change its training mode. `directory`
-// can also be a .safetensors file in a folder with config.json. Throws FileError if a file is
-// missing or invalid, or if names or shapes differ; the module is then unchanged.
+// Loads the weights of a folder into the module. Does not change the module's training mode.
+// `directory` can also be a .safetensors file in a folder with config.json. Throws FileError if a
+// file is missing or invalid, or if names or shapes differ; the module is then unchanged.
 void load_pretrained(Module& model, const std::string& directory);
 
 }  // namespace axle::nn

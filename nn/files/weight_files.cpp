@@ -195,7 +195,8 @@ void save_weights(const StateDict& state, const std::string& directory, ShardSiz
         NamedTensors part;
         for (const std::string& name : file.weights) part.emplace_back(name, *tensors.at(name));
         AtomicFile& shard = write(file.name);
-        // Transformers rejects files without this entry, which states that the layout is PyTorch's.
+        // Transformers rejects files without the entry "format". The value "pt" states that the
+        // layout is PyTorch's.
         save_safetensors(shard, part, {{"format", "pt"}}, read);
         shard.sync();
     }

@@ -120,8 +120,8 @@ std::pair<Tensor, Tensor> MultiheadAttention::forward_with_weights(
             scores =
                 masked_fill(scores, eq(tril(ones(square, {f32, q.device()})), 0), kMinusInfinity);
         }
-        // If all scores of a query are -infinity, softmax would return NaN; its weights become
-        // zero.
+        // If all scores of a query are -infinity, softmax would return NaN. The weights of the
+        // query become zero instead.
         const Tensor blocked = eq(max(scores.detach(), {-1}, true), kMinusInfinity);
         Tensor weights = masked_fill(softmax(masked_fill(scores, blocked, 0)), blocked, 0);
         weights = dropout(weights, options_.dropout, is_training());

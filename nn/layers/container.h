@@ -1,5 +1,5 @@
 // Containers of modules: ModuleList, ModuleDict and Sequential. All are modules themselves, so the
-// modules in them are trained, saved, moved and cloned with them.
+// modules in a container are trained, saved, moved and cloned with the container.
 #pragma once
 
 #include <concepts>
@@ -224,7 +224,7 @@ class Sequential : public Model<Sequential> {
     Sequential(const Sequential& other);
 
     // Appends a stage, whose name is its index, or the first element if `stage` is a pair. Throws
-    // ValueError as push_back(name, stage) does.
+    // ValueError if the name already exists, is empty or contains a dot.
     template <class S>
     void push_back(S&& stage) {
         if constexpr (container::is_named<std::remove_cvref_t<S>>)

@@ -97,7 +97,7 @@ const char* activation_name(Activation activation);
 // The mapping from names of tensors in the files to names in the model.
 struct PretrainedNames {
     // The prefix of the inner model, for example "bert.". Names in files of the inner model do not
-    // have this prefix; loading adds or removes it as needed.
+    // have this prefix; loading adds or removes the prefix as needed.
     std::string inner;
     // Converts names in older files to the current names.
     std::function<std::string(const std::string&)> current_name = {};
@@ -130,9 +130,9 @@ class PretrainedFolder {
     // FileError if it is not a JSON object.
     Tree generation_config() const;
     // Creates a model without memory for its weights. `layers` is the number of layers in the
-    // configuration. Throws FileError if it exceeds the number of tensors in the files, because
-    // every layer has at least one weight. This check prevents large allocations for an invalid
-    // configuration.
+    // configuration. Throws FileError if `layers` exceeds the number of tensors in the files,
+    // because every layer has at least one weight. This check prevents large allocations for an
+    // invalid configuration.
     template <class Model, class Config>
     Model build(const Config& config, std::int64_t layers) const {
         check_layers(layers);

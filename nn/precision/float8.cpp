@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "float8_linear";
 constexpr std::int64_t kMultiple =
-    16;  // the inner dimension of a product must be a multiple of this
+    16;  // the inner dimension of a product must be a multiple of kMultiple
 
 using Rounding = std::function<Float8Tensor(const Tensor&)>;
 

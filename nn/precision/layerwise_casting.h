@@ -16,8 +16,9 @@ struct LayerwiseCastingOptions {
     // Regular expressions. A module is skipped, with all modules below it, if an expression matches
     // a part of its dotted name.
     std::vector<std::string> skip_modules_pattern = {};
-    // Returns whether to skip a module, with all modules below it. Corresponds to the list of
-    // classes in diffusers. If empty, no module is skipped for its type.
+    // Returns whether to skip a module, with all modules below it. Corresponds to the argument
+    // skip_modules_classes in diffusers. If the function is empty, only skip_modules_pattern
+    // selects modules.
     std::function<bool(const Module&)> skip_modules = {};
 };
 

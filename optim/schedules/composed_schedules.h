@@ -27,7 +27,7 @@ class ComposedScheduler : public Scheduler {
     ComposedScheduler(const char* name, Optimizer& optimizer, Parts parts);
 
     const Parts& parts() const { return parts_; }
-    // Sets the rate of each group to its value before the first scheduler.
+    // Sets the rate of each group to the rate that the group had before its first scheduler.
     void reset_rates();
     static void start(Scheduler& part) { part.start(); }
     static void restart(Scheduler& part) { part.restart(); }

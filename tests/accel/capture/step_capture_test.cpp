@@ -12,8 +12,8 @@ namespace {
 
 using tests::SmallNet;
 
-// The prepared objects of a training loop. Two schedules of one optimizer step on the host; a
-// single schedule would step on the device.
+// The prepared objects of a training loop. The optimizer has two schedules, which therefore step on
+// the host. A single schedule would step on the device.
 struct Prepared {
     explicit Prepared(int num_steps = 1) {
         loop->accumulation.set_num_steps(num_steps);

@@ -1,5 +1,5 @@
-// Tests that if the loop of one process fails or ends early, the other processes end with an error
-// that names the process and the reason.
+// Tests that if the loop of one process fails or ends early, the loops of the other processes throw
+// an error that names this process and the reason.
 #include <chrono>
 #include <string>
 #include <vector>

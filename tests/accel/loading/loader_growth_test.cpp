@@ -50,7 +50,7 @@ Rows order_of(const Kind& kind, std::int64_t samples) {
 }
 
 // Returns the samples that a run reads, and adds them to `read`, which contains the samples that
-// all runs before it have read.
+// all previous runs have read.
 Rows expected_rows(const Kind& kind, const Run& run, Rows& read) {
     Rows rows;
     for (const std::int64_t index : order_of(kind, run.samples)) {

@@ -1,5 +1,6 @@
-// Tests that a run which is interrupted after any batch and resumed from its checkpoint, with the
-// same number of processes, fewer or more, reads the same samples as an uninterrupted run.
+// Interrupts runs after every batch and resumes them from their checkpoints: with the same number
+// of processes, with fewer and with more. A resumed run must read the same samples as an
+// uninterrupted run.
 #include <algorithm>
 #include <chrono>
 #include <optional>

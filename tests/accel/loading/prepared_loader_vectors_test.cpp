@@ -162,7 +162,7 @@ Expected expected_of(const json& c, std::size_t rank) {
     } else if (!is.dispatched && is.splits && !is.evens && !is.drops && is.processes > 1) {
         e.len = e.batches.size();  // the length includes batches of other processes
     } else if (is.dispatched && has_an_empty_batch(c)) {
-        // If some processes have no samples, they repeat the first samples.
+        // Processes that have no samples of their own repeat the first samples.
         e.batches = {{static_cast<std::int64_t>(rank) % is.n}};
         e.gathered = {range(0, is.n)};
     }

@@ -1,5 +1,5 @@
-// Tests random numbers of batches on each process: join_uneven_inputs must train like one process,
-// and gather_for_metrics must return each sample of a dataset once.
+// Tests loops with a random number of batches on each process: training in join_uneven_inputs must
+// match training on one process, and gather_for_metrics must return each sample of a dataset once.
 #include <algorithm>
 #include <cstdint>
 #include <exception>

@@ -1,4 +1,5 @@
-// Tests gradient accumulation: when updates happen and what they do.
+// Tests gradient accumulation: which micro-batches end with an update, and how gradients are scaled
+// and clipped.
 #include <cmath>
 #include <limits>
 #include <memory>

@@ -27,7 +27,7 @@ data::DataLoader batches_for(const json& c, const char* count, const Group& grou
     return data::DataLoader(samples(c[count].get<std::int64_t>() * group->size()));
 }
 
-// Saves a checkpoint and returns the number of micro-batches since the last reset that it contains.
+// Saves a checkpoint and reads from it the number of micro-batches since the last reset.
 std::int64_t step_of(Accelerator& accelerator, const std::string& folder) {
     accelerator.save_state(folder);
     const auto step = accel::CheckpointReader(folder)

@@ -268,7 +268,8 @@ TEST(WeightedLosses, UseLocalWeightsUnderLocalSgd) {
     });
 }
 
-// If one process overflows, no process steps, and the weights are reset.
+// If the gradients of one process overflow, no process takes a step, and the sums of the loss
+// weights are reset.
 // Covers 8.GradScaler.
 TEST(WeightedLosses, ForgetTheirWeightsWhenTheScalerSkipsAStep) {
     tests::on_ranks(2, [&](const Group& group) {

@@ -1,4 +1,4 @@
-// Compares training on several processes with training on one.
+// Compares training on several processes with training on one process.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
