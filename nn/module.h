@@ -234,8 +234,8 @@ class Module {
     // Only clone() may call this constructor. Throws UsageError otherwise.
     Module(const Module& other);
 
-    // Runs f as a public entry point of the model and returns its result. In a prepared model, the
-    // outermost entry point enables autocast and converts half-precision outputs to f32, as
+    // Runs f as a public entry point of the model and returns the result of f. In a prepared model,
+    // the outermost entry point enables autocast and converts half-precision outputs to f32, as
     // ForwardHooks specify.
     template <class F>
     auto enter(F&& f) {

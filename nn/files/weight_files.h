@@ -2,8 +2,9 @@
 // model.safetensors, or in several shards with an index that maps names of weights to shards. Files
 // of torch.save (core/files/torch_file.h) can be read, but are not written.
 //
-// Limits: an index file has at most 64 MiB. Reading it needs at most 16 MiB of memory and 8 bytes
-// per byte of the file. The list of weights needs about 150 bytes for each tensor of the files.
+// Limits: an index file has at most 64 MiB. Reading an index file needs at most 16 MiB of memory
+// plus 8 bytes per byte of the file. The list of weights needs about 150 bytes for each tensor of
+// the files.
 #pragma once
 
 #include <cstdint>

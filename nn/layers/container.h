@@ -290,7 +290,7 @@ class Sequential : public Model<Sequential> {
     void add(std::string name, std::function<Tensor(const Tensor&)> f);
     Module& module_at(std::size_t i);
 
-    std::vector<std::string> names_;  // one for each stage, also for functions
+    std::vector<std::string> names_;  // one name for each stage
     std::vector<OwningPtr<Stage>> stages_;
 };
 

@@ -4,9 +4,9 @@
 //
 // The forward functions of the three models have these parameters: ids [B, T] (i64 or i32) with T
 // <= max_position_embeddings; attention_mask [B, T], which is 0 for padding tokens (if undefined,
-// there is no padding); token_type_ids [B, T] (if undefined, all are zero). They throw ShapeError
-// for other shapes. In this file, B is the number of sequences, T their length in tokens, and C =
-// hidden_size.
+// there is no padding); token_type_ids [B, T] (if undefined, all are zero). The functions throw
+// ShapeError for other shapes. In this file, B is the number of sequences, T their length in
+// tokens, and C = hidden_size.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct BertConfig {
     double layer_norm_eps = 1e-12;
     std::optional<std::int64_t> pad_token_id = 0;  // its embedding is zero and gets no gradient
     // The class names of a classifier (id2label in config.json). With a single label, the model is
-    // a regression.
+    // a regression model.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
     // A map of the fields of config.json that Axle does not read, or null. to_json() writes them.
     Tree other_fields = {};
@@ -56,7 +56,8 @@ struct BertConfig {
 
 struct BertEmbeddings : Model<BertEmbeddings> {
     explicit BertEmbeddings(const BertConfig& config);
-    // Maps ids [B, T] to the sum of their embeddings, normalized: [B, T, C].
+    // Returns the sum of the word, position and token type embeddings of ids [B, T], normalized and
+    // with dropout: [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& token_type_ids);
     void visit(Visitor& v) override {
         v("word_embeddings", word), v("position_embeddings", position);

@@ -29,7 +29,7 @@ void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
 }
 
 // Returns the maps id2label and label2id of a config.json. If several classes have the same name,
-// label2id contains the last of them.
+// label2id maps the name to the last of these classes.
 std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels) {
     Tree id2label = Tree::map(), label2id = Tree::map();
     std::unordered_map<std::string_view, std::size_t> entries;  // indices in label2id

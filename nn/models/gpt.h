@@ -36,7 +36,7 @@ struct GptConfig {
     double layer_norm_epsilon = 1e-5;
     bool checkpoint_blocks = false;  // recomputes each block in the backward pass to save memory
     // The ids of the tokens that begin and end a text; the default is GPT-2's end-of-text token.
-    // to_json() leaves out ids that are not below vocab_size. generate() does not use them.
+    // to_json() leaves out ids that are not below vocab_size. generate() does not use these ids.
     std::optional<std::int64_t> bos_token_id = 50256;
     std::vector<std::int64_t> eos_token_id = {50256};
     // A map of the fields of config.json that Axle does not read, or null. to_json() writes them.

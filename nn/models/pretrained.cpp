@@ -235,7 +235,7 @@ void PretrainedFolder::check_layers(std::int64_t layers) const {
 }
 
 // Returns the weights in the files by their names in the model. Weights that the model does not
-// have keep their names in the files.
+// have are returned with their names in the files.
 std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;

@@ -44,9 +44,9 @@ void check_positive(const char* who, const char* what, double value);
 void check_row(const char* who, const char* what, std::optional<std::int64_t> value,
                std::int64_t rows);
 
-// Reads the fields of a config.json. If a field is absent or null, read() leaves the value
-// unchanged (optional values and token ids: only if it is absent). If a field has the wrong type,
-// read() throws ValueError "who: name: reason".
+// Reads the fields of a config.json. If a field is absent, read() leaves the value unchanged. If a
+// field is null, read() clears optional values and token ids, and leaves other values unchanged. If
+// a field has the wrong type, read() throws ValueError "who: name: reason".
 class ConfigFields {
   public:
     // Throws ValueError unless the text is a JSON object with this model_type.
@@ -69,9 +69,9 @@ class ConfigFields {
     // activation is in `known`.
     void read(const char* name, Activation& value, std::initializer_list<Activation> known) const;
 
-    // Returns a map of the fields that are neither in `known`, which is the text of a config.json,
-    // nor in the names `derived`. Leaves out the fields that save_pretrained() writes for every
-    // model.
+    // `known` is the text of a config.json. Returns a map of the fields that are neither in `known`
+    // nor in the list of names `derived`. Leaves out the fields that save_pretrained() writes for
+    // every model.
     Tree others(std::string_view known, std::initializer_list<std::string_view> derived = {}) const;
     // Returns the field, or nullptr if it is absent or null.
     const Tree* find(const char* name) const;

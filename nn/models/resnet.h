@@ -16,8 +16,8 @@ namespace axle::nn {
 
 struct ResNetConfig {
     std::array<std::int64_t, 4> layers = {2, 2, 2, 2};  // numbers of blocks in the four stages
-    // Selects bottleneck blocks: 1 x 1, 3 x 3 and 1 x 1 convolutions, the last with four times the
-    // channels.
+    // Selects bottleneck blocks. A block consists of 1 x 1, 3 x 3 and 1 x 1 convolutions; the last
+    // convolution has four times as many output channels as the first.
     bool bottleneck = false;
     std::int64_t num_classes = 1000;
     std::int64_t in_channels = 3;

@@ -11,8 +11,8 @@ namespace axle::nn {
 namespace {
 
 constexpr const char* kOp = "float8_linear";
-constexpr std::int64_t kMultiple =
-    16;  // the inner dimension of a product must be a multiple of kMultiple
+// The inner dimension of an fp8 product must be a multiple of this number.
+constexpr std::int64_t kMultiple = 16;
 
 using Rounding = std::function<Float8Tensor(const Tensor&)>;
 

@@ -18,11 +18,13 @@ enum class Float8Scaling : std::uint8_t { current, delayed };
 struct Float8Options {
     Float8Scaling scaling = Float8Scaling::current;
     DType forward = DType::f8_e4m3, gradient = DType::f8_e5m2;
-    // One flag for each of y, dx and dw, in this order: if true, it is computed without fp8.
+    // One flag for each of y, dx and dw, in this order. If a flag is true, its tensor is computed
+    // without fp8.
     std::array<bool, 3> high_precision = {};
     bool in_evaluation = false;  // if true, fp8 is also used in evaluation mode
     // The fp8 product for dw requires that the number of rows of x is a multiple of 16. For other
-    // numbers: if true, rows of zeros are added; if false, dw is computed without fp8.
+    // numbers of rows, rows of zeros are added if pad_rows is true; otherwise, dw is computed
+    // without fp8.
     bool pad_rows = true;
     bool power_of_two = false;  // rounds scales to powers of two; only with current scaling
     bool emulate = false;       // if true, computes the products in f32
@@ -62,8 +64,8 @@ class Float8Linear : public LinearPolicy {
     Tensor product(const Tensor& x, const Tensor& weight, bool updates_history);
     void widen_buffers();
     void begin_call();
-    // Returns a function that converts an operand with this role to fp8. Use it only for the
-    // current call and its backward pass.
+    // Returns a function that converts an operand with this role to fp8. Use the function only in
+    // the current call and its backward pass.
     std::function<Float8Tensor(const Tensor&)> rounding(Role role, bool updates_history) const;
 
     Float8Options options_;

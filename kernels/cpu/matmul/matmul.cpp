@@ -3,14 +3,14 @@
 // register tiles (gemm.cpp) iterate over them, accumulating c block by block along the depth. c is
 // split into rectangles, one per task. Each task packs the operands that it needs: this costs a few
 // percent of the multiplications, and tasks never wait for each other. An element's terms are added
-// in the order of the depth, in blocks that depend on K only. Its bits therefore do not depend on
-// the split, which can depend on the number of threads.
+// in the order of the depth, in blocks that depend on K only. The bits of c therefore do not depend
+// on the split, which can depend on the number of threads.
 //
 // If only few tiles would read a packed panel and the operand already has the panel's layout in
 // memory, the tile reads the operand directly.
 //
-// f16 operands are converted to f32 when they are packed. So are bf16 operands on CPUs without bf16
-// instructions.
+// f16 operands are converted to f32 when they are packed. On CPUs without bf16 instructions, bf16
+// operands are converted, too.
 #include "kernels/ops/matmul.h"
 
 #include "kernels/cpu/targets.h"
@@ -141,8 +141,8 @@ class Product {
   private:
     // Chooses the grid of rectangles with the smallest estimated time, in vector multiply-adds. The
     // estimate is the work of the busiest thread including padding, plus about a third of a
-    // multiply-add per packed element, plus a fraction of a rectangle because threads have
-    // different speeds.
+    // multiply-add per packed element, plus a fraction of the work of one rectangle, because
+    // threads have different speeds.
     void cut(std::int64_t threads) {
         const std::int64_t work = m_ * n_ * std::max<std::int64_t>(units_of<Unit>(k_), 1);
         threads = std::min(threads, std::max<std::int64_t>(1, batches_ * work / kParallel));

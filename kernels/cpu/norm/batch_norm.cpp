@@ -39,7 +39,7 @@ const L* spread(const L* coefficients, const Block& block, std::int64_t plane, L
     return row;
 }
 
-// The scratch memory of a slot.
+// The scratch memory of a slot. Tasks that run at the same time use different slots.
 template <class L>
 struct Buffers {
     L* spans;  // Cut::spans() buffers of Cut::span() elements

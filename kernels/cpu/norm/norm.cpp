@@ -24,15 +24,15 @@
 namespace axle::kernels {
 namespace {
 
-// The operands of one row of the backward pass. If weight is null, it counts as ones; null outputs
-// are not written.
+// The operands of one row of the backward pass. If weight is null, all weights are 1. Outputs that
+// are null are not written.
 template <class L>
 struct NormGradRow {
     const L *dy, *x, *weight;
     L mean, rstd;
     bool centred;  // false for an RMS norm
     std::int64_t n;
-    L *dx, *dweight, *dbias;  // dx is overwritten; dweight and dbias are added to
+    L *dx, *dweight, *dbias;  // dx is overwritten; dweight and dbias are incremented
 };
 
 }  // namespace
@@ -230,7 +230,7 @@ void forward(Cpu& on, const ConstView& x, const ConstView& weight, const ConstVi
     });
 }
 
-// The sums of one task for dweight and dbias, which have n elements each and are consecutive.
+// The sums of one task: n sums for dweight, followed by n sums for dbias.
 template <class L>
 struct VectorSums {
     L* recent;      // sums of fewer than kFlush rows

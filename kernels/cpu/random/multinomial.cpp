@@ -14,7 +14,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr std::int64_t kTask = 16384;
-constexpr std::int64_t kMaxTasks = 32;  // maximum number, to limit scratch memory
+constexpr std::int64_t kMaxTasks = 32;  // maximum number of tasks, to limit scratch memory
 
 // Returns (word + 1/2) / 2^32, which is strictly between 0 and 1.
 double open_unit(std::uint32_t word) { return (word + 0.5) * 0x1p-32; }

@@ -86,7 +86,7 @@ bool beats(L b, L a) {
     return b != b && a == a;
 }
 
-// Returns the initial value, which is below every element if kMax is true, and above otherwise.
+// Returns the initial value: the lowest value of L if kMax is true, else the highest value.
 template <bool kMax, class L>
 constexpr L initial_extreme() {
     using Limits = std::numeric_limits<L>;

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
     const BlockTask task(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
     const int last_tile = (call.queries + kTile - 1) / kTile - 1;
-    const int first = (last_tile - task.tile) * kTile;  // the longest rows start first
+    const int first = (last_tile - task.tile) * kTile;  // tiles with the most keys start first
     const int group = task.h / (call.heads / call.groups);
     const T* const q_head = q.head(task.b, task.h);
     const T* const k_head = k.head(task.b, group);

@@ -1,11 +1,12 @@
 // Computes the gradients of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
 // There are three kernels. No kernel adds numbers of different blocks, so every run gives the same
-// bits. The first kernel computes delta = rowsum(dout * out). In the second, a block computes dq of
-// 64 queries and iterates over their keys. In the third, a block computes dk and dv of 64 keys of a
-// key-value head and iterates over the queries of all heads that share it. This costs 3 + 4
-// products per pair of tiles; a single kernel that adds dq atomically would need 5. The operands of
-// a block's own rows are read once; the operands that it iterates over are read once per 64 rows.
+// bits. The first kernel computes delta = rowsum(dout * out). In the second kernel, a block
+// computes dq of 64 queries and iterates over their keys. In the third kernel, a block computes dk
+// and dv of 64 keys of a key-value head and iterates over the queries of all heads that share this
+// head. These two kernels compute 3 + 4 products per pair of tiles; a single kernel that adds dq
+// atomically would need 5. The operands of a block's own rows are read once; the operands that it
+// iterates over are read once per 64 rows.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Compute<T>, kDepth>)
 
     const BlockTask task(blockIdx.x, call.heads, call.batch, call.depth, kDepth);
     const int last_tile = (call.queries + kTile - 1) / kTile - 1;
-    const int first = (last_tile - task.tile) * kTile;  // the longest rows start first
+    const int first = (last_tile - task.tile) * kTile;  // tiles with the most keys start first
     const int group = task.h / (call.heads / call.groups);
     const T* const q_head = q.head(task.b, task.h);
     const T* const dout_head = dout.head(task.b, task.h);

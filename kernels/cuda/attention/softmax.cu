@@ -31,7 +31,7 @@ struct Forward {
     using Sum = ExpSum<C>;
     using Join = JoinExpSums;
     __device__ static Sum none() { return Sum::none(); }
-    // Returns the value that stands for an element after the end of the row.
+    // Returns the value that elements after the end of a row get.
     __device__ static C nothing() { return -std::numeric_limits<C>::infinity(); }
     template <int kCount>
     __device__ static void add(Sum& sum, const C (&a)[kCount], const C (&)[kCount]) {

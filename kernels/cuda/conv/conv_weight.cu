@@ -20,7 +20,7 @@ struct Product {
     std::int64_t pixels, part;             // number of pixels in total and per part
     std::int64_t height, width;            // dimensions of x
     ConvAxis h, w;
-    std::int64_t row_tiles, column_tiles, tiles;  // tiles is the number in all parts and groups
+    std::int64_t row_tiles, column_tiles, tiles;  // `tiles` counts all parts and groups
     std::int64_t groups, parts;
     TripleIndex tap, pixel;
 
@@ -42,7 +42,8 @@ struct Product {
           groups(geometry.groups),
           tap(dw.shape[2], dw.shape[3]),
           pixel(dy_.shape[2], dy_.shape[3]) {
-        // Splits the pixels into enough parts for a large GPU, with at least kMin terms each.
+        // Splits the pixels into parts, so that a large GPU has enough blocks and a part has at
+        // least about kMin pixels.
         constexpr std::int64_t kBlocks = 1024, kMin = 512;
         const std::int64_t of_result = row_tiles * column_tiles * groups;
         const std::int64_t most = (pixels + kMin - 1) / kMin;

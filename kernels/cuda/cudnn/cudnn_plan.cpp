@@ -34,7 +34,8 @@ std::vector<Descriptor> proposals(const Descriptor& graph, cudnnBackendHeurMode_
     return found;
 }
 
-// Returns the numerical notes of an engine; bit n is set if it has cudnnBackendNumericalNote_t n.
+// Returns the numerical notes of an engine; bit n is set if the engine has
+// cudnnBackendNumericalNote_t n.
 std::uint32_t notes_of(const Descriptor& config) {
     const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t raw = engine.raw();

@@ -118,8 +118,8 @@ __device__ void store_stochastically(const Slot& slot, const Philox& draws, std:
 #include "kernels/rules/optimizer_rules.inl"
 
 // A rule (Sgd or Adam) defines its group type, the step that it computes for a slot, and the update
-// of one element. The update reads the gradient, and changes the parameter and the first buffers()
-// arrays of the list first, second, second_max.
+// of one element. The update reads the gradient and changes the parameter and its state. The state
+// consists of the first buffers() of these three arrays: first, second and second_max.
 
 struct Sgd {
     using Group = SgdGroup;

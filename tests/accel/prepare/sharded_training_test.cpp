@@ -268,7 +268,8 @@ class DiskWithoutSpaceForRank1 final : public tests::FaultyFileSystem {
     }
 };
 
-// If one rank cannot write its part, all ranks throw in the next call, and no checkpoint remains.
+// If one rank cannot write its part, save_state() or wait_for_saves() throws on all ranks, and no
+// checkpoint remains.
 TEST(ShardedAccelerator, ThrowsTheErrorOfAnAsynchronousPartOnAllRanks) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     auto models = clones_of(Gpt64().make(), 2);
