@@ -214,7 +214,7 @@ TEST(TensorParallelRank, ThrowsWithoutADeviceMesh) {
 }
 
 // Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
-TEST(ContextAndSequenceParallelism, HaveNoEffectIfOffAndThrowIfOn) {
+TEST(ContextAndSequenceParallelism, HaveNoEffectIfDisabledAndThrowIfEnabled) {
     Accelerator accelerator;
     SmallNet net;
     data::DataLoader loader(tests::samples(4));

@@ -49,7 +49,7 @@ Pass pass_of(data::DataLoader& loader) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(DispatchBatches, ReadsOnlyOnTheMainProcess) {
+TEST(DispatchBatches, ReadsSamplesOnlyOnTheMainProcess) {
     std::atomic<int> reads[3] = {};
     on_ranks(3, [&](const Group& group) {
         data::DataLoader loader(data::from_function(12,
@@ -66,7 +66,7 @@ TEST(DispatchBatches, ReadsOnlyOnTheMainProcess) {
 }
 
 // Covers 4.DataLoaderDispatcher.
-TEST(DispatchBatches, DividesTheLastStepEvenly) {
+TEST(DispatchBatches, DividesTheLastStepEvenlyBetweenRanks) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(11), {.batch_size = 3});
         accel::prepare_data_loader(loader, group, dispatched());

@@ -148,7 +148,7 @@ TEST_P(DatasetShards, YieldEveryRowOnceAndTheSameNumberOfStepsOnAllRanks) {
     });
 }
 
-TEST_P(DatasetShards, AreReadByOneProcessEach) {
+TEST_P(DatasetShards, AreReadByExactlyOneProcess) {
     std::vector<std::atomic<int>> readers(8);
     on_ranks(GetParam(), [&](const Group& group) {
         std::vector<std::shared_ptr<const data::IterableDataset>> shards;

@@ -111,7 +111,7 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyState, NeedsNoFurtherResourcesInTraining) { expect_nothing_taken(100, 200); }
+TEST(SteadyState, TrainingNeedsNoFurtherResources) { expect_nothing_taken(100, 200); }
 
 TEST(SteadyState, LongTrainingNeedsNoFurtherResources) { expect_nothing_taken(1000, 10000); }
 

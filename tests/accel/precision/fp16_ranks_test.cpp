@@ -165,7 +165,7 @@ void expect_skips(const std::vector<Update>& updates, const std::vector<Record>&
 
 class Fp16OnRanks : public testing::TestWithParam<int> {};
 
-TEST_P(Fp16OnRanks, SkipTheSameStepsIfAGradientOfOneRankIsNotFinite) {
+TEST_P(Fp16OnRanks, SkipsTheSameStepsOnAllRanksIfOneGradientIsNotFinite) {
     const int ranks = GetParam();
     for (const int accumulation : {1, 2}) {
         SCOPED_TRACE(str(accumulation, " micro-batches per update"));

@@ -125,7 +125,7 @@ TEST(DdpKwargs, AllowUnusedParametersOnRequest) {
 }
 
 // Covers 9.static_graph, 30.3.
-TEST(DdpKwargs, RejectAChangedGraphWithStaticGraph) {
+TEST(DdpKwargs, RejectAChangedGraphIfStaticGraphIsTrue) {
     on_ranks(2, [](const Group& group) {
         TwoLayers net;
         Accelerator accelerator(

@@ -134,7 +134,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 
 class MultiProcessTraining : public testing::TestWithParam<int> {};
 
-TEST_P(MultiProcessTraining, MatchesOneProcessInF64) {
+TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessInF64) {
     const Recipe recipe{.dtype = f64};
     const Course one = course_on(1, recipe), many = course_on(GetParam(), recipe);
     ASSERT_EQ(one.losses.size(), 20);
@@ -143,12 +143,12 @@ TEST_P(MultiProcessTraining, MatchesOneProcessInF64) {
     expect_near(many.parameters, one.parameters, 1e-9);
 }
 
-TEST_P(MultiProcessTraining, MatchesOneProcessInF32) {
+TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessInF32) {
     const Recipe recipe{.sgd = true};
     expect_near(course_on(GetParam(), recipe).losses, course_on(1, recipe).losses, 1e-4);
 }
 
-TEST_P(MultiProcessTraining, MatchesOneProcessWithAccumulation) {
+TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessWithAccumulation) {
     const Recipe recipe{.dtype = f64, .steps = 6, .batch = 24, .accumulation = 2};
     const Course one = course_on(1, {.dtype = f64, .steps = 6, .batch = 24});
     expect_near(course_on(GetParam(), recipe).parameters, one.parameters, 1e-9);
