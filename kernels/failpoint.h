@@ -34,7 +34,7 @@ std::span<const Failpoint> failpoints();
 
 // Sets the action of a failpoint in this process for the next time that it is reached, and removes
 // the action of other failpoints. `reached` is set before the action. If `reached` is in shared
-// memory, another process can wait for it. Throws ValueError if there is no such failpoint.
+// memory, another process can wait for it. Throws ValueError if no failpoint has this name.
 void set_failpoint(const char* name, FailpointAction action, std::atomic<bool>& reached);
 
 // Called by the macro AXLE_FAILPOINT; other code must not call it.

@@ -18,7 +18,8 @@ struct Philox {
     // memory.
     const std::uint64_t* base = nullptr;
 
-    // Returns the state with `base` applied, so that its base is null. GPU kernels call this first.
+    // Returns the same state with a null `base`: reads the seed and the offset from GPU memory if
+    // necessary. GPU kernels call this function first.
     AXLE_HOST_DEVICE constexpr Philox resolved() const {
         return base == nullptr ? *this : Philox{base[0], base[1] + offset, nullptr};
     }

@@ -18,9 +18,9 @@ struct OpenedLibrary {
 // glibc's dlopen() can crash in it.
 bool is_static_program();
 
-// Opens `file` with dlopen(). `file` is a path, or a name that the loader searches for. If it does
-// not exist, both members of the result are empty. A static program cannot open libraries; `error`
-// then contains the reason, unless `file` is a path that does not exist.
+// Opens `file` with dlopen(). `file` is a path, or a name that the loader searches for. If the file
+// does not exist, both members of the result are empty. A static program cannot open libraries;
+// `error` then contains the reason, unless `file` is a path that does not exist.
 OpenedLibrary open_library(const std::string& file);
 
 }  // namespace axle::kernels

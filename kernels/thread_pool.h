@@ -19,11 +19,11 @@ int num_threads();
 void set_num_threads(int n);
 
 // Calls body(context, task) for every task in [0, tasks) on the threads of the pool, and returns
-// when all tasks are done. If it is called inside a task, or while another thread uses the pool,
-// the calling thread runs all tasks in order. If tasks throw, the first exception is rethrown after
-// all started tasks have ended. Workers use the caller's rounding mode and treatment of denormal
-// numbers (kernels/float_control.h). Thread-safe. If the process has workers, its forked children
-// must not call this function, because they have no workers.
+// when all tasks are done. If parallel() is called inside a task, or while another thread uses the
+// pool, the calling thread runs all tasks in order. If tasks throw, the first exception is rethrown
+// after all started tasks have ended. Workers use the caller's rounding mode and treatment of
+// denormal numbers (kernels/float_control.h). Thread-safe. If the process has workers, its forked
+// children must not call this function, because they have no workers.
 using Body = void (*)(void* context, std::int64_t task);
 void parallel(std::int64_t tasks, Body body, void* context);
 
@@ -39,7 +39,7 @@ void parallel(std::int64_t tasks, F&& f) {
 }
 
 // Makes this thread run all tasks of its parallel sections itself for the lifetime of the object.
-// Background threads use it to leave the pool to the thread that computes.
+// Background threads create such an object, so that the pool is free for the thread that trains.
 class InlineScope {
   public:
     InlineScope();

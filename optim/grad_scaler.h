@@ -23,8 +23,8 @@ namespace axle::optim {
 // A loss scaler. The scale, its step counter and found_inf (1 if a gradient was not finite) are
 // scalars on the device of the losses, which must be the device of the parameters. A disabled
 // scaler does nothing, except that step() calls optimizer.step(). Only get_scale() and state_dict()
-// wait for the device to read them. The update kernel of the optimizer unscales the gradients,
-// unless unscale_() has already done so.
+// wait for the device, because they read the scalars. The update kernel of the optimizer unscales
+// the gradients, unless unscale_() has already done so.
 //
 // Unlike PyTorch, Axle does not round 1 / scale to f32, because the rounding would change f64
 // gradients.
@@ -40,17 +40,17 @@ class GradScaler {
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
     // Divides the gradients by the scale and records whether all of them are finite. Throws
-    // UsageError if it is called twice for an optimizer between two updates, or after step().
-    // Throws ValueError for f16 gradients, because f16 cannot represent the results.
+    // UsageError if unscale_() is called twice for an optimizer between two updates, or after
+    // step(). Throws ValueError for f16 gradients, because f16 cannot represent the results.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
-    // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if it is called
+    // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if step() is called
     // twice for an optimizer between two updates, or if no parameter has a gradient.
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
-    // finite. Otherwise multiplies the scale by growth_factor if each of the last growth_interval
-    // updates, including this update, found only finite gradients. Throws UsageError if no
-    // gradients were checked.
+    // finite. Otherwise counts the update: after growth_interval such updates in a row, multiplies
+    // the scale by growth_factor and counts from 0 again. Throws UsageError if no gradients were
+    // checked.
     void update();
     // Sets the scale to new_scale. Throws ValueError unless new_scale is a positive f32.
     void update(double new_scale);

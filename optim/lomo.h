@@ -19,11 +19,11 @@
 
 namespace axle::optim {
 
-// Base class of Lomo and AdaLomo, with one parameter group. Their constructors throw ValueError for
-// an empty list, for parameters that are undefined, repeated or not leaves, and for options out of
-// range. step() does nothing. Gradients of a plain backward() are kept; the next fused_backward()
-// adds its gradients to them and applies the sum. Gradients that a rule computes in a nested
-// backward pass are applied when the outer pass ends.
+// Base class of Lomo and AdaLomo, with one parameter group. The constructors of both classes throw
+// ValueError for an empty list, for parameters that are undefined, repeated or not leaves, and for
+// options out of range. step() does nothing. Gradients of a plain backward() are kept; the next
+// fused_backward() adds its gradients to them and applies the sum. Gradients that a rule computes
+// in a nested backward pass are applied when the outer pass ends.
 class FusedOptimizer : public Optimizer {
   public:
     // Differentiates the loss and updates the parameters that get a gradient, with the learning

@@ -254,7 +254,8 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Returns the state of a parameter, complete for the current device and dtype of the parameter.
+// Returns the complete state of a parameter, converted to the current device and dtype of the
+// parameter.
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     const Tensor part = autograd::local_part(param);
     // Every replay would reset the state if its creation were captured.

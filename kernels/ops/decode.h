@@ -15,8 +15,8 @@ class ByteScale {
     float operator[](std::uint8_t byte) const { return values_[byte]; }
 
     // The parameters of a formula for packs that multiplies by 1 / std (`inverse`) instead of
-    // dividing. `exact` is true if its results have the same bits for all 256 bytes on this CPU;
-    // otherwise scale_bytes() reads the table of ByteScale.
+    // dividing. `exact` is true if multiplying gives the same bits as dividing for all 256 bytes on
+    // this CPU; otherwise scale_bytes() reads the table of ByteScale.
     struct Factors {
         float mean, std, inverse;
         bool exact;

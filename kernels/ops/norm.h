@@ -12,7 +12,7 @@
 namespace axle::kernels {
 
 // Computes y = (x - mean) rstd weight + bias, where rstd = 1 / sqrt(variance + eps). The variance
-// is computed in two passes and divides by n. y can be the same view as x.
+// is computed in two passes, with n as the divisor. y can be the same view as x.
 void layer_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd);
 void layer_norm(Cuda& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,

@@ -34,7 +34,7 @@ void current_scale(Cuda& on, const float* largest, float range, bool power_of_tw
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
 // values of previous steps. The history of these values is [length, 3]; its first row collects the
-// current step.
+// values of the current step.
 struct DelayedScaling {
     std::int64_t length = 1;
     bool most_recent = true;  // if false, uses the largest value of the history

@@ -25,7 +25,7 @@ struct SchedulerHooks {
     virtual ~SchedulerHooks() = default;
     virtual void step(Scheduler& scheduler) = 0;
     // Called before the caller reads or changes the schedule. If replayed steps have not advanced
-    // the schedule on the host, the hook does so.
+    // the schedule on the host, the hook advances it.
     virtual void before_access(const Scheduler&) {}
     // Called when the scheduler is destroyed or its hooks are replaced or removed.
     virtual void detached(const Scheduler&) noexcept {}
@@ -143,7 +143,7 @@ class Scheduler {
   protected:
     Scheduler(Scheduler&& other);  // NOLINT: throws
 
-    // Takes the first step. Constructors of derived classes must call this at their end.
+    // Takes the first step. Constructors of derived classes must call this function at their end.
     virtual void start();
     // Sets the rates of an epoch by calling apply() for each group.
     virtual void set_rates(std::int64_t epoch);
