@@ -107,8 +107,9 @@ class Named : public Visitor {
 
     void check_name(std::string_view name) {
         if (!scope_->names.emplace(name).second)
-            throw UsageError(str(type_name(typeid(*scope_->module)), "::visit: uses the name ",
-                                 in_quotes(name), " for two members"));
+            throw UsageError(str(type_name(typeid(*scope_->module)),
+                                 "::visit: the names of members must be different: ",
+                                 in_quotes(name), " is used twice"));
     }
     void insert(std::string_view name, const Tensor& tensor) {
         check_name(name);

@@ -22,7 +22,8 @@ std::vector<std::regex> compiled(const std::vector<std::string>& patterns) {
         try {
             result.emplace_back(pattern);
         } catch (const std::regex_error& error) {
-            throw ValueError(str("attach_layerwise_casting_hooks: not a regular expression: '",
+            throw ValueError(str("attach_layerwise_casting_hooks: a pattern must be a regular "
+                                 "expression: '",
                                  pattern, "': ", error.what()));
         }
     }

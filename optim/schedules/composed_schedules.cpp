@@ -18,7 +18,8 @@ ComposedScheduler::ComposedScheduler(const char* name, Optimizer& optimizer, Par
     : Scheduler(optimizer), parts_(std::move(parts)) {
     if (parts_.empty()) throw ValueError(str(name, ": needs at least one schedule"));
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        if (!parts_[i]) throw ValueError(str(name, ": schedule ", i, " is null"));
+        if (!parts_[i])
+            throw ValueError(str(name, ": schedules must not be null: schedule ", i, " is null"));
         if (parts_[i]->needs_metric())
             throw ValueError(
                 str(name, ": schedule ", i, " needs a metric at each step; step it separately"));

@@ -124,7 +124,7 @@ TEST(LayerwiseCasting, RejectsInvalidArgumentsAndChangesNothing) {
     expect_error<DTypeError>({"attach_layerwise_casting_hooks: the dtype must be floating: int64"},
                              [&] { nn::attach_layerwise_casting_hooks(layer, i64, f32); });
     expect_error<ValueError>(
-        {"attach_layerwise_casting_hooks: not a regular expression: '['"}, [&] {
+        {"attach_layerwise_casting_hooks: a pattern must be a regular expression: '['"}, [&] {
             nn::attach_layerwise_casting_hooks(layer, bf16, f32, {.skip_modules_pattern = {"["}});
         });
     EXPECT_EQ(layer.weight.dtype(), f32);
