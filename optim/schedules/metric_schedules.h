@@ -44,7 +44,7 @@ struct BestMetric {
     double best = 0;
 
     void reset();
-    // Returns whether the metric is better than the best by more than the threshold.
+    // Returns whether the metric is better than the best metric so far by more than the threshold.
     bool is_improved_by(double metric) const;
     void add_fields(std::vector<ScheduleField>& fields);
 };

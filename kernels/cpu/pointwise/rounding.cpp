@@ -51,7 +51,8 @@ namespace {
 AXLE_DISPATCH(philox_words);
 AXLE_DISPATCH(round_bf16);
 
-// The lower half of a word must be stored before the upper half.
+// kernels/ops/rounding.h requires that the lower half of a word comes before the upper half in
+// memory.
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace

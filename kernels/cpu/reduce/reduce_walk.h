@@ -1,4 +1,4 @@
-// The two walks of a reduction; kernels/cpu/reduce/reduce.cpp describes when each is used.
+// The two walks of a reduction; kernels/cpu/reduce/reduce.cpp describes when each walk is used.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tests how the options of FullyShardedDataParallelPlugin shard models.
+// Tests how the options of FullyShardedDataParallelPlugin change the sharding of models.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Tests how Accumulation counts micro-batches without an Accelerator.
+// Tests Accumulation without an Accelerator: how it counts micro-batches.
 #include <vector>
 
 #include "accel/loop/accumulation.h"

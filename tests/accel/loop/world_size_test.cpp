@@ -1,5 +1,5 @@
-// Tests that training in deterministic mode gives the same bits for each number of processes and of
-// threads, in each of several runs.
+// Tests that training in deterministic mode gives the same bits in every run, for every number of
+// processes and threads.
 #include <chrono>
 #include <cstdint>
 #include <string>

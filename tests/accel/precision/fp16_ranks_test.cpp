@@ -29,8 +29,8 @@ struct Fault {
     int rank = 0, micro_batch = 0;
     std::size_t parameter = 0;
     double value = 0;
-    // If true, the loss is infinite or NaN; if false, an element of the gradient is, after
-    // backward.
+    // If true, the loss is infinite or NaN; if false, an element of the gradient becomes infinite
+    // or NaN after backward.
     bool in_loss = false;
 };
 
@@ -151,7 +151,7 @@ void expect_skips(const std::vector<Update>& updates, const std::vector<Record>&
         EXPECT_EQ(records[i].skipped, skipped);
         EXPECT_EQ(records[i].scale, scale);
         EXPECT_EQ(records[i].epoch, epoch);
-        if (testing::Test::HasFailure()) return;  // later updates differ, too
+        if (testing::Test::HasFailure()) return;  // after a failure, later updates differ, too
         if (i == 0) continue;
         if (skipped) {
             tests::expect_same(records[i].weights, records[i - 1].weights);

@@ -133,7 +133,7 @@ TEST(SaveState, SavesTheObjectsPreparedAfterOthersWereDestroyed) {
     }
 }
 
-// Returns the loss on a new loader. Programs call such a function after each epoch.
+// Returns the sum of the losses on a new loader. Programs call such a function after each epoch.
 double evaluate(Accelerator& accelerator, SmallNet& net) {
     data::DataLoader loader(samples(6), {.batch_size = 2});
     accelerator.prepare(loader);

@@ -1,4 +1,4 @@
-// Tests how Preparation attaches hooks without an Accelerator.
+// Tests Preparation without an Accelerator: how it attaches hooks.
 #include "accel/prepare/preparation.h"
 
 #include <memory>

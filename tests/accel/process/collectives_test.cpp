@@ -36,7 +36,7 @@ json error_of(const char* name, F&& f) {
     return "no error";
 }
 
-// The results of one rank, with the names of collectives.json.
+// Computes the results of one rank for the cases of collectives.json.
 class Rank {
   public:
     explicit Rank(Group group)
