@@ -1,4 +1,4 @@
-// A training run that uses every file writer, for tests of the files.
+// A training run that uses every file writer. Tests check the files that it writes.
 #pragma once
 
 #include <sstream>

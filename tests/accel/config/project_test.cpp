@@ -1,4 +1,4 @@
-// Tests project folders and the processes that write states.
+// Tests project folders, and which processes write states.
 #include "accel/config/project.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Tests the limits of YAML files.
+// Tests the limits on the size of YAML files and on the memory that parsing needs.
 #include <fstream>
 #include <functional>
 #include <string>

@@ -1,5 +1,5 @@
-// Tests random loaders and options. All processes together must read the dataset in order, and read
-// each sample once, except for samples that fill up batches.
+// Tests loaders with random options. All processes together must read the dataset in order, and
+// read each sample once, except for samples that fill up batches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,4 @@
-// Compares updates with gradient accumulation with recordings of Hugging Face Accelerate on each
-// rank.
+// Compares gradient accumulation on each rank with recordings of Hugging Face Accelerate.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Compares the training of several models and optimizers by an Accelerator with a loop written by
-// hand.
+// Trains several models and optimizers with an Accelerator, and compares the results with the
+// results of a hand-written loop.
 #include <cmath>
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
-// Tests that DistributedDataParallelKwargs of an Accelerator change how gradients of prepared
-// models are reduced, and when.
+// Tests that DistributedDataParallelKwargs of an Accelerator change how and when the gradients of
+// prepared models are reduced.
 #include <memory>
 #include <string>
 #include <utility>

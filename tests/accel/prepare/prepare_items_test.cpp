@@ -1,5 +1,5 @@
-// Tests the placeholders DummyOptim and DummyScheduler, and the values that prepare() fills into
-// DeepSpeed configurations.
+// Tests the placeholders DummyOptim and DummyScheduler, and the auto values of DeepSpeed
+// configurations that prepare() fills in.
 #include "accel/prepare/prepare_items.h"
 
 #include <memory>

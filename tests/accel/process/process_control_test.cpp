@@ -1,5 +1,5 @@
-// Tests functions that run on chosen processes, waiting for other processes, and the defaults of
-// process options.
+// Tests functions that run only on chosen processes or wait for other processes, and the defaults
+// of process options.
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
