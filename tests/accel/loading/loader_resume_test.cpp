@@ -133,7 +133,7 @@ void expect_right(int processes, F&& f) {
 class ResumedLoader : public testing::TestWithParam<int> {};
 
 // Covers 4.use_stateful_dataloader, 10.dl_state_dict.bin, 10.sampler.bin.
-TEST_P(ResumedLoader, ContinuesExactlyAfterEveryBatch) {
+TEST_P(ResumedLoader, ContinuesWithTheNextSamplesAfterEveryBatch) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     expect_right(GetParam(), [&](const Group& group) {
         std::string wrong;
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Processes, ResumedLoader, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin, 30.1, 30.13.
-TEST(ResumedLoaders, ContinueExactlyWithFewerProcesses) {
+TEST(ResumedLoaders, ContinueWithTheNextSamplesOnFewerProcesses) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto saved_by = [&](const Kind& kind, int processes) {
         return str(folder.path(), '/', kind.name, processes);
@@ -176,7 +176,7 @@ TEST(ResumedLoaders, ContinueExactlyWithFewerProcesses) {
 }
 
 // Covers 10.dl_state_dict.bin, 10.sampler.bin, 30.1, 30.13.
-TEST(ResumedLoaders, ContinueExactlyWithMoreProcesses) {
+TEST(ResumedLoaders, ContinueWithTheNextSamplesOnMoreProcesses) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto saved_by = [&](const Kind& kind, int processes) {
         return str(folder.path(), '/', kind.name, processes);

@@ -165,7 +165,7 @@ TEST_P(DatasetShards, AreReadByExactlyOneProcess) {
 }
 
 // This test resumes after every step with the same number of processes.
-TEST_P(DatasetShards, ResumeExactlyAfterEveryStep) {
+TEST_P(DatasetShards, ResumeWithTheNextRowsAfterEveryStep) {
     on_ranks(GetParam(), [](const Group& group) {
         for (const int workers : {0, 2})
             for (const bool drop_last : {false, true}) {
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
 
 // Resumes a run of 4 processes on 2 processes, once after each of its steps, and then a run of 2
 // processes on 1 process in the same way.
-TEST(ShardedDataset, ResumesExactlyWithFewerProcesses) {
+TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;
     Log log;
@@ -224,7 +224,7 @@ TEST(ShardedDataset, ResumesExactlyWithFewerProcesses) {
 
 // Each of two later runs resumes after a step of the previous run, in a pass that two processes
 // began.
-TEST(ShardedDataset, ResumesExactlyWithMoreProcesses) {
+TEST(ShardedDataset, ResumesWithTheNextRowsOnMoreProcesses) {
     const Sizes sizes = {11, 8, 5, 3};
     for (const bool drop_last : {false, true}) {
         Log log;

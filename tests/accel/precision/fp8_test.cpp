@@ -308,7 +308,7 @@ TEST(Fp8, SavesAmaxHistoryInCheckpoints) {
 }
 
 // Covers 8.fp8.
-TEST(Fp8, ResumesExactlyBetweenUpdatesOfTheScales) {
+TEST(Fp8, ResumesWithTheSameGradientsBetweenUpdatesOfTheScales) {
     constexpr int kSteps = 8;
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto options = [] { return te({.interval = 3, .amax_history_len = 4}); };
