@@ -88,7 +88,7 @@ TEST(DeepSpeedPlugin, ShardsModelsAndClipsGradients) {
             sgd.step();
             const double change = sum(abs(copy() - before)).item();
             EXPECT_GT(change, 0);
-            EXPECT_LT(change, 0.01);  // the gradient has 32 elements and norm 1e-3
+            EXPECT_LT(change, 0.01);  // the gradient has 32 elements and a norm of at most 1e-3
         });
 }
 
