@@ -26,7 +26,7 @@ enum class FailpointAction : std::uint8_t {
 
 struct Failpoint {
     const char* name;
-    bool may_throw;  // whether FailpointAction::fail is allowed here
+    bool may_throw;  // whether FailpointAction::fail is allowed at this failpoint
 };
 
 // Returns all failpoints of the library.

@@ -114,8 +114,8 @@ Module::Module(Module&& other) noexcept
     try {
         add_module(*this);
     } catch (const std::bad_alloc&) {
-        // A move must not throw. Without memory, the module is not added to the set of all modules,
-        // and check_visit() does not find it as a member of another module.
+        // A move must not throw. If memory is exhausted, the module is not added to the set of all
+        // modules, and check_visit() does not find it as a member of another module.
     }
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
 }

@@ -16,7 +16,7 @@ constexpr std::int64_t kMultiple = 16;
 
 using Rounding = std::function<Float8Tensor(const Tensor&)>;
 
-// Reshapes x to [rows, width] and adds rows of zeros until their number is a multiple of 16.
+// Reshapes x to [rows, width] and adds rows of zeros until the number of rows is a multiple of 16.
 Tensor pad_rows_to_multiple(const Tensor& x) {
     const Tensor rows = reshape(x, {-1, x.size(-1)});
     const std::int64_t rest = rows.size(0) % kMultiple;
