@@ -29,7 +29,7 @@ class Job {
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
-    // Restarts the clock of the job for all ranks. Call it in a rank.
+    // Restarts the clock of the job for all ranks. Must be called in a rank.
     static void start_clock();
     // Waits for all ranks except the given ranks, which are then killed.
     std::vector<RankOutcome> wait(std::chrono::milliseconds limit,

@@ -45,8 +45,8 @@ Outcome attempt(std::int64_t number, bool all_later, F&& f, Threads threads = Th
     return failing.has_failed() ? Outcome::passed : Outcome::not_reached;
 }
 
-// Runs the step once for each of its allocations. In each run, only this allocation fails, or it
-// and all later allocations fail.
+// Runs the step once for each of its allocations, and makes this allocation fail. If `all_later` is
+// true, all later allocations fail, too.
 void fail_each_allocation(TrainingStep& step, bool all_later) {
     const TrainingStep::State before = step.state();
     step.run();
@@ -246,8 +246,8 @@ TEST(OperatorNew, FailureInALoopLeavesTheLoaderUsable) {
     }
 }
 
-// Fails an allocation of rank 1 in a backward pass that reduces gradients. Expects that no rank
-// waits for a rank that has failed. Returns whether the pass has that many allocations.
+// Makes an allocation of rank 1 fail in a backward pass that reduces gradients. Expects that no
+// rank waits for a rank that has failed. Returns whether the pass has that many allocations.
 bool fail_data_parallel(std::int64_t number, bool all_later, Threads threads) {
     SCOPED_TRACE(str("allocation ", number));
     Outcome outcome = Outcome::passed;

@@ -1,4 +1,4 @@
-// Tests that an error during a training step leaves a usable state: each allocation of a tensor
+// Tests that a training step leaves a usable state if it fails. Each of its tensor allocations
 // fails once.
 #include <array>
 #include <atomic>
@@ -38,7 +38,8 @@ class FailingTensors {
 
   private:
     static void* allocate(std::size_t size, std::size_t alignment, void*) {
-        // After a failure, the cache is emptied and the allocation is tried again, so both fail.
+        // After a failure, the allocator empties its cache and tries again, so the second attempt
+        // must fail, too.
         const int call = ++calls_;
         if (call == first_ || call == first_ + 1) return nullptr;
         return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);

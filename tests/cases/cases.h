@@ -59,7 +59,8 @@ void refuses(Cases& cases, const std::string& op, std::vector<std::string> words
         {is_expected, prefix.empty() ? op + ": " : prefix, std::move(words), std::move(call)});
 }
 
-// Return operands of bad calls: ones of the given shape, and a 1-d i64 tensor of the given values.
+// Return operands for bad calls: tensors of ones with the given shape (floating, integer or
+// boolean), and a 1-d i64 tensor of the given values.
 Tensor floats_of(const Shape& shape);
 Tensor ints_of(const Shape& shape);
 Tensor bools_of(const Shape& shape);

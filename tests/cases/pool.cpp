@@ -5,7 +5,8 @@ namespace axle::tests {
 
 namespace {
 
-// Returns planes whose values all differ, so that finite differences do not change the maximum.
+// Returns planes in which all values differ. The small steps of finite differences do not change
+// which element is the maximum.
 std::vector<Row> planes() {
     return {{distinct({2, 3, 7, 9})},
             {distinct({3, 5, 6})},

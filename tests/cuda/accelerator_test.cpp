@@ -48,7 +48,7 @@ void expect_resume(bool from_cpu, bool to_cpu, double tolerance) {
     }
 }
 
-// The second save uses the host memory of the first one again.
+// The second save reuses the host memory of the first save.
 TEST_F(AcceleratorOnGpu, SavesItsStateInTheBackground) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Training training(7, 0, false);

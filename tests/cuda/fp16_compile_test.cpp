@@ -34,7 +34,8 @@ struct Training {
         accelerator.prepare(net, adamw, *schedule);
     }
 
-    // Runs one micro-batch in the usual order.
+    // Runs one micro-batch: forward, backward, clipping, optimizer step, scheduler step and
+    // zero_grad.
     Tensor usual(Tree& batch) {
         auto scope = accelerator.accumulate(net);
         const Tensor value = cross_entropy(net(batch["x"]), batch["y"]) * batch["factor"].tensor();

@@ -124,8 +124,8 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
 class ProcessGroupOnGpu : public NcclOnGpu {
   protected:
     // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart` is true,
-    // ranks on the simulated GPU have different bus ids, so that they do not detect that they share
-    // it. Otherwise all ranks share GPU 0.
+    // ranks on the simulated GPU have different bus ids, so each rank appears to have its own GPU.
+    // Otherwise all ranks share GPU 0.
     std::vector<std::string> on_groups(
         const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f,
         bool apart = true, dist::ProcessGroupOptions options = short_options()) {

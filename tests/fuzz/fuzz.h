@@ -34,7 +34,7 @@ std::string_view text_of(Bytes bytes);
 Bytes bytes_of(std::string_view text);
 Bytes bytes_of(const Tensor& contiguous);
 
-// A file in memory with these bytes, for functions that need a path.
+// A file in memory with the given bytes, for functions that need a path.
 class MemoryFile {
   public:
     explicit MemoryFile(Bytes bytes);

@@ -305,7 +305,7 @@ TEST(Module, KeepsItsWeightsWhenMoved) {
     EXPECT_TRUE(moved.head.weight.is_same(weight));
 }
 
-// A module with a buffer that is computed, not saved.
+// A module with a computed buffer, which is saved only if `persistent` is true.
 struct Windowed : nn::Model<Windowed> {
     explicit Windowed(bool persistent_) : persistent(persistent_) {
         weight = nn::init::parameter({3});
@@ -367,7 +367,7 @@ TEST(ModuleApply, InitializesLayersOfOneType) {
     expect_same_bits(model.hidden.get<nn::Linear>(0).bias.detach(), full({3}, 7.0));
 }
 
-// A module that names one child twice.
+// A module whose visit() names one child twice.
 struct Twice : nn::Model<Twice> {
     Tensor forward(const Tensor& x) { return layer(layer(x)); }
     void visit(nn::Visitor& v) override { v("first", layer), v("again", layer); }

@@ -56,7 +56,7 @@ TEST(StateDict, RejectsAMemberThatVisitDoesNotNameAfterAMove) {
                              [&] { models[0].state_dict(); });
 }
 
-// Has a member of each kind that check_visit() accepts.
+// A model with a member of each kind that check_visit() accepts.
 struct Complete : nn::Model<Complete> {
     nn::Linear in{2, 3};
     Tensor tied = in.weight;
@@ -175,7 +175,7 @@ TEST(StateDict, RejectsAnElementOfAnArrayThatVisitDoesNotName) {
     expect_rejected(model, "NamesOneElement", &model.scales[1]);
 }
 
-// Has a parameter of each kind that check_visit() accepts.
+// A model with a parameter of each kind that check_visit() accepts.
 struct AcceptedParameters : nn::Model<AcceptedParameters> {
     Tensor named = parameter(), tied = named;
     Tensor statistics = parameter();

@@ -27,7 +27,8 @@ accel::ProjectConfiguration project_in(const std::string& folder) {
     return {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 2};
 }
 
-// Kills all processes or one process. The other processes must end by themselves.
+// Kills either all processes or one random process. In the second case, the other processes must
+// end by themselves.
 void kill_some(ReportingJob& job, std::mt19937& random) {
     const auto victim = static_cast<int>(random() % (2U * static_cast<unsigned>(job.size())));
     for (int rank = 0; rank < job.size(); ++rank)

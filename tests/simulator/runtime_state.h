@@ -31,7 +31,7 @@ struct CUstream_st {
     // The graph to which work is added while the stream is captured.
     axle::kernels::simulator::Captured capture;
     bool origin = false;  // the capture began on this stream
-    // The mode of the capture; set for its origin only.
+    // The mode of the capture. It is set only for the stream on which the capture began.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::thread::id captor;
     bool broken = false;  // whether a forbidden call has broken the capture

@@ -23,7 +23,7 @@ class TrainGpt : public TrainerTest {
         write_words(folder_ / "text.txt");
     }
 
-    // Runs the tiny model with its own output folder.
+    // Returns the options of a run with the tiny model and its own output folder.
     Arguments tiny(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"--preset", "tiny",        "--data",    folder_ / "text.txt",
                          "--out",    folder_ / out, "--threads", "1"};
@@ -68,7 +68,7 @@ TEST_F(TrainGpt, GivesTheSameResultForAnyNumberOfThreads) {
     }
 }
 
-// As in Accelerate, the variable takes precedence.
+// As in Accelerate, the environment variable takes precedence over the option.
 TEST_F(TrainGpt, TakesAccumulationStepsFromTheEnvironment) {
     const Ended option = run(tiny("option", {"--gradient-accumulation-steps", "2"}));
     ASSERT_EQ(option.code, 0) << option.text();

@@ -21,7 +21,7 @@ class TrainTemplate : public TrainerTest {
   protected:
     TrainTemplate() : TrainerTest("train_template") {}
 
-    // Overrides for a run with its own output folder.
+    // Returns the options of a run with its own output folder.
     Arguments options(const std::string& out, const Arguments& more = {}) {
         Arguments all = {"data.data_dir=" AXLE_TESTS_DIR "/golden/images",
                          "data.batch_size=8",
@@ -62,7 +62,8 @@ class TrainTemplate : public TrainerTest {
     bool exists(const std::string& out, const std::string& file) {
         return fs::exists(path(out, file));
     }
-    // Returns the tracked rows of updates or of evaluations, without the memory column.
+    // Returns the tracked rows that contain the value `with`, without the memory column. Only rows
+    // of updates contain "loss".
     std::vector<json> rows(const std::string& out, const std::string& with = "loss") {
         std::vector<json> all;
         for (const std::string& line : lines_of(path(out, "digits/metrics.jsonl"))) {
@@ -81,8 +82,8 @@ class TrainTemplate : public TrainerTest {
     std::string weights(const std::string& out) {
         return read_file(path(out, "model.safetensors"));
     }
-    // Checks that a run which resumes from a checkpoint of another run continues exactly like that
-    // run.
+    // Checks that a resumed run logs the same rows as the run that saved its checkpoint, and ends
+    // with the same weights.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);
         Arguments again = more;

@@ -134,7 +134,7 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
                    {"conv1.weight", "layers.0.weight"});
 }
 
-// This test trains on the real digits in the folder AXLE_DATA.
+// The test trains on the real digits in the folder that the variable AXLE_DATA names.
 TEST_F(TrainVision, LongTrainingRecognizesHandwrittenDigits) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";

@@ -35,7 +35,7 @@ inline std::vector<std::string> lines_of(const std::string& path) {
     return lines;
 }
 
-// Writes 800 random words of three letters, nine to a line, the same in every call.
+// Writes 800 random words of three letters, nine words to a line. All calls write the same words.
 inline void write_words(const std::string& path) {
     std::mt19937 random(5);
     std::ofstream text(path);
@@ -106,8 +106,8 @@ class TrainerTest : public testing::Test {
     std::string model(const std::string& out) {
         return read_file(folder_ / out + "/model.safetensors");
     }
-    // Returns the fields of the metrics that must be reproduced exactly, which are all but the
-    // speed.
+    // Returns the metrics of a run without its speed and memory. Runs with the same result have the
+    // same metrics.
     std::vector<json> metrics(const std::string& out) {
         std::vector<json> rows;
         for (const std::string& line : lines_of(folder_ / out + "/metrics.jsonl")) {
@@ -124,7 +124,7 @@ class TrainerTest : public testing::Test {
             if (entry.path().filename().string().starts_with("checkpoint_")) return true;
         return false;
     }
-    // Waits until the metrics of a run have `rows` rows. Returns false if the run ended before.
+    // Waits until the metrics of a run have `rows` rows. Returns false if the run ends earlier.
     bool wait_for_rows(pid_t child, std::size_t rows, const std::string& out) {
         while (lines_of(folder_ / out + "/metrics.jsonl").size() < rows) {
             siginfo_t ended = {};
@@ -134,8 +134,8 @@ class TrainerTest : public testing::Test {
         }
         return true;
     }
-    // Waits until the metrics of a run have `rows` rows and a checkpoint exists, and then for the
-    // time `later`, and kills the run. Returns false if the run ended before.
+    // Waits until the metrics of a run have `rows` rows and a checkpoint exists, waits for the time
+    // `later`, and kills the run. Returns false if the run ends earlier.
     bool killed_at(std::size_t rows, std::chrono::microseconds later, const std::string& out,
                    const Arguments& arguments) {
         const pid_t child = start(arguments);

@@ -22,8 +22,8 @@ class TrainerState : public TrainerTest {
         TrainerTest::SetUp();
         write_words(folder_ / "text.txt");
     }
-    // Runs the tiny model with a constant learning rate, so that the schedule does not depend on
-    // the number of steps.
+    // Returns the options of a run with the tiny model and a constant learning rate, so that the
+    // schedule does not depend on the number of steps.
     Arguments constant(const std::string& out, const Arguments& more = {}) {
         Arguments all = {
             "--preset", "tiny", "--data", folder_ / "text.txt", "--out", folder_ / out, "--threads",

@@ -106,8 +106,8 @@ class ConfigReader {
         fail(str(key, " must be ", what, given == nullptr ? "" : str(": ", *given)));
     }
 
-    // Converts values that YAML parses as false because the file has an unquoted `no`, and fields
-    // of old versions of the file.
+    // Converts fields of old versions of the file. Also converts values that YAML parses as false
+    // because the file contains an unquoted `no`.
     void modernize() {
         if (!tree_.contains("distributed_type"))
             fail("distributed_type is missing; run `axle config` to create a new file");

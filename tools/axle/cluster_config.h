@@ -37,7 +37,7 @@ struct ClusterConfig {
     Tree deepspeed_config, dynamo_config, fp8_config, fsdp_config, megatron_lm_config,
         mpirun_config, parallelism_config;
 
-    // Fields for TPUs. They are not used, but are written to the file again.
+    // Fields for TPUs. Axle does not use them, but writes them back to the file.
     Tree downcast_bf16 = false;
     Tree command_file, commands, tpu_env, tpu_name, tpu_vm, tpu_zone;
     bool tpu_use_cluster = false;

@@ -1,5 +1,5 @@
-// The subcommands of the program axle. The parameter of each is the list of arguments after its
-// name, and the result is the exit code. main() prints exceptions to stderr and exits with 2 for a
+// The subcommands of the program axle. Each function gets the arguments after the name of its
+// command and returns the exit code. main() prints exceptions to stderr and exits with 2 for a
 // UsageError, else with 1.
 #pragma once
 

@@ -59,8 +59,8 @@ void check_collectives(Accelerator& accelerator) {
     group.barrier();
 }
 
-// Checks that f calls the function it gets on this process if `wanted`, and does not call it
-// otherwise.
+// Calls f with a function. Checks that f calls this function on this process if `wanted` is true,
+// and does not call it if `wanted` is false.
 template <class F>
 void check_runs_on(Accelerator& accelerator, const char* what, bool wanted, F&& f) {
     int runs = 0;

@@ -95,7 +95,7 @@ json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     return result;
 }
 
-// Returns, by the name of each recorded fact, a function that computes Axle's result.
+// Returns a map from the name of each recorded fact to a function that computes Axle's result.
 std::map<std::string, std::function<json()>> facts() {
     const Tree pair = tensor({1.0, 2}, {2});
     std::map<std::string, std::function<json()>> f;

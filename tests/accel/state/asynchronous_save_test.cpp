@@ -128,7 +128,7 @@ TEST(AsynchronousSave, KeepsAcknowledgedCheckpointsIfTheProcessIsKilled) {
         if (child == 0) {
             Training training;
             training.run(1'000'000, [&] {
-                // The earlier save is complete when this call returns.
+                // When save_state() returns, the save of the previous batch is complete.
                 const std::int64_t complete = training.counter.batches - 1;
                 training.accelerator.save_state(folder / "last", {.asynchronous = true});
                 if (write(ends[1], &complete, sizeof complete) != sizeof complete) _exit(2);

@@ -36,7 +36,8 @@ std::map<std::string, std::string> texts_in(const std::string& folder) {
     return texts;
 }
 
-// A thread that exchanges two paths until stop(), as long as both exist.
+// A thread that repeatedly exchanges two paths until stop() is called. An exchange has no effect
+// while one of the paths does not exist.
 class Exchanger {
   public:
     Exchanger(const std::string& a, const std::string& b)
@@ -110,8 +111,8 @@ class CheckpointRemoval : public testing::Test {
         };
         attack(attacked, exchanges, prepare, [&] { accel::rotate_checkpoints(folder_.path(), 1); });
     }
-    // Removes a checkpoint with a file that its manifest does not list, so that its files are
-    // removed one by one.
+    // Attacks the removal of a checkpoint. The folder contains a file that the manifest does not
+    // list, so the removal deletes the listed files one by one.
     void attack_listed_files(const std::string& attacked, int exchanges) const {
         const auto prepare = [&] {
             write_checkpoint("checkpoint_1", 1);

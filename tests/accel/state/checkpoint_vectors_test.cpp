@@ -102,8 +102,8 @@ void existing_checkpoint(const Case& c) {
     EXPECT_EQ(names_in(c.checkpoints()), Names{"checkpoint_0"});
 }
 
-// Checks the iteration after loading. Upstream does not advance it, so the next save collides; Axle
-// continues after the loaded iteration.
+// Checks the number of the first checkpoint saved after a load. Accelerate starts again at 0, where
+// a checkpoint already exists; Axle continues after the number of the loaded checkpoint.
 void load_latest(const Case& c) {
     Accelerator saving(c.options(true));
     for (int i = 0; i < 3; ++i) saving.save_state();

@@ -200,7 +200,8 @@ TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
     });
 }
 
-// A save or a removal that a power failure interrupts must not lose the newest acknowledged state.
+// If a power failure interrupts a save or a removal, the newest acknowledged state must not be
+// lost.
 TEST_F(CrashImage, ResumesARunWithALimitFromTheNewestState) { expect_runs_to_resume({1}, 2); }
 TEST_F(CrashImage, LongSeriesResumesARunWithALimitFromTheNewestState) {
     expect_runs_to_resume({1, 2, 3}, 6);

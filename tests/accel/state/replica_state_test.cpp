@@ -29,8 +29,8 @@ using tests::on_ranks;
 using tests::TemporaryFolder;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// A network whose layers are called in another order than visit() names them, with a buffer that
-// the forward pass uses and changes.
+// A network that calls its layers in a different order than visit() lists them. It has a buffer
+// that the forward pass uses and changes.
 struct Net : nn::Model<Net> {
     nn::Linear last{12, 1}, first{8, 12}, middle{12, 12};
     Tensor mean = zeros({12});
@@ -93,7 +93,8 @@ void expect_same_tensors(const std::vector<Tensor>& actual, const std::vector<Te
     for (std::size_t i = 0; i < actual.size(); ++i) tests::expect_same_bits(actual[i], expected[i]);
 }
 
-// The size of a bucket in MiB: a few parameters, so that the network has several buckets.
+// The size of a bucket in MiB. A bucket holds only a few parameters, so the network has several
+// buckets.
 constexpr double kSmallBucket = 300.0 / (1 << 20);
 constexpr int kSteps = 7;
 
@@ -104,7 +105,7 @@ dist::DataParallelOptions power_sgd(PowerSgdOptions options, bool batched = fals
     return {.bucket_cap_mb = kSmallBucket, .hook = dist::power_sgd_hook(options, batched)};
 }
 
-// Expects that runs that resume after any number of steps end with the same state as an
+// Expects that a run which resumes after any number of steps ends with the same state as an
 // uninterrupted run.
 template <class Options>
 void expect_exact_resumption(int ranks, Options options, int window = 1) {
@@ -196,7 +197,7 @@ class Warnings {
     int count_ = 0;
 };
 
-// Returns how often a run warns that error feedback starts from zero.
+// Returns how often a run that resumes from `path` warns that error feedback starts from zero.
 template <class Options>
 int warnings_of_resuming(const std::string& path, int ranks, Options options) {
     const Warnings warnings("error feedback starts from zero");

@@ -92,7 +92,8 @@ TEST(SaveState, WritesGradientsOnlyBetweenUpdates) {
         EXPECT_EQ(fs::exists(folder / "s/gradients.safetensors"),
                   !training.accelerator.sync_gradients());
     });
-    // A state saved at an update has no gradients, even if some were accumulated later.
+    // A state saved at an update contains no gradients. Loading it removes gradients that were
+    // accumulated after the save.
     training.net(ones({1, 4})).sum().backward();
     training.accelerator.load_state(folder / "s");
     EXPECT_FALSE(training.net.in.weight.grad().defined());

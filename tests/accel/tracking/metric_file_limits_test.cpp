@@ -28,7 +28,7 @@ struct OldRun {
     std::string path;
 };
 
-// Resumes a run from step 2, or from an unknown step.
+// Resumes a run at step `purge_step`, or without a step if it is nullopt.
 template <class Tracker>
 void resume(const OldRun& old, std::optional<std::int64_t> purge_step) {
     Tracker tracker(old.run());

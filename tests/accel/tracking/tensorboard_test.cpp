@@ -191,8 +191,8 @@ TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
 // Covers 11.tensorboard.
 TEST(TensorBoardTracker, WritesStartEventsAtTheStepAfterTheCheckpointOrAtPurgeStep) {
     const TemporaryFolder folder;
-    // Returns the steps of the start events, and of the scalars with negative signs, in the newest
-    // file.
+    // Returns the steps of the events in the newest file. The step of a scalar has a negative sign;
+    // the step of a start event does not.
     const auto run = [&](bool loads, std::int64_t step, const Tree& options = {}) {
         Accelerator accelerator({.log_with = {"tensorboard"}, .project_dir = folder.path()});
         accelerator.init_trackers("run", {}, {{"tensorboard", options}});

@@ -1,5 +1,5 @@
-// Tests the steps that are recorded by a profile, compared with torch.profiler, and the trace
-// files.
+// Tests which steps a profile records, compared with torch.profiler, and the trace files that it
+// writes.
 #include "accel/utils/profile.h"
 
 #include <algorithm>

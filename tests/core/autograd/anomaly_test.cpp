@@ -20,7 +20,7 @@ std::string numerics_error(F f) {
     return "";
 }
 
-// Returns a tensor whose backward pass makes NaN: the gradient of sqrt at 0 is infinite, and the
+// Returns a tensor whose backward pass produces NaN: the gradient of sqrt at 0 is infinite, and the
 // gradient rule of mul computes 0 * infinity.
 Tensor nan_gradient(const Tensor& x) { return sum(sqrt(mul(x, 0.0))); }
 

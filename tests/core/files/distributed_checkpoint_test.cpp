@@ -24,8 +24,8 @@ using testing::Pair;
 
 std::string recorded(const std::string& name) { return AXLE_TESTS_DIR "/golden/dcp/" + name; }
 
-// A folder with the tensor 'w', the numbers from 0 in f32, divided into chunks of rows. Each chunk
-// is in a file of its own.
+// A checkpoint folder with one f32 tensor 'w', whose elements are 0, 1, 2 and so on. The tensor is
+// divided into chunks of rows, and each chunk has its own file.
 class Rows {
   public:
     explicit Rows(const Shape& shape = {3, 4}, const std::vector<std::int64_t>& rows = {2, 1})
@@ -303,8 +303,8 @@ TEST(DistributedCheckpoint, DoesNotFollowSymbolicLinks) {
     files.expect_refused(".metadata: can't open: ", "a symbolic link is not followed here");
 }
 
-// The chunks form a grid of 5 in each of 6 dimensions. In any dimension, each chunk has the same
-// range as 3124 other chunks.
+// The chunks form a grid with 5 chunks along each of 6 dimensions. In any dimension, each chunk has
+// the same range as 3124 other chunks.
 TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
     DescribedTensor tensor{"w", {5, 5, 5, 5, 5, 5}, {}};
     for (std::int64_t i = 0; i < 15625; ++i) {

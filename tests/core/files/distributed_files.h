@@ -1,4 +1,4 @@
-// Writes distributed checkpoints as PyTorch does, with any contents.
+// Helpers that write distributed checkpoints in PyTorch's format, with any contents.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,8 @@ TEST(OpCases, HavePyTorchExpressionUnlessListedWithReason) {
 }
 
 // Every op with operands must have a case with an empty operand, and a case with more than 32
-// elements whose last dimension is not a multiple of 16, the elements of the widest SIMD register.
+// elements whose last dimension is not a multiple of 16, the number of elements in the widest SIMD
+// register.
 TEST(OpCases, IncludeEmptyShapesAndPartialSimdRegisters) {
     for (const auto& [op, cases] : cases_by_op()) {
         if (cases[0]->rows[0].empty() || op.ends_with("_like")) continue;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kStep = 1e-6, kTolerance = 1e-5;
 
-// Returns x with each operand that has a direction moved by `step` along it.
+// Returns copies of the operands. An operand that has a direction is moved by `step` along this
+// direction.
 std::vector<Tensor> moved(In x, const std::vector<Tensor>& direction, double step) {
     std::vector<Tensor> result = x;
     for (std::size_t i = 0; i < x.size(); ++i) {

@@ -118,7 +118,8 @@ TEST(FromTree, ResizesVectors) {
     EXPECT_EQ(longer, (std::vector<int>{1, 2, 3}));
 }
 
-// A Tree can be bound to two names, but it is not a pair for functions on user types.
+// A Tree supports structured bindings with two names. Functions on user-defined types must
+// nevertheless not treat it as a pair.
 static_assert(!structure::IsProduct<Tree>);
 static_assert(std::is_same_v<decltype(to_tree(std::declval<const Tree&>())), Tree>);
 

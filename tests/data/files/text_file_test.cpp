@@ -191,7 +191,7 @@ TEST(TextFile, UsesMemoryIndependentOfItsSize) {
               }),
               8 * kMiB);
     EXPECT_LE(peak_memory([&] { read(ByteTokenizer().encode_file(folder / "text")); }), 8 * kMiB);
-    // The system maps the pages of random blocks and also neighboring pages.
+    // When a random block is read, the operating system also maps the pages next to it.
     EXPECT_LE(peak_memory(
                   [&] { read(Tokens::open(folder / "text", {.bytes = 2, .vocab_size = 65'536})); }),
               16 * kMiB);

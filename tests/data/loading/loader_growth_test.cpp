@@ -49,7 +49,8 @@ std::unique_ptr<DataLoader> loader_of(const Kind& kind, std::int64_t samples,
 
 Tree copied(const Tree& state) { return from_json(to_json(state)); }
 
-// One run of a pass that is interrupted and resumed: it reads `steps` steps.
+// One of the runs that read a pass together, each with its own size of the dataset and number of
+// processes. Each run reads `steps` steps.
 struct Run {
     std::int64_t samples, processes, steps;
 };
@@ -88,8 +89,8 @@ Ids order_of(bool shuffle, std::int64_t samples, std::int64_t epoch = 2) {
     return SequentialSampler(samples).indices(epoch);
 }
 
-// Returns the steps that run_pass() must return. Each run reads the samples of its own order that
-// no earlier run has read.
+// Returns the steps that run_pass() must return. A run with another size of the dataset has another
+// order of samples; in this order, it skips the samples that earlier runs have read.
 Batches expected_pass(const Kind& kind, const std::vector<Run>& runs) {
     Ids read;
     for (const Run& run : runs) {

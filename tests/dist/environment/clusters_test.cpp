@@ -28,7 +28,7 @@ using testing::HasSubstr;
 
 constexpr const char* kExpectedSize = "AXLE_TEST_LAUNCHED_SIZE";
 
-// ctest does not run this test.
+// A test that ctest skips. The tests of Clusters run it in the processes of a job.
 TEST(UnderLauncher, JoinsAndReduces) {
     const char* const expected = std::getenv(kExpectedSize);
     if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (Clusters.*)";
@@ -73,7 +73,7 @@ Ended run(const std::string& command) {
     return ended;
 }
 
-// A command that runs UnderLauncher in a process of a job of `size`.
+// Returns a command that runs UnderLauncher in one process of a job with `size` processes.
 std::string launched(int size) {
     return str(kExpectedSize, '=', size, ' ',
                std::filesystem::read_symlink("/proc/self/exe").string(),

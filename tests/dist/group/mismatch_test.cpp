@@ -122,7 +122,8 @@ TEST_P(CollectiveMismatch, ThrowsCommErrorOnAllRanks) {
     });
     for (std::size_t rank = 0; rank < errors.size(); ++rank) {
         EXPECT_NE(errors[rank], "") << rank;
-        // These are the texts of errors after the timeout.
+        // A message with one of these texts would mean that the error was found only after the
+        // timeout.
         for (const char* late : {"did not call", "no agreement within", "timed out"})
             EXPECT_THAT(errors[rank], testing::Not(testing::HasSubstr(late))) << rank;
     }

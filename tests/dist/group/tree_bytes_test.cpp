@@ -73,7 +73,8 @@ TEST(TreeBytes, ThrowOnlyCommErrorIfCorrupted) {
             }
         }
     }
-    // An invalid kind, dtype, size or length is rejected, but other values of an element are valid.
+    // A changed kind, dtype, size or length is rejected if it is invalid. A changed element is
+    // accepted, because every value is valid.
     EXPECT_GT(rejected, 0u);
     EXPECT_LT(rejected, changes);
 }

@@ -29,7 +29,7 @@ Tensor batch(int rank, int i) {
 }
 
 // Trains the reference on one process with the batches of all ranks. Divides gradients by the
-// number of all ranks, or by the number of ranks with data.
+// number of all ranks if `by_all` is true, else by the number of ranks with data.
 nn::Mlp trained_alone(const Lengths& lengths, bool by_all) {
     nn::Mlp model = small_mlp();
     optim::SGD sgd(model.parameters(), {.lr = 0.1});
@@ -47,7 +47,7 @@ nn::Mlp trained_alone(const Lengths& lengths, bool by_all) {
     return model;
 }
 
-// Trains on as many ranks as `lengths` has entries.
+// Trains on lengths[rank] batches on each rank, and expects the parameters of `expected`.
 void expect_training(const Group& group, const Lengths& lengths, dist::DataParallelOptions options,
                      bool by_all, const nn::Mlp& expected, nn::Mlp model) {
     SCOPED_TRACE(testing::PrintToString(lengths));
@@ -112,7 +112,7 @@ TEST(UnevenInputs, MatchReferenceModelWithAccumulation) {
                     model(batch(0, i)).sum().backward();
                 }
             }
-            // Rank 1 has no data for rank 0's last two batches.
+            // Rank 1 has no data when rank 0 trains on its last two batches.
             if (group->rank() == 1) return;
             nn::Mlp reference = model.clone();
             for (int i = 2; i < 4; ++i) (reference(batch(0, i)).sum() / 2).backward();
@@ -122,7 +122,8 @@ TEST(UnevenInputs, MatchReferenceModelWithAccumulation) {
     }
 }
 
-// The buffers of rank 0 are broadcast while it has data, then the buffers of the next rank.
+// While rank 0 has data, its buffers are broadcast. Then the buffers of the next rank with data are
+// broadcast.
 TEST(UnevenInputs, BroadcastBuffersOfTheFirstRankWithData) {
     std::vector<nn::BatchNorm1d> models;
     for (int rank = 0; rank < 3; ++rank) models.emplace_back(2);

@@ -219,7 +219,8 @@ TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStoppedAndContinued) {
     expect_no_failure_after_stop(0);
 }
 
-// The launcher's end of the channel. The environment refers to it while the object exists.
+// The launcher's end of the channel. While the object exists, the environment variable of the
+// channel contains the descriptor of the other end.
 class Launcher {
   public:
     Launcher() {

@@ -81,7 +81,8 @@ class Launchers : public testing::Test {
             return supervise_machines(options, commands, how);
         });
     }
-    // Returns a script that records the process and its ranks in a file for each launch and rank.
+    // Returns a script that writes its process id to a file for each launch and rank, and prints
+    // its ranks and sizes.
     static std::string started() {
         return "echo $$ >pid$AXLE_RESTART_COUNT.$RANK.new; mv pid$AXLE_RESTART_COUNT.$RANK.new "
                "pid$AXLE_RESTART_COUNT.$RANK; echo $AXLE_RESTART_COUNT: $RANK of $WORLD_SIZE on "

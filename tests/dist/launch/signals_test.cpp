@@ -151,7 +151,7 @@ TEST_F(LauncherSignals, DoNotForwardSigusr1ToProcessesThatItWouldEnd) {
     EXPECT_THAT(err()[0], HasSubstr("SIGUSR1 is not forwarded to rank 0"));
 }
 
-// Rank 0 works for a moment after the end of rank 1.
+// Rank 0 continues for a short time after rank 1 has ended.
 TEST_F(ExitAfterCheckpoint, GivesOtherRanksTheGraceTime) {
     const std::string start = "echo $RANK >> " + file("starts") + "; ";
     EXPECT_EQ(run({start + "trap 'echo asked; exit 1' TERM; while ! test -e " + file("ended") +
@@ -181,7 +181,8 @@ TEST_F(ExitAfterCheckpoint, DoesNotPreventARestartAfterAFailure) {
     EXPECT_EQ(lines_in(file("starts")).size(), 2u);
 }
 
-// The program of a rank: rank 1 ends after a barrier. Then rank 0 uses the job for a moment.
+// The program of a rank. Rank 1 ends after a barrier. Then rank 0 uses the key-value store of the
+// job for a short time.
 int end_after_checkpoint(int rank, int port, const std::string& pid_file) {
     if (rank == 1) std::ofstream(pid_file) << getpid() << '\n';
     ControlOptions options;

@@ -48,7 +48,7 @@ TEST_F(Supervise, Returns128PlusTheSignalIfASignalEndsAProcess) {
     EXPECT_EQ(failure()["exit_code"].integer(), -SIGKILL);
 }
 
-// Rank 0 works for a moment after the failure of rank 1.
+// Rank 0 continues for a short time after the failure of rank 1.
 TEST_F(Supervise, WaitsForOtherRanksBeforeSigterm) {
     EXPECT_EQ(run({"trap 'echo asked; exit 0' TERM; head -n 1 <&$AXLE_LAUNCHER_FD >/dev/null; "
                    "sleep 0.2; echo by myself; sleep 60 & wait",

@@ -80,7 +80,8 @@ TEST(MpiLibrary, IsOpenedOnlyAtTheAbsolutePathOfTheVariable) {
 }
 
 TEST(MpiLibrary, MustHaveTheFunctionOfAnEngineLibrary) {
-    // The test does not use a function of the C library, because sanitizers replace such functions.
+    // The test finds a library that is not an engine library through the address of std::terminate.
+    // It does not use a function of the C library, because sanitizers replace such functions.
     Dl_info library_of_cpp = {};
     ASSERT_NE(dladdr(reinterpret_cast<void*>(&std::terminate), &library_of_cpp), 0);
     const std::string path = std::filesystem::canonical(library_of_cpp.dli_fname);

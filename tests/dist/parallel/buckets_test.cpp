@@ -117,7 +117,7 @@ TEST(Buckets, ContainTheGradientsWithGradientAsBucketView) {
     }
 }
 
-// A hook that counts the reductions in progress.
+// A communication hook that records when the reduction of each bucket starts and finishes.
 class Watching : public dist::CommHook {
   public:
     std::vector<std::string> log;

@@ -254,7 +254,7 @@ TEST(PowerSgd, RejectsAnInvalidState) {
     none.set("buckets", Tree::list());
     expect_error<ValueError>({"power_sgd_hook: the state has 0 buckets instead of 1"},
                              [&] { load(none); });
-    // The errors have not changed the state.
+    // The rejected states have not changed the error feedback.
     tests::expect_same_bits(replicas.state_dict()["hook"]["buckets"][0]["error"].tensor(), error);
 }
 

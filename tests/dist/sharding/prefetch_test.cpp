@@ -15,7 +15,8 @@ using tests::on_ranks;
 
 using tests::at;
 
-// The numbers of gathered units when the first and the last gradient of the last block are final.
+// The numbers of gathered units at two times of a backward pass: when the first gradient of the
+// last block is final, and when its last gradient is final.
 struct InBackward {
     std::int64_t first = 0, last = 0;
 };
@@ -85,7 +86,7 @@ TEST(LimitAllGathers, FreesUnitsGatheredForUsesOutsideOfTheirModules) {
                 static_cast<void>(sum(block.mlp.c_fc.weight).item());
             EXPECT_EQ(sharded.counters().gathered_buffers, 6);
             static_cast<void>(model.transformer.h[0](zeros({1, 2, 8}, {f64})));
-            // The call has freed its own unit.
+            // The forward call has freed the unit of block 0.
             EXPECT_EQ(sharded.counters().gathered_buffers, limit ? 1 : 5);
         });
 }

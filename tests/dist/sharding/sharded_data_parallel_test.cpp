@@ -126,8 +126,9 @@ TEST(ShardedDataParallel, GathersAtMostTwoUnitsInAdvance) {
         nn::Gpt& model = models[at(group)];
         ShardedDataParallel sharded(model, group, {.units = gpt.units()});
         for (std::int64_t step = 0; step < 3; ++step) loss_of(model, step, *group).backward();
-        // The peak has the unit of the model, an active unit and the next unit; in backward, the
-        // unit of the model and two blocks.
+        // At the peak of forward, three units are gathered: the unit of the model, the active unit
+        // and the next unit. At the peak of backward, these are the unit of the model and two
+        // blocks.
         EXPECT_EQ(sharded.counters().peak_gathered_buffers, 3);
         EXPECT_EQ(sharded.counters().gathered_buffers, 0);
     });
@@ -268,8 +269,8 @@ TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
         const std::int64_t bytes = sharded.counters().gathered_bytes - before;
         EXPECT_NEAR(static_cast<double>(bytes), 2.0 * static_cast<double>(whole.num_parameters()),
                     64.0 * 2 * 16 * 4);
-        // A step of Adam has nearly the same size for every gradient, so only the losses can be
-        // compared.
+        // A step of Adam has nearly the same size for every gradient, even if the gradient is only
+        // a rounding error. Therefore the parameters can differ, and only the losses are compared.
         const GradMode recording(true);
         expect_same_losses(model, group, expected, 0.02);
     });

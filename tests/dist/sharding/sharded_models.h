@@ -84,7 +84,8 @@ inline ReferenceRun train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
     return result;
 }
 
-// Trains a sharded model on this rank's part of the same batches, and expects the same losses.
+// Trains a sharded model as train_alone() does, with this rank's part of each batch, and expects
+// the same losses.
 inline void expect_same_losses(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
                                double tolerance = 1e-9) {
     optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
@@ -100,7 +101,7 @@ inline void expect_same_losses(nn::Gpt& model, const Group& group, const Referen
     }
 }
 
-// Trains as expect_same_losses() does, and also expects the same parameters.
+// Calls expect_same_losses(), and also expects the same final parameters.
 inline void expect_same_training(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
                                  double tolerance = 1e-9) {
     expect_same_losses(model, group, expected, tolerance);

@@ -204,7 +204,8 @@ TEST_P(TcpTransportSizes, ThrowIfSendAndReceiveDiffer) {
                 if (!sends_first) posted.get_future().wait();
                 const Message message = send(transport, out, 1, 3);
                 if (sends_first) posted.set_value();
-                // A small send may have ended, so the next receive fails.
+                // A small send can end before rank 1 finds the difference. Then the next receive
+                // fails.
                 message->wait();
                 receive(transport, none, 1, 4)->wait();
             } else {

@@ -18,7 +18,8 @@ using tests::TemporaryFolder;
 
 std::string tiny() { return tests::golden_path("gpt2_tiny"); }
 
-// Writes a folder with this config.json and the recorded weights after `change`.
+// Writes the text `config` to config.json in a folder, and the recorded weights to
+// model.safetensors. `change` can change the weights before they are written.
 void write_model(const TemporaryFolder& folder, const std::string& config,
                  const std::function<void(tests::Tensors&)>& change = {}) {
     tests::write_model(folder, "gpt2_tiny", config, change);

@@ -30,7 +30,8 @@ inline std::string replaced(std::string text, const std::string& from, const std
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// Fills a folder with this config.json and the weights of a recorded model after `change`.
+// Writes the text `config` to config.json in a folder, and the weights of a recorded model to
+// model.safetensors. `change` can change the weights before they are written.
 inline void write_model(const TemporaryFolder& folder, const std::string& model,
                         const std::string& config,
                         const std::function<void(Tensors&)>& change = {}) {

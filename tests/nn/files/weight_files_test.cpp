@@ -297,7 +297,7 @@ TEST(WeightFiles, RejectInvalidShardNamesBeforeTheyOpenAShard) {
     for (const nlohmann::json& value : values) {
         SCOPED_TRACE(value.dump().substr(0, 100));
         nlohmann::json text;
-        // A valid name before the invalid one is not opened either.
+        // The index lists a shard with a valid name first. This shard is not opened either.
         text["weight_map"] = {{"a", "part.safetensors"}, {"b", value}};
         write_file_atomically(index, text.dump());
         const OpenedPaths opened;

@@ -181,7 +181,8 @@ TEST(ModuleList, ChecksIndexIfAllModulesHaveOneType) {
     expect_error<IndexError>({"ModuleList: ", "2"}, [&] { layers[2]; });
 }
 
-// A pointer refers to the layer. The implicit copy constructor copies the pointer, not the layer.
+// A model that holds its layer through a pointer. Its implicit copy constructor copies the pointer,
+// not the layer.
 struct Pointing : nn::Model<Pointing> {
     std::shared_ptr<nn::Linear> layer = std::make_shared<nn::Linear>(2, 2);
     Tensor forward(const Tensor& x) { return (*layer)(x); }

@@ -19,7 +19,7 @@ using optim::SGD;
 using tests::expect_error;
 using tests::parameters;
 
-// Moving a base class would lose the rest of the object.
+// Moving the base class would lose the members of the derived class.
 static_assert(!std::is_move_constructible_v<optim::Scheduler>);
 static_assert(std::is_move_constructible_v<optim::LambdaLR>);
 static_assert(!std::is_copy_constructible_v<optim::LambdaLR>);

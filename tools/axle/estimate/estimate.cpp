@@ -141,7 +141,7 @@ bool contains_blocks(const std::string& name) {
     return name == "h" || name == "layer" || name == "layers";
 }
 
-// Returns the name of the layer that has a tensor, computed from the tensor's name.
+// Returns the name of the layer to which a tensor belongs. The argument is the tensor's name.
 std::string layer_of(const std::string& name) {
     std::string before;  // the previous part of the name
     for (std::size_t begin = 0; begin < name.size();) {

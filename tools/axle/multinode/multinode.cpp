@@ -35,7 +35,7 @@ std::string total(const MultinodeJob& job) {
     return std::to_string(job.num_machines * job.processes_per_machine);
 }
 
-// Returns an argument that a shell passes on unchanged.
+// Returns the argument in quotes if a shell would otherwise change it.
 std::string shell_quoted(const std::string& argument) {
     constexpr const char* kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
