@@ -87,7 +87,7 @@ void fail_each_allocation(TrainingStep& step, bool all_later) {
     step.load(after);
 }
 
-TEST(OperatorNew, FailureLeavesAStepThatCanBeRepeated) {
+TEST(OperatorNew, FailureLeavesATrainingStepThatCanBeRepeated) {
     TrainingStep step;
     fail_each_allocation(step, false);  // the first step creates the state of the optimizer
     fail_each_allocation(step, true);

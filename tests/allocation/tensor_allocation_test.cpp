@@ -84,13 +84,13 @@ void fail_each_allocation(TrainingStep& step) {
     step.load(after);
 }
 
-TEST(TensorAllocation, FailureLeavesAStepThatCanBeRepeated) {
+TEST(TensorAllocation, FailureLeavesATrainingStepThatCanBeRepeated) {
     TrainingStep step;
     fail_each_allocation(step);  // the first step creates the state of the optimizer
     fail_each_allocation(step);
 }
 
-TEST(TensorAllocation, FailureLeavesAStepInBf16ThatCanBeRepeated) {
+TEST(TensorAllocation, FailureLeavesABf16TrainingStepThatCanBeRepeated) {
     TrainingStep step("bf16");
     fail_each_allocation(step);
 }
@@ -133,7 +133,7 @@ TEST(TensorAllocation, FailureOnOneProcessReducesTheBatchSizeOnAllProcesses) {
     EXPECT_EQ(found, (std::array{22, 22, 22}));
 }
 
-TEST(TensorAllocation, FailureOfEachBatchSizeIsAnErrorOnAllProcesses) {
+TEST(TensorAllocation, FailureAtEveryBatchSizeThrowsOnAllProcesses) {
     const LimitedThread limited;
     const std::vector<std::exception_ptr> errors =
         outcomes(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

@@ -85,7 +85,7 @@ TEST(RandomSampler, ContinuesAPassOverAGrownDatasetWithItsUnreadSamples) {
     EXPECT_EQ(grown->size(), 10);
     EXPECT_EQ(grown->generator(), generator);
     const Indices indices = grown->indices(1);
-    Indices expected;  // the first two of 6, then one of 8, then all of 10
+    Indices expected;  // 2 of the first 6 indices, then 1 of 8, then the rest of 10
     for (const auto& [size, at] : {Growth{6, 2}, Growth{8, 3}, Growth{10, 10}})
         for (const std::int64_t index : RandomSampler(size, {.seed = 42}).indices(1))
             if (std::ssize(expected) < at &&

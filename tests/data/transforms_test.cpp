@@ -253,7 +253,7 @@ Images pass(DataLoader& loader) {
     return images;
 }
 
-TEST(TransformedDataset, DependsOnlyOnSeedEpochAndIndex) {
+TEST(TransformedDataset, ReturnsSamplesThatDependOnlyOnSeedEpochAndIndex) {
     DataLoader in_order(augmented(20), {.batch_size = 20});
     const Images first = pass(in_order), second = pass(in_order);
     ASSERT_EQ(first.size(), 20u);

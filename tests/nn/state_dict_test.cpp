@@ -48,7 +48,7 @@ TEST(StateDict, HasTheTensorsThemselvesWithKeepVars) {
     EXPECT_TRUE(tensor_of(state, "mean").is_same(model.mean));
 }
 
-TEST(LoadStateDict, LoadsItsOwnStateThatWasChangedInPlace) {
+TEST(LoadStateDict, LoadsTheModelsOwnStateDictAfterAnInPlaceChange) {
     TiedLayers model;
     const nn::StateDict state = model.state_dict();
     Tensor bias = tensor_of(state, "in.bias");

@@ -201,7 +201,7 @@ TEST(GradScaler, RestoresState) {
     }
 }
 
-TEST(GradScaler, UnscalesInStepLikeUnscaleFunction) {
+TEST(GradScaler, UnscalesInStepUnlessUnscaleWasCalled) {
     for (const DType dtype : {f32, f64}) {
         const Tensor a = parameter({1, -2, 3}, dtype), b = parameter({1, -2, 3}, dtype);
         optim::AdamW of_a({a}), of_b({b});

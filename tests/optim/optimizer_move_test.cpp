@@ -86,7 +86,7 @@ TEST(Optimizer, CannotBeMovedWhilePrepared) {
     optimizer.set_hooks(std::make_shared<NoHooks>());
     expect_error<UsageError>({"SGD: a prepared optimizer cannot be moved", "before prepare()"},
                              [&] { const SGD moved(std::move(optimizer)); });
-    optimizer.set_hooks(nullptr);  // NOLINT: it was not moved
+    optimizer.set_hooks(nullptr);  // NOLINT: the optimizer was not moved
     const SGD moved(std::move(optimizer));
     EXPECT_EQ(moved.state(params[0]), nullptr);
 }

@@ -211,9 +211,9 @@ void expect_checkpoints_after_faults(const std::vector<int>& errors) {
                                                          {"broken", figures.broken}});
 }
 
-TEST(FaultySave, KeepsACheckpoint) { expect_checkpoints_after_faults({kKill}); }
+TEST(FaultySave, LeavesACompleteCheckpoint) { expect_checkpoints_after_faults({kKill}); }
 
-TEST(FaultySave, LongSeriesKeepsACheckpoint) {
+TEST(FaultySave, LongSeriesLeavesACompleteCheckpoint) {
     expect_checkpoints_after_faults({kKill, ENOSPC, EIO, EACCES, EROFS, EINTR, 0});
 }
 

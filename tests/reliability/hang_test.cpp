@@ -118,7 +118,7 @@ void reduce_for(std::chrono::minutes time, const ReportingJob::Group& group,
 }
 
 // Runs a job while four other processes per core are busy.
-TEST(OverloadedJob, LongSoakCausesNoFalseAlarm) {
+TEST(OverloadedJob, LongRunReportsNoFrozenRank) {
     std::vector<std::unique_ptr<Child>> busy;
     for (unsigned i = 0; i < 4 * std::thread::hardware_concurrency(); ++i)
         busy.push_back(std::make_unique<Child>([] {

@@ -296,9 +296,11 @@ class RepeatedTrainer : public Trainer {
     }
 };
 
-TEST_F(RepeatedTrainer, GivesTheSameBits) { expect_same_bits(1, {1, 3}); }
+TEST_F(RepeatedTrainer, GivesTheSameBitsInEveryRun) { expect_same_bits(1, {1, 3}); }
 
-TEST_F(RepeatedTrainer, LongSeriesGivesTheSameBits) { expect_same_bits(10, {1, 2, 4, 8}); }
+TEST_F(RepeatedTrainer, LongSeriesGivesTheSameBitsInEveryRun) {
+    expect_same_bits(10, {1, 2, 4, 8});
+}
 
 }  // namespace
 }  // namespace axle::tests

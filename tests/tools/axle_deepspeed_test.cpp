@@ -208,7 +208,7 @@ TEST(DeepSpeedQuestions, WriteTheSectionOfTheConfiguration) {
 }
 
 // Covers 26.config.
-TEST_F(AxleDeepSpeed, WritesFlagsOfTheConfigCommand) {
+TEST_F(AxleDeepSpeed, WritesTheFlagsOfAxleConfigToTheFile) {
     const std::string path = folder_ / "c.yaml";
     const Ended ended =
         run({"config", "--config_file", path, "--num_processes", "2", "--zero_stage", "3",

@@ -63,7 +63,7 @@ TEST(FsdpVariables, MatchAccelerate) {
 }
 
 // Covers 26.launch, 28.deepspeed_config.
-TEST(FsdpVariables, AcceptsNullsAndLists) {
+TEST(FsdpVariables, AcceptNullAndListValues) {
     const auto variables = fsdp_variables(
         {}, {{"fsdp_ignored_modules", Tree()},
              {"fsdp_transformer_layer_cls_to_wrap", Tree::list({"GPT2Block", "Embedding"})}});

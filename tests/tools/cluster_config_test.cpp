@@ -270,7 +270,7 @@ TEST(Yaml, MatchesPyYaml) {
     EXPECT_EQ(map["s"].string(), "+.5");
 }
 
-TEST(Yaml, ReadsItsOwnOutput) {
+TEST(Yaml, ReadsTheValuesThatItHasWritten) {
     const Tree map{{"line", "a\nb"},
                    {"colon", ":"},
                    {"blank", ""},

@@ -99,7 +99,7 @@ class TrainTemplate : public TrainerTest {
 };
 
 // Covers 25.structured, 25.ConfigStore.
-TEST_F(TrainTemplate, ReadsAFileAndTheCommandLine) {
+TEST_F(TrainTemplate, ReadsOptionsFromAFileAndTheCommandLine) {
     const std::string file = folder_ / "config.yaml";
     std::ofstream(file) << "data:\n  data_dir: ???\n  batch_size: 4\n"
                            "optimizer: {learning_rate: 5e-4}\n"

@@ -65,8 +65,9 @@ template <class F>
 void check_runs_on(Accelerator& accelerator, const char* what, bool wanted, F&& f) {
     int runs = 0;
     f([&] { ++runs; });
-    expect(runs == (wanted ? 1 : 0), str(what, wanted ? " did not run its function here"
-                                                      : " must not run its function here"));
+    expect(runs == (wanted ? 1 : 0),
+           str(what, wanted ? " must run its function on this process"
+                            : " must not run its function on this process"));
     accelerator.wait_for_everyone();
 }
 
@@ -184,7 +185,8 @@ void check_rng_synchronization(Accelerator& accelerator) {
         const bool alike = same(draw());
         expect(rank == 0 || !alike, "different seeds gave the same random numbers");
         accel::synchronize_rng_state(group, accel::rng_type(type));
-        expect(same(draw()), str("the random numbers of type ", type, " differ"));
+        expect(same(draw()),
+               str("synchronize_rng_state(", type, ") did not give all processes the same numbers"));
     }
     data::Generator generator(40 + rank);
     accel::synchronize_rng_state(group, accel::RngType::generator, &generator);

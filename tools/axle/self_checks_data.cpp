@@ -78,7 +78,8 @@ void check_map_loader(Accelerator& accelerator, bool dispatch) {
                 expect(samples != first_numbers(n), "the samples were not shuffled " + which);
                 std::sort(samples.begin(), samples.end());
             }
-            expect(samples == first_numbers(n), "wrong samples " + which);
+            expect(samples == first_numbers(n),
+                   "the processes did not get each sample once " + which);
         }
 }
 
@@ -89,7 +90,8 @@ void check_iterable_loader(Accelerator& accelerator, bool dispatch) {
         data::DataLoader loader(stream_of(n), {.batch_size = split ? kBatch * processes : kBatch});
         expect(pass_of(accelerator, loader,
                        {.split_batches = split, .dispatch_batches = dispatch}) == first_numbers(n),
-               str("wrong samples with split_batches=", split));
+               str("the processes did not get each sample once and in order with split_batches=",
+                   split));
     }
 }
 
@@ -128,7 +130,8 @@ void check_join(Accelerator& accelerator) {
     }
     std::vector<double> all = of_all(accelerator.state(), mine);
     std::sort(all.begin(), all.end());
-    expect(all == first_numbers(n), "samples are duplicated or missing");
+    expect(all == first_numbers(n),
+           "join_uneven_inputs: the processes did not get each sample once");
     expect(gathered_pass(other, loader).size() == static_cast<std::size_t>(2 * processes),
            "even_batches was not restored after the scope");
 }

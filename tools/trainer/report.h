@@ -17,7 +17,7 @@ namespace axle::trainer {
 struct ReportPicture {
     std::string png;  // the bytes of a PNG file
     std::string caption;
-    bool wrong = false;  // whether to mark it as a wrong prediction
+    bool wrong = false;  // whether the report marks the prediction as wrong
 };
 
 // The numbers of a metrics.jsonl file by name. Needs 16 bytes of memory for each number. Names

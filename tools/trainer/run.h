@@ -166,7 +166,7 @@ class Run {
     double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // number of updates since the program started
     std::int64_t saved_ = -1;   // the step of the last checkpoint that was saved
-    std::shared_ptr<const accel::FolderOwner> owner_;  // no other run writes checkpoints meanwhile
+    std::shared_ptr<const accel::FolderOwner> owner_;  // keeps other runs out of the folder
 };
 
 // Writes report.html to the run's folder on the main process and returns its path. Sets the

@@ -61,7 +61,7 @@ struct FsdpTraining {
 }  // namespace
 
 // Covers 10.load, 10.FSDP.
-TEST(AccelerateFsdpCheckpoint, ContinuesTrainingLikePyTorch) {
+TEST(AccelerateFsdpCheckpoint, GivesTheLossesOfPyTorchAfterLoading) {
     LogCapture logged;
     FsdpTraining training;
     training.accelerator.load_state(recorded("state"));
@@ -71,7 +71,7 @@ TEST(AccelerateFsdpCheckpoint, ContinuesTrainingLikePyTorch) {
 }
 
 // Covers 10.load, 10.FSDP.
-TEST(AccelerateFsdpCheckpoint, ContinuesTrainingOfAShardedModel) {
+TEST(AccelerateFsdpCheckpoint, CanBeLoadedIntoAShardedModel) {
     LogCapture logged;
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         FsdpTraining training(group);

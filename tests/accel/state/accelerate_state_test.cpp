@@ -72,7 +72,7 @@ struct TheirTraining {
 
 // Covers 10.model.safetensors, 10.pytorch_model.bin, 10.optimizer.bin, 10.scheduler.bin,
 // 10.random_states_<process_index>.pkl, 10.custom_checkpoint_<i>.pkl, 10.load.
-TEST(AccelerateCheckpoint, ContinuesTrainingLikePyTorch) {
+TEST(AccelerateCheckpoint, GivesTheLossesOfPyTorchAfterLoading) {
     const auto losses = golden("accelerate_state/losses.json");
     for (const char* folder : {"whole", "pickled"}) {
         SCOPED_TRACE(folder);
@@ -88,7 +88,7 @@ TEST(AccelerateCheckpoint, ContinuesTrainingLikePyTorch) {
 }
 
 // Covers 10.scaler.pt.
-TEST(AccelerateCheckpoint, RestoresTheScalerWithItsCounter) {
+TEST(AccelerateCheckpoint, RestoresTheGradScalerAndItsGrowthCounter) {
     TheirTraining training(true, "fp16");
     LogCapture logged;
     training.accelerator.load_state(recorded("whole"));
@@ -155,7 +155,7 @@ TEST(AccelerateCheckpoint, RejectsPicklesWithUnsupportedObjects) {
 }
 
 // Covers 2.step, 31.checkpoint, 31.save_state.
-TEST(AccelerateCheckpoint, ContinuesIterationAndMicroBatchCounts) {
+TEST(AccelerateCheckpoint, RestoresTheIterationAndTheMicroBatchCount) {
     LogCapture logged;
     const Copy copy("whole");
     TheirTraining training(true);

@@ -73,7 +73,7 @@ TEST(AsynchronousSave, StoresTheStateAtTheTimeOfTheCall) {
         EXPECT_TRUE(read_file(found.file(file)) == read_file(expected.file(file))) << file;
 }
 
-TEST(AsynchronousSave, ThrowsItsErrorInTheNextCall) {
+TEST(AsynchronousSave, ThrowsItsErrorOnceInWaitForSaves) {
     const TemporaryFolder folder;
     Training training;
     accel::Accelerator& accelerator = training.accelerator;
@@ -86,7 +86,7 @@ TEST(AsynchronousSave, ThrowsItsErrorInTheNextCall) {
         return true;
     };
     EXPECT_TRUE(fail());
-    EXPECT_NO_THROW(accelerator.wait_for_saves());  // an error is thrown once
+    EXPECT_NO_THROW(accelerator.wait_for_saves());  // each error is thrown only once
     EXPECT_FALSE(accel::is_checkpoint(folder / "c"));
     EXPECT_EQ(folder.count(), 0u);
     accelerator.save_state(folder / "c", {.asynchronous = true});

@@ -86,7 +86,7 @@ TEST(LatestCheckpoint, ThrowsIfADamagedCheckpointMayBeNewer) {
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "checkpoint_3");
     EXPECT_NO_THROW(rotate_checkpoints(folder.path(), 1));
     EXPECT_TRUE(fs::exists(file));
-    damage(write(folder / "named", 0) + "/manifest.json");  // the name has no number
+    damage(write(folder / "named", 0) + "/manifest.json");  // this folder name has no iteration
     EXPECT_THROW(latest_checkpoint(folder.path()), FileError);
 }
 
@@ -186,7 +186,7 @@ TEST(FolderOwner, IsSharedWithinAProcess) {
     EXPECT_TRUE(PathLock::try_file(folder / ".checkpoints.lock").has_value());
 }
 
-TEST(FolderOwner, NamesTheProcessThatOwnsTheFolder) {
+TEST(FolderOwner, ThrowsAnErrorThatNamesTheOwningProcess) {
     const TemporaryFolder folder;
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);

@@ -144,7 +144,7 @@ TEST(Checkpoint, RejectsSymbolicLinksAmongItsFiles) {
 TEST(Checkpoint, RejectsAManifestOfUnreasonableSize) {
     const TemporaryFolder folder;
     const std::string file = write(folder / "c", 1) + "/manifest.json";
-    fs::resize_file(file, std::uintmax_t{3} << 30);  // a file with a hole, which takes no space
+    fs::resize_file(file, std::uintmax_t{3} << 30);  // a sparse file needs no disk space
     expect_error<FileError>({file.c_str(), "has 3221225472 bytes", "at most 16777216"},
                             [&] { CheckpointReader reader(folder / "c"); });
     EXPECT_FALSE(accel::is_checkpoint(folder / "c"));

@@ -77,7 +77,7 @@ void files(const Case& c) {
         const std::string stem = name.substr(0, name.find('.'));
         expected.insert(name.ends_with(".safetensors") ? name : stem + ".json");
     }
-    if (c.group->size() > 1) expected.insert("data_parallel_0.json");  // a file of Axle only
+    if (c.group->size() > 1) expected.insert("data_parallel_0.json");  // only written by Axle
     EXPECT_EQ(names_in(folder), expected);
 }
 

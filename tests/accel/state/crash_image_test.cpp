@@ -105,7 +105,7 @@ class SavedRun {
     int limit_;
     MemoryFileSystem memory_;
     std::vector<std::vector<Tensor>> states_;        // the weights at each save
-    std::vector<std::size_t> began_, acknowledged_;  // operations completed at each of these times
+    std::vector<std::size_t> began_, acknowledged_;  // the number of operations at each event
 };
 
 // A fixture that counts the crash images of all tests.
@@ -202,8 +202,11 @@ TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
 
 // If a power failure interrupts a save or a removal, the newest acknowledged state must not be
 // lost.
-TEST_F(CrashImage, ResumesARunWithALimitFromTheNewestState) { expect_runs_to_resume({1}, 2); }
-TEST_F(CrashImage, LongSeriesResumesARunWithALimitFromTheNewestState) {
+TEST_F(CrashImage, ResumesARunWithACheckpointLimitFromTheNewestState) {
+    expect_runs_to_resume({1}, 2);
+}
+
+TEST_F(CrashImage, LongSeriesResumesARunWithACheckpointLimitFromTheNewestState) {
     expect_runs_to_resume({1, 2, 3}, 6);
 }
 

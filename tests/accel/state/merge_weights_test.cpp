@@ -121,7 +121,7 @@ TEST(MergeFsdpWeights, HoldsOneTensorInMemoryAtATime) {
     EXPECT_LT(peak, 24 << 20);
 }
 
-TEST(MergeFsdpWeights, SkipsValuesThatAreNotTensorsWithAWarning) {
+TEST(MergeFsdpWeights, WarnsAboutAndSkipsValuesThatAreNotTensors) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     LogCapture logged;
     merge_fsdp_weights(recorded("plain"), folder / "merged");
@@ -170,7 +170,7 @@ TEST(MergeFsdpWeights, ChangesNothingIfTheCheckpointIsDamaged) {
 }
 
 // Covers 10.merge_fsdp_weights.
-TEST(MergeFsdpWeights, NamesTheSubfoldersThatAreCheckpoints) {
+TEST(MergeFsdpWeights, RejectsAParentFolderAndNamesItsCheckpoints) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string output = folder / "merged";
     const std::string missing = folder / "missing";

@@ -127,7 +127,7 @@ void expect_exact_resumption(int ranks, Options options, int window = 1) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgdState, ResumesExactly) {
+TEST(PowerSgdState, ResumesWithTheBitsOfAnUninterruptedRun) {
     for (const bool batched : {false, true})
         for (const bool warm : {false, true}) {
             SCOPED_TRACE(str("batched ", batched, ", warm start ", warm));
@@ -135,7 +135,7 @@ TEST(PowerSgdState, ResumesExactly) {
         }
 }
 
-TEST(PowerSgdState, ResumesExactlyBetweenUpdates) {
+TEST(PowerSgdState, ResumesBetweenUpdatesWithTheBitsOfAnUninterruptedRun) {
     expect_exact_resumption(
         2, [] { return power_sgd({}); }, 2);
 }
@@ -226,7 +226,7 @@ TEST(PowerSgdState, IsResetIfProcessesBucketsOrOptionsDiffer) {
     EXPECT_EQ(warnings_of_resuming(two, 2, options), 0);
     EXPECT_EQ(warnings_of_resuming(two, 1, options), 0);  // one process reduces nothing
     EXPECT_EQ(warnings_of_resuming(two, 3, options), 1);
-    EXPECT_EQ(warnings_of_resuming(one, 2, options), 1);  // no state, as in older checkpoints
+    EXPECT_EQ(warnings_of_resuming(one, 2, options), 1);  // one process saves no PowerSGD state
     EXPECT_EQ(warnings_of_resuming(two, 2, [] { return dist::DataParallelOptions(); }), 0);
     EXPECT_EQ(warnings_of_resuming(two, 2,
                                    [] {

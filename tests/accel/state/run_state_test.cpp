@@ -105,7 +105,7 @@ TEST(BestLimit, KeepsTheBestCheckpointsBesidesTheNewest) {
     }
 }
 
-TEST(LoadState, NamesOrSkipsADamagedNewestCheckpoint) {
+TEST(LoadState, RejectsOrSkipsADamagedNewestCheckpoint) {
     const TemporaryFolder folder;
     tests::Training training;
     Accelerator accelerator(in_project(folder));
@@ -152,7 +152,7 @@ TEST(SaveState, RejectsAFolderThatAnotherProcessWritesTo) {
     close(ready[1]);
 }
 
-TEST(SaveState, DoesNotSyncWithoutDurability) {
+TEST(SaveState, SyncsNothingIfDurabilityIsNone) {
     const TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     for (const bool durable : {false, true}) {

@@ -270,7 +270,7 @@ TEST(LoadCheckpointInModel, ConvertsToTheGivenDTypeAndMovesToTheGivenDevice) {
     };
     expect_error<ValueError>({"device: expected cpu", "'cpu:0'"}, load);
     EXPECT_EQ(model.linear1.weight.dtype(), f32);
-    options.device_map[""] = "cpu";  // tests/cuda/device_option_test.cpp uses GPUs
+    options.device_map[""] = "cpu";  // GPUs are tested in tests/cuda/device_option_test.cpp
     load();
     expect_recorded(model);
     EXPECT_EQ(model.linear1.weight.dtype(), f64);
@@ -363,7 +363,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
 }
 
 // Covers 3.save, 13.load.
-TEST(Save, WritesFilesThatLoadReadsWithAnySuffix) {
+TEST(Save, WritesFilesWithAnySuffixThatLoadCanRead) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     for (const char* name : {"array.pkl", "array.bin", "array"}) {

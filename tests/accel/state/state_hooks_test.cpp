@@ -120,7 +120,7 @@ TEST(StateHooks, AreRemovedByTheirHandle) {
     load.remove();
 }
 
-TEST(StateHooks, KeepThePreviousCheckpointWhenTheyThrow) {
+TEST(StateHooks, LeaveThePreviousCheckpointUnchangedWhenTheyThrow) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_ranks(2, [&](const Group& group) {
         Accelerator accelerator({.process_group = group});

@@ -58,7 +58,7 @@ std::vector<int> pixels_of(const Image& image) {
     return {image.pixels.begin(), image.pixels.end()};
 }
 
-TEST(Image, InterpretsDimensionsByName) {
+TEST(Image, ReadsTheOrderOfDimensionsFromTheFormat) {
     const Tensor chw = arange(0, 12, 1, {.dtype = i64}).reshape({3, 2, 2});
     const Image image = accel::to_image(chw);
     EXPECT_THAT(pixels_of(image), ElementsAre(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11));

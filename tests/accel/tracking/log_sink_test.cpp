@@ -29,7 +29,7 @@ TEST(LogSink, ReplacesStderrUntilRemoved) {
               "axle: warning: careful\naxle: error: broken\n");
 }
 
-TEST(LogSink, MayThrowOrReplaceItselfAndCallLog) {
+TEST(LogSink, MayCallLogOrReplaceItselfOrThrow) {
     set_log_sink([](LogLevel, std::string_view) { throw 1; });
     log(LogLevel::error, "x");
     int calls = 0;

@@ -230,7 +230,7 @@ TEST_P(FileTracker, KeepsRowsOfThisRunIfLoadStateFollowsTheFirstLog) {
     EXPECT_THAT(rows(), ElementsAre("1:0", "2:0", "3:0", "4:0", "3:7"));
 }
 
-TEST_P(FileTracker, GivesPrecedenceToPurgeStep) {
+TEST_P(FileTracker, PrefersPurgeStepToTheStepOfTheCheckpoint) {
     run_and_crash();
     Accelerator accelerator(options());
     accelerator.load_state(checkpoint());
@@ -280,7 +280,7 @@ TEST(Trackers, ReceiveTheFirstStepThatAResumedRunLogsAgain) {
                 ElementsAre("start", "resume at 40", "log {\"x\": 0} at 40"));
 }
 
-TEST(Trackers, StopCallingATrackerWhoseResumeThrows) {
+TEST(Trackers, AreNotCalledAgainIfTheirResumeThrows) {
     const TemporaryFolder folder;
     Messages messages;
     Accelerator().save_state(folder / "s");

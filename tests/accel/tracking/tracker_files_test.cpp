@@ -73,7 +73,7 @@ struct Files {
 };
 
 // Covers 11.csv, 11.values.
-TEST(CsvTracker, QuotesAsInRfc4180) {
+TEST(CsvTracker, QuotesFieldsAccordingToRfc4180) {
     Files files;
     EXPECT_EQ(
         files.csv(

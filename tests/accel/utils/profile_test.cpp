@@ -62,7 +62,7 @@ std::string steps_in(const profiler::Trace& trace) {
 void work(int step) { const profiler::RecordFunction scope("s" + std::to_string(step)); }
 
 // Covers 19.schedule_option.
-TEST(Profile, MatchesAccelerateAtEveryStep) {
+TEST(Profile, HasTheActionOfAccelerateAtEveryStep) {
     const auto file = tests::vectors("profiler_schedule.json");
     ASSERT_GE(file["cases"].size(), 3u);
     for (const auto& c : file["cases"]) {

@@ -59,7 +59,7 @@ TEST(DetectAnomaly, AcceptsFiniteAndInfiniteGradients) {
     EXPECT_EQ(x.grad().to_vector(), (std::vector<double>{INFINITY, INFINITY}));
 }
 
-TEST(DetectAnomaly, IsOffByDefaultAndAfterGuard) {
+TEST(DetectAnomaly, IsOffByDefaultAndAfterItsGuardIsDestroyed) {
     EXPECT_FALSE(autograd::is_anomaly_detection_enabled());
     const Tensor x = ones({2}, {.requires_grad = true});
     EXPECT_EQ(numerics_error([&] { nan_gradient(x).backward(); }), "");

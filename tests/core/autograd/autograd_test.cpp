@@ -41,7 +41,7 @@ TEST(Autograd, SumsBroadcastGradientsToInputShape) {
     EXPECT_EQ(scalar.grad().item(), 21);
 }
 
-TEST(Autograd, AccumulatesUntilZeroGrad) {
+TEST(Autograd, AccumulatesGradientsUntilZeroGrad) {
     const Tensor x = leaf({2}, {1});
     sum(x * x).backward();
     sum(x * x).backward();

@@ -58,7 +58,7 @@ TEST(AtomicFile, ReportsTheFailureOfEachOperation) {
         }
 }
 
-TEST(AtomicFile, RepeatsInterruptedAndShortOperations) {
+TEST(AtomicFile, RepeatsInterruptedOperationsAndCompletesShortWrites) {
     const std::size_t operations = count_operations();
     for (const int error : {EINTR, 0})
         for (std::size_t failing = 0; failing < operations; ++failing) {

@@ -142,7 +142,7 @@ TEST(DistributedCheckpoint, RemovesTheCommonKeyFromNames) {
     EXPECT_THAT(DistributedCheckpoint(Rows().path()).names_in_state(), ElementsAre(Pair("w", "w")));
 }
 
-TEST(DistributedCheckpoint, ReadsWrittenChunks) {
+TEST(DistributedCheckpoint, ReadsATensorOfOneOrMoreChunks) {
     for (const std::vector<std::int64_t>& rows :
          {std::vector<std::int64_t>{3}, {2, 1}, {1, 1, 1}}) {
         const Rows files({3, 4}, rows);

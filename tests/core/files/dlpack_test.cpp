@@ -36,7 +36,7 @@ std::string bytes_of(const Tensor& t) {
 
 // A handle to a row-major f32 tensor [2, 3], as another library would create it.
 struct Foreign {
-    std::vector<double> memory = std::vector<double>(16);  // aligned to any element
+    std::vector<double> memory = std::vector<double>(16);  // aligned for every dtype
     std::vector<std::int64_t> shape = {2, 3}, strides = {3, 1};
     int deleted = 0;
     ManagedTensorVersioned managed = {};

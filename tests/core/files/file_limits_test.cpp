@@ -134,7 +134,7 @@ TEST(SafetensorsLimits, RejectAHeaderWithTooMuchMetadataEarly) {
     EXPECT_EQ(load_safetensors(folder / "g").metadata, metadata);
 }
 
-TEST(SafetensorsLimits, BoundTheMemoryOfTexts) {
+TEST(SafetensorsLimits, BoundTheMemoryOfLongStrings) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text(8 * kMiB - 2, 'x');
     const std::string whole = R"({"__metadata__":{"a":")" + text + "\"}}";

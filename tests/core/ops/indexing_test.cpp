@@ -78,7 +78,7 @@ TEST(IndexPut, WritesLastValueOfRepeatedIndices) {
     EXPECT_EQ(x.to_vector(), (Values{0, 3, 2, 4}));
 }
 
-TEST(IndexPut, IgnoresLeadingDimensionsOfSizeOneOfValues) {
+TEST(IndexPut, IgnoresLeadingDimensionsOfValuesIfTheirSizeIsOne) {
     Tensor x = zeros({2, 5});
     x.index_put_({0}, ones({1, 1, 5}));
     EXPECT_EQ(x.to_vector(), (Values{1, 1, 1, 1, 1, 0, 0, 0, 0, 0}));

@@ -63,7 +63,7 @@ TEST(DataLoader, CannotBeMovedDuringAPass) {
         expect_error<UsageError>({"DataLoader: assignment", "during a pass"},
                                  [&] { loader = std::move(other); });
     }
-    EXPECT_EQ(pass(loader).size(), 3U);  // NOLINT: it was not moved
+    EXPECT_EQ(pass(loader).size(), 3U);  // NOLINT: the loader was not moved
     EXPECT_EQ(pass(other).size(), 1U);   // NOLINT
 }
 

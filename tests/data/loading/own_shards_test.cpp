@@ -116,7 +116,7 @@ TEST(DatasetShards, AreNotUsedIfFewerThanProcessesOrIfBatchesAreSplit) {
     EXPECT_EQ(pass(split), (Batches{{1}, {3}, {5}, {7}}));
 }
 
-TEST(DatasetShards, DetermineLengthOfLoaderIfSizesAreKnown) {
+TEST(DatasetShards, DetermineTheLengthOfALoaderIfTheirSizesAreKnown) {
     DataLoader loader(shards_of({5, 3}, false), {.batch_size = 2});
     loader.shard(ShardOptions{.num_processes = 2});
     EXPECT_THROW(loader.len(), UsageError);

@@ -28,7 +28,7 @@ using testing::HasSubstr;
 
 constexpr const char* kExpectedSize = "AXLE_TEST_LAUNCHED_SIZE";
 
-// A test that ctest skips. The tests of Clusters run it in the processes of a job.
+// A test that ctest does not run. The tests of Clusters run it in the processes of a job.
 TEST(UnderLauncher, JoinsAndReduces) {
     const char* const expected = std::getenv(kExpectedSize);
     if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (Clusters.*)";

@@ -85,19 +85,19 @@ void expect_training(const std::vector<Lengths>& all,
     });
 }
 
-TEST(UnevenInputs, MatchReferenceModelOnTwoRanks) {
+TEST(UnevenInputs, TrainLikeTheReferenceModelOnTwoRanks) {
     std::vector<Lengths> all;
     for (const int a : {0, 1, 4, 5})
         for (const int b : {0, 1, 4, 5}) all.push_back({a, b});
     expect_training(all, {{}});
 }
 
-TEST(UnevenInputs, MatchReferenceModelOnFourRanks) {
+TEST(UnevenInputs, TrainLikeTheReferenceModelOnFourRanks) {
     expect_training({{0, 1, 4, 5}, {5, 4, 1, 0}, {3, 3, 3, 3}, {0, 0, 0, 2}, {2, 0, 5, 1}},
                     {{}, {.find_unused_parameters = true}, {.static_graph = true}});
 }
 
-TEST(UnevenInputs, MatchReferenceModelWithAccumulation) {
+TEST(UnevenInputs, TrainLikeTheReferenceModelWithAccumulation) {
     for (const bool deterministic : {false, true}) {
         use_deterministic_algorithms(deterministic);
         auto models = tests::clones_of(small_mlp(), 2);

@@ -256,7 +256,7 @@ TEST_F(Launchers, ContinueWithoutAMachineThatGetsASignal) {
     for (const int rank : {0, 1, 2}) process(0, rank);
     kill(running_.at(1), SIGTERM);
     EXPECT_EQ(end(1), 143);
-    kill(process(0, 2), SIGKILL);  // as if the program had lost a rank
+    kill(process(0, 2), SIGKILL);  // simulates a rank that detects the lost ranks and ends
     EXPECT_EQ(end(0), 0) << err(0);
     EXPECT_EQ(end(2), 0) << err(2);
     EXPECT_THAT(err(0), HasSubstr("was stopped by signal 15"));

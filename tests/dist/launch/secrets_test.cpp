@@ -238,15 +238,15 @@ class JobSecrets : public testing::Test {
         switch (number % 4) {
             case 0:
                 sign(request, key_of(other), nonces);
-                break;  // another token
+                break;  // signed with another token
             case 1:
                 sign(request, key_of(job), last_nonces_);
-                break;  // an earlier connection
+                break;  // signed for an earlier connection
             case 2:
                 sign(request, key_of(job), nonces), request.join_timeout_ms = 2;
-                break;
+                break;  // changed after signing
             default:
-                break;  // no proof
+                break;  // not signed
         }
         return request;
     }
@@ -314,7 +314,7 @@ TEST_F(JobSecrets, AreNotInInheritedDescriptors) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, NeedNoSocketOutsideLoopback) {
+TEST_F(JobSecrets, AreExchangedOnlyOverLoopbackSockets) {
     start();
     let_join();
     std::vector<std::string> addresses;
@@ -325,8 +325,8 @@ TEST_F(JobSecrets, NeedNoSocketOutsideLoopback) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, AreProtectedFromWrongProofs) { expect_no_effect(1000); }
-TEST_F(JobSecrets, LongSeriesOfWrongProofsHasNoEffect) { expect_no_effect(10'000); }
+TEST_F(JobSecrets, LetTheJobSucceedDespiteWrongProofs) { expect_no_effect(1000); }
+TEST_F(JobSecrets, LongSeriesOfWrongProofsHasNoEffectOnTheJob) { expect_no_effect(10'000); }
 
 }  // namespace
 }  // namespace axle::dist

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 class Supervise : public tests::SuperviseTest {};
 
-TEST_F(Supervise, ReturnsZeroWhenAllSucceed) {
+TEST_F(Supervise, ReturnsZeroWhenAllProcessesSucceed) {
     EXPECT_EQ(run({"exit 0", "exit 0"}), 0);
     EXPECT_THAT(err(), ElementsAre());
 }

@@ -53,7 +53,7 @@ class UnderMpirun : public testing::Test {
     }
 };
 
-TEST_F(UnderMpirun, NamesTheBackend) {
+TEST_F(UnderMpirun, ReportsMpiAsTheBackend) {
     tests::on_ranks(2, [](const Group& group) {
         EXPECT_EQ(group->backend(), "mpi");
         EXPECT_EQ(group->split(0)->backend(), "mpi");
@@ -61,7 +61,7 @@ TEST_F(UnderMpirun, NamesTheBackend) {
     });
 }
 
-TEST_F(UnderMpirun, IsSelectedByTheVariable) {
+TEST_F(UnderMpirun, SelectsMpiByTheBackendVariable) {
     MpiWorld& world = *MpiWorld::get();
     ::setenv("AXLE_BACKEND", "mpi", 1);
     expect_no_errors(world.run(2, [&](int port) {

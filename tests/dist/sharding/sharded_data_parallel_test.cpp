@@ -197,7 +197,7 @@ TEST(ShardedDataParallel, DividesTheMemoryOfTheStateByTheNumberOfRanks) {
     EXPECT_LE(together / 4, 0.27 * alone);
 }
 
-TEST(ShardedDataParallel, EvaluatesWithoutKeepingParameters) {
+TEST(ShardedDataParallel, EvaluatesWithoutKeepingGatheredParameters) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 2);

@@ -305,7 +305,7 @@ TEST(TcpAcceptor, WaitsWithoutSpinningWhileTheProcessHasTooManyOpenFiles) {
             opened.push_back(file);
         if (::write(ports[1], &port, sizeof port) != sizeof port) return 2;
         const double before = processor_seconds();
-        std::this_thread::sleep_for(milliseconds(500));  // the measured time
+        std::this_thread::sleep_for(milliseconds(500));  // processor time is measured meanwhile
         if (processor_seconds() - before > 0.2) return 3;
         if (server.count() != 0) return 4;
         for (const int file : opened) ::close(file);

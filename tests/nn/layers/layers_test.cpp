@@ -88,7 +88,7 @@ TEST(Linear, InitializesWithinBoundsOfPyTorch) {
     EXPECT_LE(layer.bias.detach().abs().max().item(), 1 / std::sqrt(250.0));
 }
 
-TEST(Linear, StoresTransposedWeightsWithShapeInByOut) {
+TEST(Linear, StoresWeightsOfShapeInByOutIfTransposedIsTrue) {
     nn::Linear plain(3, 4), transposed(3, 4, {.transposed = true});
     EXPECT_EQ(transposed.weight.shape(), Shape({3, 4}));
     transposed.weight = plain.weight.detach().t().contiguous();

@@ -260,7 +260,7 @@ TEST(Bert, DisablesAllDropoutInEvaluation) {
     expect_same_bits(copy(ids).detach(), model(ids).detach());
 }
 
-TEST(Bert, KeepsTiesInAClonedMaskedLM) {
+TEST(Bert, KeepsTiedWeightsTiedInAClonedMaskedLM) {
     const MaskedLM model(small());
     const MaskedLM copy = model.clone();
     EXPECT_TRUE(copy.predictions.decoder.is_same(copy.bert.embeddings.word.weight));

@@ -186,7 +186,7 @@ TEST(GptGenerate, ReturnsTheMostLikelyTokenAtTemperatureZero) {
     EXPECT_EQ(model.generate({1, 2}, 0), Ids({1, 2}));
 }
 
-TEST(GptGenerate, SamplesFromTheTopKOnly) {
+TEST(GptGenerate, SamplesOnlyFromTheKMostLikelyTokens) {
     nn::Gpt model = small_gpt();
     const Ids prompt = {3, 1, 4};
     const Tensor logits = model(tensor(prompt, {1, 3})).detach().select(1, -1);

@@ -149,7 +149,7 @@ TEST(Llama, HasNormalInitialWeightsAndZeroBiases) {
     }
 }
 
-TEST(Llama, CountsATiedHeadOnceAndClonesTheTie) {
+TEST(Llama, CountsATiedHeadOnceAndKeepsItTiedInAClone) {
     nn::LlamaConfig config = small();
     const std::int64_t untied = nn::Llama(config).num_parameters();
     config.tie_word_embeddings = true;

@@ -211,7 +211,7 @@ TEST(Float8Linear, RequiresSizesThatAreMultiplesOfSixteen) {
     }
     Linear layer(16, 48);
     EXPECT_TRUE(nn::use_float8(layer, {}));
-    EXPECT_FALSE(nn::use_float8(layer, {}));  // it already has a policy
+    EXPECT_FALSE(nn::use_float8(layer, {}));  // the layer already has a policy
 }
 
 // Covers 8.fp8.

@@ -116,7 +116,7 @@ TEST(Scheduler, CannotBeMovedWhilePrepared) {
     expect_error<UsageError>(
         {"axle::optim::StepLR: a prepared schedule cannot be moved", "before prepare()"},
         [&] { const optim::StepLR moved(std::move(schedule)); });
-    schedule.set_hooks(nullptr);  // NOLINT: it was not moved
+    schedule.set_hooks(nullptr);  // NOLINT: the schedule was not moved
     optim::StepLR moved(std::move(schedule));
     moved.step();
     EXPECT_EQ(rate(sgd), 0.5);

@@ -106,7 +106,8 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
         const bool is_commented = words.size() == 2 || (words.size() > 2 && words[2][0] == '#');
         if (slots == kNone || !is_commented)
             fail("a line must be a machine and its slots, such as `worker-0 slots=4`");
-        if (!is_host(words[0])) fail("the name of the machine is invalid");
+        if (!is_host(words[0]))
+            fail("a machine name must have letters, digits and ._-: only, and not begin with -");
         if (slots < 1 || slots > kMaxSlots) fail(str("slots must be from 1 to ", kMaxSlots));
         if (!seen.insert(words[0]).second) fail("the machine is listed twice");
         HostSlots host{.host = std::string(words[0]), .slots = {}};
