@@ -128,7 +128,7 @@ class Fp16CompiledTraining : public DeterministicGpuTest {
     int steps = 18;
 };
 
-TEST_F(Fp16CompiledTraining, SkipsTheSameStepsAsEager) {
+TEST_F(Fp16CompiledTraining, SkipsTheSameStepsAsEagerTraining) {
     const Result result = expect_alike();
     EXPECT_EQ(result.captures, 1);
     EXPECT_EQ(result.replays, steps - 4);

@@ -30,7 +30,8 @@ class GpuAllocator : public GpuTest {
     }
 };
 
-// Returns the two ends of a block, because the simulated GPU is too slow for all of it.
+// Returns the first and the last elements of a block. The simulated GPU is too slow to test all
+// elements.
 std::vector<Tensor> ends(const Tensor& block) {
     const std::int64_t n = std::min<std::int64_t>(block.numel(), 700);
     return {block.narrow(0, 0, n), block.narrow(0, block.numel() - n, n)};

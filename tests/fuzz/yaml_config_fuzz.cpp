@@ -8,7 +8,7 @@ namespace axle::tests {
 void fuzz(Bytes input) {
     std::vector<std::pair<std::string, std::string>> options;
     if (!accepts([&] { options = accel::parse_config(text_of(input), kHostileName); })) return;
-    // JSON is valid YAML, except that keys are limited to 1024 characters.
+    // JSON is valid YAML, except that YAML limits keys to 1024 characters.
     Tree map = Tree::map();
     for (const auto& [key, value] : options) {
         if (to_json(Tree(key), -1).size() > 1024) return;

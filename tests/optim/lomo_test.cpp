@@ -98,7 +98,7 @@ TEST_P(FusedBackward, MatchesLomoOptimPackage) {
     }
 }
 
-TEST(Lomo, KeepsOneGradientAtATime) {
+TEST(Lomo, KeepsOnlyOneGradientInMemory) {
     const Params chain = {ones({4, 4}, {.requires_grad = true}),
                           ones({4, 4}, {.requires_grad = true}),
                           ones({4, 4}, {.requires_grad = true})};

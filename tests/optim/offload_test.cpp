@@ -10,7 +10,7 @@ namespace axle {
 namespace {
 
 // Covers 15.offload_optimizer_device.
-TEST(OffloadStates, KeepsBuffersInFilesWithTheSameResult) {
+TEST(OffloadStates, KeepsBuffersInFilesWithoutChangingTheResult) {
     const tests::TemporaryFolder folder;
     const auto train = [](optim::Optimizer& optimizer, const Tensor& w) {
         for (int step = 0; step < 3; ++step) {

@@ -71,7 +71,7 @@ void expect_the_right_rank(int trials) {
                                    {"longest_seconds", longest}});
 }
 
-TEST(FrozenRank, LongSeriesIsNamedByTheOtherRanks) { expect_the_right_rank(5); }
+TEST(FrozenRank, LongSeriesOfFreezesIsReportedByTheOtherRanks) { expect_the_right_rank(5); }
 
 // Returns the resident memory of this process in KiB.
 std::int64_t resident_kib() {

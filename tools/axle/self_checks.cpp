@@ -186,7 +186,7 @@ void check_rng_synchronization(Accelerator& accelerator) {
         expect(rank == 0 || !alike, "different seeds gave the same random numbers");
         accel::synchronize_rng_state(group, accel::rng_type(type));
         expect(same(draw()),
-               str("synchronize_rng_state(", type, ") did not give all processes the same numbers"));
+               str("synchronize_rng_state(", type, ") must give all processes the same numbers"));
     }
     data::Generator generator(40 + rank);
     accel::synchronize_rng_state(group, accel::RngType::generator, &generator);

@@ -131,7 +131,7 @@ class Model {
         const char* const name = folder.ends_with("best_2026") ? "/manifest.json" : "/notes.txt";
         write_file_atomically(folder + name, tests::kForeign);
         foreign_.insert(folder + name);
-        memory_->forget();  // the foreign file is already on the disk
+        memory_->forget();  // treats the foreign file as written to the disk
     }
 
     std::mt19937 engine_;

@@ -170,7 +170,7 @@ TEST_F(CrashImage, HasTheEarlierOrTheNewCheckpointAfterASave) {
     }
 }
 
-TEST_F(CrashImage, HasOneOfTheTwoCheckpointsAfterAReplacement) {
+TEST_F(CrashImage, HasTheOldOrTheNewCheckpointAfterAReplacement) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     save(checkpoint(0), 1);

@@ -174,7 +174,7 @@ TEST(DataParallelState, ContainsBuffersThatDifferBetweenProcesses) {
     expect_exact_resumption(2,
                             [] { return dist::DataParallelOptions{.broadcast_buffers = false}; });
     expect_exact_resumption(
-        2, [] { return dist::DataParallelOptions(); }, 3);  // buffers differ within a window
+        2, [] { return dist::DataParallelOptions(); }, 3);  // buffers differ until a window ends
 }
 
 // Counts warnings that contain a text.

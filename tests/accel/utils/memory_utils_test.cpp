@@ -132,7 +132,7 @@ TEST(FindExecutableBatchSize, TriesTheSameBatchSizesOnAllProcesses) {
     });
 }
 
-TEST(FindExecutableBatchSize, FailsOnAllProcessesIfOneFails) {
+TEST(FindExecutableBatchSize, ThrowsOnAllProcessesIfOneProcessThrows) {
     const std::vector<std::exception_ptr> errors =
         outcomes(2, [](const std::shared_ptr<dist::ProcessGroup>& group) {
             auto find = find_executable_batch_size(

@@ -64,7 +64,7 @@ TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, KeepDTypeForOtherOps) {
+TEST_P(AutocastOps, KeepTheDTypeInOpsWithoutACastRule) {
     for (const Autocast autocast : {Autocast::unchanged, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {
             for (const DType given : {f32, f16, bf16})

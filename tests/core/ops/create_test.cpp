@@ -230,7 +230,7 @@ TEST(ComparisonOperators, ReturnBooleanTensors) {
     is(2 >= x, {1, 1, 0});
 }
 
-TEST(Dimensions, ConvertFromOneInteger) {
+TEST(Dimensions, CanBeGivenAsOneInteger) {
     const Tensor x = arange(6).reshape({2, 3});
     EXPECT_EQ(sum(x, 1).to_vector(), (std::vector<double>{3, 12}));
     EXPECT_EQ(x.sum(1).to_vector(), (std::vector<double>{3, 12}));

@@ -49,7 +49,8 @@ class OpTest : public testing::TestWithParam<std::string> {
     }
 };
 
-// Returns the result dtype for operands of another dtype, given the result dtype for f64 operands.
+// Returns the result dtype of a case for operands of the dtype `operands`, given the result dtype
+// for f64 operands.
 inline DType expected_dtype(const OpCase& c, const Row& row, DType in_f64, DType operands) {
     const bool follows = in_f64 == f64 && has_floats(row) && !c.own_dtype;
     return follows ? operands : in_f64;

@@ -172,7 +172,7 @@ TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
 }
 
 // A trainer that reads text or tokens needs memory for only a part of the file.
-TEST(TextFile, UsesMemoryIndependentOfItsSize) {
+TEST(TextFile, IsReadWithMemoryIndependentOfItsSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string part = sample(kMiB, false);
     {

@@ -167,7 +167,7 @@ TEST(GrownDataset, CanBeSavedBeforeTheNextBatch) {
     EXPECT_EQ(loader->state_dict().find("grown"), nullptr);
 }
 
-TEST(GrownDataset, HasItsOwnOrderInTheNextPass) {
+TEST(GrownDataset, IsReadInItsOwnOrderInTheNextPass) {
     const LogCapture log;
     Tree state;
     run_pass({}, {{13, 1, 2}}, &state);

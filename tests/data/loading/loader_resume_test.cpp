@@ -31,8 +31,8 @@ struct Step {
 };
 using Log = std::vector<Step>;
 
-// Reads at most `steps` batches, up to the end of the last epoch. Returns the loader's state in the
-// body of the last batch.
+// Reads at most `steps` batches, up to the end of the last epoch. Returns the loader's state, taken
+// in the body of the loop for the last batch.
 Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     if (steps == 0) return loader.state_dict();
     while (loader.epoch() < kEpochs)

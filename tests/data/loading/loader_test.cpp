@@ -118,7 +118,7 @@ TEST(DataLoader, SavesStartOfNextPassBetweenPasses) {
     EXPECT_EQ(loader.state_dict()["position"].integer(), 0);
 }
 
-TEST(DataLoader, SkipsFirstBatchesOfOnePassOnly) {
+TEST(DataLoader, SkipsFirstBatchesInTheNextPassOnly) {
     std::atomic<int> made = 0;
     DataLoader loader(from_function(22,
                                     [&](std::int64_t i) {
@@ -357,7 +357,7 @@ struct Recorder : LoaderHooks {
     void end(DataLoader&) noexcept override { log += ")"; }
 };
 
-TEST(DataLoader, EndsThePassWithAnErrorIfItIsDestroyedInTheLoop) {
+TEST(DataLoader, ThrowsInTheLoopIfTheLoopDestroysTheLoader) {
     for (const int workers : {0, 2}) {
         const auto recorder = std::make_shared<Recorder>();
         std::optional<DataLoader> loader;

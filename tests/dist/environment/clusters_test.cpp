@@ -29,7 +29,7 @@ using testing::HasSubstr;
 constexpr const char* kExpectedSize = "AXLE_TEST_LAUNCHED_SIZE";
 
 // A test that ctest does not run. The tests of Clusters run it in the processes of a job.
-TEST(UnderLauncher, JoinsAndReduces) {
+TEST(UnderLauncher, JoinsTheJobAndReducesATensor) {
     const char* const expected = std::getenv(kExpectedSize);
     if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (Clusters.*)";
     const dist::Environment environment = dist::read_environment();
@@ -138,8 +138,8 @@ TEST(Clusters, RunWithTheVariablesOfTheKubernetesJob) {
     EXPECT_EQ(str(spec["completions"].integer()), size);
     EXPECT_EQ(str(spec["parallelism"].integer()), size);
     EXPECT_EQ(value_of(variables, "MASTER_ADDR"), name + "-0." + domain);
-    EXPECT_EQ(value_of(variables, "RANK"), "");            // the index of the pod
-    EXPECT_EQ(value_of(variables, "AXLE_JOB_TOKEN"), "");  // the secret
+    EXPECT_EQ(value_of(variables, "RANK"), "");            // Kubernetes sets it to the pod's index
+    EXPECT_EQ(value_of(variables, "AXLE_JOB_TOKEN"), "");  // Kubernetes sets it from a secret
 
     std::string command = str("export MASTER_ADDR=127.0.0.1 MASTER_PORT=", tests::free_port(),
                               " AXLE_JOB_TOKEN=", std::string(64, '7'));

@@ -84,7 +84,7 @@ TEST(Gather, ReturnsUserDefinedTypes) {
     });
 }
 
-TEST(Gather, ReturnsTheSameObjectOnOneProcess) {
+TEST(Gather, ReturnsItsArgumentOnOneProcess) {
     const Group alone = ProcessGroup::alone();
     const Tensor scalar = ones({});
     EXPECT_TRUE(dist::gather(*alone, scalar).is_same(scalar));

@@ -59,7 +59,7 @@ bool wait_for(const std::string& path) {
     return comes_true([&] { return fs::exists(path); });
 }
 
-// Returns the descriptors of this process, without opening one.
+// Returns the open descriptors of this process. The function itself opens no descriptor.
 std::string own_descriptors() {
     std::string all;
     std::error_code missing;

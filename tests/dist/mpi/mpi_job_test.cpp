@@ -61,7 +61,7 @@ std::vector<std::string> join(const std::vector<MpiLibrary>& libraries,
 const MpiFunctions kMpich = fake("MPICH"), kOpenMpi = fake("Open MPI");
 const MpiLibrary kLibrary{.functions = &kMpich, .error = {}};
 
-TEST(MpiJob, HasTheRanksOfMpiOnAllRanks) {
+TEST(MpiJob, ListsTheMpiRankOfEachRank) {
     std::vector<MpiJob> jobs(3);
     EXPECT_THAT(join({kLibrary, kLibrary, kLibrary}, {2, 0, 1}, &jobs), Each(""));
     for (const MpiJob& job : jobs) {

@@ -150,7 +150,7 @@ TEST(ShardedState, StoresEveryElementOnceWithReplicas) {
     for (const auto& [name, tensor] : expected) expect_same_bits(state.read(name), tensor);
 }
 
-TEST(ShardedState, RejectsAnotherModel) {
+TEST(ShardedState, RejectsTheStateOfAnotherModel) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     make_folders(folder);
     nn::Gpt model = Gpt64().make();

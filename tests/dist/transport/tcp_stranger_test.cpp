@@ -86,7 +86,7 @@ class Stranger {
             for (const int pid : pids_) own.merge(sockets_of(pid));
             for (const auto& [inode, port] : listening_ports())
                 if (own.contains(inode)) connect(port);
-            std::this_thread::sleep_for(milliseconds(1));  // so that the job gets the processors
+            std::this_thread::sleep_for(milliseconds(1));  // leaves the processors to the job
         }
     }
     void connect(int port) {

@@ -54,7 +54,7 @@ TEST_P(MultiheadAttentionMask, MatchesPyTorch) {
     const Tensor of_heads = layer.forward_with_weights(q, k, v, masks, false).second;
     expect_close(of_heads, recorded(name + ".weights_of_heads"), 1e-12);
 
-    // The masks have the same shapes if time is the first dimension.
+    // The masks have the same shapes if time is the first dimension of the inputs.
     nn::MultiheadAttention time_first = recorded_layer(false);
     const auto turn = [](const Tensor& x) { return x.transpose(0, 1); };
     expect_close(turn(time_first(turn(q), turn(k), turn(v), masks)), recorded(name + ".output"),

@@ -60,7 +60,7 @@ TEST(Conv2dLayer, KeepsTheSizeWithSamePadding) {
 }
 
 // As in PyTorch, if the number of zeros is odd, the end is padded with one more zero.
-TEST(Conv2dLayer, PadsTheEndMoreForEvenKernelsWithSamePadding) {
+TEST(Conv2dLayer, PadsTheEndWithOneMoreZeroForEvenKernelsAndSamePadding) {
     nn::Conv2d layer = summing({1, 2}, {.padding = nn::kSamePadding, .bias = false});
     const Tensor y = layer(tensor({1.0, 2, 3}, {1, 1, 3}));
     EXPECT_THAT(y.to_vector(), ElementsAre(3, 5, 3));
