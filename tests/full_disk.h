@@ -6,8 +6,8 @@
 
 namespace axle::tests {
 
-// A scope in which the size of files that this process writes is limited. Larger writes fail with
-// EFBIG, as writes to a full disk fail with ENOSPC.
+// A scope in which the size of files that this process writes is limited. Writes beyond the limit
+// fail with EFBIG; on a full disk they would fail with ENOSPC.
 class FullDisk {
   public:
     explicit FullDisk(rlim_t bytes) {

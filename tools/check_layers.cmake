@@ -83,8 +83,8 @@ function(rank_of path folder result)
 endfunction()
 
 # is_later(file path folder result) sets `result` to whether the header `file` includes a header of
-# a subfolder that FOLDERS lists after the subfolder of `file`, or does not list. Sources may
-# include all folders of their layer.
+# a later subfolder. A subfolder is later if FOLDERS lists it after the subfolder of `file`, or does
+# not list it. Sources may include all folders of their layer.
 function(is_later file path folder result)
     set(${result} FALSE PARENT_SCOPE)
     if(NOT file MATCHES "\\.(h|inl|cuh)$")

@@ -219,7 +219,8 @@ void train(const Config& config, const Tree& resolved) {
         .project_dir = run_folder,
         .scheduler_steps = accel::SchedulerSteps::per_update,
     });
-    // If axle launch has restarted the job on fewer machines, an update keeps its samples.
+    // If axle launch has restarted the job on fewer machines, an update has more micro-batches, so
+    // that it has the same number of samples as before.
     accelerator.set_gradient_accumulation_steps(
         accel::elastic_accumulation_steps(training.gradient_accumulation_steps,
                                           *config.data.batch_size, accelerator.num_processes()));

@@ -7,8 +7,8 @@ namespace {
 
 using Reduction = std::function<Tensor(const Tensor&, const Dims&, bool)>;
 
-// Adds reductions over all dimensions, the last, the first and a middle dimension, and over two
-// dimensions.
+// Adds cases that reduce over all dimensions, over the last, the first or a middle dimension, and
+// over two dimensions.
 void over_dims(Cases& cases, const std::string& name, const std::string& torch,
                Input (*values)(const Shape&), const Reduction& f) {
     const auto add = [&](const std::string& variant, std::vector<Row> rows, Dims dims, bool keep) {

@@ -1,5 +1,6 @@
-// Tests attention in sizes that cuDNN supports on a real GPU, with masks and dropout, and the
-// kernels around cuDNN's graphs. On the simulated GPU, Axle uses its own kernels.
+// Tests attention with masks and dropout, in sizes that cuDNN supports on a real GPU. Also tests
+// the kernels that run before and after cuDNN's graphs. On the simulated GPU, Axle uses its own
+// kernels.
 #include <cmath>
 #include <limits>
 #include <span>

@@ -156,8 +156,8 @@ TEST_F(GpuMemory, IsMappedInLargePieces) {
     EXPECT_LE(kernels::simulator::calls_of("cuMemMap") - before, 21);
 }
 
-// An event can be recorded only on streams of the device on which it was created. On a mismatch the
-// block would be returned to the driver, which waits for the stream.
+// An event can be recorded only on streams of the device on which it was created. With an event of
+// another device, the allocator would return the block to the driver, which waits for the stream.
 TEST_F(GpuMemory, KeepsPinnedBlocksUntilStreamsOfOtherDevicesFinish) {
     kernels::simulator::set_device_count(2);
     cudaStream_t stream = nullptr;

@@ -110,8 +110,8 @@ TEST_P(NcclOnGpu, DeliversSeveralMessagesInOrder) {
         const int next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
         if (r.size < 2) return;
         std::vector<std::shared_ptr<dist::DeviceWork>> works;
-        // A message waits for its receiver, so rank 0 sends first and the other ranks receive
-        // first.
+        // A send ends only after its receive has started, so rank 0 sends first and the other ranks
+        // receive first.
         const Tensor first = r.own({40}), second = r.own({7}, f64);
         const Tensor a = r.room({40}), b = r.room({7}, f64);
         const auto send = [&] {

@@ -1,5 +1,5 @@
-// Tests the runtime with captures that are concurrent with other work, streams that are destroyed,
-// and little memory.
+// Tests the GPU runtime in unusual situations: captures during other work, destroyed streams, and
+// little memory.
 #include <algorithm>
 #include <random>
 #include <thread>

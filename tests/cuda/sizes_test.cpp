@@ -1,5 +1,5 @@
-// Tests sizes that select other code paths of the kernels than the small rows of the op cases
-// (OpCase::gpu_rows), integer operands, and optimizers.
+// Tests GPU kernels with sizes that select other code paths than the small rows of the op cases
+// (OpCase::gpu_rows). Also tests integer operands and optimizers.
 #include <limits>
 
 #include "core/ops.h"

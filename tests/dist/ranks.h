@@ -1,5 +1,5 @@
-// Runs ranks as threads of this process, each with its own process group, or under mpirun as
-// processes (mpi/mpi_world.h).
+// Runs ranks as threads of this process, each with its own process group. Under mpirun, each rank
+// is a process instead (mpi/mpi_world.h).
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Fuzzes DeepSpeedConfig, and plugins, optimizers and schedules that it describes.
+// Fuzzes DeepSpeedConfig, and the plugins, optimizers and schedules that a configuration describes.
 #include <string>
 
 #include "accel/prepare/deepspeed_objects.h"

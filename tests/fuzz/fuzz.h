@@ -50,8 +50,9 @@ class MemoryFile {
 
 // Returns the path of an output file in memory.
 std::string output_path();
-// Writes a file in memory, in the folder of output_path(), and returns its path. Replaces an
-// earlier file of this name, which can have a folder, as in "checkpoint/manifest.json".
+// Writes a file in memory, in the folder of output_path(), and returns its path. The name can
+// contain a folder, such as "checkpoint/manifest.json". Replaces an earlier file with the same
+// name.
 std::string memory_file(const std::string& name, Bytes bytes);
 
 }  // namespace axle::tests

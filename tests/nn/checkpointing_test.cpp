@@ -10,7 +10,7 @@
 namespace axle {
 namespace {
 
-// Counts its forward passes. Dropout uses the random generator.
+// A module that counts its forward calls. Its dropout uses the random generator.
 struct Counted : nn::Model<Counted> {
     Tensor forward(const Tensor& x, double factor) {
         ++calls;

@@ -18,7 +18,7 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
 
-// A model with a buffer, whose head shares its weight with the embedding.
+// A model with a buffer, and with a head that shares its weight with the embedding.
 struct Tied : nn::Model<Tied> {
     Tied() : table(5, 3), hidden(nn::Linear(3, 3), relu, nn::Dropout(0.5)), head(3, 5) {
         head.weight = table.weight;

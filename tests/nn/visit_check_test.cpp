@@ -235,7 +235,7 @@ TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&other);
     for (const std::size_t shift : {std::size_t{0}, sizeof(void*)}) {
         alignas(HasAnOptional) std::array<std::byte, sizeof(HasAnOptional)> memory;
-        // The accesses are volatile because the compiler may otherwise omit them, as constructors
+        // The accesses are volatile. Otherwise the compiler may omit them, because constructors
         // must not read the earlier contents of the memory.
         for (std::size_t i = 0; i < memory.size(); ++i)
             const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];

@@ -37,7 +37,7 @@ void kill_some(ReportingJob& job, std::mt19937& random) {
         << "a rank did not end after the death of " << victim;
 }
 
-// Whether the parameters are sharded over the processes, each of which writes its part.
+// Whether the parameters are sharded over the processes. If they are, each process writes its part.
 enum class Sharding : std::uint8_t { none, in_parts };
 
 // Continues from the latest checkpoint and saves after every batch, every second time in the

@@ -217,8 +217,8 @@ class InterruptedTrainer : public Trainer {
         EXPECT_GT(newest_, 0);
         return !HasFailure();
     }
-    // Waits for a job after one of its ranks was killed. Returns false if the job had ended before
-    // the kill, which is a failure unless `may_have_ended` is true.
+    // Waits for a job after one of its ranks was killed. If the job had ended before the kill,
+    // returns false, and fails the test unless `may_have_ended` is true.
     bool expect_killed(pid_t launcher, bool may_have_ended = false) {
         const auto begin = Clock::now();
         const Ended ended = finish(launcher);

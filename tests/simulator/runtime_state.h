@@ -112,7 +112,7 @@ cudaStreamCaptureMode& capture_mode();
 bool any_capture();
 cudaError_t break_capture(const Captured& capture, cudaError_t error);
 
-// Returns the driver's function of that name for mapping memory, or null.
+// Returns the driver's function with this name, if it maps memory, or null for other names.
 void* memory_function(const char* name);
 
 }  // namespace axle::kernels::simulator

@@ -95,7 +95,8 @@ TEST_F(TrainVision, ContinuesAFinishedRunWithMoreEpochs) {
     EXPECT_EQ(longer.result()["steps"], 2 * steps);
     const auto rows = metrics("a");
     ASSERT_EQ(rows.size(), 2 * steps);
-    // The new schedule still rises at the middle, where the old schedule had ended.
+    // The schedule of the longer run still rises at the step where the schedule of the first run
+    // had ended.
     EXPECT_GT(rows[steps]["lr"], rows[steps - 1]["lr"]);
 }
 

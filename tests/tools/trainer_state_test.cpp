@@ -1,4 +1,4 @@
-// Tests how train_gpt stops, resumes and shares its folder.
+// Tests how train_gpt stops and resumes, and that two runs cannot use one folder.
 #include <csignal>
 #include <fstream>
 #include <string>

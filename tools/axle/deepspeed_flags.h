@@ -39,7 +39,8 @@ std::map<std::string, std::string> deepspeed_variables(const DeepSpeedFlags& fla
 // invalid values.
 Tree deepspeed_config_of(const DeepSpeedFlags& flags);
 
-// Returns the names of deepspeed_multinode_launcher, in the order of Accelerate.
+// Returns the possible values of deepspeed_multinode_launcher, in the order in which Accelerate
+// lists them.
 const std::vector<std::string>& multinode_launchers();
 
 }  // namespace axle::launcher

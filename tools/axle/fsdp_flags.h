@@ -35,8 +35,8 @@ std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const 
 // Throws ValueError for invalid values.
 Tree fsdp_config_of(FsdpFlags flags);
 
-// Returns a configuration of version 1 of FSDP converted to version 2. Logs a warning for each
-// option that version 2 does not have. Throws ValueError for unknown keys and strategies.
+// Converts a configuration of FSDP version 1 to version 2 and returns the result. Logs a warning
+// for each option that version 2 does not have. Throws ValueError for unknown keys and strategies.
 Tree to_fsdp2(const Tree& fsdp_config);
 
 }  // namespace axle::launcher

@@ -30,7 +30,8 @@ void check_type(const std::string& type) {
             in_quotes(type), "; run `axle config` to write another configuration"));
 }
 
-// Returns a value of a section. The key in the file may have the section's name as a prefix or not.
+// Returns the value of `key` in a section as text. The file may contain the key with or without the
+// prefix before the first underscore.
 std::optional<std::string> text_in(const Tree& section, const std::string& key) {
     if (!section.is_map()) return {};
     for (const std::string& name : {key, key.substr(key.find('_') + 1)}) {
@@ -84,8 +85,9 @@ void check_sections(const ClusterConfig& config) {
     }
 }
 
-// Returns override_linear_precision of a section as three texts, one per product of a layer: "true"
-// if it is not computed in fp8. The section has a list, or text such as "false,false,true".
+// Returns override_linear_precision of a section as three texts, one for each product of a layer. A
+// text is "true" if the product is not computed in fp8. The section has a list, or a text such as
+// "false,false,true".
 std::vector<std::string> overrides_in(const Tree& section) {
     if (!section.is_map()) return {};
     for (const char* name : {"fp8_override_linear_precision", "override_linear_precision"}) {
@@ -221,7 +223,7 @@ class Planner {
         if (is_one) return;
         auto address = f_.main_process_ip ? f_.main_process_ip : c_.main_process_ip;
         if (!address && !p_.multinode.hosts.empty()) address = p_.multinode.hosts[0].host;
-        if (is_multinode && !address) {  // processes read it from SLURM's variables
+        if (is_multinode && !address) {  // processes read the address from SLURM's variables
             p_.main_process_ip.clear();
             return;
         }

@@ -29,8 +29,8 @@ struct LaunchPlan {
     std::string python_script;                       // path of the script; empty if there is none
     std::map<std::string, std::string> environment;  // variables of all processes
 
-    // The machines of a job with DeepSpeed's hostfile or launchers. If the launcher is empty, this
-    // program starts the processes of this machine.
+    // The machines of a job that uses DeepSpeed's hostfile or launchers. If the launcher is empty,
+    // this program starts the processes of this machine.
     MultinodeHosts multinode;
     std::string token_file;
 

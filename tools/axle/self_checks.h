@@ -32,7 +32,7 @@ std::vector<double> of_all(const PartialState& state, const std::vector<double>&
 // Returns options for an Accelerator with the processes and the device of `state`. They do not
 // depend on environment variables.
 accel::AcceleratorOptions options_for(const PartialState& state);
-// Returns a check that calls `run` with an Accelerator that has options_for().
+// Returns a check that calls `run` with an Accelerator constructed from options_for().
 Check check_with(const char* name, void (*run)(Accelerator&));
 
 }  // namespace axle::launcher

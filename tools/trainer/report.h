@@ -29,12 +29,12 @@ class Metrics {
     Metrics() = default;
     Metrics(const std::vector<Tree>& rows);  // NOLINT: calls add() for each row
 
-    // Adds the numbers of a row except epoch. Numbers that are not finite can be strings, as in
+    // Adds the numbers of a row, except "epoch". Numbers that are not finite can be strings, as in
     // JSON (core/tree/tree.h). Throws ValueError or IndexError unless the row is a map with a
     // number "step".
     void add(const Tree& row);
     std::size_t rows() const { return rows_; }
-    // Returns the names with a finite number, in the order of their first finite numbers.
+    // Returns the names that have a finite number, ordered by the first row with such a number.
     const std::vector<std::string>& names() const { return names_; }
     // Returns the values of a name by step, or an empty curve.
     const Curve& curve(const std::string& name) const;
@@ -49,8 +49,8 @@ struct Report {
     std::string title;  // such as "train_gpt"
     // The results: a map from names to numbers and texts.
     Tree results = Tree::map();
-    // The report has a curve for each name of the metrics; the curve val_x is in the chart of x.
-    // The format of a value depends on an ending of its name such as _bytes or _per_s.
+    // The report draws a curve for each name. A curve named val_x is drawn in the chart of x. The
+    // ending of a name, such as _bytes or _per_s, selects the format of its values.
     Metrics metrics = {};
     // The contents of two tables. An entry b of a nested map a has the name a.b in the table.
     Tree configuration = Tree::map(), environment = Tree::map();

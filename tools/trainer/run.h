@@ -42,8 +42,9 @@ struct Options {
     std::string mixed_precision = "no", device = "cpu";
     std::string log_with;       // comma-separated names of trackers
     Tree values = Tree::map();  // all options of the command line, for the report
-    // Values that the program adds to the identity of the run, such as the size of the model. The
-    // field "data" is the fingerprint of the file `data`, if it is a file.
+    // Values that the program adds to the identity of the run, such as the size of the model. If
+    // the option `data` is a file, the field "data" of the identity is the fingerprint of this
+    // file.
     std::vector<std::pair<std::string, std::string>> identity;
     // The processes of the job, set by apply().
     std::shared_ptr<const PartialState> processes = nullptr;
@@ -82,8 +83,8 @@ struct Progress : accel::Checkpointable {
 // accepted. The number of steps may change.
 std::string resume(const Options& options, Accelerator& accelerator);
 
-// The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT, and can be
-// resumed.
+// The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
+// be resumed.
 inline constexpr int kStopped = 143;
 
 // Thrown by Run::end_update() after it has saved a checkpoint because of SIGTERM or SIGINT. Not an
@@ -129,7 +130,7 @@ class Run {
     bool done() const { return progress_.step >= plan_.steps; }
     // Adds the loss of a micro-batch. Must be called for every micro-batch.
     void add_loss(const Tensor& loss);
-    // Adds a value to the metrics of the current update, as in note("lr", 1e-3).
+    // Adds a value to the metrics of the current update, for example note("lr", 1e-3).
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be

@@ -48,7 +48,7 @@ struct Case {
         return options;
     }
     std::string checkpoints() const { return at + "/checkpoints"; }
-    // Waits until all ranks have read the folder, so that it can be changed.
+    // Waits until all ranks have read the folder. After this, a rank may change the folder.
     void sync() const { group->barrier(); }
 };
 

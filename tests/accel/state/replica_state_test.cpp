@@ -1,5 +1,5 @@
-// Tests that checkpoints contain the state that differs between processes: a resumed run computes
-// the same bits as an uninterrupted one.
+// Tests that checkpoints contain the state that differs between processes, so that a resumed run
+// computes the same bits as an uninterrupted run.
 #include <limits>
 #include <memory>
 #include <mutex>

@@ -177,7 +177,8 @@ TEST(LoadState, ReportsMissingTruncatedOrChangedFilesAndChangesNothing) {
         expect_refused(training, folder / "s", name);
         for (const std::size_t size : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
             overwrite(path, whole.substr(0, size));
-            // A truncated manifest is valid only if just its last line break was removed.
+            // A manifest without its last line break is valid. All other truncated files are
+            // rejected.
             if (name != "manifest.json" || size != whole.size() - 1)
                 expect_refused(training, folder / "s", name);
         }

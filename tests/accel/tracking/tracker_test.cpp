@@ -111,7 +111,8 @@ TEST(RegisterTrackerClass, MakesATrackerAvailableByName) {
                                    }});
 }
 
-// Services have the same names as in Accelerate; a registered service is not skipped.
+// The names of services are the same as in Accelerate. A service whose tracker class is registered
+// is not skipped.
 // Covers 11.LoggerType, 11.wandb.
 TEST(LogWith, AcceptsLoggerTypesAndRegisteredServices) {
     Messages messages;

@@ -94,8 +94,8 @@ class FaultyFileSystem : public FileSystem {
 };
 
 // A file system in which one operation that reads fails: opening, reading, mapping, listing, or
-// getting a status. With the error 0, a read returns half of the bytes; with kEnd, it returns none,
-// as if the file had become shorter.
+// getting a status. With the error 0, a read returns half of the bytes. With kEnd, a read returns
+// no bytes, as if the file had become shorter.
 class FailingReads final : public FaultyFileSystem {
   public:
     static constexpr int kEnd = -1;

@@ -1,4 +1,4 @@
-// Tests tokens of text files that are encoded when they are read.
+// Tests the tokens of a text file. The text is encoded when its tokens are read.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
-// Tests the files in docs/examples/cluster/: the batch script with a stand-in for srun, and the
-// variables of the Kubernetes Job. The processes that they start run UnderLauncher.
+// Tests the files in docs/examples/cluster/. The tests run the batch script with a stand-in for
+// srun, and start processes with the variables of the Kubernetes Job. Each process runs
+// UnderLauncher.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

@@ -135,8 +135,8 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
     }
 }
 
-// Measures over many runs with the default heartbeat how often a survivor hung, ended without an
-// error or did not report the victim, and how long it took to end.
+// Runs many jobs with the default heartbeat. Counts how often a survivor hung, ended without an
+// error or did not report the victim, and measures how long survivors took to end.
 TEST(RankFailures, LongSeriesAreAlwaysReported) {
     auto figures = nlohmann::ordered_json::array();
     for (const int signal : {SIGKILL, SIGSTOP})

@@ -1,5 +1,5 @@
-// Tests what other processes can see of a job of two programs: its token, its descriptors and its
-// sockets. Each rank is this test program, which runs run_rank() instead of tests.
+// Tests what other processes can see of a job: its token, its descriptors and its sockets. Each of
+// the two ranks is this test program, which runs run_rank() instead of tests.
 #include <array>
 #include <chrono>
 #include <cstdio>

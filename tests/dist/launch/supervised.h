@@ -14,7 +14,7 @@ namespace axle::tests {
 
 class SuperviseTest : public testing::Test {
   protected:
-    // Returns a command with a script for each rank.
+    // Returns one command for each rank. The command runs the script of the rank.
     static std::vector<dist::Command> ranks(const std::vector<std::string>& scripts) {
         std::vector<dist::Command> commands;
         for (std::size_t i = 0; i < scripts.size(); ++i)

@@ -58,7 +58,8 @@ std::vector<M> clones_of(const M& model, int count) {
     return result;
 }
 
-// A bucket size of a few numbers, so that small models have several buckets.
+// The size of a bucket in MiB, which holds only a few numbers. Even a small model has several
+// buckets.
 inline constexpr double kTinyBucket = 100.0 / (1 << 20);
 
 }  // namespace axle::tests

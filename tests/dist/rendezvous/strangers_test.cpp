@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::Each;
 
-// Sets the number of files that this process may open, and restores it.
+// Sets the number of files that this process may open. The destructor restores the old number.
 class FileLimit {
   public:
     explicit FileLimit(rlim_t files) {
@@ -237,7 +237,7 @@ TEST(Strangers, AreReplacedIfTheProcessHasNoMoreDescriptors) {
     Pair pair;
     const Address address = address_of(pair);
     const Socket first = connect_stranger(address);
-    // The server has accepted the first stranger when it answers.
+    // When the server answers, it has accepted the first stranger.
     const auto deadline = Clock::now() + seconds(20);
     send_all(first, encode(dist::JoinStart{.nonce = {}}), deadline);
     ASSERT_TRUE(wait_readable(first, deadline));

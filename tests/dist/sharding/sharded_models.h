@@ -1,4 +1,4 @@
-// Models that several ranks train with sharded parameters, and their training on one process.
+// Models that several ranks train with sharded parameters, and the same training on one process.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ using tests::TemporaryFolder;
 
 using tests::at;
 
-// A way to shard a model over all ranks. Without a strategy it is not sharded.
+// A way to shard a model over all ranks. If `strategy` is empty, the model is not sharded.
 struct Layout {
     int ranks = 1;
     std::optional<ShardingStrategy> strategy = {};

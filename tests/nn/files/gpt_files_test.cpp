@@ -128,7 +128,8 @@ TEST(PretrainedGpt, KeepsUnknownFieldsAndEndOfTextTokens) {
     EXPECT_EQ(config["torch_dtype"].string(), "bfloat16");
     EXPECT_FALSE(config.contains("dtype")) << "the dtype of the file was f32";
     EXPECT_EQ(nn::Gpt::from_pretrained(folder / "again").config.to_json(), model.config.to_json());
-    // The default is GPT-2's token, if the vocabulary has it.
+    // The default of eos_token_id is GPT-2's token if the vocabulary contains this token, else
+    // null.
     EXPECT_EQ(from_json(nn::GptConfig().to_json())["eos_token_id"].integer(), 50256);
     EXPECT_TRUE(from_json(nn::GptConfig{.vocab_size = 100}.to_json())["eos_token_id"].is_null());
 }

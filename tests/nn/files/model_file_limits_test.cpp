@@ -17,9 +17,9 @@
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
-// Counts the comparisons of strings of equal length, which call memcmp() of the C library. GCC
-// calls it by name, so this definition replaces it in this program. Sanitizers replace it
-// themselves.
+// Comparisons of strings of equal length call memcmp() of the C library. This definition replaces
+// memcmp() in this program and counts its calls. It needs GCC, which calls memcmp() by name, and a
+// build without sanitizers, which replace memcmp() themselves.
 #if defined(__clang__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define AXLE_COUNTS_COMPARISONS 0
 #else
