@@ -13,7 +13,7 @@ if(NOT DEFINED ROOT)
     cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH ROOT)
 endif()
 
-# <layer>_may is the list of folders that a layer may include, with indirect dependencies.
+# <layer>_may is the list of folders that a layer may include, including indirect dependencies.
 file(READ ${ROOT}/CMakeLists.txt text)
 string(REGEX MATCHALL "\nlayer\\([^)]*\\)" calls "${text}")
 foreach(call IN LISTS calls)

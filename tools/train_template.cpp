@@ -122,7 +122,7 @@ std::string formatted(double value, int precision) {
     return format_number(value, std::chars_format::fixed, precision);
 }
 
-// The metrics of an update that are logged.
+// The metrics that are logged for an update.
 struct StepMetrics {
     Tensor loss_sum;  // sum over the batches of the update, on the device
     std::int64_t batches = 0;
@@ -195,7 +195,7 @@ void resume(Accelerator& accelerator, const Config& config) {
     std::string folder = *config.training.resume_from_checkpoint;
     if (folder == "latest") {
         const auto latest = accel::latest_checkpoint(config.run_folder());
-        if (!latest) throw FileError(config.run_folder() + ": no checkpoint found");
+        if (!latest) throw FileError(config.run_folder() + ": contains no checkpoint to resume");
         folder = *latest;
     }
     accelerator.load_state(folder);

@@ -42,8 +42,8 @@ void add_softmax_cases(Cases& cases, const std::string& name,
                      .gradient = false});
 }
 
-// Returns rows with an x of each shape and the given number of parameters, which have one value per
-// channel.
+// Returns one row for each shape. The row contains x of this shape, and the given number of
+// parameters with one value per channel.
 std::vector<Row> with_channels(const std::vector<Shape>& shapes, int parameters) {
     std::vector<Row> rows;
     for (const Shape& shape : shapes) {

@@ -1,4 +1,4 @@
-// Compares every op case on a GPU with the CPU in f64, in each dtype and layout.
+// Compares every op case on a GPU, in each dtype and layout, with the CPU in f64.
 #include "core/ops.h"
 
 #include "core/autograd/autograd.h"

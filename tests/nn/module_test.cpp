@@ -333,7 +333,7 @@ TEST(NonPersistentBuffer, IsNeitherSavedNorLoaded) {
     EXPECT_THAT(report.missing, IsEmpty());
     expect_same_bits(computed.weight.detach(), full({3}, 3.0));
     expect_same_bits(computed.window, full({3}, 0.5));
-    // The name of a buffer that is not persistent is unexpected in a state.
+    // A loaded state must not contain a buffer that is not persistent.
     expect_error<ValueError>({"load_state_dict: ", "unexpected: window"},
                              [&] { computed.load_state_dict(saved.state_dict()); });
 }

@@ -52,7 +52,7 @@ TEST_F(AxleLaunchStart, ListsDefaultValuesOnce) {
     EXPECT_TRUE(listed({"--num_processes", "1"}));
     EXPECT_FALSE(listed({"--num_processes", "1"}));
 
-    // Only values that earlier lists do not contain are printed.
+    // `axle launch` prints only the default values that it has not printed earlier.
     const std::string all = launch({"--cpu"}, "exit 0").text();
     EXPECT_THAT(all, AllOf(HasSubstr("--num_processes is 1"), Not(HasSubstr("--num_machines"))));
     EXPECT_THAT(launch({"--cpu"}, "exit 0").err, IsEmpty());

@@ -50,10 +50,10 @@ TEST(Hostfile, RejectsInvalidLinesWithTheirNumber) {
     refused("a slots=1 b", {"hosts:1: a line must be a machine and its slots"});
     refused("a slots=0", {"hosts:1: slots must be from 1 to 1024"});
     refused("a slots=99999", {"hosts:1: slots must be from 1 to 1024"});
-    refused("a slots=1\na slots=2", {"hosts:2: the machine is listed twice"});
+    refused("a slots=1\na slots=2", {"hosts:2: a machine must be listed only once"});
     refused("-R slots=1", {"hosts:1: a machine name must have letters, digits and ._-: only"});
     refused("a;ls slots=1", {"hosts:1: a machine name must have letters, digits and ._-: only"});
-    refused("# nothing\n", {"hosts: the hostfile lists no machines"});
+    refused("# nothing\n", {"hosts: the hostfile must list at least one machine"});
 }
 
 // Covers 15.multinode.
@@ -73,7 +73,7 @@ TEST(HostFilter, SelectsMachinesAndSlots) {
     refused("worker-0", "worker-1", "are both given; use one");
     refused("worker-2", "", "the hostfile does not list 'worker-2'");
     refused("worker-0:4", "", "worker-0 has no slot 4: the hostfile lists 4 slots");
-    refused("worker-0:a", "", "'a' in 'worker-0:a' is not the number of a slot");
+    refused("worker-0:a", "", "a slot must be a number: 'a' in 'worker-0:a'");
     refused("@", "", "must be a list such as 'worker-0@worker-1:0,2': it is '@'");
     refused("", "worker-0@worker-1", "deepspeed_exclusion_filter must leave at least one slot");
 }

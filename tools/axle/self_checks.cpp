@@ -147,8 +147,8 @@ void check_split(Accelerator& accelerator) {
            "a map was split wrongly");
 }
 
-// Checks that the first processes get the larger parts of 17 elements, and that all parts have the
-// same size with padding.
+// Splits 17 elements. Checks that the first processes get the larger parts, and that all parts have
+// the same size if padding is requested.
 void check_split_evenly(Accelerator& accelerator) {
     const std::int64_t processes = accelerator.num_processes(), rank = accelerator.process_index();
     const std::int64_t each = 17 / processes, extra = 17 % processes;

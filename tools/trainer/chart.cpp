@@ -21,8 +21,8 @@ constexpr double kLeft = 52, kRight = 14, kTop = 12, kBottom = 26;
 
 std::string coordinate(double value) { return format_number(value, std::chars_format::fixed, 1); }
 
-// Returns the distance of ticks: the smallest of 1, 2 or 5 times a power of ten that divides a
-// range into at most `parts` parts.
+// Returns the distance between ticks. It is 1, 2 or 5 times a power of ten, and the smallest such
+// number that divides a range into at most `parts` parts.
 double tick_of(double range, int parts) {
     const double rough = range / parts;
     const double power = std::pow(10, std::floor(std::log10(rough)));

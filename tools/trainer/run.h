@@ -61,7 +61,8 @@ struct Options {
     void apply();
     // Returns the number of samples in an update of all processes.
     std::int64_t samples_per_update() const;
-    // Returns the number of updates of a run, for passes with this number of samples.
+    // Returns the number of updates of a run. `samples_per_pass` is the number of samples in a pass
+    // over the training data.
     std::int64_t updates(double samples_per_pass) const;
     accel::AcceleratorOptions accelerator() const;
 };

@@ -53,7 +53,7 @@ std::int64_t latest_iteration() {
     return latest ? load(*latest) : -1;
 }
 
-// A training run that saves with a limit on the number of checkpoints.
+// A training run that saves checkpoints and keeps at most `total_limit` of them.
 class SavedRun {
   public:
     SavedRun(int total_limit, bool asynchronous) : limit_(total_limit) {
@@ -121,7 +121,8 @@ class CrashImage : public testing::Test {
             },
             exhaustive);
     }
-    // Runs trainings that save checkpoints, and resumes each from all of its crash images.
+    // Runs trainings that save checkpoints. Expects that each training can be resumed from each of
+    // its crash images.
     static void expect_runs_to_resume(const std::vector<int>& total_limits,
                                       std::size_t exhaustive) {
         for (const bool asynchronous : {false, true})

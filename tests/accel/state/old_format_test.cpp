@@ -1,5 +1,5 @@
 // Tests that checkpoints of format 1 can be loaded. An older version of
-// docs/examples/checkpoints.cpp wrote the checkpoint.
+// docs/examples/checkpoints.cpp wrote the checkpoint that the tests load.
 #include <string>
 
 #include "accel/accelerator.h"

@@ -42,7 +42,8 @@ void fail_now(int signal) {
     kill(getpid(), signal);
 }
 
-// An object in a checkpoint that kills or stops the main process while the checkpoint is written.
+// An object that a checkpoint contains. It kills or stops the main process while the checkpoint is
+// written.
 struct FailsWhenSaved : accel::Checkpointable {
     int signal = 0;
     Tree state_dict() const override {

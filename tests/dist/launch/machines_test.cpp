@@ -50,8 +50,8 @@ class Launchers : public testing::Test {
         };
         return options;
     }
-    // Starts the launcher of a machine, which starts each process with the script, or with the
-    // program at this path.
+    // Starts the launcher of a machine. The launcher starts each process with `script`, which is a
+    // shell script or the path of a program.
     void start(
         int index, const std::string& script,
         const std::function<void(MachinesOptions&)>& change = [](auto&) {}) {
@@ -81,8 +81,8 @@ class Launchers : public testing::Test {
             return supervise_machines(options, commands, how);
         });
     }
-    // Returns a script that writes its process id to a file for each launch and rank, and prints
-    // its ranks and sizes.
+    // Returns a script that writes its process id to the file pid<launch>.<rank>, and prints its
+    // ranks and sizes.
     static std::string started() {
         return "echo $$ >pid$AXLE_RESTART_COUNT.$RANK.new; mv pid$AXLE_RESTART_COUNT.$RANK.new "
                "pid$AXLE_RESTART_COUNT.$RANK; echo $AXLE_RESTART_COUNT: $RANK of $WORLD_SIZE on "

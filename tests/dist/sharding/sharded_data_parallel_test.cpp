@@ -155,8 +155,8 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
     });
 }
 
-// Returns the bytes of parameters, gradients and moments after a step, on one process and, added
-// up, on four ranks that share this process.
+// Returns the bytes of parameters, gradients and moments after a step. The first number is for one
+// process; the second is the sum for four ranks that share this process.
 std::pair<std::int64_t, std::int64_t> bytes_of_state(std::int64_t width) {
     const auto make = [&] {
         return nn::Gpt(

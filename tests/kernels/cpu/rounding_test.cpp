@@ -54,8 +54,8 @@ TYPED_TEST(StochasticRounding, KeepsRepresentableValues) {
     }
 }
 
-// The values are between two neighbors that are normal or subnormal, some of which are powers of
-// two.
+// Each value is between two neighboring numbers. Some neighbors are subnormal, and some are powers
+// of two.
 TYPED_TEST(StochasticRounding, RoundsUpInProportionToTheDistance) {
     for (const unsigned bits : {0u, 1u, 2u, 0x3fu, 0x7fu, 0x80u, 0x3ffu, 0x400u, 0x401u, 0x3bffu,
                                 0x3c00u, 0x3f7fu, 0x3f80u, 0x7bfeu, kLargest<TypeParam> - 1}) {

@@ -70,8 +70,8 @@ std::map<std::string, std::set<int>> parse_filter(const char* option, const std:
         for (const std::string_view slot : split(node.substr(colon + 1), ',')) {
             const auto number = number_in(slot);
             if (!number)
-                throw ValueError(str("launch: ", option, ": ", in_quotes(slot), " in ",
-                                     in_quotes(filter), " is not the number of a slot"));
+                throw ValueError(str("launch: ", option, ": a slot must be a number: ",
+                                     in_quotes(slot), " in ", in_quotes(filter)));
             slots.insert(*number);
         }
     }
@@ -109,12 +109,13 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
         if (!is_host(words[0]))
             fail("a machine name must have letters, digits and ._-: only, and not begin with -");
         if (slots < 1 || slots > kMaxSlots) fail(str("slots must be from 1 to ", kMaxSlots));
-        if (!seen.insert(words[0]).second) fail("the machine is listed twice");
+        if (!seen.insert(words[0]).second) fail("a machine must be listed only once");
         HostSlots host{.host = std::string(words[0]), .slots = {}};
         for (int slot = 0; slot < slots; ++slot) host.slots.push_back(slot);
         hosts.push_back(std::move(host));
     }
-    if (hosts.empty()) throw ValueError(printable(name) + ": the hostfile lists no machines");
+    if (hosts.empty())
+        throw ValueError(printable(name) + ": the hostfile must list at least one machine");
     return hosts;
 }
 
