@@ -33,7 +33,7 @@ ReportingJob::ReportingJob(int size, const Rank& rank, const dist::ProcessGroupO
         close(ends[0]);
         int code = 0;
         try {
-            // One system call of a few bytes is not mixed with the reports of other ranks.
+            // One system call writes a whole report, so reports of different ranks are not mixed.
             const Reporter reporter = [&](Event event, std::int64_t value) {
                 const Report report{event, value};
                 if (write(ends[1], &report, sizeof report) != sizeof report)

@@ -60,7 +60,8 @@ void add_bad_loss_calls(Cases& cases) {
     });
 }
 
-// Operands: x, targets, and for variants with weights also weight and pos_weight.
+// Adds cases whose operands are x and targets. Variants with weights also have the operands weight
+// and pos_weight.
 void add_binary_cross_entropy(Cases& cases) {
     const auto add = [&](const char* name, const char* options, const char* reduction,
                          BinaryCrossEntropyOptions with, double low, double high, int weights) {

@@ -95,7 +95,7 @@ TEST(ThreadSafety, AllowsConcurrentReadsUnderAutocast) {
     });
 }
 
-TEST(ThreadSafety, AllowsBackwardOfIndependentGraphs) {
+TEST(ThreadSafety, AllowsConcurrentBackwardOfIndependentGraphs) {
     const Tensor x = arange(50);
     on_threads([&](int t) {
         for (int i = 0; i < 20; ++i) {

@@ -185,7 +185,7 @@ TEST(GradScaler, RejectsInvalidOptionsStatesAndF16Gradients) {
                              [&] { scaler.unscale_(sgd); });
 }
 
-TEST(GradScaler, RestoresState) {
+TEST(GradScaler, RestoresItsStateFromAStateDict) {
     GradScaler one({.init_scale = 8, .growth_factor = 4, .growth_interval = 3});
     const Tensor p = parameter();
     SGD sgd({p});

@@ -43,7 +43,8 @@ namespace axle::kernels::simulator {
 struct Index3 {
     unsigned x = 0, y = 0, z = 0;
 };
-// Return the indices and sizes of the running thread.
+// Return the index of the running thread in its block, the index of this block in the grid, and the
+// sizes of the block and the grid.
 const Index3& thread_index();
 const Index3& block_index();
 const Index3& block_size();

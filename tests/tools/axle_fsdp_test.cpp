@@ -145,7 +145,7 @@ ClusterConfig answer(const std::string& lines, int gpus) {
 }
 
 // Covers 26.config, 28.deepspeed_config.
-TEST(Questionnaire, AsksForFsdp) {
+TEST(Questionnaire, AsksForTheOptionsOfFsdp) {
     const ClusterConfig two =
         answer("4\nno\n1\n2\n\n\nno\n\nno\nGPT2Block,Embedding\n\n\n\n\n\n\n", 2);
     EXPECT_EQ(two.distributed_type, "FSDP");
@@ -184,7 +184,7 @@ TEST(Questionnaire, AsksForFsdp) {
 using AxleConfigFsdp = AxleLaunchFsdp;
 
 // Covers 26.config, 28.deepspeed_config.
-TEST_F(AxleConfigFsdp, WritesTheSectionFromFlags) {
+TEST_F(AxleConfigFsdp, WritesTheFsdpSectionFromFlags) {
     const std::string path = folder_ / "config.yaml";
     ASSERT_EQ(run({"config", "--config_file", path, "--num_processes", "2",
                    "--fsdp_reshard_after_forward", "false", "--fsdp_min_num_params", "7"})

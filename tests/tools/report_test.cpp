@@ -61,7 +61,7 @@ TEST(TrainingReport, DoesNotDependOnTheGlobalLocale) {
 TEST(TrainingReport, ChartsTrainingAndEvaluationValuesOfAMetricTogether) {
     const std::string html = to_html({.title = "run", .metrics = metrics(20)});
     EXPECT_EQ(count(html, "<figure"),
-              2u);  // loss with val_loss, and lr; step and epoch have no chart
+              2u);  // charts of loss (with val_loss) and lr, but not of step and epoch
     const auto values = values_in(html);
     ASSERT_EQ(values.size(), 2u);
     EXPECT_EQ(values[0]["curves"][0][0], "training");

@@ -142,7 +142,7 @@ TEST_F(TrainGpt, EvaluatesWithoutRepeatingTrainingOptions) {
     EXPECT_EQ(metrics("a").size(), 30u);
 }
 
-TEST_F(TrainGpt, AcceptsResumingAFinishedRun) {
+TEST_F(TrainGpt, DoesNotTrainWhenItResumesAFinishedRun) {
     const Ended trained = run(tiny("a"));
     ASSERT_EQ(trained.code, 0) << trained.text();
     const Ended again = run(tiny("a", {"--resume", "latest"}));

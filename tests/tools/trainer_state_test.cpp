@@ -148,7 +148,7 @@ TEST_F(TrainerState, AcceptsDataThatHaveGrownButNoOtherData) {
     EXPECT_EQ(metrics("a").size(), 30u);
 }
 
-TEST_F(TrainerState, StartsOrContinuesWithResumeAuto) {
+TEST_F(TrainerState, StartsOrContinuesARunWithResumeAuto) {
     const Arguments options = constant("a", {"--steps", "20", "--resume", "auto"});
     ASSERT_EQ(run(options).code, 0);
     EXPECT_EQ(metrics("a").size(), 20u);

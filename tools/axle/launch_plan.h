@@ -21,7 +21,7 @@ struct LaunchPlan {
     // port.
     int main_process_port = 0;
     std::string token;  // empty: a new token for each start of the job
-    int threads = 0;    // threads per process; 0: as in JobNode
+    int threads = 0;    // threads per process; 0: the default of JobNode
     bool keep_to_cores = false;
 
     std::string mpirun_hostfile;                     // empty: mpirun is not used

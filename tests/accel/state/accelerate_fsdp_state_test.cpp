@@ -80,7 +80,7 @@ TEST(AccelerateFsdpCheckpoint, CanBeLoadedIntoAShardedModel) {
     });
 }
 
-TEST(AccelerateFsdpCheckpoint, ReportsDamagedFilesAndChangesNothing) {
+TEST(AccelerateFsdpCheckpoint, IsRejectedWithoutChangesIfAFileIsDamaged) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (const char* part : {"pytorch_model_fsdp_0", "optimizer_0"}) {

@@ -111,7 +111,7 @@ class Copy {
     TemporaryFolder folder_{FolderStorage::in_memory};
 };
 
-TEST(AccelerateCheckpoint, ReportsMissingOrDamagedFilesAndChangesNothing) {
+TEST(AccelerateCheckpoint, IsRejectedWithoutChangesIfAFileIsMissingOrDamaged) {
     LogCapture logged;
     for (const char* name :
          {"model_1.safetensors", "optimizer_1.bin", "scheduler.bin", "custom_checkpoint_0.pkl"}) {
@@ -145,7 +145,7 @@ TEST(AccelerateCheckpoint, CanBeLoadedWithoutRandomStates) {
     }
 }
 
-TEST(AccelerateCheckpoint, RejectsPicklesWithUnsupportedObjects) {
+TEST(AccelerateCheckpoint, IsRejectedIfAPickleHasUnsupportedObjects) {
     const Copy copy("whole");
     fs::copy_file(copy / "random_states_0.pkl", copy / "custom_checkpoint_0.pkl",
                   fs::copy_options::overwrite_existing);

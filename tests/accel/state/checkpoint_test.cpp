@@ -141,7 +141,7 @@ TEST(Checkpoint, RejectsSymbolicLinksAmongItsFiles) {
         [&] { writer.commit({.iteration = 1}); });
 }
 
-TEST(Checkpoint, RejectsAManifestOfUnreasonableSize) {
+TEST(Checkpoint, RejectsAManifestOfThreeGibibytes) {
     const TemporaryFolder folder;
     const std::string file = write(folder / "c", 1) + "/manifest.json";
     fs::resize_file(file, std::uintmax_t{3} << 30);  // a sparse file needs no disk space

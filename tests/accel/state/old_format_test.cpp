@@ -23,7 +23,7 @@ struct Progress : accel::Checkpointable {
     void load_state_dict(const Tree& state) override { updates = state["updates"].integer(); }
 };
 
-TEST(OldCheckpoint, CanBeLoaded) {
+TEST(OldCheckpoint, CanBeLoadedIfItHasFormat1) {
     const std::string path = kFolder + "/step_10";
     nn::Linear linear(4, 1);
     optim::AdamW adamw(linear.parameters(), {.lr = 1});

@@ -112,7 +112,7 @@ TEST_P(BuiltInTracker, LogsItsErrorsOnceAndDoesNotStopTraining) {
     EXPECT_THAT(other->calls, SizeIs(6));
 }
 
-TEST_P(BuiltInTracker, ContinuesWhenTheDiskHasSpaceAgain) {
+TEST_P(BuiltInTracker, ContinuesWritingWhenTheDiskHasSpaceAgain) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"x", 1}}, 1);
         const std::string before = written();

@@ -223,7 +223,7 @@ TEST(Profile, RejectsInvalidOptionsAndASecondSession) {
 }
 
 // Covers 19.ProfileKwargs.activities.
-TEST(Profile, RecordsTheHostOnlyIfTheActivitiesIncludeTheCpu) {
+TEST(Profile, RecordsHostEventsOnlyIfTheActivitiesIncludeTheCpu) {
     const auto trace_of = [](std::vector<std::string> activities) {
         int traces = 0;
         ProfileSession session({.activities = std::move(activities),

@@ -109,7 +109,7 @@ TEST(InPlaceArithmetic, ThrowsIfRecordedForTensorWithSharedMemory) {
     EXPECT_THROW(x[0].copy_(w), UsageError);
     const Tensor view = y[0];
     EXPECT_THROW(y.add_(1), UsageError);
-    Tensor z = exp(w);  // saves its result
+    Tensor z = exp(w);  // exp saves its result for backward
     EXPECT_THROW(z.mul_(2), UsageError);
     EXPECT_EQ(x.to_vector(), (Values{0, 0, 0, 0}));
     const NoGrad no_grad;

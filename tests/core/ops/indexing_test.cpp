@@ -56,7 +56,7 @@ TEST(Index, RejectsStepsThatAreNotPositive) {
     EXPECT_THROW(grid().index({Slice(None, None, -1)}), ValueError);
 }
 
-TEST(IndexPut, WritesToIntegersAndSlices) {
+TEST(IndexPut, WritesToPositionsGivenByIntegersAndSlices) {
     Tensor x = grid();
     x.index_put_({0}, tensor({9.0, 8.0, 7.0, 6.0}));
     x.index_put_({Slice(1), 3}, -1);

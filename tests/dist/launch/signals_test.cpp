@@ -106,7 +106,7 @@ TEST_F(LauncherSignals, KillRemainingProcessesAfterTheGraceTime) {
     EXPECT_THAT(failure()["text"].string(), HasSubstr(" did not end within 0.2 s and was killed"));
 }
 
-TEST_F(LauncherSignals, ReportAFailureWhileProcessesEnd) {
+TEST_F(LauncherSignals, DoNotHideAFailureWhileProcessesEnd) {
     const pid_t launcher = start({script("a", SIGTERM, "9")}, {.max_restarts = 1});
     wait_for_pid(file("a"));
     kill(launcher, SIGTERM);
@@ -128,7 +128,7 @@ TEST_F(LauncherSignals, KillProcessesImmediatelyOnASecondSigint) {
     expect_no_failure();
 }
 
-TEST_F(LauncherSignals, ForwardSigusr1WithoutEndingTheJob) {
+TEST_F(LauncherSignals, IncludeSigusr1WhichDoesNotEndTheJob) {
     const pid_t launcher = start({script("a", SIGUSR1, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     for (const std::size_t time : {1, 2}) {
@@ -140,7 +140,7 @@ TEST_F(LauncherSignals, ForwardSigusr1WithoutEndingTheJob) {
     EXPECT_THAT(got(), UnorderedElementsAre("a", "a", "b", "b"));
 }
 
-TEST_F(LauncherSignals, DoNotForwardSigusr1ToProcessesThatItWouldEnd) {
+TEST_F(LauncherSignals, ExcludeSigusr1ForProcessesThatItWouldEnd) {
     const pid_t launcher = start({script("a", SIGTERM, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     kill(launcher, SIGUSR1);

@@ -70,7 +70,7 @@ constexpr const char* kTests =
     "Ranks/Collectives.*/1:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"
     "Operations.*:Reduce.*:Broadcast.*:BroadcastObjectList.*:PadAcrossProcesses.*:Gather.*:"
     "GatherObject.*:GatherOrThrow.*"
-    "-ProcessGroup.NamesTheBackendOfCpuTensorsTcp:ProcessGroup.ReportsTheMissingRank*:"
+    "-ProcessGroup.ReturnsTcpAsTheBackendOfCpuTensors:ProcessGroup.ReportsTheMissingRank*:"
     "ProcessGroup.EndsCollectivesOfOtherRanksIfARankLeaves:GatherOrThrow.ConvertsOtherExceptions*:"
     "GatherOrThrow.KeepsTheByteCountsOfOutOfMemory:"
     "ProcessGroup.AllowsRanksToLeaveAfterTheLastCollective:"
@@ -107,9 +107,9 @@ TEST(Mpirun, PassesTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi, kTests, 20
 // Covers 30.21.
 TEST(Mpirun, PassesTestsOfTheEngineOverMpich) { run_tests(kMpich, kTests, 200); }
 
-TEST(Mpirun, LongPassesAllTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi, kLongTests, 1500); }
+TEST(Mpirun, LongRunPassesAllTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi, kLongTests, 1500); }
 
-TEST(Mpirun, LongPassesAllTestsOfTheEngineOverMpich) { run_tests(kMpich, kLongTests, 1500); }
+TEST(Mpirun, LongRunPassesAllTestsOfTheEngineOverMpich) { run_tests(kMpich, kLongTests, 1500); }
 
 }  // namespace
 }  // namespace axle

@@ -25,7 +25,7 @@ TEST(Store, SharesAValueWithAllRanks) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, WaitsForAKey) {
+TEST(Store, WaitsUntilAKeyIsSet) {
     std::atomic<bool> set = false;
     std::atomic<pid_t> waiting = 0;  // the thread of rank 0
     const auto errors = run_job(ControlJob(2), [&](Control& control) {

@@ -83,7 +83,7 @@ Case random_case(std::mt19937& random) {
     return c;
 }
 
-TEST(Divider, DividesExactly) {
+TEST(Divider, MatchesIntegerDivision) {
     constexpr std::int64_t kEnd = std::int64_t{1} << 31;
     std::vector<std::int64_t> divisors = {3, 5, 6, 7, 10, 11, 100, 641, 1000000007};
     for (int bit = 0; bit <= 31; ++bit)
