@@ -190,7 +190,7 @@ struct Classifier : nn::Model<Classifier> {
     }
 };
 
-// Writes model.safetensors and config.json, which is needed to load the model.
+// Writes model.safetensors and config.json. Both files are needed to load the model.
 void save(const Classifier& model, const Images& images, const std::string& folder) {
     const auto path = [&](const char* file) { return (fs::path(folder) / file).string(); };
     save_safetensors(path("model.safetensors"), model.saved_state(), {{"format", "pt"}});

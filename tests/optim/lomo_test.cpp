@@ -25,7 +25,7 @@ using optim::Lomo;
 using tests::expect_error;
 using Params = std::vector<Tensor>;
 
-// Returns the parameters of the recording, nine values in two tensors.
+// Returns the parameters of the recording: nine values in two tensors.
 Params parameters(DType dtype = f32) {
     std::vector<double> values;
     for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));

@@ -10,7 +10,7 @@ namespace axle::tests {
 
 using Params = std::vector<Tensor>;
 
-// Returns the parameters of the recording, nine values in two tensors.
+// Returns the parameters of the recording: nine values in two tensors.
 inline Params parameters(DType dtype = f64) {
     std::vector<double> values;
     for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));

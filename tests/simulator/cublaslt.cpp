@@ -36,7 +36,8 @@ Shapes shapes_of(const cublasLtMatmulDescOpaque_t* operation, const cublasLtMatr
             state<Layout>(b, kLayout), state<Layout>(c, kLayout), state<Layout>(d, kLayout)};
 }
 
-// Returns the name under which the calls of cublasLtMatmul with a compute type are counted.
+// Returns the name under which calls_of() counts the calls of cublasLtMatmul with this compute
+// type.
 const char* counted_as(std::int32_t compute) {
     switch (compute) {
         case CUBLAS_COMPUTE_32F:

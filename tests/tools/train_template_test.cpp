@@ -113,7 +113,7 @@ TEST_F(TrainTemplate, ReadsOptionsFromAFileAndTheCommandLine) {
     EXPECT_EQ(updates[0]["learning_rate"], 5e-4);
 
     // The resolved configuration is printed, written to the run's folder and sent to the trackers.
-    // It is itself a valid file.
+    // The written file can be used as a configuration file.
     EXPECT_THAT(ended.out, testing::IsSupersetOf({"  batch_size: 4", "  num_epochs: 1",
                                                   "  mixed_precision: 'no'", "  seed: 42"}));
     const json tracked = json::parse(read_file(path("7", "digits/config.json")));

@@ -52,8 +52,8 @@ struct Case {
     void sync() const { group->barrier(); }
 };
 
-// Checks file names. Axle writes .safetensors and .json files with upstream's stems, and a
-// manifest.
+// Checks file names. The stems are the same as in Accelerate, but Axle's files end in .safetensors
+// or .json. Axle also writes a manifest.
 void files(const Case& c) {
     nn::Linear first(2, 2), second(2, 1);
     optim::SGD sgd(first.parameters(), {.lr = 0.1}), other(second.parameters(), {.lr = 0.1});

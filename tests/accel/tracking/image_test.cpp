@@ -1,4 +1,4 @@
-// Tests images: PNG files, and conversion of tensors.
+// Tests the conversion of tensors to images, and the PNG files of images.
 #include "accel/tracking/image.h"
 
 #include <cmath>

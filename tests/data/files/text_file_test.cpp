@@ -28,7 +28,8 @@ std::string written(const TemporaryFolder& folder, const std::string& text) {
     return folder / "text";
 }
 
-// Returns at least `bytes` bytes of text with characters of one to four bytes, or of one byte.
+// Returns at least `bytes` bytes of text. If `is_ascii` is true, each character has one byte, else
+// one to four bytes.
 std::string sample(std::int64_t bytes, bool is_ascii) {
     const std::string characters[] = {"a", "\n", "z", "é", "漢", "\xf0\x9f\x98\x80"};
     std::string text;

@@ -53,7 +53,7 @@ class LauncherSignals : public tests::SuperviseTest {
     void go() const { std::ofstream(file("go")) << '\n'; }
 };
 
-// Tests in which a process ends with kExitAfterCheckpoint.
+// The fixture of tests in which a process ends with kExitAfterCheckpoint.
 using ExitAfterCheckpoint = LauncherSignals;
 
 TEST_F(LauncherSignals, AreForwardedAndReturnedAfterTheProcessesHaveEnded) {

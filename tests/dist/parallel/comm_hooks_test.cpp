@@ -17,7 +17,7 @@ using tests::expect_error;
 using tests::Group;
 using tests::on_ranks;
 
-// A model with a matrix and a vector whose gradients are given.
+// A model with a matrix and a vector. The caller of step() passes their gradients.
 struct Weights : nn::Model<Weights> {
     Weights(std::int64_t rows, std::int64_t columns, DType dtype = f64) {
         matrix = zeros({rows, columns}, {dtype}).set_requires_grad();
