@@ -201,13 +201,13 @@ TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenATemporarySubfolderIsReplacedByAL
     attack_temporaries(".axle-trash-0123456789abcdef/unet", kExchanges);
 }
 
-TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenACheckpointIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongAttackOnACheckpointKeepsFilesOutsideOfTheCheckpoint) {
     attack_rotation("checkpoint_1", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenASubfolderNextToOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongAttackOnASubfolderKeepsFilesOutsideOfTheCheckpoint) {
     attack_listed_files("checkpoint_1/unet", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongKeepsOutsideFilesWhenATemporaryDirectoryIsReplacedByALink) {
+TEST_F(CheckpointRemoval, LongAttackOnATemporaryDirectoryKeepsFilesOutsideOfIt) {
     attack_temporaries(".axle-save-0123456789abcdef", kManyExchanges);
 }
 
