@@ -79,8 +79,8 @@ TEST_F(DeviceOptionOnGpu, MustBeEqualInAllAccelerators) {
 struct Objects {
     Objects() : adamw(net.parameters(), {.lr = 0.1}), loader(samples(4), {.batch_size = 4}) {}
 
-    // Trains one step and expects the weights and the optimizer's state on `model`, and the batch
-    // on `batch`.
+    // Trains one step. Expects the weights and the optimizer's state on the device `model`, and the
+    // batch on the device `batch`.
     void expect_devices(Accelerator& accelerator, Device model, Device batch,
                         std::source_location at = std::source_location::current()) {
         const testing::ScopedTrace trace(at.file_name(), static_cast<int>(at.line()), "");

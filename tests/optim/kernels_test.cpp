@@ -224,7 +224,7 @@ TEST(OptimizerKernels, GiveSameResultForAnyNumberOfThreads) {
     EXPECT_EQ(norms[0], norms[1]);
 }
 
-// Rows of several dtypes, which are longer than a chunk.
+// Rows of several dtypes and lengths. The f32 row is longer than a chunk.
 struct Rows {
     Rows() {
         for (int i = 0; i < 40003; ++i) singles.push_back(std::sin(0.1f * static_cast<float>(i)));

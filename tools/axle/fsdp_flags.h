@@ -24,8 +24,9 @@ const std::vector<FsdpField>& fsdp_fields();
 // The values of the flags by name.
 using FsdpFlags = std::map<std::string, std::optional<std::string>>;
 
-// Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError
-// for unknown keys, with the most similar name. Returns an empty section if fsdp_config is null.
+// Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError,
+// which suggests the most similar name, for unknown keys. Returns an empty section if fsdp_config
+// is null.
 Tree fsdp_section(const Tree& fsdp_config);
 // Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
 // precedence over the configuration. Throws ValueError for unknown keys and invalid values.

@@ -88,8 +88,8 @@ std::string resume(const Options& options, Accelerator& accelerator);
 // be resumed.
 inline constexpr int kStopped = 143;
 
-// Thrown by Run::end_update() after it has saved a checkpoint because of SIGTERM or SIGINT. Not an
-// exception of the library: main() returns kStopped.
+// Thrown by Run::end_update() after it has saved a checkpoint because of SIGTERM or SIGINT. This is
+// not an exception of the library: main() catches it and returns kStopped.
 struct Stopped {
     std::string checkpoint;  // the path of the checkpoint
 };

@@ -121,7 +121,7 @@ class Terminal {
         close(stderr_);
         if (master_ >= 0) close(master_);
     }
-    // Returns false where the system has no pseudo terminals, such as in a container without
+    // Returns false if the system has no pseudo terminals, for example in a container without
     // devpts.
     bool is_open() const { return is_open_; }
     // Returns the text that was written to the terminal.

@@ -41,7 +41,7 @@ class Launch : public testing::Test {
         kernels::set_num_threads(1);
         ASSERT_EQ(fork_unsafe_state(), "");
     }
-    // Writes one file for each process.
+    // Writes the text to a file whose name contains the rank and the restart count.
     void write(const std::string& text) const {
         std::ofstream(folder_ / (variable("RANK") + "." + variable("AXLE_RESTART_COUNT")))
             << text << '\n';

@@ -24,7 +24,7 @@ inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2})
     return model;
 }
 
-// Returns the rows of this rank.
+// Returns this rank's part of the rows of x.
 inline Tensor part(const Tensor& x, const dist::ProcessGroup& group) {
     const std::int64_t rows = x.size(0) / group.size();
     return x.narrow(0, group.rank() * rows, rows);
