@@ -20,9 +20,8 @@ class GradTable {
             Tensor grad = autograd::local_part(param).grad();
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())
-                throw DeviceError(
-                    str(op, ": gradients must be on one device: they are on ", device(), " and ",
-                        grad.device()));
+                throw DeviceError(str(op, ": gradients must be on one device: they are on ",
+                                      device(), " and ", grad.device()));
             Tensor values = grad.is_contiguous() ? grad : contiguous(grad);
             kernels::append(runs_, kernels::Run{.data = values.raw_data(),
                                                 .numel = values.numel(),

@@ -139,9 +139,9 @@ void Optimizer::step_one(const Tensor& param, std::size_t group, std::uint64_t p
 void Optimizer::step_slots() {
     const Device device = autograd::local_part(private_->updated[0]).device();
     if (scalars_.defined() && scalars_.device() != device)
-        throw DeviceError(
-            str(name(), ": scalars must be on the device of the parameters: scalars are on ",
-                scalars_.device(), ", parameters are on ", device));
+        throw DeviceError(str(name(),
+                              ": scalars must be on the device of the parameters: scalars are on ",
+                              scalars_.device(), ", parameters are on ", device));
     fill_groups(device);
     const auto* scalars = scalars_.defined()
                               ? static_cast<const kernels::StepScalars*>(scalars_.raw_data())
@@ -192,9 +192,8 @@ void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, st
     if (!private_->updated.empty())
         if (const Device other = autograd::local_part(private_->updated[0]).device();
             part.device() != other)
-            throw DeviceError(
-                str(name(), ": parameters must be on one device: they are on ", other, " and ",
-                    part.device()));
+            throw DeviceError(str(name(), ": parameters must be on one device: they are on ", other,
+                                  " and ", part.device()));
     kernels::Slot slot = slot_of(part, std::move(grad), group);
     slot.first_element = autograd::local_begin(param);
     slot.stochastic = is_half(part.dtype()) && this->group(group).stochastic_rounding;

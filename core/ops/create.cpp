@@ -92,8 +92,8 @@ namespace {
 template <class T>
 Tensor from_values(std::span<const T> values, const Shape& shape, TensorOptions options) {
     if (static_cast<std::int64_t>(values.size()) != numel(shape))
-        throw ShapeError(str("tensor: shape ", shape, " needs ", numel(shape), " values: got ",
-                             values.size()));
+        throw ShapeError(
+            str("tensor: shape ", shape, " needs ", numel(shape), " values: got ", values.size()));
     const bool requires_grad = std::exchange(options.requires_grad, false);
     const Tensor source = Tensor::from_blob(const_cast<T*>(values.data()), shape, dtype_of<T>);
     Tensor y = Tensor::empty(shape, options);

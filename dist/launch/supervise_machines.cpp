@@ -26,8 +26,7 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
         throw ValueError(
             str("launch: local_world_size must be positive: ", place.local_world_size));
     if (place.master_port < 1 || place.master_port > 65535)
-        throw ValueError(
-            str("launch: master_port must be from 1 to 65535: ", place.master_port));
+        throw ValueError(str("launch: master_port must be from 1 to 65535: ", place.master_port));
     if (place.token.empty())
         throw ValueError("launch: a job on several machines needs a token: it is empty");
     if (o.min_nodes == 0) o.min_nodes = place.num_nodes;
@@ -39,9 +38,9 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
                              "num_nodes: max_restarts 0, min_nodes ", o.min_nodes, ", num_nodes ",
                              place.num_nodes));
     if (o.join_timeout <= milliseconds(0) || o.silence_timeout <= milliseconds(0))
-        throw ValueError(str("launch: join_timeout and silence_timeout must be positive: ",
-                             "join_timeout ", o.join_timeout.count(), " ms, silence_timeout ",
-                             o.silence_timeout.count(), " ms"));
+        throw ValueError(
+            str("launch: join_timeout and silence_timeout must be positive: ", "join_timeout ",
+                o.join_timeout.count(), " ms, silence_timeout ", o.silence_timeout.count(), " ms"));
     return o;
 }
 

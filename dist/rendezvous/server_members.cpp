@@ -64,9 +64,9 @@ std::optional<JoinRefusal> Server::reason_to_refuse(const JoinRequest& join_requ
     const Process process{join_request.rank, join_request.pid, join_request.host};
     const int size = environment_.world_size;
     if (environment_.launcher == "axle" && join_request.restart_count != environment_.restart_count)
-        return JoinRefusal{true, str("the job is at restart ", environment_.restart_count,
-                                     ", but the process is at restart ",
-                                     join_request.restart_count)};
+        return JoinRefusal{true,
+                           str("the job is at restart ", environment_.restart_count,
+                               ", but the process is at restart ", join_request.restart_count)};
     if (failed_) {
         // Another launcher may have restarted the job. Then the next attempt reaches a new server.
         const bool is_own = process.pid == self_.pid && process.host == self_.host;

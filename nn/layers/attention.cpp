@@ -19,10 +19,9 @@ Tensor added(const Tensor& mask, DType dtype) {
 
 void check_mask(const char* name, const Tensor& mask) {
     if (mask.dtype() != boolean && !is_floating(mask.dtype()))
-        throw DTypeError(
-            str("MultiheadAttention: ", name,
-                " must be boolean (true: do not attend) or floating (added): it is ",
-                mask.dtype()));
+        throw DTypeError(str("MultiheadAttention: ", name,
+                             " must be boolean (true: do not attend) or floating (added): it is ",
+                             mask.dtype()));
 }
 
 // Returns both masks as one mask of scaled_dot_product_attention, which can be broadcast to the

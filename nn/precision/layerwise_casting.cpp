@@ -22,9 +22,10 @@ std::vector<std::regex> compiled(const std::vector<std::string>& patterns) {
         try {
             result.emplace_back(pattern);
         } catch (const std::regex_error& error) {
-            throw ValueError(str("attach_layerwise_casting_hooks: a pattern must be a regular "
-                                 "expression: '",
-                                 pattern, "': ", error.what()));
+            throw ValueError(
+                str("attach_layerwise_casting_hooks: a pattern must be a regular "
+                    "expression: '",
+                    pattern, "': ", error.what()));
         }
     }
     return result;
