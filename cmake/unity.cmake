@@ -1,14 +1,63 @@
-# unity(target): if AXLE_UNITY is ON, compiles the sources of a target in groups of 8, which takes a
-# fifth to a half of the time, because sources include the same headers and instantiate the same
-# templates. The sources below are compiled alone: their using-directives, or names in their unnamed
-# namespaces, conflict with other sources of the target. A new conflict is a compile error: rename,
-# or add the source.
+# unity(target): if AXLE_UNITY is ON, compiles the sources of a target in groups of up to 8, which
+# takes a fifth to a half of the time, because sources include the same headers and instantiate the
+# same templates. Sources that define the same name are in different groups.
+#
+# The sources below are compiled alone: names of a using-directive or of a nested class conflict with
+# other sources of the target. A new conflict is a compile error: rename, or add the source.
 set(compiled_alone
     nn/module_call.cpp)
-set_source_files_properties(${compiled_alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+list(TRANSFORM compiled_alone PREPEND ${PROJECT_SOURCE_DIR}/)
+
+# defined_names(result source): sets `result` to the names that are defined at the start of a line: of
+# classes, aliases, constants and functions, but not of tests.
+function(defined_names result source)
+    file(STRINGS ${source} lines REGEX "^[A-Za-z[].*[({=;]")
+    list(FILTER lines EXCLUDE REGEX "^(TEST|TYPED_TEST|INSTANTIATE|namespace|using|return)")
+    set(names)
+    foreach(line IN LISTS lines)
+        if(line MATCHES "^(struct|class|enum class|enum) ([A-Za-z0-9_]+) *[:{;]"
+           OR line MATCHES "^[^({=;]*[ *&](([A-Za-z0-9_]+))(\\[[^]]*\\])? ?[({=;]")
+            list(APPEND names ${CMAKE_MATCH_2})
+        endif()
+    endforeach()
+    set(${result} ${names} PARENT_SCOPE)
+endfunction()
 
 function(unity target)
-    if(AXLE_UNITY)
-        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    if(NOT AXLE_UNITY)
+        return()
     endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources INCLUDE REGEX "\\.cpp$")
+    set(groups 0)
+    foreach(source IN LISTS sources)
+        cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+        if(source IN_LIST compiled_alone)
+            continue()
+        endif()
+        defined_names(names ${source})
+        set(group 0)
+        while(group LESS groups)  # finds the first group with space that has none of the names
+            set(conflict FALSE)
+            foreach(name IN LISTS names)
+                if(name IN_LIST names_${group})
+                    set(conflict TRUE)
+                    break()
+                endif()
+            endforeach()
+            if(NOT conflict AND count_${group} LESS 8)
+                break()
+            endif()
+            math(EXPR group "${group} + 1")
+        endwhile()
+        if(group EQUAL groups)
+            math(EXPR groups "${groups} + 1")
+            set(names_${group})
+            set(count_${group} 0)
+        endif()
+        list(APPEND names_${group} ${names})
+        math(EXPR count_${group} "${count_${group}} + 1")
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    endforeach()
 endfunction()

@@ -28,7 +28,7 @@ inline nlohmann::json vectors(const std::string& file) {
 }
 
 // Returns values recorded by a script in tests/golden/.
-inline nlohmann::json golden(const std::string& file) {
+inline nlohmann::json golden_json(const std::string& file) {
     return read_json(std::string(AXLE_TESTS_DIR "/golden/") + file);
 }
 

@@ -167,7 +167,7 @@ void expect_recorded(const std::shared_ptr<dist::ProcessGroup>& group, const jso
 class Metrics : public testing::TestWithParam<int> {};
 
 TEST_P(Metrics, MatchScikitLearn) {
-    const json record = golden("metrics.json");
+    const json record = golden_json("metrics.json");
     ASSERT_GE(record["cases"].size(), 8u);
     on_ranks(GetParam(), [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         for (const json& c : record["cases"]) {

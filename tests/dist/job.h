@@ -39,17 +39,17 @@ struct ControlJob {
                                  .heartbeat_timeout = std::chrono::seconds(8)};
 };
 
-// Runs f(rank) in a thread for each rank. Returns the text of each rank's exception, or "".
-inline std::vector<std::string> run_ranks(int size, const std::function<void(int)>& f) {
-    std::vector<std::string> errors(static_cast<std::size_t>(size));
+// Runs f(0), ..., f(count - 1), each on a thread. Returns the text of each call's exception, or "".
+inline std::vector<std::string> run_threads(int count, const std::function<void(int)>& f) {
+    std::vector<std::string> errors(static_cast<std::size_t>(count));
     std::vector<std::thread> threads;
     threads.reserve(errors.size());
-    for (int rank = 0; rank < size; ++rank) {
-        threads.emplace_back([&, rank] {
+    for (int i = 0; i < count; ++i) {
+        threads.emplace_back([&, i] {
             try {
-                f(rank);
+                f(i);
             } catch (const std::exception& error) {
-                errors[static_cast<std::size_t>(rank)] = error.what();
+                errors[static_cast<std::size_t>(i)] = error.what();
             }
         });
     }
@@ -58,7 +58,7 @@ inline std::vector<std::string> run_ranks(int size, const std::function<void(int
 }
 inline std::vector<std::string> run_job(const ControlJob& job,
                                         const std::function<void(dist::Control&)>& f) {
-    return run_ranks(job.size, [&](int rank) { f(*job.join(rank)); });
+    return run_threads(job.size, [&](int rank) { f(*job.join(rank)); });
 }
 
 // Returns a future that becomes ready when the job fails.

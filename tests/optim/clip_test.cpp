@@ -25,7 +25,7 @@ Tensor with_grad(const std::vector<double>& grad, DType dtype = f64) {
 }
 
 TEST(ClipGrad, MatchesPyTorch) {
-    const auto golden = tests::golden("optim.json");
+    const auto golden = tests::golden_json("optim.json");
     ASSERT_EQ(golden["clip"].size(), 12u);
     for (const auto& row : golden["clip"]) {
         std::vector<Tensor> params;

@@ -130,7 +130,7 @@ class Recorded {
 };
 
 TEST(GradScaler, MatchesPyTorchWithClippingAndSeveralOptimizers) {
-    const auto golden = tests::golden("grad_scaler.json");
+    const auto golden = tests::golden_json("grad_scaler.json");
     for (const auto& c : golden["cases"]) {
         Recorded recorded(c);
         for (int t = 0; t < static_cast<int>(c["trace"].size()); ++t)

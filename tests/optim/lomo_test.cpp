@@ -14,6 +14,7 @@
 #include "kernels/error.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
+#include "tests/optim/recorded_parameters.h"
 #include "tests/vectors.h"
 
 namespace axle {
@@ -23,16 +24,9 @@ using optim::AdaLomo;
 using optim::FusedOptimizer;
 using optim::Lomo;
 using tests::expect_error;
-using Params = std::vector<Tensor>;
-
-// Returns the parameters of the recording: nine values in two tensors.
-Params parameters(DType dtype = f32) {
-    std::vector<double> values;
-    for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));
-    const TensorOptions options = {.dtype = dtype, .requires_grad = true};
-    return {tensor(std::vector<double>(values.begin(), values.begin() + 6), {3, 2}, options),
-            tensor(std::vector<double>(values.begin() + 6, values.end()), {3}, options)};
-}
+using tests::parameters;
+using tests::Params;
+using tests::values;
 
 Tensor loss_of(const Params& params, int t) {
     std::vector<double> half, linear;
@@ -44,31 +38,25 @@ Tensor loss_of(const Params& params, int t) {
     return sum(tensor(half, {9}) * p * p + tensor(linear, {9}) * p);
 }
 
-std::vector<double> values(const Params& params) {
-    std::vector<double> all;
-    for (const Tensor& param : params)
-        for (const double x : param.to_vector()) all.push_back(x);
-    return all;
-}
-
-using Make = std::function<std::unique_ptr<FusedOptimizer>(const Params&)>;
+using MakeFused = std::function<std::unique_ptr<FusedOptimizer>(const Params&)>;
 template <class O, class Options>
-Make make(Options options = {}) {
+MakeFused make_fused(Options options = {}) {
     return [=](const Params& params) { return std::make_unique<O>(params, options); };
 }
 
-std::map<std::string, Make> recorded() {
-    return {{"lomo", make<Lomo, optim::LomoOptions>()},
-            {"lomo_norm", make<Lomo, optim::LomoOptions>({.clip_grad_norm = 0.3})},
-            {"lomo_value", make<Lomo, optim::LomoOptions>({.clip_grad_value = 0.1})},
-            {"lomo_decay", make<Lomo, optim::LomoOptions>({.weight_decay = 0.1})},
-            {"adalomo", make<AdaLomo, optim::AdaLomoOptions>()},
-            {"adalomo_norm",
-             make<AdaLomo, optim::AdaLomoOptions>({.clip_threshold = 0.5, .clip_grad_norm = 0.3})},
-            {"adalomo_value_decay", make<AdaLomo, optim::AdaLomoOptions>({.eps = {1e-6, 0.1},
-                                                                          .decay_rate = -0.5,
-                                                                          .clip_grad_value = 0.2,
-                                                                          .weight_decay = 0.1})}};
+std::map<std::string, MakeFused> recorded() {
+    return {
+        {"lomo", make_fused<Lomo, optim::LomoOptions>()},
+        {"lomo_norm", make_fused<Lomo, optim::LomoOptions>({.clip_grad_norm = 0.3})},
+        {"lomo_value", make_fused<Lomo, optim::LomoOptions>({.clip_grad_value = 0.1})},
+        {"lomo_decay", make_fused<Lomo, optim::LomoOptions>({.weight_decay = 0.1})},
+        {"adalomo", make_fused<AdaLomo, optim::AdaLomoOptions>()},
+        {"adalomo_norm", make_fused<AdaLomo, optim::AdaLomoOptions>(
+                             {.clip_threshold = 0.5, .clip_grad_norm = 0.3})},
+        {"adalomo_value_decay", make_fused<AdaLomo, optim::AdaLomoOptions>({.eps = {1e-6, 0.1},
+                                                                            .decay_rate = -0.5,
+                                                                            .clip_grad_value = 0.2,
+                                                                            .weight_decay = 0.1})}};
 }
 
 class FusedBackward : public testing::TestWithParam<bool> {};
@@ -78,13 +66,13 @@ INSTANTIATE_TEST_SUITE_P(Lomo, FusedBackward, testing::Bool(), [](const auto& at
 
 // Covers 3.lomo_backward.
 TEST_P(FusedBackward, MatchesLomoOptimPackage) {
-    const auto golden = tests::golden("lomo.json");
+    const auto golden = tests::golden_json("lomo.json");
     const int steps = golden["steps"], every = golden["every"];
     const auto makers = recorded();
     ASSERT_EQ(golden["traces"].size(), makers.size());
     for (const auto& [name, maker] : makers) {
         const std::vector<std::vector<double>> rows = golden["traces"][name];
-        const Params params = parameters();
+        const Params params = parameters(f32);
         const auto optimizer = maker(params);
         for (int t = 1; t <= steps; ++t) {
             FusedOptimizer::fused_backward({optimizer.get()}, loss_of(params, t), 0.05, GetParam());
@@ -161,7 +149,7 @@ TEST(Lomo, UpdatesWeightSharedByCheckpointsOnce) {
 
 // Covers 5.LOMO.
 TEST(Lomo, DoesNothingInStep) {
-    const Params params = parameters();
+    const Params params = parameters(f32);
     Lomo lomo(params, {.lr = 0.1});
     const std::vector<double> before = values(params);
     loss_of(params, 1).backward();
@@ -171,7 +159,7 @@ TEST(Lomo, DoesNothingInStep) {
 }
 
 TEST(Lomo, StoresLearningRateOfFusedBackwardInItsGroup) {
-    const Params params = parameters();
+    const Params params = parameters(f32);
     Lomo lomo(params, {.lr = 0.5});
     EXPECT_EQ(lomo.param_groups()[0].lr, 0.5);
     lomo.fused_backward(loss_of(params, 1), 0.25);
@@ -179,7 +167,7 @@ TEST(Lomo, StoresLearningRateOfFusedBackwardInItsGroup) {
 }
 
 TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClipping) {
-    const Params params = parameters();
+    const Params params = parameters(f32);
     const Tensor foreign = ones({9}, {.requires_grad = true});
     Lomo lomo(params, {.clip_grad_norm = 1.0});
     lomo.fused_backward(loss_of(params, 1) + sum(foreign * 2.0), 0.1);
@@ -191,7 +179,7 @@ TEST(Lomo, KeepsGradientsOfOtherParametersWithNormClipping) {
 }
 
 TEST(Lomo, RejectsInvalidOptions) {
-    const Params params = parameters();
+    const Params params = parameters(f32);
     expect_error<ValueError>({"Lomo: clip_grad_norm must be above 0: 0"},
                              [&] { Lomo(params, {.clip_grad_norm = 0.0}); });
     expect_error<ValueError>({"Lomo: lr must be 0 or more: -1"}, [&] { Lomo(params, {.lr = -1}); });
@@ -201,7 +189,7 @@ TEST(Lomo, RejectsInvalidOptions) {
 }
 
 TEST(AdaLomo, ResumesFromSavedState) {
-    const Params one = parameters(), two = parameters();
+    const Params one = parameters(f32), two = parameters(f32);
     AdaLomo first(one), second(two);
     for (int t = 1; t <= 4; ++t) first.fused_backward(loss_of(one, t), 0.05);
     second.load_state_dict(first.state_dict());

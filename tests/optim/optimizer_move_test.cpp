@@ -75,7 +75,7 @@ TEST(Scheduler, FollowsAnOptimizerThatIsMoved) {
     EXPECT_EQ(to.param_groups()[0].lr, 0.5);
 }
 
-struct NoHooks : optim::OptimizerHooks {
+struct PlainOptimizerHooks : optim::OptimizerHooks {
     optim::StepPlan before_step(optim::Optimizer&) override { return {}; }
     bool before_zero_grad(optim::Optimizer&) override { return true; }
 };
@@ -83,7 +83,7 @@ struct NoHooks : optim::OptimizerHooks {
 TEST(Optimizer, CannotBeMovedWhilePrepared) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
-    optimizer.set_hooks(std::make_shared<NoHooks>());
+    optimizer.set_hooks(std::make_shared<PlainOptimizerHooks>());
     expect_error<UsageError>({"SGD: a prepared optimizer cannot be moved", "before prepare()"},
                              [&] { const SGD moved(std::move(optimizer)); });
     optimizer.set_hooks(nullptr);  // NOLINT: the optimizer was not moved

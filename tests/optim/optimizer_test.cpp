@@ -66,7 +66,7 @@ std::vector<RecordedOptimizer> recorded() {
 }
 
 TEST(Optimizer, MatchesPyTorchOverFiftySteps) {
-    const auto golden = tests::golden("optim.json");
+    const auto golden = tests::golden_json("optim.json");
     const int every = golden["every"];
     ASSERT_EQ(golden["optimizers"].size(), recorded().size());
     for (const auto& [name, make] : recorded()) {

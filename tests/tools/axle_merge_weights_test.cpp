@@ -21,8 +21,6 @@ class AxleMergeWeights : public AxleLaunch {
     }
 };
 
-}  // namespace
-
 // Covers 14.merge-weights, 26.merge-weights.
 TEST_F(AxleMergeWeights, WritesTheWeightsAndKeepsTheCheckpoint) {
     const std::string output = folder_ / "merged";
@@ -63,4 +61,5 @@ TEST_F(AxleMergeWeights, RejectsPicklesAndFoldersThatAreNotCheckpoints) {
     EXPECT_FALSE(fs::exists(output));
 }
 
+}  // namespace
 }  // namespace axle::tests

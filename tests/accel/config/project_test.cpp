@@ -64,7 +64,7 @@ TEST(ProjectConfiguration, RejectsInvalidOptions) {
     expect_error<ValueError>({"Accelerator: automatic_checkpoint_naming needs a project_dir"}, [] {
         Accelerator({.project_config = {.automatic_checkpoint_naming = true}});
     });
-    expect_error<ValueError>({"Accelerator: total_limit", "0"},
+    expect_error<ValueError>({"Accelerator: project_config.total_limit must be at least 1: 0"},
                              [] { Accelerator({.project_config = {.total_limit = 0}}); });
     expect_error<ValueError>({"Accelerator: project_config.iteration must not be negative: -1"},
                              [] { Accelerator({.project_config = {.iteration = -1}}); });

@@ -38,7 +38,7 @@ struct Pass {
     Rows valid;
 };
 
-Pass pass_of(data::DataLoader& loader) {
+Pass dispatched_pass(data::DataLoader& loader) {
     Pass pass;
     for (auto& batch : loader) {
         pass.batches.push_back(rows_of(batch));
@@ -59,7 +59,7 @@ TEST(DispatchBatches, ReadsSamplesOnlyOnTheMainProcess) {
                                                     }),
                                 {.batch_size = 2, .num_workers = 1});
         accel::prepare_data_loader(loader, group, dispatched());
-        EXPECT_EQ(pass_of(loader).batches.size(), 2U);
+        EXPECT_EQ(dispatched_pass(loader).batches.size(), 2U);
     });
     EXPECT_EQ(reads[0], 12);
     EXPECT_EQ(reads[1] + reads[2], 0);
@@ -70,7 +70,7 @@ TEST(DispatchBatches, DividesTheLastStepEvenlyBetweenRanks) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(11), {.batch_size = 3});
         accel::prepare_data_loader(loader, group, dispatched());
-        const Pass pass = pass_of(loader);
+        const Pass pass = dispatched_pass(loader);
         const Batches expected[] = {{{0, 1, 2}, {6, 7, 8}}, {{3, 4, 5}, {9, 10, 0}}};
         const Rows valid[] = {{3, 3}, {3, 2}};
         EXPECT_EQ(pass.batches, expected[at(group)]);
@@ -83,7 +83,7 @@ TEST(DispatchBatches, SplitsABatchAmongRanks) {
         data::DataLoader loader(numbers(7), {.batch_size = 4});
         accel::prepare_data_loader(loader, group, dispatched(true));
         EXPECT_EQ(loader.total_batch_size(), 4);
-        const Pass pass = pass_of(loader);
+        const Pass pass = dispatched_pass(loader);
         const Batches expected[] = {{{0, 1}, {4, 5}}, {{2, 3}, {6, 0}}};
         EXPECT_EQ(pass.batches, expected[at(group)]);
     });
@@ -105,7 +105,7 @@ TEST(DispatchBatches, SplitsBatchesWithTheGivenSliceFunction) {
             return Tree(tensor({static_cast<double>(rows[0]), static_cast<double>(rows[1])}, {2}));
         };
         accel::prepare_data_loader(loader, group, dispatched(false, every_other));
-        const Pass pass = pass_of(loader);
+        const Pass pass = dispatched_pass(loader);
         const Batches expected[] = {{{0, 2}, {4, 6}}, {{1, 3}, {5, 7}}};
         EXPECT_EQ(pass.batches, expected[at(group)]);
         EXPECT_EQ(asked, group->rank() == 0 ? (std::vector{0, 1, 0, 1}) : std::vector<int>());
@@ -140,7 +140,7 @@ TEST(DispatchBatches, AcceptsBatchesOfDifferentSizes) {
                                                      Rows{1, 2, 4, 2}, drop_last)});
             accel::prepare_data_loader(loader, group, dispatched());
             const Batches expected[] = {{{0, 1}, {3, 4, 5}}, {{2, 0}, {6, 7, 8}}};
-            EXPECT_EQ(pass_of(loader).batches, expected[at(group)]);
+            EXPECT_EQ(dispatched_pass(loader).batches, expected[at(group)]);
         });
 }
 
@@ -183,7 +183,7 @@ TEST(DispatchBatches, ThrowsErrorsOfTheSameTypeOnAllRanks) {
                                                         }),
                                     {.batch_size = 2});
             accel::prepare_data_loader(loader, group, dispatched());
-            check([&] { pass_of(loader); });
+            check([&] { dispatched_pass(loader); });
         };
         const bool main = group->rank() == 0;
         const char* begin = main ? "DataLoader: batch 2: sample 5: "
@@ -250,7 +250,7 @@ TEST(DispatchBatches, FillsTheLastStepFromTheFirstNonemptyStep) {
             Batches expected =
                 group->rank() == 0 ? (Batches{{}, {4, 5}, {8, 9}}) : (Batches{{}, {6, 7}, {10, 4}});
             expected.erase(expected.begin(), expected.begin() + skipped);
-            EXPECT_EQ(pass_of(loader).batches, expected) << skipped;
+            EXPECT_EQ(dispatched_pass(loader).batches, expected) << skipped;
         }
     });
 }
@@ -263,7 +263,7 @@ TEST(DispatchBatches, YieldsNoStepsIfDropLastDropsAllSamples) {
                 const auto loader = tests::loader_of_numbers(
                     5, iterable, {.batch_size = 2, .drop_last = true}, sized);
                 accel::prepare_data_loader(*loader, group, dispatched());
-                EXPECT_TRUE(pass_of(*loader).batches.empty());
+                EXPECT_TRUE(dispatched_pass(*loader).batches.empty());
                 EXPECT_EQ(loader->epoch(), 0);
             }
     });

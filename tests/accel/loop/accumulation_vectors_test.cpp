@@ -264,7 +264,8 @@ void follow_training(const json& c, const Group& group) {
 // Covers 3.backward, 3.accumulate, 3.clip_grad_norm_, 3.clip_grad_value_, 5.step, 7.short,
 // 1.split_batches.
 TEST(Accumulation, MatchesLossesWeightsAndRatesOfAccelerate) {
-    for (const json& file : {tests::vectors("training_trace.json"), tests::golden("training.json")})
+    for (const json& file :
+         {tests::vectors("training_trace.json"), tests::golden_json("training.json")})
         tests::on_ranks_of_each(file, follow_training);
 }
 

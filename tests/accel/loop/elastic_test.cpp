@@ -37,7 +37,8 @@ TEST(ElasticAccumulationSteps, AreReadFromTheEnvironmentIfSet) {
 
 TEST(ElasticAccumulationSteps, RejectAGlobalBatchThatCannotBeDivided) {
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "6");
-    expect_error<ValueError>({"the global batch of 48 samples (6 processes x batch size 8 x 1 "
+    expect_error<ValueError>({"elastic_accumulation_steps: the global batch of 48 samples (6 "
+                              "processes x batch size 8 x 1 "
                               "accumulation steps) cannot be divided among 4 processes: use a "
                               "multiple of 2 for gradient_accumulation_steps"},
                              [] { elastic_accumulation_steps(1, 8, 4); });

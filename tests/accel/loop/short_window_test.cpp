@@ -19,7 +19,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 using Flags = std::vector<bool>;
 using Numbers = std::vector<double>;
 
-constexpr int kBatches = 5;
+constexpr int kBatchesPerEpoch = 5;
 
 // A model whose gradient is the number of the batch in its pass (from 1), on every process.
 struct Weight : nn::Model<Weight> {
@@ -41,7 +41,7 @@ struct Course {
                        .cpu = true,
                        .gradient_accumulation_plugin = plugin,
                        .process_group = group}),
-          loader(numbers(kBatches, group->size())) {
+          loader(numbers(kBatchesPerEpoch, group->size())) {
         accelerator.prepare(weight, sgd, loader, schedule);
     }
     void micro_batch(const Tree& batch) {
@@ -189,7 +189,7 @@ TEST(ShortWindow, ActualResumesFromACheckpoint) {
     loaded.passes(1);
     EXPECT_EQ(loaded.gradients, Numbers({2.5, 5}));
     EXPECT_EQ(loaded.gradients, saved.gradients);
-    EXPECT_EQ(loaded.schedule.last_epoch(), kBatches);
+    EXPECT_EQ(loaded.schedule.last_epoch(), kBatchesPerEpoch);
 }
 
 // If adjust_scheduler is set, a schedule for training without accumulation ends at the end of the

@@ -49,7 +49,7 @@ struct FsdpTraining {
     }
     void expect_recorded_losses() {
         std::int64_t i = 3;
-        for (const double expected : golden("dcp/losses.json").get<std::vector<double>>())
+        for (const double expected : golden_json("dcp/losses.json").get<std::vector<double>>())
             EXPECT_NEAR(step(i++), expected, 1e-12);
     }
 

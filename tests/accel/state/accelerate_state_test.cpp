@@ -73,7 +73,7 @@ struct TheirTraining {
 // Covers 10.model.safetensors, 10.pytorch_model.bin, 10.optimizer.bin, 10.scheduler.bin,
 // 10.random_states_<process_index>.pkl, 10.custom_checkpoint_<i>.pkl, 10.load.
 TEST(AccelerateCheckpoint, GivesTheLossesOfPyTorchAfterLoading) {
-    const auto losses = golden("accelerate_state/losses.json");
+    const auto losses = golden_json("accelerate_state/losses.json");
     for (const char* folder : {"whole", "pickled"}) {
         SCOPED_TRACE(folder);
         TheirTraining training(folder == std::string("whole"));

@@ -32,7 +32,7 @@ using tests::Training;
         const std::int64_t batches = training.counter.batches;
         training.accelerator.save_state(
             folder + (same_place ? std::string("/last") : str("/after_", batches)));
-        if (write(acknowledge, &batches, sizeof batches) != sizeof batches) _exit(2);
+        if (::write(acknowledge, &batches, sizeof batches) != sizeof batches) _exit(2);
         if (batches % 3 == 0) accel::rotate_checkpoints(folder, 2);
     });
     _exit(3);

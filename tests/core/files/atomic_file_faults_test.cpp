@@ -10,19 +10,19 @@
 namespace axle {
 namespace {
 
-void write(const std::string& text) {
+void write_text(const std::string& text) {
     AtomicFile file("/file");
     file.write(text);
     file.commit();
 }
 
-// Writes a file while operation number `failing` fails. Returns whether write() throws.
+// Writes a file while operation number `failing` fails. Returns whether write_text() throws.
 bool throws(FileSystem& disk, std::size_t failing, int error) {
     tests::FaultyFileSystem faulty(disk, failing, error);
     FileSystem* const before = replace_file_system(&faulty);
     bool thrown = false;
     try {
-        write("new");
+        write_text("new");
     } catch (const FileError&) {
         thrown = true;
     }
@@ -30,12 +30,12 @@ bool throws(FileSystem& disk, std::size_t failing, int error) {
     return thrown;
 }
 
-// Returns the number of operations of write() that can fail.
+// Returns the number of operations of write_text() that can fail.
 std::size_t count_operations() {
     tests::MemoryFileSystem disk;
     tests::FaultyFileSystem counting(disk, SIZE_MAX, EIO);
     FileSystem* const before = replace_file_system(&counting);
-    write("new");
+    write_text("new");
     replace_file_system(before);
     return counting.operations();
 }
@@ -50,7 +50,7 @@ TEST(AtomicFile, ReportsTheFailureOfEachOperation) {
             SCOPED_TRACE(testing::Message() << "operation " << failing << ", error " << error);
             tests::MemoryFileSystem disk;
             FileSystem* const before = replace_file_system(&disk);
-            write("old");
+            write_text("old");
             EXPECT_TRUE(throws(disk, failing, error));
             const std::string text = read_file("/file");
             EXPECT_TRUE(text == "old" || text == "new") << text;

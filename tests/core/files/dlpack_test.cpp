@@ -28,7 +28,7 @@ ManagedTensor* as_managed(DLManagedTensor* managed) {
 }
 
 // Returns the elements' bytes in row-major order, for any dtype.
-std::string bytes_of(const Tensor& t) {
+std::string data_of(const Tensor& t) {
     const Tensor whole = contiguous(t);
     return {static_cast<const char*>(whole.raw_data()),
             static_cast<std::size_t>(whole.numel() * size_of(whole.dtype()))};
@@ -112,8 +112,8 @@ TEST(DLPack, RoundTripsEveryDType) {
                 static_cast<unsigned char>(dtype == boolean ? i % 2 : 40 + i);
         const Tensor y = from_dlpack(to_dlpack(x.t()));
         EXPECT_EQ(y.raw_data(), x.raw_data()) << dtype;
-        EXPECT_EQ(bytes_of(y), bytes_of(x.t())) << dtype;
-        EXPECT_EQ(bytes_of(from_dlpack(to_dlpack_unversioned(x))), bytes_of(x)) << dtype;
+        EXPECT_EQ(data_of(y), data_of(x.t())) << dtype;
+        EXPECT_EQ(data_of(from_dlpack(to_dlpack_unversioned(x))), data_of(x)) << dtype;
     }
 }
 

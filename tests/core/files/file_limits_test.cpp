@@ -43,7 +43,7 @@ void must_fail(const std::string& text, const std::function<void()>& f) {
         throw std::runtime_error("unexpected: " + error);
 }
 
-void write(const std::string& path, const std::string& bytes) {
+void write_bytes(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
@@ -80,7 +80,7 @@ void write_header(const std::string& path, const std::string& header) {
     std::string bytes(8, '\0');
     const std::uint64_t length = header.size();
     std::memcpy(bytes.data(), &length, sizeof length);
-    write(path, bytes + header);
+    write_bytes(path, bytes + header);
 }
 
 TEST(SafetensorsLimits, BoundTheMemoryOfAHeaderWithManyTensors) {
@@ -171,7 +171,7 @@ TEST(SafetensorsLimits, BoundTheMemoryOfLongStrings) {
 
 // --- pickles
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> span_of(const std::string& text) {
     return std::as_bytes(std::span(text));
 }
 
@@ -193,7 +193,7 @@ TEST(PickleLimits, BoundTheMemoryOfEveryOpcode) {
         const std::int64_t peak = peak_memory([&] {
             must_fail("needs more memory than the limit for its size: 33554432 bytes", [&] {
                 MemoryBudget budget(kBudget);
-                read_pickle(bytes_of(opcodes), budget, [](std::string_view) { return true; });
+                read_pickle(span_of(opcodes), budget, [](std::string_view) { return true; });
             });
         });
         EXPECT_LE(peak, kBudget + 2 * kMiB) << opcodes.substr(0, 4);
@@ -204,7 +204,7 @@ TEST(PickleLimits, CheckARepeatedGlobalNameOnce) {
     const std::string pickle = "\x80\x02(" + repeated("ctorch\nSize\n", 1 << 16) + "t.";
     int calls = 0;
     MemoryBudget budget(8 * kMiB);
-    const Pickle contents = read_pickle(bytes_of(pickle), budget, [&](std::string_view name) {
+    const Pickle contents = read_pickle(span_of(pickle), budget, [&](std::string_view name) {
         ++calls;
         return name == "torch.Size";
     });
@@ -216,7 +216,7 @@ TEST(PickleLimits, RejectLongNamesAndPickles) {
     const auto error = [](const std::string& pickle) {
         return file_error([&] {
             MemoryBudget budget(kMiB);
-            read_pickle(bytes_of(pickle), budget, [](std::string_view) { return true; });
+            read_pickle(span_of(pickle), budget, [](std::string_view) { return true; });
         });
     };
     EXPECT_EQ(error("c" + std::string(999, 'a') + "\nb\n."), "no error");
@@ -262,7 +262,7 @@ TEST(TorchFileLimits, BoundTheMemoryOfTheZipDirectory) {
     names.reserve(200'000);
     for (int i = 0; i < 200'000; ++i) names.push_back(eight_digits(i));
     const std::string zip = zip_of("\x80\x02N.", names);
-    write(folder / "f", zip);
+    write_bytes(folder / "f", zip);
     EXPECT_LE(peak_memory([&] {
                   if (!load_torch_file(folder / "f", {.check_crc = false}).is_null())
                       throw std::runtime_error("wrong value");
@@ -277,8 +277,8 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
     constexpr std::int64_t kLimit = (64 + 4 * 64) * kMiB + 8 * (kPickleBytes - 4 * kMiB);
     const auto load = [&] { load_torch_file(folder / "f", {.check_crc = false}); };
     for (const std::string& value : {"N"s, "]"s, ")"s, "X\4\0\0\0text"s}) {
-        write(folder / "f",
-              zip_of("\x80\x02" + value + "q\0"s + "0](" + repeated("h\0"s, kPickleBytes) + "e."));
+        write_bytes(folder / "f", zip_of("\x80\x02" + value + "q\0"s + "0](" +
+                                         repeated("h\0"s, kPickleBytes) + "e."));
         EXPECT_LE(peak_memory([&] {
                       must_fail("f: entry 'a/data.pkl': needs more memory than the limit", load);
                   }),
@@ -297,9 +297,9 @@ TEST(TorchFileLimits, CountEachUseOfALongName) {
                                 "X\3\0\0\0cpuK\0tq\0000"s;
     const std::string tensor = "ctorch._utils\n_rebuild_tensor_v2\n(h\0QK\0K\0\x85K\1\x85\x89}tR"s;
     const auto error = [&](std::size_t tensors) {
-        write(folder / "f",
-              zip_of("\x80\x02" + storage + "](" + repeated(tensor, tensors * tensor.size()) + "e.",
-                     {"a/data/" + key}));
+        write_bytes(folder / "f", zip_of("\x80\x02" + storage + "](" +
+                                             repeated(tensor, tensors * tensor.size()) + "e.",
+                                         {"a/data/" + key}));
         return file_error([&] { load_torch_file(folder / "f", {.check_crc = false}); });
     };
     EXPECT_EQ(error(1000), "no error");

@@ -92,7 +92,7 @@ TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
     if (child == 0) {
         const auto lock = PathLock::try_file(folder / "file");
         const char taken = lock.has_value() ? 1 : 0;
-        if (write(ready[1], &taken, 1) != 1) _exit(1);
+        if (::write(ready[1], &taken, 1) != 1) _exit(1);
         pause();
         _exit(0);
     }

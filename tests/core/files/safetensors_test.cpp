@@ -30,7 +30,7 @@ void write_quickly(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-std::string bytes_of(const Tensor& x) {
+std::string data_of(const Tensor& x) {
     const Tensor dense = contiguous(x);
     return {static_cast<const char*>(dense.raw_data()),
             static_cast<std::size_t>(dense.numel() * size_of(dense.dtype()))};
@@ -67,12 +67,12 @@ TEST(Safetensors, ReadsAllDTypesFromReferenceFile) {
     }
     EXPECT_EQ(tensors.at("U8").to_vector(), (std::vector<double>{0, 1, 2, 3, 4, 5}));
     EXPECT_EQ(tensors.at("BOOL").to_vector(), (std::vector<double>{0, 1, 0, 1, 0, 1}));
-    EXPECT_EQ(bytes_of(tensors.at("I16")), std::string("\xfe\xff\xff\xff\0\0\1\0\2\0\3\0", 12));
-    EXPECT_EQ(bytes_of(tensors.at("I8")), std::string("\xfe\xff\0\1\2\3", 6));
-    EXPECT_EQ(bytes_of(tensors.at("F8_E5M2")), std::string("\xc0\xbc\0\x3c\x40\x42", 6));
-    EXPECT_EQ(bytes_of(tensors.at("F8_E4M3")), std::string("\xc0\xb8\0\x38\x40\x44", 6));
-    EXPECT_EQ(bytes_of(tensors.at("U16")).size(), 12u);
-    EXPECT_EQ(bytes_of(tensors.at("C64/scalar")), std::string("\0\0\0\xc0\0\0\0\0", 8));
+    EXPECT_EQ(data_of(tensors.at("I16")), std::string("\xfe\xff\xff\xff\0\0\1\0\2\0\3\0", 12));
+    EXPECT_EQ(data_of(tensors.at("I8")), std::string("\xfe\xff\0\1\2\3", 6));
+    EXPECT_EQ(data_of(tensors.at("F8_E5M2")), std::string("\xc0\xbc\0\x3c\x40\x42", 6));
+    EXPECT_EQ(data_of(tensors.at("F8_E4M3")), std::string("\xc0\xb8\0\x38\x40\x44", 6));
+    EXPECT_EQ(data_of(tensors.at("U16")).size(), 12u);
+    EXPECT_EQ(data_of(tensors.at("C64/scalar")), std::string("\0\0\0\xc0\0\0\0\0", 8));
     EXPECT_EQ(tensors.at("q\"uo\te\\ é 漢/\x7f").item(), 1.5);
 }
 
@@ -102,7 +102,7 @@ TEST(Safetensors, RoundTripsTensorsAndMetadata) {
         const Tensor& y = loaded.tensors.at(name);
         EXPECT_EQ(y.dtype(), x.dtype());
         EXPECT_EQ(y.shape(), x.shape());
-        EXPECT_EQ(bytes_of(y), bytes_of(x)) << name;
+        EXPECT_EQ(data_of(y), data_of(x)) << name;
     }
 }
 
@@ -126,7 +126,7 @@ TEST(Safetensors, WritesStridedTensorsRowMajor) {
     const Safetensors loaded = load_safetensors(folder / "a");
     expect_same_bits(loaded.tensors.at("turned"), contiguous(transposed));
     expect_same_bits(loaded.tensors.at("repeated"), full({2, 2}, 3.0));
-    EXPECT_EQ(bytes_of(loaded.tensors.at("bytes")), "bdf");
+    EXPECT_EQ(data_of(loaded.tensors.at("bytes")), "bdf");
 }
 
 TEST(SafetensorsFile, ListsEntriesAndReadsTensorsByName) {

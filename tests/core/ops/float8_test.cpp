@@ -28,7 +28,7 @@ Tensor one_scale() { return ones({2}); }
 
 // Covers 8.fp8.
 TEST(Float8, RoundsLikePyTorchAfterClamping) {
-    const auto casts = tests::golden("float8.json")["casts"];
+    const auto casts = tests::golden_json("float8.json")["casts"];
     const std::vector<double> values = casts["values"];
     const Tensor x = tensor(values, {static_cast<std::int64_t>(values.size())});
     for (const auto& [name, dtype] :
@@ -39,7 +39,7 @@ TEST(Float8, RoundsLikePyTorchAfterClamping) {
 }
 
 TEST(Float8, DecodesAllBitPatternsLikePyTorch) {
-    const auto casts = tests::golden("float8.json")["casts"];
+    const auto casts = tests::golden_json("float8.json")["casts"];
     for (const auto& [name, dtype] :
          {std::pair("e4m3", DType::f8_e4m3), std::pair("e5m2", DType::f8_e5m2)}) {
         Tensor all = empty({256}, {.dtype = dtype});

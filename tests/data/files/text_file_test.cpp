@@ -30,7 +30,7 @@ std::string written(const TemporaryFolder& folder, const std::string& text) {
 
 // Returns at least `bytes` bytes of text. If `is_ascii` is true, each character has one byte, else
 // one to four bytes.
-std::string sample(std::int64_t bytes, bool is_ascii) {
+std::string sample_text(std::int64_t bytes, bool is_ascii) {
     const std::string characters[] = {"a", "\n", "z", "é", "漢", "\xf0\x9f\x98\x80"};
     std::string text;
     std::uint32_t state = 1;
@@ -60,7 +60,7 @@ TEST(EncodeFile, ReturnsTheSameTokensAsEncode) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (const bool is_ascii : {true, false})
         for (const std::int64_t bytes : {1, 5000, 20'000, 100'000}) {
-            const std::string text = sample(bytes, is_ascii), path = written(folder, text);
+            const std::string text = sample_text(bytes, is_ascii), path = written(folder, text);
             const auto chars = CharTokenizer::from_file(path);
             EXPECT_EQ(chars.to_json(), CharTokenizer::from_text(text).to_json());
             expect_same_tokens(chars.encode_file(path), chars.encode(text));
@@ -72,8 +72,9 @@ TEST(EncodeFile, ReturnsTheSameTokensAsEncode) {
 TEST(EncodeFile, ReadsCharactersThatCrossTheEndOfAPart) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (int before = 0; before < 4; ++before) {
-        std::string text = sample(kMiB, true).substr(0, kMiB - static_cast<std::size_t>(before));
-        text += "\xf0\x9f\x98\x80" + sample(100, false);
+        std::string text =
+            sample_text(kMiB, true).substr(0, kMiB - static_cast<std::size_t>(before));
+        text += "\xf0\x9f\x98\x80" + sample_text(100, false);
         const std::string path = written(folder, text);
         const auto chars = CharTokenizer::from_file(path);
         Ids ids(static_cast<std::size_t>(chars.encode_file(path).size()));
@@ -108,7 +109,7 @@ TEST(EncodeFile, ReportsInvalidText) {
     expect_error<FileError>({path.c_str(), "the file is empty"},
                             [&] { CharTokenizer::from_file(path); });
     expect_error<FileError>({path.c_str(), "the file is empty"}, [&] { bytes.encode_file(path); });
-    const std::string text = sample(kMiB, true) + "b\xff" + "a";
+    const std::string text = sample_text(kMiB, true) + "b\xff" + "a";
     const std::string at = str("invalid UTF-8 at byte ", text.size() - 2);
     written(folder, text);
     expect_error<FileError>({path.c_str(), at.c_str()}, [&] { CharTokenizer::from_file(path); });
@@ -123,10 +124,10 @@ TEST(EncodeFile, ReportsInvalidText) {
 TEST(EncodeFile, ReportsAFileThatBecomesShorter) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (const bool is_ascii : {true, false}) {
-        const std::string path = written(folder, sample(20'000, is_ascii));
+        const std::string path = written(folder, sample_text(20'000, is_ascii));
         const auto chars = CharTokenizer::from_file(path);
         for (const Tokens& tokens : {chars.encode_file(path), ByteTokenizer().encode_file(path)}) {
-            written(folder, sample(20'000, is_ascii));
+            written(folder, sample_text(20'000, is_ascii));
             std::filesystem::resize_file(path, 100);
             expect_error<FileError>({path.c_str(), "the file ends after"},
                                     [&] { return tokens[9000]; });
@@ -140,7 +141,7 @@ TEST(Tokens, ShareMemoryWithTheirSlices) {
     for (std::int64_t i = 0; i < 100'000; ++i) ids.push_back(i * 7919 % 60'000);
     const Tokens stored(ids);
     stored.save(folder / "t.bin");
-    const std::string text = sample(200'000, false), path = written(folder, text);
+    const std::string text = sample_text(200'000, false), path = written(folder, text);
     const auto chars = CharTokenizer::from_text(text);
     const Ids encoded = chars.encode(text);
     for (const auto& [tokens, expected] :
@@ -163,7 +164,7 @@ TEST(Tokens, ShareMemoryWithTheirSlices) {
 
 TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string text = sample(50'000, false), path = written(folder, text);
+    const std::string text = sample_text(50'000, false), path = written(folder, text);
     const auto chars = CharTokenizer::from_text(text);
     const RandomBlockDataset stored(Tokens(chars.encode(text)), 33, 20, 5);
     const RandomBlockDataset encoded(chars.encode_file(path), 33, 20, 5);
@@ -175,7 +176,7 @@ TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
 // A trainer that reads text or tokens needs memory for only a part of the file.
 TEST(TextFile, IsReadWithMemoryIndependentOfItsSize) {
     const TemporaryFolder folder(FolderStorage::in_memory);
-    const std::string part = sample(kMiB, false);
+    const std::string part = sample_text(kMiB, false);
     {
         std::ofstream file(folder / "text", std::ios::binary);
         for (int i = 0; i < 64; ++i) file << part;

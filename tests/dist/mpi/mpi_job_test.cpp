@@ -48,7 +48,7 @@ std::vector<std::string> join(const std::vector<MpiLibrary>& libraries,
                               std::vector<MpiJob>* jobs = nullptr) {
     tests::FakeStore store;
     const int size = static_cast<int>(libraries.size());
-    return tests::run_ranks(size, [&](int rank) {
+    return tests::run_threads(size, [&](int rank) {
         const auto at = static_cast<std::size_t>(rank);
         world_rank = world_ranks[at];
         tests::FakeControl control(store, rank, size);

@@ -6,6 +6,7 @@
 #include "dist/transport/socket.h"
 #include "gmock/gmock.h"
 #include "tests/dist/job.h"
+#include "tests/dist/rendezvous/joined.h"
 #include "tests/wait.h"
 
 namespace axle::tests {
@@ -29,7 +30,6 @@ Counts agree(Control& control, const CollectiveCall& call) {
     control.announce_call(call);
     return control.wait_for_agreement(call.group, call.sequence);
 }
-void barrier(Control& control, std::uint64_t sequence) { agree(control, {.sequence = sequence}); }
 
 TEST(Agreement, ReturnsCountsOfAllRanksInOrder) {
     for (const int size : {1, 2, 3, 4}) {
@@ -313,7 +313,7 @@ TEST(Agreement, ThrowsTheGivenErrorIfTheJobHasNotFailed) {
 TEST(Agreement, IsThreadSafe) {
     const auto errors = run_job(ControlJob(3), [](Control& control) {
         for (std::uint32_t group = 1; group <= 4; ++group) control.open_group(group, {0, 1, 2});
-        const auto failures = run_ranks(4, [&](int thread) {
+        const auto failures = run_threads(4, [&](int thread) {
             const auto group = static_cast<std::uint32_t>(thread + 1);
             for (std::uint64_t i = 1; i <= 100; ++i)
                 agree(control, {.group = group, .sequence = i});

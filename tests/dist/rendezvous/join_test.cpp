@@ -35,7 +35,7 @@ using testing::ThrowsMessage;
 auto refused(const std::string& words) { return ThrowsMessage<CommError>(HasSubstr(words)); }
 
 TEST(Join, ReturnsRankAndSize) {
-    const auto errors = run_ranks(3, [job = ControlJob(3)](int rank) {
+    const auto errors = run_threads(3, [job = ControlJob(3)](int rank) {
         const auto control = job.join(rank);
         EXPECT_EQ(control->rank(), rank);
         EXPECT_EQ(control->size(), 3);
@@ -46,7 +46,7 @@ TEST(Join, ReturnsRankAndSize) {
 
 TEST(Join, WaitsForRankZeroToStart) {
     std::atomic<pid_t> early = 0;  // the thread of rank 1
-    const auto errors = run_ranks(2, [&, job = ControlJob(2)](int rank) {
+    const auto errors = run_threads(2, [&, job = ControlJob(2)](int rank) {
         if (rank == 1) early = ::gettid();
         // Between two attempts to connect, rank 1 sleeps.
         if (rank == 0) {
@@ -60,7 +60,7 @@ TEST(Join, WaitsForRankZeroToStart) {
 TEST(Join, ReportsMissingRanks) {
     ControlJob job(4);
     job.options.join_timeout = milliseconds(500);
-    const auto errors = run_ranks(2, [&](int rank) { job.join(rank * 2); });
+    const auto errors = run_threads(2, [&](int rank) { job.join(rank * 2); });
     EXPECT_THAT(errors, Each("join: ranks 1, 3 did not join within 0.5 s: 2 of 4 processes have "
                              "joined"));
 }
@@ -109,8 +109,8 @@ TEST(Join, ListensAtAnotherPortIfTheLauncherUsesMasterPort) {
         if (wait_readable(unauthenticated, dist::Clock::now() + seconds(20)))
             accept_from(unauthenticated);
     });
-    const auto errors =
-        run_ranks(2, [&](int rank) { barrier(*Control::join(environment(rank), job.options), 1); });
+    const auto errors = run_threads(
+        2, [&](int rank) { barrier(*Control::join(environment(rank), job.options), 1); });
     hangs_up.join();
     EXPECT_THAT(errors, Each(""));
 }
@@ -145,7 +145,7 @@ TEST(Join, RejectsWrongTokens) {
 TEST(Join, RejectsAWrongTokenBeforeAllHaveJoined) {
     const ControlJob job(2);
     std::promise<void> rejected;
-    const auto errors = run_ranks(3, [&](int rank) {
+    const auto errors = run_threads(3, [&](int rank) {
         if (rank < 2) {
             if (rank == 1) rejected.get_future().wait_for(seconds(20));
             return barrier(*job.join(rank), 1);
@@ -262,7 +262,7 @@ TEST(Join, SupportsIpv6) {
     };
     if (!has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
     const ControlJob job(2);
-    const auto errors = run_ranks(2, [&](int rank) {
+    const auto errors = run_threads(2, [&](int rank) {
         dist::Environment e = job.environment(rank);
         e.master_addr = "::1";
         const auto control = Control::join(e, job.options);
@@ -286,7 +286,7 @@ TEST(Join, WarnsIfTheTokenIsNotSecretOutsideLoopback) {
             if (level == LogLevel::warning) warnings += text;
         });
         const ControlJob job(2);
-        const auto errors = run_ranks(2, [&](int rank) {
+        const auto errors = run_threads(2, [&](int rank) {
             dist::Environment e = job.environment(rank);
             e.master_addr = here.host();
             e.token_is_secret = secret;

@@ -96,7 +96,7 @@ TEST(Store, StoresAnyBytesUpToItsLimits) {
 
 TEST(Store, IsThreadSafe) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
-        const auto failures = run_ranks(4, [&](int thread) {
+        const auto failures = run_threads(4, [&](int thread) {
             for (int i = 0; i < 100; ++i) {
                 const std::string key = str(control.rank(), ' ', thread, ' ', i);
                 control.set(key, key);

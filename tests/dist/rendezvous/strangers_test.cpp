@@ -117,7 +117,7 @@ TEST(Strangers, CannotPreventAJoinByHoldingAllConnections) {
         }
         if (all) all_are_held = true;
     });
-    const auto errors = run_ranks(3, [&](int rank) {
+    const auto errors = run_threads(3, [&](int rank) {
         if (rank != 0) {
             EXPECT_TRUE(comes_true([&] { return all_are_held.load(); }));
         }
@@ -146,7 +146,7 @@ TEST_P(StrangerFlood, DoesNotPreventRanksFromJoining) {
         held.push_back(std::move(*socket));
         if (held.size() > dist::max_unauthenticated() + 100) held.pop_front();
     });
-    const auto errors = run_ranks(4, [&](int rank) {
+    const auto errors = run_threads(4, [&](int rank) {
         if (rank != 0) strangers.wait_for(1000 * rank);
         barrier(*job.join(rank), 1);
     });

@@ -269,7 +269,7 @@ TEST(WeightFiles, RejectInvalidFiles) {
                             [&] { return nn::WeightFiles(recorded("plain")); });
     const TemporaryFolder folder(FolderStorage::in_memory);
     save_safetensors(folder / "tf.safetensors", three(), {{"format", "tf"}});
-    expect_error<FileError>({(folder / "tf.safetensors").c_str(), "expected 'pt': 'tf'"},
+    expect_error<FileError>({(folder / "tf.safetensors").c_str(), "must be 'pt': it is 'tf'"},
                             [&] { return nn::WeightFiles(folder / "tf.safetensors"); });
     const auto refuse_index = [&](const std::string& text, const char* reason) {
         write_file_atomically(folder / "an.index.json", text);

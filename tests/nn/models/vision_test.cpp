@@ -20,7 +20,7 @@ using tests::golden_path;
 
 constexpr std::int64_t kBatch = 8;
 
-const nlohmann::json& recorded(const std::string& name) {
+const nlohmann::json& recorded_value(const std::string& name) {
     static const nlohmann::json all = nlohmann::json::parse(read_file(golden_path("vision.json")));
     return all.at(name);
 }
@@ -60,7 +60,8 @@ void expect_recorded_losses(Model model, const std::string& name, const Shape& i
     model.to(dtype);
     fill(model);
     optim::SGD sgd(model.parameters(), {.lr = lr, .momentum = 0.9, .weight_decay = 5e-4});
-    const auto losses = recorded(name).at(dtype == f64 ? "f64" : "f32").get<std::vector<double>>();
+    const auto losses =
+        recorded_value(name).at(dtype == f64 ? "f64" : "f32").get<std::vector<double>>();
     // With a sanitizer, two steps are enough to execute every line. In f32, rounding can change the
     // sign of an activation close to zero, which changes all later losses. This does not happen in
     // the first 10 steps.
@@ -90,7 +91,7 @@ void expect_recorded_state(const Model& model, const std::string& name) {
     for (const auto& [key, tensor] : model.state_dict())
         own.emplace_back(key,
                          std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end()));
-    for (const auto& entry : recorded(name).at("state"))
+    for (const auto& entry : recorded_value(name).at("state"))
         theirs.emplace_back(entry.at(0), entry.at(1).get<std::vector<std::int64_t>>());
     EXPECT_THAT(own, testing::UnorderedElementsAreArray(theirs));
 }

@@ -75,7 +75,7 @@ void step_and_compare(Linear& layer, int step, const nlohmann::json& row, const 
 
 // Covers 8.fp8.
 TEST(Float8Linear, MatchesPyTorchCastsWithCurrentScales) {
-    const auto golden = tests::golden("float8.json")["current"];
+    const auto golden = tests::golden_json("float8.json")["current"];
     Linear hybrid = layer_of({});
     step_and_compare(hybrid, 0, golden["hybrid"], "hybrid");
     Linear e4m3 = layer_of({.gradient = DType::f8_e4m3});
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Covers 8.fp8.
 TEST_P(Float8DelayedScales, FollowTheLargestValuesOfPreviousSteps) {
-    const auto golden = tests::golden("float8.json")["delayed"][GetParam().first];
+    const auto golden = tests::golden_json("float8.json")["delayed"][GetParam().first];
     const auto rows = golden["rows"];
     Linear layer = layer_of(GetParam().second);
     for (std::size_t step = 0; step < rows.size(); ++step) {

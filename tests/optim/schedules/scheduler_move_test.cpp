@@ -105,14 +105,14 @@ TEST(Scheduler, CannotBeMovedWhilePartOfAComposedSchedule) {
     EXPECT_EQ(rate(sgd), 0.5);
 }
 
-struct NoHooks : optim::SchedulerHooks {
+struct PlainSchedulerHooks : optim::SchedulerHooks {
     void step(optim::Scheduler& scheduler) override { scheduler.advance(); }
 };
 
 TEST(Scheduler, CannotBeMovedWhilePrepared) {
     SGD sgd(parameters(), {.lr = 1});
     optim::StepLR schedule(sgd, 1, 0.5);
-    schedule.set_hooks(std::make_shared<NoHooks>());
+    schedule.set_hooks(std::make_shared<PlainSchedulerHooks>());
     expect_error<UsageError>(
         {"axle::optim::StepLR: a prepared schedule cannot be moved", "before prepare()"},
         [&] { const optim::StepLR moved(std::move(schedule)); });
