@@ -47,10 +47,22 @@ double value(int rank, std::int64_t i, DType dtype) {
     return static_cast<double>(dtype == u8 ? v : v - 1);
 }
 
-std::vector<double> values(int rank, std::int64_t count, DType dtype) {
-    std::vector<double> all;
-    for (std::int64_t i = 0; i < count; ++i) all.push_back(value(rank, i, dtype));
+// The number of elements after which value() repeats, for any rank and dtype.
+constexpr std::int64_t kPeriod = 12;
+
+// Returns f(0), ..., f(count - 1). f must repeat after kPeriod.
+template <class F>
+std::vector<double> repeated(std::int64_t count, F&& f) {
+    std::vector<double> all(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < std::min(count, kPeriod); ++i)
+        all[static_cast<std::size_t>(i)] = f(i);
+    for (std::int64_t i = kPeriod; i < count; i *= 2)
+        std::copy_n(all.begin(), std::min(i, count - i), all.begin() + i);
     return all;
+}
+
+std::vector<double> values(int rank, std::int64_t count, DType dtype) {
+    return repeated(count, [&](std::int64_t i) { return value(rank, i, dtype); });
 }
 
 Tensor laid_out(const Tensor& x, Layout layout) {
@@ -70,20 +82,17 @@ bool has(DType dtype, ReduceOp op) {
 }
 
 std::vector<double> reduced(int size, std::int64_t count, DType dtype, ReduceOp op) {
-    std::vector<double> result = values(0, count, dtype);
-    for (int rank = 1; rank < size; ++rank) {
-        for (std::int64_t i = 0; i < count; ++i) {
-            double& y = result[static_cast<std::size_t>(i)];
+    return repeated(count, [&](std::int64_t i) {
+        double y = value(0, i, dtype);
+        for (int rank = 1; rank < size; ++rank) {
             const double x = value(rank, i, dtype);
             if (op == ReduceOp::sum || op == ReduceOp::mean) y += x;
             if (op == ReduceOp::max) y = std::max(y, x);
             if (op == ReduceOp::min) y = std::min(y, x);
             if (op == ReduceOp::product) y *= x;
         }
-    }
-    if (op == ReduceOp::mean)
-        for (double& y : result) y /= size;
-    return result;
+        return op == ReduceOp::mean ? y / size : y;
+    });
 }
 
 void expect_near(const Tensor& x, const std::vector<double>& expected) {
