@@ -22,9 +22,9 @@ std::size_t at_least_one(std::size_t bytes) { return bytes == 0 ? 1 : bytes; }
 Storage::Storage(std::size_t bytes, Device device, bool pinned)
     : bytes_(bytes), device_(device), pinned_(pinned) {
     if (pinned && !(device.is_cpu() && cuda::is_available()))
-        throw DeviceError(str("pinned memory: ", device.is_cpu()
-                                                     ? cuda::why_unavailable()
-                                                     : "only CPU memory can be pinned"));
+        throw DeviceError(device.is_cpu()
+                              ? str("pinned memory: ", cuda::why_unavailable())
+                              : str("pinned memory: the device must be the CPU: it is ", device));
     if (device.is_cpu() && !pinned) data_ = host_memory::allocate(at_least_one(bytes));
 #if AXLE_CUDA
     if (pinned) data_ = cuda::pinned_memory::allocate(at_least_one(bytes));

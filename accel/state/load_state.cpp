@@ -18,12 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::uint64_t unsigned_from(const Tree& tree) {
-    const std::string& text = tree.string();
+std::uint64_t unsigned_from(const Tree& random_states, const char* key) {
+    const std::string& text = random_states[key].string();
     std::uint64_t value = 0;
     const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || stop != text.data() + text.size())
-        throw ValueError(str("a random state must be an unsigned integer: '", text, "'"));
+        throw ValueError(
+            str("load_state: the ", key,
+                " of the random states must be an unsigned integer: ", in_quotes(text)));
     return value;
 }
 
@@ -228,7 +230,7 @@ void StateFiles::read_own(LoadedState& state) const {
         warn(" was saved by more processes: their random states are ignored");
     const Tree random = folder.read(random_states);
     fitting(folder, random_states, [&] {
-        state.generator = {unsigned_from(random["seed"]), unsigned_from(random["offset"])};
+        state.generator = {unsigned_from(random, "seed"), unsigned_from(random, "offset")};
         state.step = random["step"].integer();
         state.sync_gradients = random["sync_gradients"].boolean();
         // After an update, the next update has num_steps micro-batches, even if updates had more or

@@ -235,7 +235,7 @@ std::optional<PathLock> PathLock::try_lock(const std::string& path, int flags) {
     const int file = retry([&] { return file_system().open(kWorkingFolder, path, flags, 0666); });
     if (file == -ENOENT) return std::nullopt;
     if (file < 0) fail_with(path, "can't be opened", file);
-    PathLock lock(file);
+    PathLock lock(path, file);
     const int locked = retry([&] { return file_system().lock(file); });
     if (locked == -EWOULDBLOCK) return std::nullopt;
     static constexpr std::array kUnsupported = {-EBADF, -EINVAL, -ENOLCK, -ENOSYS, -EOPNOTSUPP};
@@ -254,7 +254,7 @@ std::optional<PathLock> PathLock::try_lock(const std::string& path, int flags) {
 void PathLock::write(std::string_view text) const {
     const auto bytes = std::as_bytes(std::span(text));
     const std::int64_t n = retry([&] { return file_system().write(descriptor_, bytes); });
-    if (n < 0) fail_with("lock file", "can't be written", static_cast<int>(n));
+    if (n < 0) fail_with(path_, "can't be written", static_cast<int>(n));
 }
 
 PathLock::~PathLock() {
@@ -262,9 +262,12 @@ PathLock::~PathLock() {
 }
 
 PathLock::PathLock(PathLock&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), excludes_others_(other.excludes_others_) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      excludes_others_(other.excludes_others_) {}
 
 PathLock& PathLock::operator=(PathLock&& other) noexcept {
+    std::swap(path_, other.path_);
     std::swap(descriptor_, other.descriptor_);
     std::swap(excludes_others_, other.excludes_others_);
     return *this;

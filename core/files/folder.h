@@ -74,15 +74,16 @@ class PathLock {
     ~PathLock();
     // Returns whether the file system has locks of this kind.
     bool excludes_others() const { return excludes_others_; }
-    // Writes text at the beginning of a file, on a lock that was just taken.
+    // Writes text at the beginning of a file, on a lock that was just taken. Throws FileError.
     void write(std::string_view text) const;
 
     PathLock(PathLock&& other) noexcept;
     PathLock& operator=(PathLock&& other) noexcept;
 
   private:
-    explicit PathLock(int descriptor) : descriptor_(descriptor) {}
+    PathLock(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
     static std::optional<PathLock> try_lock(const std::string& path, int flags);
+    std::string path_;
     int descriptor_ = -1;
     bool excludes_others_ = true;
 };

@@ -155,8 +155,11 @@ void read_slurm(const Reader& reader, Environment& e) {
     const auto tasks = first_of(reader, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
     const auto local = tasks ? tasks_of_node(*tasks, e.node_rank) : std::optional(e.world_size);
     if (!local || *local > e.world_size) {
-        throw ValueError(str("environment: SLURM_STEP_TASKS_PER_NODE is invalid for node ",
-                             e.node_rank, ": ", in_quotes(tasks.value_or(""))));
+        const char* const variable = reader.has("SLURM_STEP_TASKS_PER_NODE")
+                                         ? "SLURM_STEP_TASKS_PER_NODE"
+                                         : "SLURM_TASKS_PER_NODE";
+        throw ValueError(str("environment: ", variable, " is invalid for node ", e.node_rank, ": ",
+                             in_quotes(tasks.value_or(""))));
     }
     e.local_world_size = *local;
     e.local_rank = as_int(reader.needed("SLURM_LOCALID", "SLURM_PROCID", 0, *local - 1));

@@ -107,7 +107,7 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
         for (std::size_t i = 0; i < unit.modules.size(); ++i) {
             if (std::ranges::find(taken, unit.modules[i]) != taken.end())
                 throw ValueError(str("sharding: the module ", in_quotes(unit.unit.modules[i]),
-                                     " belongs to two units"));
+                                     " is listed twice in the units"));
             taken.push_back(unit.modules[i]);
         }
     for (const std::string& name : options.ignored_modules) planner.find("ignored_modules", name);

@@ -290,6 +290,34 @@ TEST(ShardedAccelerator, ThrowsTheErrorOfAnAsynchronousPartOnAllRanks) {
     });
 }
 
+// An object whose state can only be read on rank 0.
+struct StateOfRankZero {
+    int rank;
+    Tree state_dict() const {
+        if (rank != 0) throw ValueError("StateOfRankZero: no state on this rank");
+        return Tree::map();
+    }
+    void load_state_dict(const Tree&) {}
+};
+
+TEST(ShardedAccelerator, ThrowsTheErrorOfARegisteredObjectOnAllRanks) {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    auto models = clones_of(Gpt64().make(), 2);
+    on_ranks(2, [&](const Group& group) {
+        ShardedRun run(models[at(group)], on_group(group));
+        StateOfRankZero object{group->rank()};
+        run.accelerator.register_for_checkpointing(object);
+        for (const bool asynchronous : {false, true}) {
+            expect_error<ValueError>({"StateOfRankZero: no state on this rank"}, [&] {
+                run.accelerator.save_state(folder / "state",
+                                           {.asynchronous = asynchronous,
+                                            .state_dict_type = accel::StateDictType::sharded});
+            });
+            EXPECT_FALSE(accel::is_checkpoint(folder / "state"));
+        }
+    });
+}
+
 TEST(ShardedAccelerator, SavesTheWholeModel) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const nn::Gpt whole = Gpt64().make();

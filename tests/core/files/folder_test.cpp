@@ -1,6 +1,7 @@
 // Tests folders that are created, listed, replaced, removed and locked.
 #include "core/files/folder.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/close.h"
+#include "tests/core/files/faulty_file_system.h"
 #include "tests/core/files/memory_file_system.h"
 #include "tests/fork.h"
 #include "tests/temporary_folder.h"
@@ -105,6 +107,17 @@ TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
     EXPECT_TRUE(PathLock::try_file(folder / "file").has_value());
     close(ready[0]);
     close(ready[1]);
+}
+
+TEST(PathLock, NamesThePathIfItCannotWrite) {
+    const TemporaryFolder folder;
+    tests::FaultyFileSystem full(file_system(), 1, ENOSPC);  // operation 0 creates the file
+    const tests::ReplacedFileSystem replaced(full);
+    const std::string path = folder / "owner";
+    const auto lock = PathLock::try_file(path);
+    ASSERT_TRUE(lock.has_value());
+    expect_error<FileError>({path.c_str(), "can't be written", "No space left"},
+                            [&] { lock->write("text"); });
 }
 
 TEST(PathLock, DoesNotFollowALink) {
