@@ -30,6 +30,9 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #define HWY_IS_DEBUG_BUILD 0
 #include <hwy/detect_targets.h>
+#if defined(AXLE_NATIVE_TARGET) && HWY_STATIC_TARGET != AXLE_NATIVE_TARGET
+#error "AXLE_NATIVE: the compiler options do not select the best instruction set of this machine"
+#endif
 
 namespace axle::kernels {
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ struct Job {
 };
 
 std::string pid_file(const Job& job, int rank) { return str(job.folder, "/pid", rank); }
+std::string joined_file(const Job& job, int rank) { return str(job.folder, "/joined", rank); }
 
 // Stops this process, or blocks this thread forever.
 void freeze(How how) {
@@ -60,7 +62,13 @@ void run_rank(const Job& job, int rank) {
                                                    .join_timeout = is_late ? 3s : 30s,
                                                    .heartbeat_timeout = 2s});
     const Tensor x = ones({1000});
-    if (is_victim && job.moment == Moment::before_the_first_collective) freeze(job.how);
+    std::ofstream(joined_file(job, rank)) << '\n';
+    if (is_victim && job.moment == Moment::before_the_first_collective) {
+        // If rank 0 stopped earlier, other ranks would not learn that all ranks have joined.
+        for (int other = 0; other < job.size; ++other)
+            comes_true([&] { return std::filesystem::exists(joined_file(job, other)); });
+        freeze(job.how);
+    }
     if (job.moment != Moment::before_the_first_collective)
         for (int step = 0; step < 2; ++step) group->all_reduce(x);
     if (is_victim) {
