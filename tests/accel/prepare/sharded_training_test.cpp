@@ -307,8 +307,11 @@ TEST(ShardedAccelerator, ThrowsTheErrorOfARegisteredObjectOnAllRanks) {
         ShardedRun run(models[at(group)], on_group(group));
         StateOfRankZero object{group->rank()};
         run.accelerator.register_for_checkpointing(object);
+        const char* text = group->rank() == 1
+                               ? "StateOfRankZero: no state on this rank"
+                               : "save_state: process 1: StateOfRankZero: no state on this rank";
         for (const bool asynchronous : {false, true}) {
-            expect_error<ValueError>({"StateOfRankZero: no state on this rank"}, [&] {
+            expect_error<ValueError>({text}, [&] {
                 run.accelerator.save_state(folder / "state",
                                            {.asynchronous = asynchronous,
                                             .state_dict_type = accel::StateDictType::sharded});

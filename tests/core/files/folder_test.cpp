@@ -111,7 +111,8 @@ TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
 
 TEST(PathLock, NamesThePathIfItCannotWrite) {
     const TemporaryFolder folder;
-    tests::FaultyFileSystem full(file_system(), 1, ENOSPC);  // operation 0 creates the file
+    // Operation 0 creates the file, and operation 1 locks it.
+    tests::FaultyFileSystem full(file_system(), 2, ENOSPC);
     const tests::ReplacedFileSystem replaced(full);
     const std::string path = folder / "owner";
     const auto lock = PathLock::try_file(path);
