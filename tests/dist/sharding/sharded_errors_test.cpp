@@ -76,9 +76,10 @@ TEST(ShardedDataParallel, RejectsUnknownAndEmptyUnits) {
     };
     expect_error<ValueError>({"sharding: units: the model has no module 'transformer.h.9'"},
                              [&] { shard({{{"transformer.h.9"}}}); });
-    expect_error<ValueError>({"sharding: the module 'transformer.h.0' is listed twice in the units"}, [&] {
-        shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
-    });
+    expect_error<ValueError>(
+        {"sharding: the module 'transformer.h.0' is listed twice in the units"}, [&] {
+            shard({{{"transformer.h.0"}}, {{"transformer.h.0"}}});
+        });
     expect_error<ValueError>(
         {"sharding: the unit of module 'transformer.drop' has no parameters of its own"},
         [&] { shard({{{"transformer.drop"}}}); });
