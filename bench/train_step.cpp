@@ -9,7 +9,8 @@
 // memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
 // the two programs in turn. Processes that axle launch has started average their gradients, and
 // rank 0 prints. With --sharding, the processes of a GPT shard its parameters, with one unit for
-// each block.
+// each block. Weights and data are then hashes (bench/serve.h), each process has its own data, and
+// the losses of the first steps are printed, so that bench/peers/compare can compare them.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
@@ -124,27 +125,49 @@ Training classifier_training(const Options& options, Model model, const Shape& i
     return {step, images[0]};
 }
 
+void set_hashed_gpt_weights(nn::Gpt& model) {
+    set_hashed_weights(model, [&](const std::string& name, const Tensor&) {
+        const double layers = static_cast<double>(model.config.n_layer);
+        const double bound = 0.02 * std::sqrt(3.0);
+        return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
+    });
+}
+
+// The learning rate of runs whose losses are compared between engines: small, so that rounding
+// errors do not grow from step to step.
+constexpr double kComparedRate = 1e-4;
+
 Training gpt_training(const Options& options, const nn::GptConfig& config, std::int64_t batch,
                       std::int64_t time) {
     struct State {
         State(const Options& options, const nn::GptConfig& config_, const Shape& shape)
             : model(config_),
-              distributed(distribute(options, model)),
               x(randint(0, config_.vocab_size, shape)),
-              y(randint(0, config_.vocab_size, shape)) {}
+              y(randint(0, config_.vocab_size, shape)) {
+            if (options.sharding) {
+                set_hashed_gpt_weights(model);
+                const auto key = kDataKey + 2 * static_cast<std::uint32_t>(options.group->rank());
+                x = hashed_ids(key, shape, config_.vocab_size);
+                y = hashed_ids(key + 1, shape, config_.vocab_size);
+            }
+            distributed = distribute(options, model);
+        }
 
         nn::Gpt model;
         std::shared_ptr<void> distributed;
         std::vector<Tensor> params = model.parameters();
-        optim::AdamW optimizer{params, {.lr = 1e-3, .betas = {0.9, 0.99}, .weight_decay = 0.1}};
         Tensor x, y;
     };
     const auto s = std::make_shared<State>(options, config, Shape{batch, time});
+    const auto optimizer = std::make_shared<optim::AdamW>(
+        s->params, optim::AdamWOptions{.lr = options.sharding ? kComparedRate : 1e-3,
+                                       .betas = {0.9, 0.99},
+                                       .weight_decay = 0.1});
     const auto step = [=] {
         const Tensor loss = forward_backward(options, [&] { return s->model.loss(s->x, s->y); });
         optim::clip_grad_norm_(s->params, 1.0);
-        s->optimizer.step();
-        s->optimizer.zero_grad();
+        optimizer->step();
+        optimizer->zero_grad();
         return loss;
     };
     return {step, batch * time};
@@ -198,15 +221,9 @@ void serve_classifier(const Options& options, Model model, Shape images) {
 void serve_gpt(const Options& options, const nn::GptConfig& config, std::int64_t batch,
                std::int64_t time) {
     nn::Gpt model(config);
-    set_hashed_weights(model, [&](const std::string& name, const Tensor&) {
-        const double layers = static_cast<double>(config.n_layer);
-        const double bound = 0.02 * std::sqrt(3.0);
-        return name.ends_with("c_proj.weight") ? bound / std::sqrt(2 * layers) : bound;
-    });
-    // The learning rate is small, so that rounding errors do not grow from step to step. The losses
-    // of the engines are compared.
+    set_hashed_gpt_weights(model);
     optim::AdamW optimizer(model.parameters(),
-                           {.lr = 1e-4, .betas = {0.9, 0.99}, .weight_decay = 0.1});
+                           {.lr = kComparedRate, .betas = {0.9, 0.99}, .weight_decay = 0.1});
     const Shape shape = {options.batch > 0 ? options.batch : batch,
                          options.time > 0 ? options.time : time};
     const Tree data{{"x", hashed_ids(kDataKey, shape, config.vocab_size)},
@@ -317,8 +334,9 @@ nlohmann::json measure(Options options) {
     kernels::set_num_threads(options.threads);
     manual_seed(1);
     const Training training = training_of(options);
-    const double first_loss = training.step().item();
-    for (int i = 1; i < 3 + options.steps / 10; ++i) training.step();
+    std::vector<double> losses;
+    while (losses.size() < (options.sharding ? 5 : 1)) losses.push_back(training.step().item());
+    for (int i = 0; i < 2 + options.steps / 10; ++i) training.step();
 
     std::vector<double> times;
     for (int i = 0; i < options.steps; ++i) {
@@ -339,7 +357,7 @@ nlohmann::json measure(Options options) {
             {"ms_per_step_min", times.front()},
             {"tokens_per_s",
              1e3 * static_cast<double>(training.items * options.group->size()) / median},
-            {"first_loss", first_loss},
+            {"losses", losses},
             {"peak_memory_bytes", host_memory::stats().peak},
             {"peak_resident_bytes", peak_resident_bytes()}};
 }

@@ -3,11 +3,12 @@
 #include <cmath>
 
 #include "core/autograd/autograd.h"
+#include "nn/deferred_storage.h"
 
 namespace axle::nn::init {
 namespace {
 
-thread_local int empty_weights = 0;
+thread_local int empty_weights = 0, deferred_weights = 0;
 
 // Returns fan_in, the product of all sizes except the first, or fan_out, the product of all sizes
 // except the second.
@@ -25,15 +26,15 @@ void ones_(Tensor& t) { constant_(t, 1); }
 
 void constant_(Tensor& t, double value) {
     const NoGrad no_grad;
-    t.fill_(value);
+    if (!DeferredStorage::record(t, Fill::constant, value)) t.fill_(value);
 }
 void uniform_(Tensor& t, double low, double high) {
     const NoGrad no_grad;
-    t.uniform_(low, high);
+    if (!DeferredStorage::record(t, Fill::uniform, low, high)) t.uniform_(low, high);
 }
 void normal_(Tensor& t, double mean, double std) {
     const NoGrad no_grad;
-    t.normal_(mean, std);
+    if (!DeferredStorage::record(t, Fill::normal, mean, std)) t.normal_(mean, std);
 }
 
 void kaiming_uniform_(Tensor& t, double a) {
@@ -54,11 +55,29 @@ void xavier_uniform_(Tensor& t, double gain) {
 }
 
 Tensor parameter(const Shape& shape) {
-    const Device device = empty_weights > 0 ? Device::meta() : Device::cpu();
-    return Tensor::empty(shape, {.device = device, .requires_grad = true});
+    const bool has_memory = empty_weights == 0 && deferred_weights == 0;
+    const Device device = has_memory ? Device::cpu() : Device::meta();
+    Tensor t = Tensor::empty(shape, {.device = device, .requires_grad = true});
+    if (!has_memory && empty_weights == 0) t.impl()->storage = DeferredStorage::create(t.numel());
+    return t;
 }
 
 EmptyWeights::EmptyWeights() { ++empty_weights; }
 EmptyWeights::~EmptyWeights() { --empty_weights; }
+DeferredWeights::DeferredWeights() { ++deferred_weights; }
+DeferredWeights::~DeferredWeights() { --deferred_weights; }
+
+bool is_deferred(const Tensor& t) {
+    return DeferredStorage::of(t) != nullptr && t.is_contiguous() &&
+           static_cast<std::size_t>(t.numel() * size_of(f32)) == t.impl()->storage->bytes();
+}
+
+void write_initial_values(const Tensor& parameter, Tensor to) {
+    const NoGrad no_grad;
+    const bool is_direct = to.device().is_cpu();
+    Tensor values = is_direct ? to : Tensor::empty({to.numel()});
+    DeferredStorage::of(parameter)->write(values);
+    if (!is_direct) to.copy_(values.view(to.shape()));
+}
 
 }  // namespace axle::nn::init

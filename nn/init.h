@@ -31,7 +31,8 @@ void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
 void xavier_uniform_(Tensor& t, double gain = 1);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or
-// on the meta device while this thread has an EmptyWeights object.
+// on the meta device while this thread has an EmptyWeights object. While this thread has a
+// DeferredWeights object, it is on the CPU without memory.
 Tensor parameter(const Shape& shape);
 
 // While an object of this class exists, its thread creates parameters on the meta device, without
@@ -44,5 +45,25 @@ class EmptyWeights {
     EmptyWeights(const EmptyWeights&) = delete;
     EmptyWeights& operator=(const EmptyWeights&) = delete;
 };
+
+// While an object of this class exists, its thread creates parameters without memory. The
+// initializers of this file then draw the same random numbers as usual, but compute the values of
+// such a parameter only when an op uses its elements, which allocates its memory. The values are
+// the same as without this object. Sharded training computes them unit by unit without allocating
+// the parameters (dist/sharding/sharded_data_parallel.h). The first uses of a parameter must not be
+// concurrent.
+class DeferredWeights {
+  public:
+    DeferredWeights();
+    ~DeferredWeights();
+    DeferredWeights(const DeferredWeights&) = delete;
+    DeferredWeights& operator=(const DeferredWeights&) = delete;
+};
+
+// Returns whether t is a parameter without memory because of DeferredWeights.
+bool is_deferred(const Tensor& t);
+// Computes the values of a parameter for which is_deferred() is true, and writes them to `to`, a
+// contiguous f32 tensor with as many elements. The parameter stays without memory.
+void write_initial_values(const Tensor& parameter, Tensor to);
 
 }  // namespace axle::nn::init

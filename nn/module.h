@@ -109,6 +109,8 @@ struct ForwardHooks {
     std::optional<DType> autocast;           // if unset, the call does not change autocast
     std::optional<bool> cache_enabled = {};  // whether casts are cached; unset: no change
     bool outputs_to_f32 = true;              // converts half-precision outputs, if autocast is set
+    // The dtype of all floating outputs. Takes precedence over outputs_to_f32.
+    std::optional<DType> output_dtype = {};
     std::function<void(Module&)> before_forward = {};  // called before forward()
     std::shared_ptr<ModuleObserver> observer = {};
 };
@@ -235,7 +237,7 @@ class Module {
     Module(const Module& other);
 
     // Runs f as a public entry point of the model and returns the result of f. In a prepared model,
-    // the outermost entry point enables autocast and converts half-precision outputs to f32, as
+    // the outermost entry point enables autocast and converts the dtypes of outputs, as
     // ForwardHooks specify.
     template <class F>
     auto enter(F&& f) {
@@ -269,7 +271,8 @@ class Module {
         Entry& operator=(const Entry&) = delete;
 
         Tensor out(const Tensor& y) const {
-            return converts_ && y.defined() && is_half(y.dtype()) ? axle::to(y, f32) : y;
+            return converts_ && y.defined() && is_converted(y.dtype()) ? axle::to(y, output_dtype_)
+                                                                       : y;
         }
         template <class A, class B>
         std::pair<A, B> out(std::pair<A, B> ys) const {
@@ -295,8 +298,13 @@ class Module {
 
       private:
         struct Scopes;
+        bool is_converted(DType dtype) const {
+            return converts_all_ ? is_floating(dtype) : is_half(dtype);
+        }
         OwningPtr<Scopes> scopes_;  // null unless the module has hooks, call hooks or a LayerCast
         bool converts_ = false;
+        bool converts_all_ = false;  // also outputs that are not in half precision
+        DType output_dtype_ = f32;
     };
 
     std::shared_ptr<const ForwardHooks> hooks_;

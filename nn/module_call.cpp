@@ -100,9 +100,14 @@ Module::Entry::Entry(Module& module) {
     scopes_->active.emplace();
     if (entered > 1) return;
     if (hooks->before_forward) hooks->before_forward(module);
-    if (!hooks->autocast) return;
-    scopes_->autocast.emplace(hooks->autocast, hooks->cache_enabled);
-    converts_ = hooks->outputs_to_f32;
+    if (hooks->autocast) {
+        scopes_->autocast.emplace(hooks->autocast, hooks->cache_enabled);
+        converts_ = hooks->outputs_to_f32;
+    }
+    if (hooks->output_dtype) {
+        converts_ = converts_all_ = true;
+        output_dtype_ = *hooks->output_dtype;
+    }
 }
 Module::Entry::~Entry() = default;
 

@@ -20,6 +20,7 @@
 #include "data/files/tokens.h"
 #include "data/loading/loader.h"
 #include "dist/sharding/sharded_data_parallel.h"
+#include "nn/init.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
 #include "optim/schedules/schedules.h"
@@ -269,6 +270,8 @@ int run(Settings s) {
     const Corpus corpus = load_corpus(s, s.resume.empty());
     if (!model) {
         s.model.vocab_size = corpus.vocab_size;
+        // With --use_fsdp or stage 3, no process needs memory for the whole model.
+        const nn::init::DeferredWeights scope;
         model.emplace(s.model);
     } else if (corpus.vocab_size > model->config.vocab_size) {
         throw ValueError(str("--init-from: the model's vocabulary is smaller than the text's: the ",

@@ -31,7 +31,9 @@ struct MixedPrecisionPolicy {
     std::optional<DType> param_dtype = {};   // gathered parameters, in which the model computes
     std::optional<DType> reduce_dtype = {};  // the reduction of gradients
     std::optional<DType> buffer_dtype = {};  // floating buffers, for version 1 only
-    std::optional<DType> output_dtype = {};  // outputs of the model, for version 2 only
+    // Floating outputs of the model, for version 2 only. If it differs from param_dtype, it takes
+    // precedence over convert_outputs_to_fp32.
+    std::optional<DType> output_dtype = {};
 
     bool operator==(const MixedPrecisionPolicy&) const = default;
 };

@@ -140,8 +140,6 @@ void check_deepspeed(const DeepSpeedPlugin& p) {
     const auto not_there = [](const std::string& option, const char* what, const char* fix) {
         throw_not_implemented("deepspeed_plugin." + option, what, fix);
     };
-    if (p.offload_param_device == "nvme")
-        not_there("offload_param_device", "offloading parameters to nvme", "set it to cpu");
     if (p.enable_msamp.value_or(false) || p.hf_ds_config->is_true("msamp.enabled"))
         not_there("enable_msamp", "MS-AMP", "use mixed_precision fp8 with te_recipe_kwargs");
     const Tree* const tp = p.hf_ds_config->find("tensor_parallel.autotp_size");

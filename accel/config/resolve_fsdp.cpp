@@ -257,15 +257,4 @@ void resolve_fsdp(AcceleratorOptions& options) {
              "cannot be combined with mixed_precision fp8 and an AORecipeKwargs; set it to false");
 }
 
-void check_fsdp(const AcceleratorOptions& options) {
-    if (!options.fsdp_plugin) return;
-    const Plugin& plugin = *options.fsdp_plugin;
-    const auto* const policy = std::get_if<MixedPrecisionPolicy>(&plugin.mixed_precision_policy);
-    if (policy != nullptr && policy->output_dtype && !options.convert_outputs_to_fp32 &&
-        policy->output_dtype != policy->param_dtype)
-        throw_not_implemented("fsdp_plugin.mixed_precision_policy.output_dtype",
-                              "an output_dtype that differs from param_dtype",
-                              "use the same dtype, or convert_outputs_to_fp32");
-}
-
 }  // namespace axle::accel

@@ -23,8 +23,6 @@ std::string fsdp_name(const std::string& option, const std::string& text,
 // Adds an FSDP plugin if ACCELERATE_USE_FSDP is true, and sets the options that the plugin does not
 // set. Throws ValueError for invalid options, and logs warnings for options without effect.
 void resolve_fsdp(AcceleratorOptions& options);
-// Throws NotImplementedError for options that Axle does not implement.
-void check_fsdp(const AcceleratorOptions& options);
 
 // Returns the sharding options of a model for a resolved plugin. `device` is the device of the
 // sharded parameters, and `replicas` the processes with the same part of the parameters, or

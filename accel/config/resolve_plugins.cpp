@@ -176,7 +176,6 @@ void check_plugins(const AcceleratorOptions& options, int num_processes) {
             throw_not_implemented("parallelism_config.sp_size", "sequence parallel training",
                                   "leave it at 1");
     }
-    check_fsdp(options);
     if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin);
     if (options.megatron_lm_plugin)
         throw_not_implemented("megatron_lm_plugin", "tensor and pipeline parallel training",

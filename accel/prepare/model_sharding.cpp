@@ -59,6 +59,10 @@ void checkpoint_units(nn::Module& model, const dist::ShardingOptions& options) {
 
 void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlugin& plugin,
               const PartialState& processes, bool is_mixed) {
+    // An output_dtype that is equal to param_dtype leaves the dtype to convert_outputs_to_fp32.
+    if (const auto* const p = std::get_if<MixedPrecisionPolicy>(&plugin.mixed_precision_policy);
+        p != nullptr && p->output_dtype != p->param_dtype)
+        preparation.output_dtype = p->output_dtype;
     const auto groups = std::make_shared<std::optional<Groups>>();
     preparation.sharding = [plugin, groups, is_mixed, &processes,
                             mesh = preparation.loading.device_mesh](
@@ -89,6 +93,8 @@ void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugi
         if (!options) return std::nullopt;
         options->offload_to_cpu =
             plugin.offload_optimizer_device != "none" || plugin.offload_param_device != "none";
+        if (plugin.offload_param_device == "nvme")
+            options->part_folder = plugin.offload_param_nvme_path;
         return ModelSharding{processes.process_group(), std::move(*options)};
     };
 }

@@ -178,6 +178,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     hooks->autocast = options_.autocast_dtype;
     hooks->cache_enabled = options_.autocast_cache_enabled;
     hooks->outputs_to_f32 = options_.outputs_to_f32;
+    if (!evaluation_mode) hooks->output_dtype = options_.output_dtype;
     const std::shared_ptr<dist::DistributedModel> replicas =
         evaluation_mode ? nullptr : distribute(model);
     if (moves && is_sharded)

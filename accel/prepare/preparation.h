@@ -39,6 +39,8 @@ struct PreparationOptions {
     std::optional<DType> autocast_dtype = {};
     std::optional<bool> autocast_cache_enabled = {};
     bool outputs_to_f32 = true;
+    // The dtype of floating outputs of trained models (nn::ForwardHooks).
+    std::optional<DType> output_dtype = {};
     dist::DataParallelOptions data_parallel = {};
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.

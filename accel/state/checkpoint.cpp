@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <zlib.h>
 
@@ -29,7 +30,6 @@ constexpr std::int64_t kLongestManifest = std::int64_t{16} << 20;
 // hexadecimal digits follow the prefix.
 constexpr std::array<std::string_view, 2> kTemporary = {".axle-save-", ".axle-trash-"};
 constexpr std::size_t kDigits = 16;
-constexpr const char* kChanged = "has changed since it was saved: the checksum differs";
 
 [[noreturn]] void fail(const fs::path& path, const std::string& reason) {
     throw FileError(str(printable(path.string()), ": ", reason));
@@ -51,20 +51,6 @@ bool is_temporary(const std::string& name) {
     });
 }
 
-// Returns the size and the checksum of a file.
-Tree description_of(const InputFile& file) {
-    std::vector<std::byte> chunk(static_cast<std::size_t>(1) << 20);
-    uLong crc = crc32(0, nullptr, 0);
-    for (std::int64_t at = 0; at < file.size();) {
-        const auto n =
-            std::min<std::int64_t>(file.size() - at, static_cast<std::int64_t>(chunk.size()));
-        file.read_at(at, std::span(chunk).first(static_cast<std::size_t>(n)));
-        crc = crc32(crc, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(n));
-        at += n;
-    }
-    return Tree{{"size", file.size()}, {"crc32", static_cast<std::int64_t>(crc)}};
-}
-
 std::int64_t crc_of_text(const std::string& text) {
     return static_cast<std::int64_t>(
         crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size())));
@@ -78,16 +64,16 @@ Tree read_manifest(const std::string& path) {
         const std::string text = InputFile(path, kManifest).read(kLongestManifest);
         Tree manifest = from_json(text);
         // The CRC-32 covers the values, but not the last bytes of the file.
-        if (!text.ends_with("}\n")) fail(file, kChanged);
+        if (!text.ends_with("}\n")) throw_changed(file);
         const std::string& format = manifest["format"].string();
         if (format != kFormat && format != kFormat1)
             fail(file, str("the format must be '", kFormat, "' or '", kFormat1, "': '",
                            printable(format), "'"));
         const std::int64_t crc = manifest["crc32"].integer();
         std::erase_if(manifest.entries(), [](const auto& entry) { return entry.key == "crc32"; });
-        if (crc_of_text(to_json(manifest)) != crc) fail(file, kChanged);
+        if (crc_of_text(to_json(manifest)) != crc) throw_changed(file);
         for (const auto& [name, entry] : manifest["files"].entries())
-            static_cast<void>(entry["size"].integer() + entry["crc32"].integer());
+            static_cast<void>(block_checksums(entry));
         return manifest;
     } catch (const FileError&) {
         throw;
@@ -286,7 +272,7 @@ void CheckpointWriter::commit(CheckpointLabel label) {
             fail(child(temporary_, name),
                  "the name is reserved by the checkpoint format; use another name");
         const InputFile file(temporary_, name);
-        files.set(name, description_of(file));
+        files.set(name, describe_file(file));
         if (durability_ == Durability::full) file.sync();
     }
     if (durability_ == Durability::full)
@@ -303,7 +289,9 @@ void CheckpointWriter::commit(CheckpointLabel label) {
     if (!old.empty()) try_to_remove(old);
 }
 
-CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
+CheckpointReader::CheckpointReader(std::string path,
+                                   const std::function<bool(const std::string&)>& is_checked_on_use)
+    : path_(std::move(path)) {
     const Tree manifest = read_manifest(path_);
     label_ = label_of(path_, manifest);
     for (const auto& [name, entry] : manifest["files"].entries()) {
@@ -313,10 +301,20 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
         if (file.size() != entry["size"].integer())
             fail(file.path(), str("has ", file.size(), " bytes, but was saved with ",
                                   entry["size"].integer(), " bytes"));
-        if (description_of(file)["crc32"].integer() != entry["crc32"].integer())
-            fail(file.path(), kChanged);
         files_.push_back(name);
+        if (is_checked_on_use && is_checked_on_use(name))
+            if (auto checksums = block_checksums(entry); !checksums.empty()) {
+                unchecked_.emplace(name, FileBlocks(path_, name, std::move(checksums)));
+                continue;
+            }
+        if (describe_file(file)["crc32"].integer() != entry["crc32"].integer())
+            throw_changed(file.path());
     }
+}
+
+void CheckpointReader::check(const std::string& file, std::int64_t begin, std::int64_t end) const {
+    if (const auto found = unchecked_.find(file); found != unchecked_.end())
+        found->second.check(begin, end);
 }
 
 bool CheckpointReader::contains(std::string_view file) const {

@@ -2,16 +2,20 @@
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
 // syncs all files to disk and renames the directory. The manifest lists each file with its size and
-// CRC-32, and has a CRC-32 of its own. If anything fails before the rename, the earlier checkpoint
-// is not changed. The order of operations and the manifest are described in docs/checkpoints.md.
+// CRC-32, and has a CRC-32 of its own. For a file of more than 1 MiB, it also has the CRC-32 of
+// each MiB. If anything fails before the rename, the earlier checkpoint is not changed. The order
+// of operations and the manifest are described in docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "accel/state/file_checksums.h"
 #include "core/files/durability.h"
 #include "core/memory/owning_ptr.h"
 #include "core/tree/tree.h"
@@ -67,8 +71,10 @@ class CheckpointWriter {
 class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
-    // missing, truncated, changed or a symbolic link.
-    explicit CheckpointReader(std::string path);
+    // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
+    // name, only the size of this file is verified now, and check() verifies its contents.
+    explicit CheckpointReader(
+        std::string path, const std::function<bool(const std::string&)>& is_checked_on_use = {});
 
     const std::string& path() const { return path_; }
     const CheckpointLabel& label() const { return label_; }
@@ -80,11 +86,16 @@ class CheckpointReader {
     // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
     // if there is none.
     Tree read(const std::string& stem) const;
+    // Verifies the bytes [begin, end) of a file. Reads the MiBs that contain them, each at most
+    // once in the life of the reader. Does nothing for a file that the constructor has verified.
+    // Throws FileError if the bytes have changed. Not thread-safe.
+    void check(const std::string& file, std::int64_t begin, std::int64_t end) const;
 
   private:
     std::string path_;
     CheckpointLabel label_;
     std::vector<std::string> files_;
+    mutable std::map<std::string, FileBlocks> unchecked_;
 };
 
 // Returns whether a directory has Axle's manifest, valid or damaged. Throws FileError if a file

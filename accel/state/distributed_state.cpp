@@ -13,6 +13,10 @@ namespace {
 
 using Path = std::vector<std::string>;
 
+[[noreturn]] void fail_to_read(const std::string& path, const char* reason) {
+    throw FileError(str(printable(path), ": not the state of an optimizer: ", reason));
+}
+
 // Collects the entries of an optimizer's checkpoint. PyTorch stores the list of groups as one
 // value, or each field of a group as a value, depending on its version.
 class OptimizerEntries {
@@ -33,30 +37,16 @@ class OptimizerEntries {
             fail("an entry is neither in 'state' nor in 'param_groups'");
     }
     // Returns the state with numbers in place of the parameters' names.
-    Tree state() {
-        std::int64_t next = 0;
-        Tree state = Tree::map(), groups = Tree::list();
-        for (auto& [index, group] : groups_) {
-            const Tree* const names = group.is_map() ? group.find("params") : nullptr;
-            if (names == nullptr || !names->is_list()) fail("a group has no list of parameters");
-            Tree numbers = Tree::list();
-            for (const Tree& name : names->elements()) {
-                if (!name.is_string()) fail("a parameter of a group is not a name");
-                const std::int64_t number = next++;
-                numbers.push_back(number);
-                if (const auto found = states_.find(name.string()); found != states_.end())
-                    state.set(std::to_string(number), found->second);
-            }
-            group.set("params", std::move(numbers));
-            groups.push_back(group);
-        }
-        return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
+    Tree state() const {
+        Tree states = Tree::map(), groups = Tree::list();
+        for (const auto& [name, state] : states_) states.set(name, state);
+        for (const auto& [index, group] : groups_) groups.push_back(group);
+        return with_parameter_numbers(
+            folder_, {{"state", std::move(states)}, {"param_groups", std::move(groups)}});
     }
 
   private:
-    [[noreturn]] void fail(const char* reason) const {
-        throw FileError(str(printable(folder_), ": not the state of an optimizer: ", reason));
-    }
+    [[noreturn]] void fail(const char* reason) const { fail_to_read(folder_, reason); }
     std::int64_t number(const std::string& text) const {
         std::int64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -71,6 +61,36 @@ class OptimizerEntries {
 };
 
 }  // namespace
+
+Tree with_parameter_numbers(const std::string& path, const Tree& saved) {
+    const auto find = [&](const char* key) -> const Tree& {
+        const Tree* const value = saved.is_map() ? saved.find(key) : nullptr;
+        if (value == nullptr) fail_to_read(path, "'state' or 'param_groups' is missing");
+        return *value;
+    };
+    const Tree &states = find("state"), &saved_groups = find("param_groups");
+    if (!states.is_map() || !saved_groups.is_list())
+        fail_to_read(path, "'state' is not a map, or 'param_groups' is not a list");
+    std::int64_t next = 0;
+    Tree state = Tree::map(), groups = Tree::list();
+    for (Tree group : saved_groups.elements()) {
+        const Tree* const names = group.is_map() ? group.find("params") : nullptr;
+        if (names == nullptr || !names->is_list())
+            fail_to_read(path, "a group has no list of parameters");
+        Tree numbers = Tree::list();
+        for (const Tree& name : names->elements()) {
+            if (name.is_number() && next == 0) return saved;
+            if (!name.is_string()) fail_to_read(path, "a parameter of a group is not a name");
+            const std::int64_t number = next++;
+            numbers.push_back(number);
+            if (const Tree* const found = states.find(name.string()))
+                state.set(std::to_string(number), *found);
+        }
+        group.set("params", std::move(numbers));
+        groups.push_back(std::move(group));
+    }
+    return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
+}
 
 nn::StateDict read_distributed_weights(const std::string& folder) {
     const DistributedCheckpoint checkpoint(folder);

@@ -261,6 +261,15 @@ StateFiles::LoadedState StateFiles::read(const std::string& directory) const {
         const StateFolder& folder = *state.folder;
         read_parts(state);
         for (std::size_t i = 0; i < state.models.size(); ++i)
+            if (state.model_parts[i])
+                fitting(folder, numbered("model", i),
+                        [&] { dist::check_sharded(*state.model_parts[i], *state.models[i]); });
+        for (std::size_t i = 0; i < state.optimizer_parts.size(); ++i)
+            if (state.optimizer_parts[i])
+                fitting(folder, numbered("optimizer", i), [&] {
+                    dist::check_sharded(*state.optimizer_parts[i], *prepared_.optimizers()[i]);
+                });
+        for (std::size_t i = 0; i < state.models.size(); ++i)
             state.weights.push_back(state.model_parts[i] ? nn::StateDict() : folder.weights(i));
         for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
             state.optimizers.push_back(state.optimizer_parts[i] ? Tree() : folder.optimizer(i));

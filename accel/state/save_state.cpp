@@ -261,8 +261,9 @@ std::string StateFiles::save(const std::string& output_dir, const SaveStateOptio
     const bool writes = is_saving_process(processes_, each_node);
     AXLE_FAILPOINT("save: before the states are gathered");
     GatheredStates states;
-    states.own =
-        each_node ? group.all_gather_object(own_state()) : group.gather_object(own_state());
+    Tree own;
+    together("save_state", [&] { own = own_state(); });
+    states.own = each_node ? group.all_gather_object(own) : group.gather_object(own);
     // All processes use the same order, because state_dict() may call collectives.
     for (const Registered& object : custom_)
         together("save_state", [&] { states.custom.push_back(object.state->state_dict()); });

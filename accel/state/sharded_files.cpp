@@ -20,27 +20,32 @@ bool is_sharded(optim::Optimizer& optimizer) {
 void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();
-    for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
-        const nn::Module& model = *prepared_.models()[i];
-        states.model_in_parts.push_back(in_parts && dist::is_sharded(model));
-        if (states.model_in_parts.back()) {
-            states.parts.emplace_back(folder_of_model(i), dist::sharded_state(model, is_main));
-            states.weights.emplace_back();
-        } else {
-            states.weights.push_back(dist::full_state_dict(model, full));
+    std::vector<Tree> own;  // the states of the optimizers that are not saved in parts
+    together("save_state", [&] {
+        for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
+            const nn::Module& model = *prepared_.models()[i];
+            states.model_in_parts.push_back(in_parts && dist::is_sharded(model));
+            if (states.model_in_parts.back())
+                states.parts.emplace_back(folder_of_model(i), dist::sharded_state(model, is_main));
         }
-    }
-    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i) {
-        optim::Optimizer& optimizer = *prepared_.optimizers()[i];
-        states.optimizer_in_parts.push_back(in_parts && is_sharded(optimizer));
-        if (states.optimizer_in_parts.back()) {
-            states.parts.emplace_back(folder_of_optimizer(i),
-                                      dist::sharded_state(optimizer, is_main));
-            states.optimizers.emplace_back();
-        } else {
-            states.optimizers.push_back(dist::full_state_dict(optimizer, full));
+        for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i) {
+            optim::Optimizer& optimizer = *prepared_.optimizers()[i];
+            states.optimizer_in_parts.push_back(in_parts && is_sharded(optimizer));
+            own.push_back(states.optimizer_in_parts.back() ? Tree() : optimizer.state_dict());
+            if (states.optimizer_in_parts.back())
+                states.parts.emplace_back(folder_of_optimizer(i),
+                                          dist::sharded_state(optimizer, is_main));
         }
-    }
+    });
+    for (std::size_t i = 0; i < prepared_.models().size(); ++i)
+        states.weights.push_back(states.model_in_parts[i]
+                                     ? nn::StateDict()
+                                     : dist::full_state_dict(*prepared_.models()[i], full));
+    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
+        states.optimizers.push_back(
+            states.optimizer_in_parts[i]
+                ? Tree()
+                : dist::full_state_dict(*prepared_.optimizers()[i], std::move(own[i]), full));
 }
 
 // Opens the folders of models and optimizers that were written in parts.

@@ -28,8 +28,10 @@ std::string folder_of_optimizer(std::size_t i);
 class StateFolder {
   public:
     // Opens a directory. Throws FileError if it is not a checkpoint of Axle or Accelerate, or if it
-    // is a damaged checkpoint of Axle.
+    // is a damaged checkpoint of Axle. The contents of parts() are verified when they are read.
     explicit StateFolder(std::string path);
+    StateFolder(const StateFolder&) = delete;
+    StateFolder& operator=(const StateFolder&) = delete;
     // Returns whether Accelerate's save_state has written the directory: it has a file that only
     // Accelerate writes, and it is not a checkpoint of Axle.
     static bool is_of_accelerate(const std::string& path);
@@ -44,9 +46,10 @@ class StateFolder {
     const CheckpointLabel* label() const { return axle_ ? &axle_->label() : nullptr; }
     bool contains(const std::string& stem) const;
     // has_parts() returns whether Axle's checkpoint has a subfolder that processes have written in
-    // parts (core/files/sharded_folder.h), and parts() opens it.
+    // parts (core/files/sharded_folder.h), and parts() opens it. The result verifies the bytes that
+    // it reads, and must not outlive this object.
     bool has_parts(const std::string& name) const;
-    ShardedFolder parts(const std::string& name) const { return ShardedFolder(path_ + "/" + name); }
+    ShardedFolder parts(const std::string& name) const;
     // Returns the path of the file with this stem, which does not need to exist.
     std::string file(const std::string& stem) const;
     // Reads a file with this stem. Throws FileError if the file is missing, or has objects other

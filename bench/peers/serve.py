@@ -9,7 +9,6 @@ attention as PyTorch selects it, autocast to bf16, f32 products in TF32, and for
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -17,51 +16,13 @@ import time
 import torch
 
 import train_step
+from hashed import DATA_KEY, hashed_floats, hashed_ids, set_hashed_weights
 
-DATA_KEY = 1 << 20
 # The layers, heads and width of each model.
 GPT2 = {
     "gpt2-124m": (12, 12, 768), "gpt2-350m": (24, 16, 1024),
     "gpt2-774m": (36, 20, 1280), "gpt2-1558m": (48, 25, 1600),
 }
-
-
-def hashed(key, count, device):
-    """Returns numbers 0 to count - 1 of the sequence `key`."""
-    low = 0xFFFFFFFF
-    h = torch.arange(count, dtype=torch.int64, device=device)
-    h = (h * 0x9E3779B1 + key * 0x85EBCA6B + 0x27D4EB2F) & low
-    h = ((h ^ (h >> 16)) * 0x7FEB352D) & low
-    h = ((h ^ (h >> 15)) * 0x846CA68B) & low
-    return h ^ (h >> 16)
-
-
-def hashed_floats(key, shape, bound, device):
-    bits = hashed(key, math.prod(shape), device) >> 8
-    return ((bits.double() * 2.0**-23 - 1) * bound).float().view(shape)
-
-
-def hashed_ids(key, shape, limit, device):
-    return (hashed(key, math.prod(shape), device) % limit).view(shape)
-
-
-def set_hashed_weights(model, layers, device):
-    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed."""
-    with torch.no_grad():
-        for key, (name, p) in enumerate(model.named_parameters()):
-            if p.dim() < 2:
-                p.fill_(0 if name.endswith("bias") else 1)
-            elif layers:
-                bound = 0.02 * math.sqrt(3.0)
-                if name.endswith(("proj.weight", "down.weight")):
-                    bound /= math.sqrt(2 * layers)
-                if name.startswith("blocks."):
-                    p.copy_(hashed_floats(key, p.shape[::-1], bound, device).t())
-                else:
-                    p.copy_(hashed_floats(key, p.shape, bound, device))
-            else:
-                bound = 1 / math.sqrt(p.numel() / p.shape[0])
-                p.copy_(hashed_floats(key, p.shape, bound, device))
 
 
 def training(arguments, device):

@@ -5,7 +5,9 @@ Uses the fastest known settings for a CPU: the given number of threads and one i
 denormals flushed to zero, fused attention, fused optimizers, and clipping with foreach kernels.
 --compile applies torch.compile to the model. Under torchrun the model is wrapped in
 DistributedDataParallel with Gloo, with gradients as views of its buckets, and rank 0 prints.
---sharding applies FSDP 2 to each block of a GPT and to the model instead.
+--sharding applies FSDP 2 to each block of a GPT and to the model instead. Weights and data are then
+the same as in bench_train_step, each process has its own data, and the losses of the first steps of
+rank 0 are printed.
 """
 
 import argparse
@@ -18,7 +20,10 @@ import time
 
 import torch
 import torch.nn.functional as F
+from hashed import DATA_KEY, hashed_ids, set_hashed_weights
 from torch import nn
+
+LOSSES = 5  # the number of losses that are printed with --sharding
 
 
 class Mlp(nn.Module):
@@ -170,6 +175,11 @@ def main():
     if processes > 1:
         torch.distributed.init_process_group("gloo")
     if arguments.sharding:
+        set_hashed_weights(model, len(model.blocks), "cpu")
+        optimizer.param_groups[0]["lr"] = 1e-4  # as in bench_train_step
+        keys = (DATA_KEY + 2 * rank, DATA_KEY + 2 * rank + 1)
+        vocab = model.tokens.num_embeddings
+        data = [hashed_ids(key, data[0].shape, vocab, "cpu") for key in keys]
         shard(model, arguments)
         optimizer.param_groups[0]["params"] = list(model.parameters())
     elif processes > 1:
@@ -192,7 +202,7 @@ def main():
         optimizer.zero_grad()
         return loss
 
-    first_loss = step().item()
+    losses = [step().item() for _ in range(LOSSES if arguments.sharding else 1)]
     for _ in range(2 + arguments.steps // 10):
         step()
     times = []
@@ -214,7 +224,7 @@ def main():
         "ms_per_step": median,
         "ms_per_step_min": min(times),
         "tokens_per_s": 1e3 * items * processes / median,
-        "first_loss": first_loss,
+        "losses": losses,
         "peak_resident_bytes": peak_resident_bytes(),
     }
     if rank == 0:

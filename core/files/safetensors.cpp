@@ -189,6 +189,8 @@ bool SafetensorsFile::contains(const std::string& name) const {
     return state_->find(name) != nullptr;
 }
 
+const Entry& SafetensorsFile::entry(const std::string& name) const { return state_->at(name); }
+
 Tensor SafetensorsFile::tensor(const std::string& name) const { return tensor(state_->at(name)); }
 
 Tensor SafetensorsFile::tensor(const Entry& entry) const {

@@ -79,6 +79,8 @@ class SafetensorsFile {
     const std::vector<Entry>& entries() const;
     const Metadata& metadata() const;
     bool contains(const std::string& name) const;
+    // Returns the entry of a tensor. Throws FileError if the file has no tensor of this name.
+    const Entry& entry(const std::string& name) const;
 
     // Returns a tensor, copied into memory. Throws FileError if the file has no tensor of this
     // name.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -160,7 +161,8 @@ bool ShardedFolder::is_one(const std::string& path) {
     return kind_of(path + "/" + kShardedIndexName) == FileKind::file;
 }
 
-ShardedFolder::ShardedFolder(std::string path) : path_(std::move(path)) {
+ShardedFolder::ShardedFolder(std::string path, ByteCheck check)
+    : path_(std::move(path)), check_(std::move(check)) {
     const InputFile index(path_, kShardedIndexName);
     try {
         const std::string text = index.read(kMaxIndex);
@@ -190,48 +192,79 @@ const SafetensorsFile& ShardedFolder::file(const std::string& name) const {
     auto found = files_.find(name);
     if (found == files_.end()) {
         const InputFile without_links(path_, name);
+        if (check_) {
+            std::uint64_t length = 0;
+            constexpr std::int64_t kBytes = sizeof length;
+            check_(name, 0, kBytes);
+            if (without_links.size() >= kBytes)
+                without_links.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
+            const auto rest = static_cast<std::uint64_t>(without_links.size());
+            check_(name, 0, kBytes + static_cast<std::int64_t>(std::min(length, rest)));
+        }
         found = files_.emplace(name, SafetensorsFile(without_links.path())).first;
     }
     return found->second;
 }
 
-Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int64_t count) const {
-    const NoGrad no_grad;
+const ShardedFolder::Entry& ShardedFolder::entry(const std::string& name) const {
     const auto found = entries_.find(name);
     if (found == entries_.end()) fail(path_, str("contains no tensor ", in_quotes(name)));
-    const Entry& entry = found->second;
+    return found->second;
+}
+
+// Returns the elements [begin, begin + count) of a tensor as parts that are mapped into memory and
+// verified, in the order of their elements.
+std::vector<Tensor> ShardedFolder::pieces(const std::string& name, std::int64_t begin,
+                                          std::int64_t count) const {
+    const Entry& entry = this->entry(name);
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
         throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin + count,
                              ") is outside of ", printable(name), ' ', entry.shape));
-    // The parts are sorted by their first element and contain all elements. The pieces are found
-    // before the result is allocated, so that a damaged index does not cause a large allocation.
+    // The parts are sorted by their first element and contain all elements.
     std::vector<Tensor> pieces;
     std::int64_t at = begin;
     for (const Entry::Part& part : entry.parts) {
         if (at >= begin + count) break;
         if (part.end <= at) continue;
-        const Tensor values = file(part.file).mapped_tensor(name);
+        const SafetensorsFile& stored = file(part.file);
+        const Tensor values = stored.mapped_tensor(name);
         if (values.dtype() != entry.dtype || values.shape() != Shape{part.end - part.begin})
             fail(path_ + "/" + part.file,
                  str(printable(name), " is ", values.dtype(), ' ', values.shape(), " instead of ",
                      entry.dtype, " [", part.end - part.begin, "]"));
         const std::int64_t end = std::min(begin + count, part.end);
+        if (check_) {
+            const std::int64_t size = size_of(entry.dtype);
+            const std::int64_t first = stored.entry(name).begin;
+            check_(part.file, first + (at - part.begin) * size, first + (end - part.begin) * size);
+        }
         pieces.push_back(values.narrow(0, at - part.begin, end - at));
         at = end;
     }
-    Tensor result = Tensor::empty({count}, {.dtype = entry.dtype});
-    at = 0;
-    for (const Tensor& piece : pieces) {
-        result.narrow(0, at, piece.numel()).copy_(piece);
-        at += piece.numel();
+    return pieces;
+}
+
+Tensor ShardedFolder::read(const std::string& name, std::int64_t begin, std::int64_t count) const {
+    const NoGrad no_grad;
+    // The pieces are found before the result is allocated, so that a damaged index does not cause a
+    // large allocation.
+    const std::vector<Tensor> parts = pieces(name, begin, count);
+    Tensor result = Tensor::empty({count}, {.dtype = entry(name).dtype});
+    std::int64_t at = 0;
+    for (const Tensor& part : parts) {
+        result.narrow(0, at, part.numel()).copy_(part);
+        at += part.numel();
     }
     return result;
 }
 
 Tensor ShardedFolder::read(const std::string& name) const {
-    const auto found = entries_.find(name);
-    if (found == entries_.end()) fail(path_, str("contains no tensor ", in_quotes(name)));
-    return read(name, 0, numel(found->second.shape)).view(found->second.shape);
+    const Shape& shape = entry(name).shape;
+    return read(name, 0, numel(shape)).view(shape);
+}
+
+void ShardedFolder::verify(const std::string& name, std::int64_t begin, std::int64_t count) const {
+    static_cast<void>(pieces(name, begin, count));
 }
 
 }  // namespace axle

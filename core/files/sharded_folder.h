@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -65,8 +66,13 @@ class ShardedFolder {
         std::vector<Part> parts;  // sorted by their first element
     };
 
-    // Reads and checks the index.
-    explicit ShardedFolder(std::string path);
+    // Verifies the bytes [begin, end) of a file in the folder, for example with checksums, and
+    // throws FileError if they are damaged.
+    using ByteCheck =
+        std::function<void(const std::string& file, std::int64_t begin, std::int64_t end)>;
+
+    // Reads and checks the index. `check` is called before bytes of another file are used.
+    explicit ShardedFolder(std::string path, ByteCheck check = {});
 
     // Returns whether a folder contains an index of this format.
     static bool is_one(const std::string& path);
@@ -80,11 +86,17 @@ class ShardedFolder {
     Tensor read(const std::string& name, std::int64_t begin, std::int64_t count) const;
     // Returns a whole tensor.
     Tensor read(const std::string& name) const;
+    // Verifies the bytes of the elements that read() would return. Throws the same errors.
+    void verify(const std::string& name, std::int64_t begin, std::int64_t count) const;
 
   private:
     const SafetensorsFile& file(const std::string& name) const;
+    const Entry& entry(const std::string& name) const;
+    std::vector<Tensor> pieces(const std::string& name, std::int64_t begin,
+                               std::int64_t count) const;
 
     std::string path_;
+    ByteCheck check_;
     std::map<std::string, Entry> entries_;
     Tree extra_;
     mutable std::map<std::string, SafetensorsFile> files_;

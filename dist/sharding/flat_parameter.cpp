@@ -5,7 +5,10 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/files/file_memory.h"
 #include "core/ops.h"
+#include "dist/group/shared_error.h"
+#include "nn/init.h"
 
 namespace axle::dist {
 namespace {
@@ -69,16 +72,26 @@ void FlatParameter::lay_out(const nn::StateDict& parameters) {
     const int ranks = context_.group->size();
     total_ = round_up(std::max(total_, aligned), ranks * aligned);
     compute_dtype_ = is_floating(dtype) ? context_.precision.param_dtype.value_or(dtype) : dtype;
-    part_ = zeros({total_ / ranks}, {.dtype = dtype, .device = context_.part_device});
+    if (context_.part_folder.empty()) {
+        part_ = zeros({total_ / ranks}, {.dtype = dtype, .device = context_.part_device});
+        return;
+    }
+    gather_or_throw(*context_.group, "sharding", [&]() -> Tree {
+        part_ = zeros_in_file(context_.part_folder, {total_ / ranks}, dtype);
+        return {};
+    });
 }
 
 // Copies this rank's elements to the part.
 void FlatParameter::fill_part(bool sync_module_states) {
     const Tensor whole = zeros({total_}, {.dtype = part_.dtype(), .device = context_.device});
-    for (const Member& member : members_)
-        if (!member.handle.device().is_meta())
-            whole.narrow(0, member.begin, member.numel)
-                .copy_(member.handle.detach().reshape({member.numel}));
+    for (const Member& member : members_) {
+        Tensor own = whole.narrow(0, member.begin, member.numel);
+        if (nn::init::is_deferred(member.handle))
+            nn::init::write_initial_values(member.handle, own);
+        else if (!member.handle.device().is_meta())
+            own.copy_(member.handle.detach().reshape({member.numel}));
+    }
     if (sync_module_states) broadcast(whole, 0);
     part_.copy_(whole.narrow(0, context_.group->rank() * part_size(), part_size()));
 }

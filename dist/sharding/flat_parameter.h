@@ -32,6 +32,7 @@ struct ShardingContext {
     std::shared_ptr<ProcessGroup> group, replicas;
     ShardingPrecision precision;
     Device device, part_device;  // the devices of the gathered buffer and of the parts
+    std::string part_folder;     // see ShardingOptions
     ShardingCounters counters = {};
     GatherObserver* observer = nullptr;
 };

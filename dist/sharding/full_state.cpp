@@ -74,8 +74,12 @@ nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options)
 }
 
 Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options) {
+    return full_state_dict(optimizer, optimizer.state_dict(), options);
+}
+
+Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions options) {
     const NoGrad no_grad;
-    Tree tree = optimizer.state_dict();
+    Tree tree = std::move(own);
     const std::vector<Tensor> parameters = optimizer.parameters();
     const std::vector<FlatParameter*> buffers = buffers_of(parameters);
     if (buffers.empty()) return tree;

@@ -32,6 +32,9 @@ nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options 
 // Returns optimizer.state_dict() with buffers in the shape of the whole parameters. Ranks without
 // tensors get the groups and an empty state.
 Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options = {});
+// Does the same with `own`, the result of optimizer.state_dict(), so that the caller can report an
+// error of state_dict() to the other ranks first.
+Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions options);
 
 // Returns the gradients that this rank has accumulated, by name, in the shapes of the parameters:
 // the sum of pending gradients, which are not reduced yet, and of reduced gradients. Every rank

@@ -10,6 +10,7 @@
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/same_model.h"
 #include "dist/sharding/sharded_pass.h"
+#include "nn/init.h"
 
 namespace axle::dist {
 namespace {
@@ -42,7 +43,12 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
     Tree sums = Tree::list();
     for (const auto& [name, tensor] : model.named_parameters()) {
         if (tensor.device().is_meta()) continue;
-        const Tensor values = tensor.detach().to(f64);
+        Tensor own = tensor.detach();
+        if (nn::init::is_deferred(tensor)) {
+            own = Tensor::empty(tensor.shape());
+            nn::init::write_initial_values(tensor, own);
+        }
+        const Tensor values = own.to(f64);
         const double sum = axle::sum(values).item(), squares = axle::sum(values * values).item();
         sums.push_back(str(name, " with the sums ", sum, " and ", squares));
     }

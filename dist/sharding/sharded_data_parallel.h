@@ -11,7 +11,9 @@
 // gathered when an op uses them. Calling a module of a unit gathers the unit's parameters in
 // advance, and the end of the call frees them. So memory holds the parts of this rank and a few
 // units. Reading or writing elements of a sharded parameter, and grad(), throw UsageError; see
-// FullParameters and core/autograd/local_part.h.
+// FullParameters and core/autograd/local_part.h. A model that is too large for the memory of one
+// process can be constructed without memory, with its usual initial values (nn::init::
+// DeferredWeights).
 //
 // All ranks must run the same calls and reach the same parameters in backward; different
 // collectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in

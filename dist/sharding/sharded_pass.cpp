@@ -95,6 +95,7 @@ ShardedPass::ShardedPass(const ShardPlan& plan, std::shared_ptr<ProcessGroup> gr
     context_.precision = options_.precision;
     context_.device = options_.device;
     context_.part_device = options_.offload_to_cpu ? Device::cpu() : options_.device;
+    context_.part_folder = options_.part_folder;
     context_.observer = this;
     for (const PlannedUnit& planned : plan.units) {
         const bool is_root = units_.empty();

@@ -43,7 +43,6 @@ class ShardedPass : public GatherObserver {
 
   private:
     struct Unit {
-        std::string name;
         bool reshards_after_forward = true;
         int active = 0;  // number of active calls of the unit's modules
         std::vector<std::unique_ptr<FlatParameter>> buffers;

@@ -31,15 +31,25 @@ TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& valu
             .values = values.detach().reshape({-1})};
 }
 
-// Returns the elements of a parameter, or of a buffer of its state, that this rank stores.
-Tensor read_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
+// Throws ShapeError unless the parameter has the shape of the saved tensor.
+void check_shape(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
     const Shape& saved = folder.entries().at(name).shape;
     if (saved != parameter.shape())
         throw ShapeError(str("load_sharded: ", name, " is ", parameter.shape(),
                              " in the model and ", saved, " in ", printable(folder.path())));
+}
+
+// Returns the elements of a parameter, or of a buffer of its state, that this rank stores.
+Tensor read_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
     if (!autograd::is_sharded(parameter)) return folder.read(name);
     return folder.read(name, autograd::local_begin(parameter),
                        autograd::local_part(parameter).numel());
+}
+
+// Checks the shape and the bytes of the elements that read_part() returns.
+void check_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
+    check_shape(folder, name, parameter);
+    folder.verify(name, autograd::local_begin(parameter), autograd::local_part(parameter).numel());
 }
 
 std::string list_names(const std::set<std::string>& names) {
@@ -97,23 +107,81 @@ void save_sharded(const std::string& folder, const ShardedState& state, ProcessG
     });
 }
 
-void load_sharded(const ShardedFolder& folder, nn::Module& model) {
-    const NoGrad no_grad;
+namespace {
+
+// Returns the tensors of a model that are in the folder, each under one of its names. Throws
+// ValueError if names are missing or unexpected.
+nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model) {
     std::set<std::string> missing, unexpected;
     for (const auto& [name, entry] : folder.entries()) unexpected.insert(name);
-    std::vector<std::pair<Tensor, Tensor>> loaded;
+    nn::StateDict tensors;
     std::set<const Impl*> found;
     const nn::StateDict own = model.state_dict({.keep_vars = true});
-    for (const auto& [name, tensor] : own) {
-        if (unexpected.erase(name) == 0 || !found.insert(tensor.impl().get()).second) continue;
-        loaded.emplace_back(tensor, read_part(folder, name, tensor));
-    }
+    for (const auto& [name, tensor] : own)
+        if (unexpected.erase(name) == 1 && found.insert(tensor.impl().get()).second)
+            tensors.emplace_back(name, tensor);
     for (const auto& [name, tensor] : own)
         if (!found.contains(tensor.impl().get())) missing.insert(name);
     if (!missing.empty() || !unexpected.empty())
         throw ValueError(str("load_sharded: the names in ", printable(folder.path()),
                              " differ from the model's; missing: ", list_names(missing),
                              "; unexpected: ", list_names(unexpected)));
+    return tensors;
+}
+
+// A saved buffer of an optimizer: the number of its parameter as text, its name, and the parameter.
+struct SavedBuffer {
+    std::string name, key, buffer;
+    Tensor parameter;
+};
+
+// Returns the buffers in the folder of an optimizer. Throws FileError if one belongs to no
+// parameter of the optimizer, or to a parameter without a state.
+std::vector<SavedBuffer> buffers_in(const ShardedFolder& folder, optim::Optimizer& optimizer) {
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    const auto number_of = [&](const std::string& key) {
+        std::size_t number = parameters.size();
+        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+        if (error != std::errc() || end != key.data() + key.size() || number >= parameters.size())
+            throw FileError(str(printable(folder.path()), ": ", in_quotes(key),
+                                " is not the number of one of the optimizer's ", parameters.size(),
+                                " parameters"));
+        return number;
+    };
+    const Tree& steps = folder.extra()["steps"];
+    for (const auto& [key, step] : steps.entries()) static_cast<void>(number_of(key));
+    std::vector<SavedBuffer> buffers;
+    for (const auto& [name, ignored] : folder.entries()) {
+        const std::size_t dot = name.find('.');
+        const std::string key = name.substr(0, dot);
+        const Tensor& parameter = parameters[number_of(key)];
+        if (dot == std::string::npos || !steps.contains(key))
+            throw FileError(str(printable(folder.path()), ": ", in_quotes(name),
+                                " belongs to no parameter with a state"));
+        buffers.push_back({name, key, name.substr(dot + 1), parameter});
+    }
+    return buffers;
+}
+
+}  // namespace
+
+void check_sharded(const ShardedFolder& folder, const nn::Module& model) {
+    for (const auto& [name, tensor] : tensors_in(folder, model)) check_part(folder, name, tensor);
+}
+
+void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
+    for (const SavedBuffer& saved : buffers_in(folder, optimizer))
+        check_part(folder, saved.name, saved.parameter);
+}
+
+void load_sharded(const ShardedFolder& folder, nn::Module& model) {
+    const NoGrad no_grad;
+    const nn::StateDict tensors = tensors_in(folder, model);
+    std::vector<std::pair<Tensor, Tensor>> loaded;
+    for (const auto& [name, tensor] : tensors) {
+        check_shape(folder, name, tensor);
+        loaded.emplace_back(tensor, read_part(folder, name, tensor));
+    }
     for (auto& [tensor, values] : loaded) {
         if (tensor.device().is_meta() && !autograd::is_sharded(tensor)) {
             tensor.set_data(values.to(tensor.dtype()));
@@ -128,32 +196,17 @@ void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     const NoGrad no_grad;
     Tree state = Tree::map();
     const Tree& extra = folder.extra();
-    const std::vector<Tensor> parameters = optimizer.parameters();
-    const auto number_of = [&](const std::string& key) {
-        std::size_t number = parameters.size();
-        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-        if (error != std::errc() || end != key.data() + key.size() || number >= parameters.size())
-            throw FileError(str(printable(folder.path()), ": ", in_quotes(key),
-                                " is not the number of one of the optimizer's ", parameters.size(),
-                                " parameters"));
-        return number;
-    };
+    const std::vector<SavedBuffer> buffers = buffers_in(folder, optimizer);
     for (const auto& [key, step] : extra["steps"].entries()) {
-        static_cast<void>(number_of(key));
         Tree entry = Tree::map();
         if (!step.is_null()) entry.set("step", full({}, step.number(), {.dtype = f32}));
         state.set(key, std::move(entry));
     }
-    for (const auto& [name, ignored] : folder.entries()) {
-        const std::size_t dot = name.find('.');
-        const std::string key = name.substr(0, dot);
-        const Tensor& parameter = parameters[number_of(key)];
-        if (dot == std::string::npos || !state.contains(key))
-            throw FileError(str(printable(folder.path()), ": ", in_quotes(name),
-                                " belongs to no parameter with a state"));
-        Tree entry = state[key];
-        entry.set(name.substr(dot + 1), read_part(folder, name, parameter));
-        state.set(key, std::move(entry));
+    for (const SavedBuffer& saved : buffers) {
+        check_shape(folder, saved.name, saved.parameter);
+        Tree entry = state[saved.key];
+        entry.set(saved.buffer, read_part(folder, saved.name, saved.parameter));
+        state.set(saved.key, std::move(entry));
     }
     optimizer.load_state_dict(
         {{"state", std::move(state)}, {"param_groups", extra["param_groups"]}});

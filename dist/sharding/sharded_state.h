@@ -37,5 +37,9 @@ void save_sharded(const std::string& folder, const ShardedState& state, ProcessG
 // a shape differs, and the errors of Optimizer::load_state_dict().
 void load_sharded(const ShardedFolder& folder, nn::Module& model);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
+// Verify the bytes that load_sharded() would read on this rank, and throw the same errors, except
+// the errors of Optimizer::load_state_dict(). Nothing is changed.
+void check_sharded(const ShardedFolder& folder, const nn::Module& model);
+void check_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 
 }  // namespace axle::dist

@@ -83,6 +83,10 @@ struct ShardingOptions {
     // Whether the parts of parameters, gradients and optimizer states are on the CPU, where the
     // optimizer runs (CPU offload).
     bool offload_to_cpu = false;
+    // If not empty, the parts of parameters are in memory that is mapped from files in this folder,
+    // for example on an NVMe disk, and offload_to_cpu must be true. Throws FileError on all ranks
+    // if one rank cannot create its files.
+    std::string part_folder = {};
     // A function that gives values to the parameters and buffers of a module that was constructed
     // without memory (nn/init.h), while the parameters of its unit have all of their elements.
     // Called once for each module that directly has a parameter on the meta device, on every rank.

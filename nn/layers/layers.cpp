@@ -22,7 +22,8 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width,
     init::normal_(weight);
     if (!padding_idx) return;
     const NoGrad no_grad;
-    weight.select(0, *padding_idx).zero_();
+    Tensor row = weight.select(0, *padding_idx);
+    init::zeros_(row);
 }
 
 Dropout::Dropout(double p_) : p(p_) {

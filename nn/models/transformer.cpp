@@ -18,7 +18,8 @@ Embedding normal_embedding(std::int64_t rows, std::int64_t width, double std,
     init::normal_(table.weight, 0, std);
     if (!padding_idx) return table;
     const NoGrad no_grad;
-    table.weight.select(0, *padding_idx).zero_();
+    Tensor row = table.weight.select(0, *padding_idx);
+    init::zeros_(row);
     return table;
 }
 

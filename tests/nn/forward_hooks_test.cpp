@@ -63,6 +63,22 @@ TEST(ForwardHooks, KeepBf16OutputsWhenOutputsToF32IsFalse) {
     EXPECT_EQ(model(ones({3, 4})).dtype(), bf16);
 }
 
+// Covers 14.mixed_precision_policy.
+TEST(ForwardHooks, ConvertFloatingOutputsToTheOutputDtype) {
+    Probe model;
+    const Tensor exact = model(ones({3, 4}));
+    const auto hooks = bf16_hooks();
+    model.set_hooks(hooks);
+    const Tensor in_bf16 = model(ones({3, 4})).detach().to(bf16);
+    hooks->output_dtype = f16;
+    tests::expect_same_bits(model(ones({3, 4})).detach(), in_bf16.to(f16));
+    hooks->autocast.reset();  // also converts outputs that are not in half precision
+    const Tensor y = model(ones({3, 4}));
+    tests::expect_same_bits(y.detach(), exact.detach().to(f16));
+    sum(y).backward();
+    EXPECT_EQ(model.inner.weight.grad().dtype(), f32);
+}
+
 TEST(ForwardHooks, KeepAutocastOfTheParentInAPreparedChild) {
     Probe model;
     model.set_hooks(bf16_hooks());

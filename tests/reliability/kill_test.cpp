@@ -127,6 +127,9 @@ TEST(KilledSave, LosesNoAcknowledgedShardedCheckpoint) {
 TEST(KilledSave, LongSeriesLosesNoAcknowledgedCheckpoint) {
     expect_no_loss(2, 1000);
     expect_no_loss(4, 300);
+}
+
+TEST(KilledSave, LongSeriesLosesNoAcknowledgedShardedCheckpoint) {
     expect_no_loss(4, 100, Sharding::in_parts);
 }
 

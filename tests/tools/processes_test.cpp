@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -115,6 +117,39 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithZeroStages2And3) {
                                 "--use_deepspeed", "--zero_stage", stage});
         fs::remove_all(folder_ / "one");
         fs::remove_all(folder_ / "two");
+    }
+}
+
+// 100 updates of nanoGPT's model for a CPU, with the same batches of 12 sequences.
+// Covers 14.sharding_strategy, 15.zero_stage, 26.launch.
+TEST_F(LaunchedTrainer, LongShardedTrainingEndsAtTheLossOfOneProcess) {
+    const auto training = [&](const std::string& out, int batch_size) -> Arguments {
+        return {"--preset",     "shakespeare-char-cpu",
+                "--data",       folder_ / "text.txt",
+                "--out",        folder_ / out,
+                "--steps",      "100",
+                "--eval-every", "100",
+                "--save-every", "100",
+                "--threads",    "1",
+                "--batch-size", std::to_string(batch_size)};
+    };
+    const Ended one = run(training("one", 12));
+    ASSERT_EQ(one.code, 0) << one.text();
+    const double expected = metrics("one").back()["val_loss"].get<double>();
+    const std::vector<std::pair<std::string, Arguments>> launches = {
+        {"full_shard",
+         {"--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD", "--fsdp_auto_wrap_policy",
+          "TRANSFORMER_BASED_WRAP"}},
+        {"stage_2", {"--use_deepspeed", "--zero_stage", "2"}},
+        {"stage_3", {"--use_deepspeed", "--zero_stage", "3"}}};
+    for (const auto& [name, flags] : launches) {
+        SCOPED_TRACE(name);
+        Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
+        launcher.insert(launcher.end(), flags.begin(), flags.end());
+        const Ended ended = launch(launcher, training(name, 6));
+        ASSERT_EQ(ended.code, 0) << ended.text();
+        EXPECT_EQ(ended.result()["processes"], 2);
+        EXPECT_NEAR(metrics(name).back()["val_loss"].get<double>(), expected, 1e-3);
     }
 }
 

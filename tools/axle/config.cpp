@@ -165,8 +165,8 @@ class Answers {
 
     ClusterConfig config_;
     std::string hostfile_;
-    FsdpFlags fsdp_;
-    DeepSpeedFlags deepspeed_;
+    FlagValues fsdp_;
+    FlagValues deepspeed_;
     std::optional<tools::Option> type_, processes_, cpu_, precision_;
     std::vector<tools::Option> given_;
 };

@@ -6,21 +6,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/files/file.h"
-#include "core/text/text.h"
-#include "kernels/error.h"
-
 namespace axle::launcher {
 namespace {
 
-bool is_one_of(const std::string& text, const std::vector<std::string>& words) {
-    return std::ranges::find(words, text) != words.end();
-}
-
-[[noreturn]] void must_be(const std::string& name, const std::string& what,
-                          const std::string& given) {
-    throw ValueError(str("launch: ", name, " must be ", what, ": ", in_quotes(given)));
-}
+constexpr const char* kPrefix = "launch: ";
 
 std::optional<double> number_in(const std::string& text) {
     double number = 0;
@@ -37,52 +26,35 @@ bool is_flag(std::string_view name) {
 
 // Checks a value and returns the text for the environment variable.
 std::string checked(const std::string& name, const std::string& text) {
+    const std::string key = kPrefix + name;
     if (is_device(name)) {
         if (!is_one_of(lower(text), {"none", "cpu", "nvme"}))
-            must_be(name, "none, cpu or nvme", text);
+            must_be(key, "none, cpu or nvme", text);
         return lower(text);
     }
     if (is_flag(name)) {
-        if (!is_one_of(lower(text), {"true", "false"})) must_be(name, "true or false", text);
+        if (!is_one_of(lower(text), {"true", "false"})) must_be(key, "true or false", text);
         return lower(text);
     }
     const auto number = number_in(text);
     if (name == "zero_stage" && !is_one_of(text, {"0", "1", "2", "3"}))
-        must_be(name, "0, 1, 2 or 3", text);
+        must_be(key, "0, 1, 2 or 3", text);
     if (name == "gradient_clipping" && lower(text) != "none" && !(number && *number >= 0))
-        must_be(name, "a number of at least 0", text);
+        must_be(key, "a number of at least 0", text);
     if (name == "gradient_accumulation_steps" &&
         !(number && *number >= 1 && *number == std::floor(*number)) && text != "auto")
-        must_be(name, "an integer of at least 1", text);
-    if (name == "deepspeed_multinode_launcher" && !is_one_of(text, multinode_launchers())) {
-        std::string names;
-        for (const std::string& known : multinode_launchers())
-            names += (names.empty() ? "" : ", ") + known;
-        must_be(name, "one of " + names, text);
-    }
+        must_be(key, "an integer of at least 1", text);
+    if (name == "deepspeed_multinode_launcher" && !is_one_of(text, multinode_launchers()))
+        must_be(key, "one of " + joined(multinode_launchers()), text);
     return text;
-}
-
-// Returns a value of the configuration as text, or nullopt if it is missing or null.
-std::optional<std::string> text_of(const Tree& section, const std::string& name) {
-    const Tree* const found = section.is_map() ? section.find(name) : nullptr;
-    if (found == nullptr || found->is_null()) return std::nullopt;
-    if (found->is_string()) return found->string();
-    if (found->is_boolean()) return found->boolean() ? "true" : "false";
-    if (found->is_number()) return to_json(*found, -1);
-    must_be(name, "text, a number, true or false", to_json(*found, -1));
 }
 
 void refuse_unknown_keys(const Tree& section) {
     if (!section.is_map()) return;
     std::vector<std::string> known = {"gradient_accumulation_steps"};
     for (const DeepSpeedField& field : deepspeed_fields()) known.emplace_back(field.name);
-    for (const auto& [key, value] : section.entries()) {
-        if (is_one_of(key, known)) continue;
-        const std::string near = nearest(key, known);
-        throw ValueError(str("deepspeed_config: unknown key ", in_quotes(key),
-                             near.empty() ? "" : "; did you mean " + near + "?"));
-    }
+    for (const auto& [key, value] : section.entries())
+        check_key("deepspeed_config", key, key, known);
 }
 
 }  // namespace
@@ -129,16 +101,17 @@ const std::vector<DeepSpeedField>& deepspeed_fields() {
     return fields;
 }
 
-std::optional<std::string> deepspeed_value(const DeepSpeedFlags& flags,
-                                           const Tree& deepspeed_config, const std::string& name) {
+std::optional<std::string> deepspeed_value(const FlagValues& flags, const Tree& deepspeed_config,
+                                           const std::string& name) {
     const auto flag = flags.find(name);
-    const auto text =
-        flag != flags.end() && flag->second ? flag->second : text_of(deepspeed_config, name);
+    const auto text = flag != flags.end() && flag->second
+                          ? flag->second
+                          : text_of(deepspeed_config, name, kPrefix);
     if (!text) return std::nullopt;
     return checked(name, *text);
 }
 
-std::map<std::string, std::string> deepspeed_variables(const DeepSpeedFlags& flags,
+std::map<std::string, std::string> deepspeed_variables(const FlagValues& flags,
                                                        const Tree& deepspeed_config,
                                                        bool has_precision) {
     refuse_unknown_keys(deepspeed_config);
@@ -158,7 +131,7 @@ std::map<std::string, std::string> deepspeed_variables(const DeepSpeedFlags& fla
     return variables;
 }
 
-Tree deepspeed_config_of(const DeepSpeedFlags& flags) {
+Tree deepspeed_config_of(const FlagValues& flags) {
     Tree section = Tree::map();
     for (const auto& [name, given] : flags) {
         if (!given) continue;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/tree/tree.h"
+#include "tools/axle/config_values.h"
 
 namespace axle::launcher {
 
@@ -20,24 +21,21 @@ struct DeepSpeedField {
 };
 const std::vector<DeepSpeedField>& deepspeed_fields();
 
-// The values of the flags by name.
-using DeepSpeedFlags = std::map<std::string, std::optional<std::string>>;
-
 // Returns the value of an option; a flag takes precedence over the configuration. Throws ValueError
 // if the value is invalid.
-std::optional<std::string> deepspeed_value(const DeepSpeedFlags& flags,
-                                           const Tree& deepspeed_config, const std::string& name);
+std::optional<std::string> deepspeed_value(const FlagValues& flags, const Tree& deepspeed_config,
+                                           const std::string& name);
 
 // Returns the variables of processes that use DeepSpeed's options, as `accelerate launch` sets
 // them. ACCELERATE_CONFIG_DS_FIELDS lists the keys of the configuration, and mixed_precision if
 // `has_precision`. Throws ValueError for unknown keys and invalid values.
-std::map<std::string, std::string> deepspeed_variables(const DeepSpeedFlags& flags,
+std::map<std::string, std::string> deepspeed_variables(const FlagValues& flags,
                                                        const Tree& deepspeed_config,
                                                        bool has_precision);
 
 // Returns the section deepspeed_config with the values of the given flags. Throws ValueError for
 // invalid values.
-Tree deepspeed_config_of(const DeepSpeedFlags& flags);
+Tree deepspeed_config_of(const FlagValues& flags);
 
 // Returns the possible values of deepspeed_multinode_launcher, in the order in which Accelerate
 // lists them.

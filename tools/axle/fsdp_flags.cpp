@@ -6,24 +6,17 @@
 #include <string_view>
 
 #include "accel/config/fsdp_plugin.h"
-#include "core/files/file.h"
 #include "core/log.h"
-#include "core/text/text.h"
-#include "kernels/error.h"
 
 namespace axle::launcher {
 namespace {
 
-bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
-    return std::ranges::find(words, lower(text)) != words.end();
-}
-
 bool is_yes(const std::string& text) {
-    return is_one_of(text, {"1", "true", "t", "yes", "y", "on"});
+    return is_one_of(lower(text), {"1", "true", "t", "yes", "y", "on"});
 }
 
 bool is_flag(const std::string& text) {
-    return is_yes(text) || is_one_of(text, {"0", "false", "f", "no", "n", "off"});
+    return is_yes(text) || is_one_of(lower(text), {"0", "false", "f", "no", "n", "off"});
 }
 
 // Returns the name that equals `text`, or the name with the number `text`, or "" if there is none.
@@ -35,38 +28,9 @@ std::string name_in(const std::string& text, const std::vector<std::string>& nam
     return {};
 }
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-}
-
-[[noreturn]] void must_be(const std::string& key, const std::string& what,
-                          const std::string& given) {
-    throw ValueError(str(key, " must be ", what, ": ", in_quotes(given)));
-}
-
 void check_name(const std::string& key, const std::string& text,
                 const std::vector<std::string>& names, bool has_numbers = true) {
     if (name_in(text, names, has_numbers).empty()) must_be(key, "one of " + joined(names), text);
-}
-
-// Returns a value of the section as text, or nullopt if it is missing or null.
-std::optional<std::string> text_of(const Tree& section, const std::string& key) {
-    const Tree* const found = section.find(key);
-    if (found == nullptr || found->is_null()) return std::nullopt;
-    if (found->is_string()) return found->string();
-    if (found->is_integer()) return std::to_string(found->integer());
-    if (found->is_boolean()) return found->boolean() ? "true" : "false";
-    const bool is_list =
-        found->is_list() &&
-        std::ranges::all_of(found->elements(), [](const Tree& e) { return e.is_string(); });
-    if (!is_list) must_be(key, "text, a number, true or false", to_json(*found));
-    std::vector<std::string> names;
-    for (const Tree& element : found->elements()) names.push_back(element.string());
-    std::string text = joined(names);
-    std::erase(text, ' ');
-    return text;
 }
 
 // Throws ValueError if the value of an option is invalid.
@@ -153,17 +117,14 @@ Tree fsdp_section(const Tree& fsdp_config) {
     for (const FsdpField& field : fsdp_fields()) known.push_back(str("fsdp_", field.name));
     for (const auto& [given, value] : fsdp_config.entries()) {
         const std::string key = given.starts_with("fsdp") ? given : "fsdp_" + given;
-        if (std::ranges::find(known, key) == known.end()) {
-            const std::string near = nearest(key, known);
-            throw ValueError(str("fsdp_config: unknown key ", in_quotes(given),
-                                 near.empty() ? "" : "; did you mean " + near + "?"));
-        }
+        check_key("fsdp_config", key, given, known);
         section.set(key, value);
     }
     return section;
 }
 
-std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const Tree& fsdp_config) {
+std::map<std::string, std::string> fsdp_variables(const FlagValues& flags,
+                                                  const Tree& fsdp_config) {
     const Tree section = fsdp_section(fsdp_config);
     const auto given = [&](const std::string& name) {
         const auto flag = flags.find(name);
@@ -187,7 +148,7 @@ std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const 
     return variables;
 }
 
-Tree fsdp_config_of(FsdpFlags flags) {
+Tree fsdp_config_of(FlagValues flags) {
     auto& version = flags["version"];
     if (!version) version = "2";
     fsdp_variables(flags, {});  // checks the values

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/tree/tree.h"
+#include "tools/axle/config_values.h"
 
 namespace axle::launcher {
 
@@ -21,20 +21,17 @@ struct FsdpField {
 };
 const std::vector<FsdpField>& fsdp_fields();
 
-// The values of the flags by name.
-using FsdpFlags = std::map<std::string, std::optional<std::string>>;
-
 // Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError,
 // which suggests the most similar name, for unknown keys. Returns an empty section if fsdp_config
 // is null.
 Tree fsdp_section(const Tree& fsdp_config);
 // Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
 // precedence over the configuration. Throws ValueError for unknown keys and invalid values.
-std::map<std::string, std::string> fsdp_variables(const FsdpFlags& flags, const Tree& fsdp_config);
+std::map<std::string, std::string> fsdp_variables(const FlagValues& flags, const Tree& fsdp_config);
 
 // Returns the section fsdp_config with the values of the given flags. The version is 2 by default.
 // Throws ValueError for invalid values.
-Tree fsdp_config_of(FsdpFlags flags);
+Tree fsdp_config_of(FlagValues flags);
 
 // Converts a configuration of FSDP version 1 to version 2 and returns the result. Logs a warning
 // for each option that version 2 does not have. Throws ValueError for unknown keys and strategies.

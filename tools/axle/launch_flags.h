@@ -33,9 +33,9 @@ struct LaunchFlags {
     std::map<std::string, std::optional<std::string>> fp8;
     bool fp8_use_autocast_during_eval = false;
     bool use_fsdp = false;
-    FsdpFlags fsdp;  // --fsdp_<name>
+    FlagValues fsdp;  // --fsdp_<name>
     bool use_deepspeed = false;
-    DeepSpeedFlags deepspeed;  // the flags of deepspeed_fields(), by name
+    FlagValues deepspeed;  // the flags of deepspeed_fields(), by name
     std::optional<int> gradient_accumulation_steps;
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;

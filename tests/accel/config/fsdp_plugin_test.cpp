@@ -345,19 +345,6 @@ TEST(FsdpPlugin, RejectsInvalidWrapPolicies) {
                    {.auto_wrap_policy = accel::WrapPolicy()});
 }
 
-// Covers 14.cpu_offload, 14.activation_checkpointing, 14.param_init_fn.
-TEST(FsdpPlugin, RejectsOptionsThatAreNotImplemented) {
-    AcceleratorOptions options{.fsdp_plugin = {{.fsdp_version = 2,
-                                                .mixed_precision_policy = MixedPrecisionPolicy{
-                                                    .param_dtype = bf16, .output_dtype = f32}}}};
-    EXPECT_NO_THROW(accel::check_fsdp(accel::resolved(options)));
-    options.convert_outputs_to_fp32 = false;
-    expect_error<NotImplementedError>(
-        {"Accelerator: fsdp_plugin.mixed_precision_policy.output_dtype: "},
-        [&] { accel::check_fsdp(accel::resolved(options)); });
-    EXPECT_NO_THROW(accel::check_fsdp(accel::resolved({.fsdp_plugin = Plugin{}})));
-}
-
 // Resolving options a second time, for example for a second Accelerator, does not change them.
 TEST(FsdpPlugin, IsResolvedTwiceWithoutWarnings) {
     for (const int version : {1, 2}) {

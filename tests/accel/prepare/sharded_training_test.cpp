@@ -3,87 +3,29 @@
 #include <string>
 #include <tuple>
 
-#include "accel/accelerator.h"
 #include "accel/local_sgd.h"
-#include "accel/state/checkpoint.h"
 #include "core/autograd/local_part.h"
-#include "core/files/file.h"
-#include "core/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "nn/files/weight_files.h"
-#include "tests/core/files/faulty_file_system.h"
-#include "tests/core/files/memory_file_system.h"
-#include "tests/dist/sharding/sharded_models.h"
+#include "tests/accel/prepare/sharded_run.h"
 #include "tests/temporary_folder.h"
 
 namespace axle {
 namespace {
 
 using accel::AcceleratorOptions;
-using accel::FullyShardedDataParallelPlugin;
+using tests::at;
 using tests::clones_of;
-using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
+using tests::fsdp;
 using tests::Gpt64;
 using tests::Group;
 using tests::loss_of;
+using tests::on_group;
 using tests::on_ranks;
+using tests::ShardedRun;
 using tests::TemporaryFolder;
-
-using tests::at;
-
-FullyShardedDataParallelPlugin fsdp(const std::string& strategy = "FULL_SHARD") {
-    return {.reshard_after_forward = strategy,
-            .auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
-            .sync_module_states = true};
-}
-
-AcceleratorOptions on_group(const Group& group, AcceleratorOptions options = {}) {
-    options.cpu = true;
-    options.process_group = group;
-    if (group->size() > 1 && !options.fsdp_plugin && !options.deepspeed_plugin)
-        options.fsdp_plugin = fsdp();
-    return options;
-}
-
-// A model with its optimizer and Accelerator.
-struct ShardedRun {
-    ShardedRun(nn::Gpt& model_, AcceleratorOptions options)
-        : model(model_), accelerator(std::move(options)) {
-        accelerator.prepare(model, optimizer);
-    }
-
-    // Trains with micro-batches of the steps [from, to) and returns the losses of this rank.
-    std::vector<double> train(std::int64_t from, std::int64_t to, const Group& group) {
-        std::vector<double> losses;
-        for (std::int64_t step = from; step < to; ++step) {
-            auto scope = accelerator.accumulate(model);
-            const Tensor loss = loss_of(model, step, *group);
-            accelerator.backward(loss);
-            if (accelerator.sync_gradients())
-                norm = accelerator.clip_grad_norm_(model.parameters(), 0.3).item();
-            optimizer.step();
-            optimizer.zero_grad();
-            losses.push_back(loss.item());
-        }
-        return losses;
-    }
-
-    void expect_weights(const nn::Gpt& expected, double tolerance = 1e-9) {
-        const dist::FullParameters full(model);
-        const auto actual = model.named_parameters(), wanted = expected.named_parameters();
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-            SCOPED_TRACE(wanted[i].first);
-            expect_close(actual[i].second.detach(), wanted[i].second.detach(), tolerance);
-        }
-    }
-
-    nn::Gpt& model;
-    optim::AdamW optimizer{model.parameters(), {.lr = 0.01}};
-    double norm = 0;
-    accel::Accelerator accelerator;
-};
 
 // Covers 14.clip_grad_norm_, 14.optimizer.
 TEST(ShardedAccelerator, TrainsLikeOneProcess) {
@@ -209,116 +151,6 @@ TEST(ShardedAccelerator, ResumesDeepSpeedOnAnotherNumberOfRanks) {
             run.expect_weights(whole);
         });
     }
-}
-
-TEST(ShardedAccelerator, SavesTheFullModelAsynchronously) {
-    const TemporaryFolder folder(tests::FolderStorage::in_memory);
-    auto models = clones_of(Gpt64().make(), 2);
-    const auto again = clones_of(Gpt64().make(), 1);
-    on_ranks(2, [&](const Group& group) {
-        ShardedRun run(models[at(group)], on_group(group));
-        run.train(0, 2, group);
-        const nn::StateDict weights = run.accelerator.get_state_dict(run.model);
-        run.accelerator.save_state(folder / "state", {.asynchronous = true});
-        run.train(2, 4, group);
-        run.accelerator.wait_for_saves();
-        if (group->rank() != 0) {
-            EXPECT_TRUE(weights.empty());
-            return;
-        }
-        const SafetensorsFile file(folder / "state/model.safetensors");
-        for (const auto& [name, tensor] : weights) {
-            SCOPED_TRACE(name);
-            if (file.contains(name)) expect_same_bits(file.tensor(name), tensor);
-        }
-    });
-}
-
-// The saved parts must have the values at the time of the call of save_state(), although training
-// changes the values before the parts are written.
-TEST(ShardedAccelerator, SavesPartsAsynchronously) {
-    const TemporaryFolder folder(tests::FolderStorage::in_memory);
-    auto models = clones_of(Gpt64().make(), 2);
-    on_ranks(2, [&](const Group& group) {
-        ShardedRun run(models[at(group)], on_group(group));
-        for (int save = 0; save < 2; ++save) {
-            run.train(save, save + 1, group);
-            const std::string expected = folder / str("expected_", save);
-            const std::string found = folder / str("found_", save);
-            constexpr auto kSharded = accel::StateDictType::sharded;
-            run.accelerator.save_state(expected, {.state_dict_type = kSharded});
-            run.accelerator.save_state(found, {.asynchronous = true, .state_dict_type = kSharded});
-            // The background threads and this training communicate at the same time.
-            run.train(save + 1, save + 3, group);
-            run.accelerator.load_state(found);  // waits for the save
-            const std::string file = str("/rank_0000", group->rank(), ".safetensors");
-            for (const char* state : {"/pytorch_model_fsdp_0", "/optimizer_0"})
-                EXPECT_TRUE(read_file(found + state + file) == read_file(expected + state + file));
-        }
-    });
-}
-
-// A file system without space for the parts of rank 1.
-class DiskWithoutSpaceForRank1 final : public tests::FaultyFileSystem {
-  public:
-    DiskWithoutSpaceForRank1() : FaultyFileSystem(file_system(), SIZE_MAX, 0) {}
-    int open(int folder, const std::string& name, int flags, unsigned mode) override {
-        if (name.find("rank_00001") != std::string::npos) return -ENOSPC;
-        return FaultyFileSystem::open(folder, name, flags, mode);
-    }
-};
-
-// If one rank cannot write its part, save_state() or wait_for_saves() throws on all ranks, and no
-// checkpoint remains.
-TEST(ShardedAccelerator, ThrowsTheErrorOfAnAsynchronousPartOnAllRanks) {
-    const TemporaryFolder folder(tests::FolderStorage::in_memory);
-    auto models = clones_of(Gpt64().make(), 2);
-    DiskWithoutSpaceForRank1 full;
-    const tests::ReplacedFileSystem replaced(full);
-    on_ranks(2, [&](const Group& group) {
-        ShardedRun run(models[at(group)], on_group(group));
-        run.train(0, 1, group);
-        EXPECT_THROW(
-            {
-                run.accelerator.save_state(
-                    folder / "state",
-                    {.asynchronous = true, .state_dict_type = accel::StateDictType::sharded});
-                run.accelerator.wait_for_saves();
-            },
-            FileError);
-        EXPECT_FALSE(accel::is_checkpoint(folder / "state"));
-    });
-}
-
-// An object whose state can only be read on rank 0.
-struct StateOfRankZero {
-    int rank;
-    Tree state_dict() const {
-        if (rank != 0) throw ValueError("StateOfRankZero: no state on this rank");
-        return Tree::map();
-    }
-    void load_state_dict(const Tree&) {}
-};
-
-TEST(ShardedAccelerator, ThrowsTheErrorOfARegisteredObjectOnAllRanks) {
-    const TemporaryFolder folder(tests::FolderStorage::in_memory);
-    auto models = clones_of(Gpt64().make(), 2);
-    on_ranks(2, [&](const Group& group) {
-        ShardedRun run(models[at(group)], on_group(group));
-        StateOfRankZero object{group->rank()};
-        run.accelerator.register_for_checkpointing(object);
-        const char* text = group->rank() == 1
-                               ? "StateOfRankZero: no state on this rank"
-                               : "save_state: process 1: StateOfRankZero: no state on this rank";
-        for (const bool asynchronous : {false, true}) {
-            expect_error<ValueError>({text}, [&] {
-                run.accelerator.save_state(folder / "state",
-                                           {.asynchronous = asynchronous,
-                                            .state_dict_type = accel::StateDictType::sharded});
-            });
-            EXPECT_FALSE(accel::is_checkpoint(folder / "state"));
-        }
-    });
 }
 
 TEST(ShardedAccelerator, SavesTheWholeModel) {

@@ -1,7 +1,9 @@
-// Tests load_state on a folder in the layout of Accelerate's save_state with SHARDED_STATE_DICT
-// (tests/golden/record_dcp.py).
+// Tests load_state on folders in the layout of Accelerate's save_state with FSDP:
+// SHARDED_STATE_DICT (tests/golden/record_dcp.py) and FULL_STATE_DICT
+// (tests/golden/record_fsdp_state.py).
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +80,36 @@ TEST(AccelerateFsdpCheckpoint, CanBeLoadedIntoAShardedModel) {
         training.accelerator.load_state(recorded("state"));
         training.expect_recorded_losses();
     });
+}
+
+// The optimizer's file has names of parameters in place of numbers.
+// Covers 10.load, 10.FSDP.
+TEST(AccelerateFsdpCheckpoint, CanHaveCompleteStatesOfVersions1And2) {
+    LogCapture logged;
+    for (const char* version : {"1", "2"}) {
+        SCOPED_TRACE(version);
+        const std::string path = std::string(AXLE_TESTS_DIR "/golden/fsdp_state/full_") + version;
+        FsdpTraining alone;
+        alone.accelerator.load_state(path);
+        EXPECT_EQ(alone.adamw.param_groups()[0].lr, 0.05);
+        alone.expect_recorded_losses();
+        on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
+            FsdpTraining training(group);
+            training.accelerator.load_state(path);
+            training.expect_recorded_losses();
+        });
+    }
+}
+
+TEST(AccelerateFsdpCheckpoint, IsRejectedIfItWasSavedWithLocalStateDict) {
+    LogCapture logged;
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    std::ofstream(folder / "pytorch_model_fsdp_rank0.bin") << "a pickle of ShardedTensor";
+    fs::copy_file(recorded("state/random_states_0.pkl"), folder / "random_states_0.pkl");
+    FsdpTraining training;
+    expect_error<FileError>({folder.path().c_str(), "was saved with LOCAL_STATE_DICT",
+                             "pytorch_model_fsdp_rank0.bin", "save it with FULL_STATE_DICT"},
+                            [&] { training.accelerator.load_state(folder.path()); });
 }
 
 TEST(AccelerateFsdpCheckpoint, IsRejectedWithoutChangesIfAFileIsDamaged) {

@@ -32,6 +32,19 @@ constexpr ShardingStrategy kStrategies[] = {ShardingStrategy::full_shard,
                                             ShardingStrategy::shard_grad_op,
                                             ShardingStrategy::shard_optimizer};
 
+// Trains a model on one process and sharded over ranks, and expects the same losses and parameters.
+void expect_to_train_like_one_process(const Gpt64& gpt, int ranks, dist::ShardingOptions options) {
+    options.units = gpt.units();
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, ranks);
+    const ReferenceRun expected = train_alone(whole);
+    on_ranks(ranks, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, options);
+        expect_same_training(model, group, expected);
+    });
+}
+
 class ShardedRanks : public testing::TestWithParam<std::tuple<int, ShardingStrategy>> {
   protected:
     int ranks() const { return std::get<0>(GetParam()); }
@@ -46,29 +59,12 @@ INSTANTIATE_TEST_SUITE_P(Sharded, ShardedRanks,
                          });
 
 TEST_P(ShardedRanks, TrainLikeOneProcess) {
-    const Gpt64 gpt;
-    nn::Gpt whole = gpt.make();
-    auto models = clones_of(whole, ranks());
-    const ReferenceRun expected = train_alone(whole);
-    on_ranks(ranks(), [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(model, group,
-                                          {.strategy = strategy(), .units = gpt.units()});
-        expect_same_training(model, group, expected);
-    });
+    expect_to_train_like_one_process({}, ranks(), {.strategy = strategy()});
 }
 
 TEST_P(ShardedRanks, TrainCheckpointedBlocksLikeOneProcess) {
-    const Gpt64 gpt{.checkpoint_blocks = true};
-    nn::Gpt whole = gpt.make();
-    auto models = clones_of(whole, ranks());
-    const ReferenceRun expected = train_alone(whole);
-    on_ranks(ranks(), [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(model, group,
-                                          {.strategy = strategy(), .units = gpt.units()});
-        expect_same_training(model, group, expected);
-    });
+    expect_to_train_like_one_process({.checkpoint_blocks = true}, ranks(),
+                                     {.strategy = strategy()});
 }
 
 TEST_P(ShardedRanks, AccumulateGradientsWithoutSync) {
@@ -341,18 +337,13 @@ TEST(ShardedDataParallel, ContinuesTrainingAfterAnExceptionInBackward) {
 }
 
 TEST(ShardedDataParallel, AveragesGradientsOfIgnoredModules) {
-    const Gpt64 gpt;
-    nn::Gpt whole = gpt.make();
-    auto models = clones_of(whole, 2);
-    const ReferenceRun expected = train_alone(whole);
-    on_ranks(2, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(
-            model, group,
-            {.units = gpt.units(), .ignored_modules = {"transformer.ln_f", "transformer.h.2.mlp"}});
-        EXPECT_FALSE(autograd::is_sharded(model.transformer.ln_f.weight));
-        expect_same_training(model, group, expected);
-    });
+    expect_to_train_like_one_process(
+        {}, 2, {.ignored_modules = {"transformer.ln_f", "transformer.h.2.mlp"}});
+    nn::Gpt model = Gpt64().make();
+    const ShardedDataParallel sharded(model, dist::ProcessGroup::alone(),
+                                      {.ignored_modules = {"transformer.ln_f"}});
+    EXPECT_FALSE(autograd::is_sharded(model.transformer.ln_f.weight));
+    EXPECT_TRUE(autograd::is_sharded(model.transformer.wte.weight));
 }
 
 TEST(ShardedDataParallel, ComputesTheNormOfAllGradients) {

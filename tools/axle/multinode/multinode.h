@@ -22,7 +22,7 @@ namespace axle::launcher {
 // num_processes is less than the number of slots in an unfiltered hostfile, the first slots of each
 // machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid, do
 // not match num_machines or num_processes, or have no effect.
-MultinodeHosts select_hosts(const DeepSpeedFlags& flags, const Tree& deepspeed_config,
+MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config,
                             int num_machines, std::optional<int> num_processes);
 
 // The settings of a job that one command starts on all of its machines.

@@ -1,0 +1,35 @@
+// Zero3Init: a scope in which models are constructed in shards, as deepspeed.zero.Init does.
+//
+//     Accelerator accelerator({.deepspeed_plugin = {{.zero_stage = 3}}});
+//     nn::Gpt gpt = [&] {
+//         const accel::Zero3Init scope(accelerator);
+//         return nn::Gpt(config);
+//     }();
+//     accelerator.prepare(gpt, optimizer);
+#pragma once
+
+#include <optional>
+
+#include "accel/accelerator.h"
+#include "nn/init.h"
+
+namespace axle::accel {
+
+// While an object of this class exists, its thread constructs models without memory
+// (nn::init::DeferredWeights) if zero3_init_flag of the active DeepSpeed plugin is true and there
+// are several processes. prepare() then computes the initial values of one unit at a time, and each
+// process keeps its part. The values are the same as on one process. In all other cases, the object
+// has no effect.
+class [[nodiscard]] Zero3Init {
+  public:
+    // If `enabled` is false, models are constructed as usual (zero3_init_context_manager(enable =
+    // False) of Accelerate's plugin).
+    explicit Zero3Init(const Accelerator& accelerator, bool enabled = true);
+
+    bool is_enabled() const { return deferred_.has_value(); }
+
+  private:
+    std::optional<nn::init::DeferredWeights> deferred_;
+};
+
+}  // namespace axle::accel

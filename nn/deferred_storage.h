@@ -1,0 +1,62 @@
+// Private to nn: DeferredStorage, the storage of a parameter whose initial values are computed when
+// they are used (DeferredWeights in nn/init.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/storage.h"
+#include "core/tensor.h"
+#include "kernels/philox.h"
+
+namespace axle::nn::init {
+
+enum class Fill : std::uint8_t { constant, uniform, normal };
+
+// A storage without memory, with the calls of initializers that will fill it. The first use of its
+// elements allocates the memory and fills it; from then on it is a usual storage.
+class DeferredStorage final : public ShardProvider {
+  public:
+    // Returns the storage of an f32 tensor.
+    static std::shared_ptr<Storage> create(std::int64_t numel);
+    // Returns the object of a tensor's storage, or nullptr if the storage has memory or is of
+    // another kind.
+    static DeferredStorage* of(const Tensor& t);
+    // Records that t, a parameter or a view of it, is filled with `first` (constant), from a
+    // uniform distribution in [first, second), or from a normal distribution with the mean `first`
+    // and the standard deviation `second`. Returns false, without recording, if the storage of t is
+    // not deferred, or if t is strided and the values are random.
+    static bool record(const Tensor& t, Fill fill, double first, double second = 0);
+
+    explicit DeferredStorage(std::int64_t numel);
+    ~DeferredStorage() override { storage_.set_provider(nullptr); }
+    DeferredStorage(const DeferredStorage&) = delete;
+    DeferredStorage& operator=(const DeferredStorage&) = delete;
+
+    // Computes the values of all elements. `whole` is contiguous, f32 and on the CPU.
+    void write(const Tensor& whole) const;
+
+    // --- ShardProvider
+    void provide(Storage& storage) override;
+    void check_host_access(const char*) const override {}
+    void changed() override {}
+    const void* processes() const override { return nullptr; }
+    Tensor gather_numbers(const Tensor& number) const override { return number; }
+
+  private:
+    struct FilledView {
+        Shape shape;
+        Strides strides;
+        std::int64_t offset = 0;
+        Fill fill = Fill::constant;
+        double first = 0, second = 0;
+        kernels::Philox random = {};
+    };
+
+    std::int64_t numel_;
+    std::vector<FilledView> fills_;  // in the order of the calls
+    Storage storage_;
+};
+
+}  // namespace axle::nn::init
