@@ -11,6 +11,7 @@
 #include "core/cuda.h"
 #include "core/memory/memory.h"
 #include "core/profiler/profiler.h"
+#include "dist/sequence/ulysses.h"
 #include "dist/sharding/full_state.h"
 #include "nn/files/weight_files.h"
 
@@ -67,11 +68,17 @@ AccumulationOptions accumulation(const AcceleratorOptions& options) {
     return result;
 }
 
+// Returns the number of processes that train with different samples.
+int data_parallel_size(const AcceleratorOptions& options, int num_processes) {
+    const auto& config = options.parallelism_config;
+    return config && config->total_size() > 1 ? config->data_parallel_size() : num_processes;
+}
+
 ScheduleOptions schedules(const AcceleratorOptions& options, bool split_batches,
                           int num_processes) {
     ScheduleOptions result{.step_with_optimizer = options.step_scheduler_with_optimizer};
     if (!split_batches && options.scheduler_steps == SchedulerSteps::per_process)
-        result.steps_per_update = num_processes;
+        result.steps_per_update = data_parallel_size(options, num_processes);
     if (const auto& plugin = options.gradient_accumulation_plugin)
         result.count_micro_batches = plugin->adjust_scheduler.value_or(false);
     return result;
@@ -107,7 +114,11 @@ OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
                                                processes.is_main_process());
     check_plugins(options, processes.num_processes());
     if (processes.is_main_process()) explain_dynamo(options);
-    preparation.loading.device_mesh = mesh_of(options, processes.process_group());
+    const std::shared_ptr<const dist::DeviceMesh> mesh =
+        mesh_of(options, processes.process_group());
+    preparation.loading.device_mesh = mesh;
+    if (mesh != nullptr && mesh->has("sp"))
+        preparation.context = std::make_shared<dist::Ulysses>(mesh->get_group("sp"));
     auto loop = std::make_shared<LoopState>();
     loop->accumulation.set_options(accumulation(options));
     loop->schedules =
@@ -130,7 +141,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
     : AcceleratorProcesses(start(options)),
       options_(std::move(options)),
       mixed_precision_(state().mixed_precision()),
-      parts_(make_parts(options_, state(), mixed_precision_)) {}
+      parts_(make_parts(options_, state(), mixed_precision_)) {
+    set_mesh(parts_->preparation.loading().device_mesh, options_.parallelism_config.has_value());
+}
 
 Accelerator::~Accelerator() = default;
 
@@ -139,7 +152,7 @@ Accelerator::~Accelerator() = default;
 void Accelerator::prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode) {
     DeepSpeedPlugin* const deepspeed =
         options_.deepspeed_plugin ? &*options_.deepspeed_plugin : nullptr;
-    create_placeholders(deepspeed, items, num_processes(), split_batches());
+    create_placeholders(deepspeed, items, num_processes() / mesh_size("sp"), split_batches());
     for (const PrepareItem& item : items) parts_->preparation.prepare(item, evaluation_mode);
 }
 
@@ -336,45 +349,6 @@ const DataLoaderConfiguration& Accelerator::dataloader_config() const {
 void Accelerator::set_even_batches(bool even) { parts_->preparation.set_even_batches(even); }
 const ProjectConfiguration& Accelerator::project_configuration() const {
     return parts_->files.project();
-}
-const dist::DeviceMesh* Accelerator::torch_device_mesh() const {
-    return parts_->preparation.loading().device_mesh.get();
-}
-
-// Returns the size of a dimension, or 1 if the mesh does not have this dimension.
-int Accelerator::mesh_size(const char* dimension) const {
-    const dist::DeviceMesh* const mesh = torch_device_mesh();
-    if (mesh == nullptr) return 1;
-    for (const auto& [name, size] : mesh->dimensions())
-        if (name == dimension) return size;
-    return 1;
-}
-
-int Accelerator::data_parallel_shard_rank() const {
-    return mesh_rank("data_parallel_shard_rank", "dp_shard");
-}
-
-int Accelerator::mesh_rank(const char* getter, const char* dimension) const {
-    if (!options_.parallelism_config && torch_device_mesh() == nullptr)
-        throw UsageError(
-            str(getter, ": needs an Accelerator with a parallelism_config or a device_mesh"));
-    return mesh_size(dimension) > 1 ? torch_device_mesh()->coordinate(dimension) : 0;
-}
-
-ContextParallelScope Accelerator::maybe_context_parallel(const std::vector<Tensor>&,
-                                                         const std::vector<int>&,
-                                                         const std::vector<Tensor>&) {
-    if (mesh_size("cp") > 1)
-        throw NotImplementedError(
-            "maybe_context_parallel: context parallel training is not implemented yet");
-    return {};
-}
-
-data::DataLoader& Accelerator::deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module&) {
-    if (mesh_size("sp") > 1)
-        throw NotImplementedError(
-            "deepspeed_ulysses_dl_adapter: sequence parallel training is not implemented yet");
-    return loader;
 }
 
 }  // namespace axle::accel

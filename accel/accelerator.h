@@ -36,6 +36,7 @@
 #include "accel/loop/sync_scopes.h"
 #include "accel/prepare/preparable.h"
 #include "accel/process/accelerator_processes.h"
+#include "accel/process/mesh_ranks.h"
 #include "accel/state/checkpointable.h"
 #include "accel/state/save_model.h"
 #include "accel/state/state_hooks.h"
@@ -63,7 +64,7 @@ struct AcceleratorParts;
 // model may be moved. Registered objects must be neither moved nor destroyed before the
 // Accelerator. Threads: calls must come from one thread at a time, in the same order on all
 // processes.
-class Accelerator : public AcceleratorProcesses {
+class Accelerator : public AcceleratorProcesses, public MeshRanks {
   public:
     // Throws ValueError for invalid options, such as an unknown precision or tracker, and if an
     // existing Accelerator of this thread has another precision or device; UsageError for options
@@ -233,7 +234,7 @@ class Accelerator : public AcceleratorProcesses {
     bool has_fp8_handler() const;
     bool delayed_fp8_autocast() const;
 
-    // --- capturing, profiling, context parallelism
+    // --- capturing, profiling
 
     // Returns a step that is captured as a CUDA graph and replayed (accel/capture/compile.h):
     //     auto step = accelerator.compile([&](Tree& batch) { ...; return loss; });
@@ -245,11 +246,22 @@ class Accelerator : public AcceleratorProcesses {
     // (accel/utils/profile.h). Without options, uses AcceleratorOptions::profile_kwargs.
     [[nodiscard]] ProfileSession profile() const;
     [[nodiscard]] ProfileSession profile(ProfileKwargs options) const;
-    // Return a scope without an effect, and `loader` unchanged. Throw NotImplementedError if
-    // sequences are split over processes.
+
+    // --- sequences that several processes share
+
+    // Returns a scope in which each process has its part of the sequences in `buffers` along
+    // buffer_seq_dims, and attention is computed for whole sequences (cp_size above 1). At its end,
+    // the buffers are restored, except no_restore_buffers. The forward and backward passes must be
+    // in the scope. Create a scope for each batch. Without context parallelism, the scope has no
+    // effect, and the first call logs a warning. Throws the errors of dist::ContextParallelScope.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
+    // Makes the processes of sequence parallelism (sp_size above 1) share their batches, which must
+    // be maps with "input_ids": see dist::ulysses_batches(). Each batch becomes sp_size
+    // micro-batches, one for each process that has read it; len(), end_of_dataloader(), remainder()
+    // and positions count micro-batches. Returns `loader`. Has no effect if sp_size is 1. Throws
+    // UsageError if the loader is not prepared, and during a pass.
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints
@@ -359,16 +371,6 @@ class Accelerator : public AcceleratorProcesses {
     bool use_seedable_sampler() const { return dataloader_config().use_seedable_sampler; }
     bool non_blocking() const { return dataloader_config().non_blocking; }
     bool use_stateful_dataloader() const { return dataloader_config().use_stateful_dataloader; }
-    // Returns the device mesh, or nullptr without a parallelism_config and a device_mesh.
-    const dist::DeviceMesh* torch_device_mesh() const;
-    // Return this process's coordinate along a dimension of the mesh ("tp", "pp", "cp",
-    // "dp_replicate", "dp_shard"), or 0 if the mesh does not have this dimension. Throw UsageError
-    // without a parallelism_config or a device_mesh.
-    int tensor_parallel_rank() const { return mesh_rank("tensor_parallel_rank", "tp"); }
-    int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
-    int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }
-    int data_parallel_rank() const { return mesh_rank("data_parallel_rank", "dp_replicate"); }
-    int data_parallel_shard_rank() const;
 
   private:
     void prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode = false);
@@ -382,8 +384,6 @@ class Accelerator : public AcceleratorProcesses {
     Tensor scaled(const Tensor& loss);
     void complete_gradients(const char* op, const std::vector<Tensor>& parameters);
     void add_checkpointable(const void* object, std::shared_ptr<Checkpointable> state);
-    int mesh_rank(const char* getter, const char* dimension) const;
-    int mesh_size(const char* dimension) const;
     std::optional<DType> autocast_dtype() const;
 
     AcceleratorOptions options_;

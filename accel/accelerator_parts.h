@@ -8,6 +8,7 @@
 #include "accel/prepare/preparation.h"
 #include "accel/state/state_files.h"
 #include "accel/tracking/tracking.h"
+#include "dist/sequence/context_parallel.h"
 
 namespace axle::accel {
 
@@ -29,6 +30,10 @@ struct AcceleratorParts {
     StateFiles files;
     StepCapture capture;
     std::unique_ptr<Tracking> tracking;
+    // Attention to sequences that the group "cp" of the mesh shares; nullptr before its first use.
+    std::shared_ptr<dist::ContextParallel> context_parallel = {};
+    // Whether maybe_context_parallel() has logged that it has no effect.
+    bool has_explained_context = false;
 };
 
 }  // namespace axle::accel

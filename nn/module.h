@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "core/autograd/autocast.h"
+#include "core/autograd/forward_context.h"
 #include "core/memory/owning_ptr.h"
 #include "core/ops.h"
 #include "core/tensor.h"
@@ -112,6 +113,7 @@ struct ForwardHooks {
     // The dtype of all floating outputs. Takes precedence over outputs_to_f32.
     std::optional<DType> output_dtype = {};
     std::function<void(Module&)> before_forward = {};  // called before forward()
+    std::shared_ptr<ForwardContext> context = {};      // set during the call, unless it is null
     std::shared_ptr<ModuleObserver> observer = {};
 };
 

@@ -88,6 +88,7 @@ struct Module::Entry::Scopes {
     std::optional<ComputeDtypeScope> compute_dtype;
     std::optional<ActiveCall> active;
     std::optional<AutocastGuard> autocast;
+    std::optional<ForwardContextGuard> context;
 };
 
 Module::Entry::Entry(Module& module) {
@@ -100,6 +101,7 @@ Module::Entry::Entry(Module& module) {
     scopes_->active.emplace();
     if (entered > 1) return;
     if (hooks->before_forward) hooks->before_forward(module);
+    if (hooks->context) scopes_->context.emplace(hooks->context);
     if (hooks->autocast) {
         scopes_->autocast.emplace(hooks->autocast, hooks->cache_enabled);
         converts_ = hooks->outputs_to_f32;

@@ -10,6 +10,7 @@
 
 #include "accel/config/deepspeed_plugin.h"
 #include "accel/config/fsdp_plugin.h"
+#include "accel/config/parallelism_config.h"
 #include "kernels/error.h"
 
 namespace axle::accel {
@@ -38,25 +39,6 @@ struct TorchDynamoPlugin {
 
 // Returns the names that TorchDynamoPlugin::backend accepts.
 const std::vector<std::string>& known_dynamo_backends();
-
-// The sizes of a mesh of processes. If no ParallelismConfig is given and
-// ACCELERATE_USE_PARALLELISM_CONFIG is true, the sizes are read from the variables
-// PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE, CP_BACKEND,
-// SP_BACKEND).
-struct ParallelismConfig {
-    int dp_replicate_size = 1;
-    int dp_shard_size = 1;
-    int tp_size = 1;
-    int cp_size = 1;
-    int sp_size = 1;
-    std::string cp_backend = "torch";
-    std::string sp_backend = "deepspeed";
-
-    int total_size() const {
-        return dp_replicate_size * dp_shard_size * tp_size * cp_size * sp_size;
-    }
-    int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
-};
 
 // Options of tensor and pipeline parallel training. ACCELERATE_USE_MEGATRON_LM=true requests this
 // plugin too.

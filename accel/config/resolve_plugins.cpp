@@ -1,8 +1,5 @@
 #include "accel/config/resolve_plugins.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
 #include <initializer_list>
 #include <string_view>
 
@@ -14,17 +11,6 @@
 
 namespace axle::accel {
 namespace {
-
-using Dimension = dist::DeviceMesh::Dimension;
-
-// Returns the dimensions in the order of the mesh.
-std::array<Dimension, 5> dimensions_of(const ParallelismConfig& config) {
-    return {{{"dp_replicate", config.dp_replicate_size},
-             {"dp_shard", config.dp_shard_size},
-             {"cp", config.cp_size},
-             {"sp", config.sp_size},
-             {"tp", config.tp_size}}};
-}
 
 template <class Names>
 void check_choice(const char* option, const std::string& value, const Names& names) {
@@ -69,58 +55,6 @@ void read_dynamo(AcceleratorOptions& options) {
     options.dynamo_backend.clear();
 }
 
-void check_sizes(const ParallelismConfig& config) {
-    constexpr std::int64_t kMaxProcesses = 1 << 20;
-    std::int64_t total = 1;
-    for (const Dimension& dimension : dimensions_of(config)) {
-        if (dimension.size < 1)
-            throw ValueError(str("ParallelismConfig: ", dimension.name,
-                                 "_size: must be at least 1: ", dimension.size));
-        total *= dimension.size;
-        if (total > kMaxProcesses)
-            throw ValueError(str("ParallelismConfig: ", dimension.name,
-                                 "_size: the product of the sizes is ", total,
-                                 ", but must be at most ", kMaxProcesses));
-    }
-    if ((config.tp_size > 1 || config.cp_size > 1) && config.dp_replicate_size > 1 &&
-        config.dp_shard_size == 1)
-        throw ValueError(str(
-            "ParallelismConfig: tp_size or cp_size above 1 with dp_replicate_size above 1 needs "
-            "dp_shard_size above 1: tp_size ",
-            config.tp_size, ", cp_size ", config.cp_size, ", dp_replicate_size ",
-            config.dp_replicate_size, ", dp_shard_size ", config.dp_shard_size));
-    if (config.cp_size > 1 && config.sp_size > 1)
-        throw ValueError(str(
-            "ParallelismConfig: cp_size above 1 cannot be combined with sp_size above 1: cp_size ",
-            config.cp_size, ", sp_size ", config.sp_size));
-    check_choice("ParallelismConfig: cp_backend", config.cp_backend, {"torch"});
-    check_choice("ParallelismConfig: sp_backend", config.sp_backend, {"deepspeed"});
-}
-
-void read_parallelism(AcceleratorOptions& options) {
-    refuse_both(options.torch_tp_plugin && options.parallelism_config, "torch_tp_plugin",
-                "parallelism_config");
-    if (options.torch_tp_plugin)
-        options.parallelism_config = ParallelismConfig{.tp_size = options.torch_tp_plugin->tp_size};
-    if (!options.parallelism_config && is_requested("ACCELERATE_USE_PARALLELISM_CONFIG")) {
-        ParallelismConfig config;
-        const auto read = [](const char* variable, int& size) {
-            size = number_variable(variable).value_or(size);
-        };
-        read("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", config.dp_replicate_size);
-        read("PARALLELISM_CONFIG_DP_SHARD_SIZE", config.dp_shard_size);
-        read("PARALLELISM_CONFIG_TP_SIZE", config.tp_size);
-        read("PARALLELISM_CONFIG_CP_SIZE", config.cp_size);
-        read("PARALLELISM_CONFIG_SP_SIZE", config.sp_size);
-        config.cp_backend = text_variable("PARALLELISM_CONFIG_CP_BACKEND").value_or("torch");
-        config.sp_backend = text_variable("PARALLELISM_CONFIG_SP_BACKEND").value_or("deepspeed");
-        options.parallelism_config = config;
-    }
-    refuse_both(options.parallelism_config && options.device_mesh, "parallelism_config",
-                "device_mesh");
-    if (options.parallelism_config) check_sizes(*options.parallelism_config);
-}
-
 }  // namespace
 
 void throw_not_implemented(const std::string& option, const char* what, const char* fix) {
@@ -158,24 +92,7 @@ void read_plugins(AcceleratorOptions& options) {
 }
 
 void check_plugins(const AcceleratorOptions& options, int num_processes) {
-    if (const auto& config = options.parallelism_config) {
-        const std::int64_t total = config->total_size();
-        if (total != 1 && total != num_processes)
-            throw ValueError(str("ParallelismConfig: the product of the sizes is ", total,
-                                 ", but must be ", num_processes, ", the number of processes"));
-        if (config->dp_shard_size > 1 && !options.fsdp_plugin)
-            throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
-                                 "dp_shard_size is ", config->dp_shard_size));
-        if (config->tp_size > 1)
-            throw_not_implemented("parallelism_config.tp_size", "tensor parallel training",
-                                  "leave it at 1");
-        if (config->cp_size > 1)
-            throw_not_implemented("parallelism_config.cp_size", "context parallel training",
-                                  "leave it at 1");
-        if (config->sp_size > 1)
-            throw_not_implemented("parallelism_config.sp_size", "sequence parallel training",
-                                  "leave it at 1");
-    }
+    check_parallelism(options, num_processes);
     if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin);
     if (options.megatron_lm_plugin)
         throw_not_implemented("megatron_lm_plugin", "tensor and pipeline parallel training",
@@ -187,18 +104,6 @@ void explain_dynamo(const AcceleratorOptions& options) {
         log(LogLevel::warning, "dynamo_backend '", options.dynamo_plugin->backend,
             "': models are not compiled; on a GPU Accelerator::compile() captures a step as a "
             "graph, on a CPU it changes nothing");
-}
-
-std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
-                                                const std::shared_ptr<dist::ProcessGroup>& group) {
-    if (!options.parallelism_config) return options.device_mesh;
-    ParallelismConfig config = *options.parallelism_config;
-    if (config.total_size() == 1) config.dp_replicate_size = group->size();
-    std::vector<Dimension> enabled;
-    for (const Dimension& dimension : dimensions_of(config))
-        if (dimension.size > 1) enabled.push_back(dimension);
-    if (enabled.empty()) return nullptr;
-    return std::make_shared<const dist::DeviceMesh>(group, std::move(enabled));
 }
 
 }  // namespace axle::accel

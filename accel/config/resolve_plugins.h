@@ -16,11 +16,21 @@ namespace axle::accel {
 // Adds plugins that environment variables request, and replaces deprecated plugins. Throws
 // UsageError if two options contradict each other, and ValueError for invalid values.
 void read_plugins(AcceleratorOptions& options);
-// Throws ValueError if the sizes of parallelism_config do not match the number of processes, and
-// NotImplementedError for an engine that Axle does not implement.
+// Throws ValueError if parallelism_config does not match the number of processes or the plugins,
+// and NotImplementedError for an engine that Axle does not implement.
 void check_plugins(const AcceleratorOptions& options, int num_processes);
 // Logs a warning if a dynamo backend is set, because Axle does not compile models.
 void explain_dynamo(const AcceleratorOptions& options);
+
+// Functions of accel/config/parallelism_config.cpp:
+
+// Adds a ParallelismConfig that environment variables request, replaces deprecated options, and
+// fills in the handlers of dimensions that are larger than 1. Throws UsageError if two options
+// contradict each other, and ValueError for invalid values.
+void read_parallelism(AcceleratorOptions& options);
+// Throws ValueError if the sizes do not match the number of processes or the plugins, and
+// NotImplementedError for a kind of parallelism that Axle does not implement.
+void check_parallelism(const AcceleratorOptions& options, int num_processes);
 // Returns a mesh with the dimensions of parallelism_config that are larger than 1, or nullptr if
 // there are none. Without a parallelism_config, returns device_mesh. All processes of the group
 // must call this function.

@@ -13,7 +13,7 @@
 namespace axle::accel {
 namespace {
 
-constexpr std::array<const char*, 3> kSameData = {"tp", "cp", "sp"};
+constexpr std::array<const char*, 3> kSameData = {"tp", "cp", "pp"};
 
 std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::DeviceMesh* mesh) {
     std::vector<DataRank> ranks;
@@ -25,11 +25,10 @@ std::vector<DataRank> data_ranks(const dist::ProcessGroup& group, const dist::De
 
 }  // namespace
 
-DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
+DataRank data_rank(const std::vector<dist::DeviceMesh::Dimension>& dimensions, int rank) {
     DataRank place;
     int stride = 1;  // distance between two indices along the current dimension
-    for (auto dimension = mesh.dimensions().rbegin(); dimension != mesh.dimensions().rend();
-         ++dimension) {
+    for (auto dimension = dimensions.rbegin(); dimension != dimensions.rend(); ++dimension) {
         const auto& [name, size] = *dimension;
         const int coordinate = rank % size;
         rank /= size;
@@ -44,14 +43,23 @@ DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
     return place;
 }
 
+DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
+    return data_rank(mesh.dimensions(), rank);
+}
+
 DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
 
 std::unique_ptr<data::Feed> PreparedLoaderHooks::feed(data::DataLoader& loader,
                                                       std::unique_ptr<data::Feed> own) {
     has_feed_ = true;
-    if (!loader.needs_even_steps()) return own;
     const bool counts = !options_.device_mesh || data_rank(*options_.device_mesh).is_first;
-    return std::make_unique<EvenFeed>(group_, std::move(own), loader.drop_last(), counts);
+    std::unique_ptr<data::Feed> feed = std::move(own);
+    if (loader.needs_even_steps())
+        feed = std::make_unique<EvenFeed>(group_, std::move(feed), loader.drop_last(), counts);
+    if (sharing_)
+        feed = std::make_unique<SequenceFeed>(group_, *sharing_, std::move(feed), counts,
+                                              loader.position() % loader.micro_batches());
+    return feed;
 }
 
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,

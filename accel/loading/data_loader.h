@@ -60,7 +60,9 @@ struct DataRank {
 };
 
 // Returns the position of a rank of the mesh, by default of the rank of this process. Ranks that
-// differ only in the dimensions "tp", "cp" and "sp" read the same data.
+// differ only in the dimensions "tp", "cp" and "pp" read the same data. Ranks that differ in "sp"
+// read different batches, which Accelerator::deepspeed_ulysses_dl_adapter() distributes.
+DataRank data_rank(const std::vector<dist::DeviceMesh::Dimension>& dimensions, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh);
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "accel/loading/data_loader.h"
+#include "accel/loading/sequence_feed.h"
 #include "core/tree/tree.h"
 #include "data/loading/loader.h"
 
@@ -37,11 +39,15 @@ class PreparedLoaderHooks : public data::LoaderHooks {
             return Tree(from.to(options_.device, options_.config.non_blocking));
         });
     }
+    // Makes the processes of a group share the sequences of their batches. See SequenceSharing.
+    void set_sequence_sharing(SequenceSharing sharing) { sharing_ = std::move(sharing); }
+    bool shares_sequences() const { return sharing_.has_value(); }
     // Sets the reason that the other processes report if this process exits or skips collectives
     // that they wait for.
     void failed(data::DataLoader& loader, const char* why) override {
         group_->set_leave_reason(why);
-        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps());
+        const bool all_know = has_feed_ && (loader.is_dispatched() || loader.needs_even_steps() ||
+                                            shares_sequences());
         if (!all_know) group_->set_missing_reason(why);
     }
     void end(data::DataLoader&) noexcept override {}
@@ -51,6 +57,7 @@ class PreparedLoaderHooks : public data::LoaderHooks {
   protected:
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
+    std::optional<SequenceSharing> sharing_;
     // Whether the feed of the pass exists; it sends errors to other processes.
     bool has_feed_ = false;
 };

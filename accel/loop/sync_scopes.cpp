@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dist/parallel/data_parallel.h"
+#include "dist/sequence/context_parallel.h"
 
 namespace axle::accel {
 
@@ -44,5 +45,10 @@ JoinScope::~JoinScope() noexcept(false) {
     }
     if (at_end_) at_end_(last);
 }
+
+ContextParallelScope::ContextParallelScope() = default;
+ContextParallelScope::ContextParallelScope(OwningPtr<dist::ContextParallelScope> scope)
+    : scope_(std::move(scope)) {}
+ContextParallelScope::~ContextParallelScope() = default;
 
 }  // namespace axle::accel

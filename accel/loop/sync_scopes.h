@@ -8,6 +8,7 @@
 #include "core/memory/owning_ptr.h"
 
 namespace axle::dist {
+class ContextParallelScope;
 class DistributedModel;
 class Join;
 }  // namespace axle::dist
@@ -74,12 +75,18 @@ class [[nodiscard]] JoinScope {
     OwningPtr<dist::Join> join_;  // nullptr if no gradients are averaged
 };
 
-// A scope without an effect: context parallel training is not implemented yet.
-struct [[nodiscard]] ContextParallelScope {
-    ContextParallelScope() = default;
-    ~ContextParallelScope() {}  // NOLINT: avoids warnings about unused variables
+// A scope in which sequences are divided among processes (dist/sequence/context_parallel.h). It has
+// no effect without context parallelism.
+class [[nodiscard]] ContextParallelScope {
+  public:
+    ContextParallelScope();
+    explicit ContextParallelScope(OwningPtr<dist::ContextParallelScope> scope);
+    ~ContextParallelScope();
     ContextParallelScope(const ContextParallelScope&) = delete;
     ContextParallelScope& operator=(const ContextParallelScope&) = delete;
+
+  private:
+    OwningPtr<dist::ContextParallelScope> scope_;
 };
 
 }  // namespace axle::accel

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accel/config/resolve_fsdp.h"
 #include "accel/prepare/deepspeed_sharding.h"
@@ -22,20 +23,19 @@ bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
     return plugin.strategy().starts_with("HYBRID");
 }
 
-// Returns the groups for sharding and replication. They are the groups of the mesh's dimensions, if
-// the mesh shards. Otherwise the strategies HYBRID_ shard within each machine, and the other
-// strategies shard over all processes. All processes must call this function.
+// Returns the groups for sharding and replication. Parameters are sharded over the mesh's
+// dimensions dp_shard, cp and sp, if the mesh has any of them. Otherwise the strategies HYBRID_
+// shard within each machine, and the other strategies shard over all processes. All processes must
+// call this function.
 Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
                  const PartialState& processes) {
     const auto& all = processes.process_group();
-    const auto has = [&](const char* name) {
-        return mesh != nullptr && std::ranges::any_of(mesh->dimensions(), [&](const auto& d) {
-                   return d.name == name;
-               });
-    };
-    if (has("dp_shard"))
-        return {mesh->get_group("dp_shard"),
-                has("dp_replicate") ? mesh->get_group("dp_replicate") : Group()};
+    std::vector<std::string> sharded;
+    for (const char* name : {"dp_shard", "cp", "sp"})
+        if (mesh != nullptr && mesh->has(name)) sharded.emplace_back(name);
+    if (!sharded.empty())
+        return {sharded.size() == 1 ? mesh->get_group(sharded.front()) : mesh->flatten(sharded),
+                mesh->has("dp_replicate") ? mesh->get_group("dp_replicate") : Group()};
     if (!is_hybrid(plugin)) return {all, Group()};
     const int local = processes.local_process_index();
     Groups groups{all->split(processes.process_index() - local), all->split(local)};

@@ -176,6 +176,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     auto hooks = std::make_shared<nn::ForwardHooks>();
     hooks->observer = hooks_;
     hooks->autocast = options_.autocast_dtype;
+    hooks->context = options_.context;
     hooks->cache_enabled = options_.autocast_cache_enabled;
     hooks->outputs_to_f32 = options_.outputs_to_f32;
     if (!evaluation_mode) hooks->output_dtype = options_.output_dtype;
@@ -355,6 +356,7 @@ void Preparation::prepare(data::DataLoader& loader, std::optional<bool> device_p
     const auto generator = loader.generator();
     const std::uint64_t seed = generator ? generator->initial_seed() : 0;
     shard_or_dispatch(loader, processes_.process_group(), options);
+    loader.set_micro_batches(1);
     if (add(loaders_, "loader", loader) && generator) seeds_.emplace_back(generator, seed);
     prepared_again_ = &loader;
     loader.set_hooks(std::make_shared<ActiveLoaderHooks>(loop_, hooks_, processes_.process_group(),

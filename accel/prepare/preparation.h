@@ -53,6 +53,8 @@ struct PreparationOptions {
     };
     std::function<OptimizerOptions()> optimizers = {};  // if empty, the defaults apply
     PrepareDataLoaderOptions loading = {};
+    // The context of calls of prepared models; nullptr: none.
+    std::shared_ptr<ForwardContext> context = {};
     std::optional<Fp8Plan> fp8 = {};
 };
 

@@ -4,6 +4,7 @@
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
+#include "core/autograd/forward_context.h"
 #include "core/ops.h"
 #include "core/random.h"
 
@@ -17,6 +18,7 @@ struct Frame {
     std::vector<Tensor> inputs;
     GeneratorState random;
     std::optional<DType> autocast;
+    std::shared_ptr<ForwardContext> context;
     std::size_t count = 0;  // number of tensors saved in the forward pass
     std::vector<Tensor> kept;
 
@@ -27,6 +29,7 @@ struct Frame {
         {
             const GradMode grad_mode(true);
             const AutocastGuard precision(autocast);
+            const ForwardContextGuard in_context(context);
             const SavedTensorHooksGuard hooks({.pack =
                                                    [this](const Tensor& t) {
                                                        kept.push_back(t);
@@ -63,6 +66,7 @@ Tensor checkpoint(const Function& f, const std::vector<Tensor>& inputs) {
     frame->inputs = inputs;
     frame->random = generator_state();
     frame->autocast = autocast_dtype();
+    frame->context = forward_context();
     struct SavedSlot {
         std::shared_ptr<Frame> frame;
         std::size_t number;

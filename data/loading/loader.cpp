@@ -170,6 +170,7 @@ void DataLoader::take(DataLoader& other) {
     iterable_batch_size_ = other.iterable_batch_size_;
     iterable_drop_last_ = other.iterable_drop_last_;
     restart_if_resized_ = other.restart_if_resized_;
+    micro_batches_ = other.micro_batches_;
     batch_maker_ = std::move(other.batch_maker_);
     shard_ = other.shard_;
     dispatch_ = std::move(other.dispatch_);
@@ -214,7 +215,8 @@ std::int64_t DataLoader::total_dataset_length() const {
 std::int64_t DataLoader::remainder() const {
     if (!pass_) return -1;
     const Batch& current = pass_->current;
-    if (dispatch_ || parts() > 1) return current.last ? current.real_samples : -1;
+    if (dispatch_ || parts() > 1 || micro_batches_ > 1)
+        return current.last ? current.real_samples : -1;
     const auto samples = num_samples();
     if (drop_last() || !samples || total_batch_size() == 0) return -1;
     return *samples % total_batch_size();
@@ -236,8 +238,9 @@ DataLoader::Iterator DataLoader::begin() {
     notify_on_failure([&] { pass_->has_steps = steps().value_or(0) > 0; });
     position_ = reachable_position();
     std::unique_ptr<Feed>& feed = pass_->feed;
-    notify_on_failure(
-        [&] { feed = dispatch_ ? dispatch_->start(*this, position_) : read_share(); });
+    notify_on_failure([&] {
+        feed = dispatch_ ? dispatch_->start(*this, position_ / micro_batches_) : read_share();
+    });
     if (hooks_ != nullptr) feed = hooks_->feed(*this, std::move(feed));
     ++first;
     return first;
@@ -251,7 +254,8 @@ std::unique_ptr<Feed> DataLoader::read_share() {
         iterable = std::make_shared<IterableDatasetShard>(iterable_, iterable_batch_size_,
                                                           iterable_drop_last_, *shard_);
     return std::make_unique<OwnFeed>(
-        source(grown_ ? own_batches(grown_) : own_, std::move(iterable), batch_size(), position_),
+        source(grown_ ? own_batches(grown_) : own_, std::move(iterable), batch_size(),
+               position_ / micro_batches_),
         prefetcher_.get());
 }
 

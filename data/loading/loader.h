@@ -167,8 +167,8 @@ class DataLoader {
     bool end_of_dataloader() const;
     // Returns the number of samples of all processes in the last step of the pass, or 0 if that
     // step is full. Returns -1 outside a pass, with drop_last, and while the number is unknown.
-    // With dispatch(), or if processes read their own shards, the number is known only in the last
-    // step, and is returned for a full step too (instead of 0), as in Accelerate.
+    // With dispatch() or micro-batches, or if processes read their own shards, the number is known
+    // only in the last step, and is returned for a full step too (instead of 0), as in Accelerate.
     std::int64_t remainder() const;
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the
@@ -218,8 +218,8 @@ class DataLoader {
     // is iterable, or during a pass; and ValueError if its batch size does not fit the options of
     // shard() (check_shard()).
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
-    // Makes the next and all later passes read only the batches of one process, or all batches if
-    // `options` is nullopt. Throws ValueError if options are invalid (check_shard()), and
+    // Makes the next and all later passes read only the batches of one process, or all batches, and
+    // no micro-batches, if `options` is nullopt. Throws ValueError if options are invalid (check_shard()), and
     // UsageError during a pass.
     void shard(std::optional<ShardOptions> options);
     // Makes the next and all later passes get their batches from `dispatch`, which distributes the
@@ -237,11 +237,18 @@ class DataLoader {
     // Returns a feed of all batches of the pass, from first_batch on. Only a Dispatch may call this
     // function, on the process that reads the batches for all processes.
     std::unique_ptr<Feed> read_whole(std::int64_t first_batch);
+    // Sets the number of micro-batches that LoaderHooks::feed() makes of each batch. Positions and
+    // len() count micro-batches, and the feed must skip the first position() % n micro-batches.
+    // Throws ValueError unless n is at least 1 and divides the number of processes, and UsageError
+    // during a pass.
+    void set_micro_batches(std::int64_t n);
+    std::int64_t micro_batches() const { return micro_batches_; }
     // Sets the epoch of the pass that is starting. Only LoaderHooks::begin() may call this
     // function; throws UsageError otherwise.
     void begin_epoch(std::int64_t epoch);
     // Sets the hooks, or removes them if `hooks` is null. Calls detached() of the previous hooks.
     void set_hooks(std::shared_ptr<LoaderHooks> hooks);
+    const std::shared_ptr<LoaderHooks>& hooks() const { return hooks_; }
 
   private:
     class OwnFeed;
@@ -257,6 +264,8 @@ class DataLoader {
     // of steps of a process (steps()). Return nullopt if the number is unknown.
     std::optional<std::int64_t> whole_len() const;
     std::optional<std::int64_t> steps() const { return steps(parts()); }
+    // Returns the highest number of micro-batches of a process, or nullopt if it is unknown.
+    std::optional<std::int64_t> micro_steps(std::int64_t parts) const;
     std::optional<std::int64_t> steps(std::int64_t parts) const;
     std::optional<std::int64_t> num_samples() const;  // nullopt if unknown
     std::int64_t processes() const { return shard_ ? shard_->num_processes : 1; }
@@ -265,6 +274,8 @@ class DataLoader {
     // the pass begins now; parts() considers a resumed pass.
     std::int64_t own_parts() const;
     std::int64_t parts() const { return resumed_parts_ ? *resumed_parts_ : own_parts(); }
+    // Returns the sum of the samples of all processes in a micro-batch; 0 if it varies.
+    std::int64_t micro_step_size() const { return total_batch_size() / micro_batches_; }
     bool fits_parts(std::int64_t parts) const;
     bool parts_need_even_steps(std::int64_t parts) const;
     Parts parts_read(std::int64_t parts, bool by_all) const;
@@ -295,6 +306,7 @@ class DataLoader {
     std::int64_t iterable_batch_size_ = 0;
     bool iterable_drop_last_ = false;
     bool restart_if_resized_ = false;
+    std::int64_t micro_batches_ = 1;
     OwningPtr<BatchMaker> batch_maker_;  // null after a move
     std::optional<ShardOptions> shard_;
     std::shared_ptr<Dispatch> dispatch_;

@@ -36,19 +36,32 @@ std::optional<std::int64_t> DataLoader::steps(std::int64_t parts) const {
     return divided(iterable_->size().value_or(0), total_batch_size(), iterable_drop_last_);
 }
 
+std::optional<std::int64_t> DataLoader::micro_steps(std::int64_t parts) const {
+    const auto whole = steps(parts);
+    return whole ? std::optional(*whole * micro_batches_) : std::nullopt;
+}
+
+void DataLoader::set_micro_batches(std::int64_t n) {
+    check_idle("set_micro_batches");
+    if (n < 1 || processes() % n != 0)
+        throw ValueError(str("DataLoader: set_micro_batches: the number must divide the number of ",
+                             "processes, ", processes(), ": ", n));
+    micro_batches_ = n;
+}
+
 std::int64_t DataLoader::len() const {
     check_not_moved("len");
-    if (own_ && !dispatch_) return own_->size();
+    if (own_ && !dispatch_) return own_->size() * micro_batches_;
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const auto known = uneven ? steps_of(*iterable_, parts_read(parts(), false)) : steps();
     if (!known) throw UsageError("DataLoader: len: the size of the iterable dataset is unknown");
-    return *known;
+    return *known * micro_batches_;
 }
 
 std::int64_t DataLoader::reachable_position() const {
     const std::int64_t max_position =
         std::numeric_limits<std::int64_t>::max() / std::max<std::int64_t>(total_batch_size(), 1);
-    return std::min(position_, steps().value_or(max_position));
+    return std::min(position_, micro_steps(parts()).value_or(max_position));
 }
 
 void DataLoader::set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler) {
@@ -75,6 +88,7 @@ void DataLoader::shard(std::optional<ShardOptions> options) {
     if (options)
         check_shard("DataLoader", *options, whole_ ? whole_->batch_size() : iterable_batch_size_);
     shard_ = options;
+    if (!options) micro_batches_ = 1;
     dispatch_ = nullptr;
     if (resumed_parts_ && !fits_parts(*resumed_parts_)) resumed_parts_.reset();
     own_ = own_batches(whole_);

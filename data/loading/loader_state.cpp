@@ -13,7 +13,7 @@ namespace axle::data {
 struct SavedPosition {
     std::int64_t epoch = 0, position = 0;
     bool finished = false;
-    std::int64_t total_batch_size = 0, num_processes = 1, parts = 1;
+    std::int64_t total_batch_size = 0, num_processes = 1, parts = 1, micro_batches = 1;
     std::optional<std::int64_t> num_samples = {}, seed = {};
     std::vector<Growth> growths = {};
 
@@ -46,14 +46,17 @@ SavedPosition read(const Tree& state) {
                         .total_batch_size = state["total_batch_size"].integer(),
                         .num_processes = state["num_processes"].integer(),
                         .parts = integer_in(state, "parts").value_or(1),
+                        .micro_batches = integer_in(state, "micro_batches").value_or(1),
                         .num_samples = integer_in(state, "num_samples"),
                         .seed = integer_in(state, "seed")};
     if (saved.epoch < 0 || saved.epoch == kMaxInteger)
         throw_error("the epoch must be in [0, ", kMaxInteger, "): ", saved.epoch);
-    if (saved.position < 0 || saved.num_processes < 1)
+    if (saved.position < 0 || saved.num_processes < 1 || saved.micro_batches < 1)
         throw_error(
-            "the position must not be negative and num_processes must be positive: position ",
-            saved.position, ", num_processes ", saved.num_processes);
+            "the position must not be negative, and num_processes and micro_batches must be "
+            "positive: position ",
+            saved.position, ", num_processes ", saved.num_processes, ", micro_batches ",
+            saved.micro_batches);
     if (saved.num_samples.value_or(0) < 0)
         throw_error("the number of samples must not be negative: ", *saved.num_samples);
     const Tree* const grown = state.find("grown");
@@ -125,12 +128,14 @@ Tree DataLoader::state_dict() const {
     // If steps are uneven, the last batch of this process need not be the last batch of the pass.
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
-        end_of_dataloader() && position_ >= steps().value_or(uneven ? position_ + 1 : position_);
+        end_of_dataloader() &&
+        position_ >= micro_steps(parts()).value_or(uneven ? position_ + 1 : position_);
     Tree state{{"epoch", epoch_},
                {"position", reachable_position()},
                {"finished", finished},
-               {"total_batch_size", total_batch_size()},
+               {"total_batch_size", micro_step_size()},
                {"num_processes", processes()}};
+    if (micro_batches_ > 1) state.set("micro_batches", micro_batches_);
     if (parts() > 1) state.set("parts", parts());
     if (const auto samples = num_samples()) state.set("num_samples", *samples);
     if (const auto random = generator())
@@ -147,6 +152,11 @@ Tree DataLoader::state_dict() const {
 // number of processes of this loader.
 void DataLoader::convert_varying_batches(SavedPosition& saved) const {
     if (saved.finished) saved.position = 0;
+    if (saved.micro_batches != micro_batches_ || micro_batches_ > 1)
+        throw_error(
+            "the number of processes must be the same if batch sizes vary and batches are "
+            "divided into micro-batches: saved ",
+            saved.num_processes, ", this loader has ", processes());
     if (saved.position > whole_->size() / saved.num_processes)
         throw_error("position ", saved.position, " with ", saved.num_processes,
                     " processes exceeds a pass of ", whole_->size(), " batches");
@@ -217,12 +227,16 @@ void DataLoader::load_state_dict(const Tree& state) {
     check_idle("load_state_dict");
     check_not_moved("load_state_dict");
     SavedPosition saved = read(state);
-    if (saved.total_batch_size != total_batch_size() && whole_)
-        convert_steps(saved, total_batch_size());
+    if (saved.micro_batches != micro_batches_ && saved.position % saved.micro_batches != 0)
+        throw_error("cannot resume within a batch: the state has position ", saved.position,
+                    " with ", saved.micro_batches, " micro-batches per batch, this loader has ",
+                    micro_batches_);
+    if (saved.total_batch_size != micro_step_size() && whole_)
+        convert_steps(saved, micro_step_size());
     const std::int64_t total = saved.total_batch_size;
-    if (total != total_batch_size())
+    if (total != micro_step_size())
         throw_error("the total batch sizes differ: saved ", total, " with ", saved.num_processes,
-                    " processes, this loader has ", total_batch_size(), " with ", processes());
+                    " processes, this loader has ", micro_step_size(), " with ", processes());
     std::shared_ptr<const BatchSampler> grown = continue_resized(saved);
     if (total == 0 && saved.num_processes != processes()) convert_varying_batches(saved);
     const bool fits = saved.parts > 0 && fits_parts(saved.parts);
@@ -232,7 +246,7 @@ void DataLoader::load_state_dict(const Tree& state) {
                     " processes and ", iterable_ ? iterable_->num_shards() : 0,
                     " shards; the number of processes must divide ", saved.parts,
                     " or be a multiple of it, and they must read their own shards");
-    const auto max_steps = fits ? steps(saved.parts) : std::nullopt;
+    const auto max_steps = fits ? micro_steps(saved.parts) : std::nullopt;
     if (max_steps && saved.position > *max_steps)
         throw_error("position ", saved.position, " exceeds a pass of ", *max_steps, " batches");
     saved.finished =

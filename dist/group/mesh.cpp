@@ -1,5 +1,6 @@
 #include "dist/group/mesh.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <utility>
@@ -62,6 +63,21 @@ std::shared_ptr<ProcessGroup> DeviceMesh::flatten(const std::vector<std::string>
     for (std::size_t d = 0; d < dimensions_.size(); ++d)
         if (!within.contains(d)) color = color * dimensions_[d].size + coordinates_[d];
     return group_->split(color);
+}
+
+void DeviceMesh::add_flattened(const std::string& name, const std::vector<std::string>& names) {
+    if (has(name) || flattened_.contains(name))
+        throw ValueError(str("DeviceMesh: duplicate dimension name: ", in_quotes(name)));
+    flattened_[name] = flatten(names);
+}
+
+std::shared_ptr<ProcessGroup> DeviceMesh::get_group(const std::string& name) const {
+    const auto flattened = flattened_.find(name);
+    return flattened != flattened_.end() ? flattened->second : groups_[find(name)];
+}
+
+bool DeviceMesh::has(const std::string& name) const {
+    return std::ranges::any_of(dimensions_, [&](const Dimension& d) { return d.name == name; });
 }
 
 std::size_t DeviceMesh::find(const std::string& name) const {

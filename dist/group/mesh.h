@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ class DeviceMesh {
     // Returns the group of all processes in the mesh.
     const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
+    // Returns whether the mesh has a dimension with this name.
+    bool has(const std::string& name) const;
     // Returns the number of processes along a dimension. This and all other methods with a
     // parameter `name` throw ValueError if no dimension has this name.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
@@ -40,13 +43,15 @@ class DeviceMesh {
 
     // Returns the group of the processes whose coordinates differ from this process's only along
     // this dimension.
-    std::shared_ptr<ProcessGroup> get_group(const std::string& name) const {
-        return groups_[find(name)];
-    }
+    // The name can also be a name passed to add_flattened().
+    std::shared_ptr<ProcessGroup> get_group(const std::string& name) const;
     // Creates and returns the group of the processes whose coordinates differ from this process's
     // only along these dimensions, in row-major order. All ranks of the mesh must call flatten()
     // with the same names. Throws ValueError if a name is repeated.
     std::shared_ptr<ProcessGroup> flatten(const std::vector<std::string>& names) const;
+    // Stores flatten(names) under a name. If `names` is empty, the group has one process. All ranks
+    // of the mesh must call this function. Throws ValueError if the name is in use.
+    void add_flattened(const std::string& name, const std::vector<std::string>& names);
 
   private:
     std::size_t find(const std::string& name) const;
@@ -55,6 +60,7 @@ class DeviceMesh {
     std::vector<Dimension> dimensions_;
     std::vector<int> coordinates_;
     std::vector<std::shared_ptr<ProcessGroup>> groups_;  // the group of each dimension
+    std::map<std::string, std::shared_ptr<ProcessGroup>> flattened_;
 };
 
 }  // namespace axle::dist

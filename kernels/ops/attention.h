@@ -16,14 +16,24 @@ enum class DropoutGenerator : std::uint8_t {
     library  // cuDNN's generator, seeded from AttentionParams::random
 };
 
+// The weights of the attention that a call is a part of. Dropout gives a weight the same random
+// number in every division of the attention. If the sizes are 0, the call is the whole attention.
+struct WeightGrid {
+    std::int64_t heads = 0, queries = 0, keys = 0;
+    // The indices of the call's first head, query and key.
+    std::int64_t first_head = 0, first_query = 0, first_key = 0;
+};
+
 struct AttentionParams {
     double scale = 1;
     bool causal = false;
     // If causal is true, query i attends to keys j <= i + causal_offset.
     std::int64_t causal_offset = 0;
-    // The probability p of dropping a weight. Weight (b, h, i, j) is kept, and multiplied by 1 / (1
-    // - p), if the uniform number ((b H + h) Tq + i) Tk + j of `random` is >= p.
+    // The probability p of dropping a weight. Weight (b, h, i, j) of `grid` is kept, and multiplied
+    // by 1 / (1 - p), if the uniform number ((b heads + h) queries + i) keys + j of `random` is
+    // >= p.
     double dropout_p = 0;
+    WeightGrid grid = {};
     Philox random = {};
     // The generator that attention() returned. Used by attention_backward only.
     DropoutGenerator generator = DropoutGenerator::own;

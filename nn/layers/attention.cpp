@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "nn/init.h"
+#include "nn/layers/sequence_policy.h"
 
 namespace axle::nn {
 namespace {
@@ -97,10 +98,10 @@ Tensor MultiheadAttention::joined(const Tensor& y) {
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                    const MultiheadAttentionMasks& masks) {
     const Tensor q = project(query, 0), k = project(key, 1);
-    return joined(scaled_dot_product_attention(q, k, project(value, 2),
-                                               {.mask = combined(masks, q, k),
-                                                .dropout_p = is_training() ? options_.dropout : 0,
-                                                .causal = masks.is_causal}));
+    return joined(nn::attention(q, k, project(value, 2),
+                                {.mask = combined(masks, q, k),
+                                 .dropout_p = is_training() ? options_.dropout : 0,
+                                 .causal = masks.is_causal}));
 }
 
 std::pair<Tensor, Tensor> MultiheadAttention::forward_with_weights(

@@ -2,6 +2,7 @@
 
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
+#include "nn/layers/sequence_policy.h"
 
 namespace axle::nn {
 namespace {
@@ -28,6 +29,10 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width,
 
 Dropout::Dropout(double p_) : p(p_) {
     if (!(p >= 0 && p <= 1)) throw ValueError(str("Dropout: p must be in [0, 1]: ", p));
+}
+
+Tensor Dropout::forward(const Tensor& x) {
+    return is_training() ? sequence_dropout(x, p) : dropout(x, p, false);
 }
 
 }  // namespace axle::nn

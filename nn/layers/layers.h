@@ -28,7 +28,7 @@ class Dropout : public Model<Dropout> {
   public:
     // Throws ValueError unless p is in [0, 1].
     explicit Dropout(double p = 0.5);
-    Tensor forward(const Tensor& x) { return dropout(x, p, is_training()); }
+    Tensor forward(const Tensor& x);
     void visit(Visitor&) override {}
 
     double p;

@@ -1,6 +1,7 @@
 #include "nn/models/bert.h"
 
 #include "nn/init.h"
+#include "nn/layers/sequence_policy.h"
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
@@ -64,7 +65,7 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
 Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& token_type_ids) {
     const Tensor types =
         token_type_ids.defined() ? token_type(token_type_ids) : token_type.weight[0];
-    return dropout(norm(word(ids) + types + position.weight.narrow(0, 0, ids.size(1))));
+    return dropout(norm(word(ids) + types + position_rows(position.weight, ids.size(1))));
 }
 
 BertSelfAttention::BertSelfAttention(const BertConfig& config)
@@ -80,9 +81,9 @@ Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
     const auto split_heads = [&](const Tensor& y) {
         return y.reshape({batch, time, heads, width / heads}).transpose(1, 2);
     };
-    const Tensor y = scaled_dot_product_attention(
-        split_heads(query(x)), split_heads(key(x)), split_heads(value(x)),
-        {.mask = mask, .dropout_p = is_training() ? dropout : 0});
+    const Tensor y =
+        nn::attention(split_heads(query(x)), split_heads(key(x)), split_heads(value(x)),
+                      {.mask = mask, .dropout_p = is_training() ? dropout : 0});
     return y.transpose(1, 2).reshape({batch, time, width});
 }
 
@@ -129,7 +130,7 @@ Bert::Bert(const BertConfig& config_, bool with_pooler)
 
 Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
                      const Tensor& token_type_ids) {
-    if (ids.dim() != 2 || ids.size(1) > config.max_position_embeddings)
+    if (ids.dim() != 2 || whole_length(ids.size(1)) > config.max_position_embeddings)
         throw ShapeError(
             str("bert: ids must be [batch, time] with time at most max_position_embeddings ",
                 config.max_position_embeddings, ": they are ", ids.shape()));

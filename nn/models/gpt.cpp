@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "nn/layers/sequence_policy.h"
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
@@ -60,8 +61,8 @@ Tensor GptAttention::forward(const Tensor& x) {
     // Splits [B, T, 3 C] into three [B, heads, T, C / heads].
     std::vector<Tensor> qkv = split(c_attn(x), width, -1);
     for (Tensor& part : qkv) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
-    const Tensor y = scaled_dot_product_attention(
-        qkv[0], qkv[1], qkv[2], {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
+    const Tensor y = attention(qkv[0], qkv[1], qkv[2],
+                               {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
     return resid_dropout(c_proj(y.transpose(1, 2).reshape({batch, time, width})));
 }
 
@@ -93,8 +94,7 @@ GptTransformer::GptTransformer(const GptConfig& config)
 }
 
 Tensor GptTransformer::forward(const Tensor& ids) {
-    const Tensor positions = wpe.weight.narrow(0, 0, ids.size(1));
-    Tensor x = embd_dropout(wte(ids) + positions);
+    Tensor x = embd_dropout(wte(ids) + position_rows(wpe.weight, ids.size(1)));
     for (GptBlock& block : h) {
         if (checkpoint_blocks && is_training())
             x = checkpoint([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {x});
@@ -107,7 +107,7 @@ Tensor GptTransformer::forward(const Tensor& ids) {
 Gpt::Gpt(const GptConfig& config_) : config(validated(config_)), transformer(config) {}
 
 Tensor Gpt::hidden(const Tensor& ids) {
-    if (ids.dim() != 2 || ids.size(1) > config.block_size)
+    if (ids.dim() != 2 || whole_length(ids.size(1)) > config.block_size)
         throw ShapeError(str("gpt: ids must be [batch, time] with time at most block_size ",
                              config.block_size, ": they are ", ids.shape()));
     return transformer(ids);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nn/init.h"
+#include "nn/layers/sequence_policy.h"
 #include "nn/models/pretrained.h"
 #include "nn/models/transformer.h"
 
@@ -66,11 +67,11 @@ Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
     const auto heads = [&](const Tensor& y) {
         return y.reshape({batch, time, -1, head_size}).transpose(1, 2);
     };
-    const Tensor q = rotary_embedding(heads(q_proj(x)), rope_theta);
-    const Tensor k = rotary_embedding(heads(k_proj(x)), rope_theta);
-    const Tensor y = scaled_dot_product_attention(
-        q, k, heads(v_proj(x)),
-        {.mask = mask, .dropout_p = is_training() ? dropout : 0, .causal = true});
+    const Tensor q = rotary_positions(heads(q_proj(x)), rope_theta);
+    const Tensor k = rotary_positions(heads(k_proj(x)), rope_theta);
+    const Tensor y =
+        attention(q, k, heads(v_proj(x)),
+                  {.mask = mask, .dropout_p = is_training() ? dropout : 0, .causal = true});
     return o_proj(y.transpose(1, 2).reshape({batch, time, -1}));
 }
 

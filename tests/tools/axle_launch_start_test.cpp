@@ -140,7 +140,7 @@ TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) 
     EXPECT_EQ(ended.code, 0) << ended.text();
     for (const char* refused :
          {"--tpu", "--tpu_cluster", "--tpu_use_sudo", "--vm=a", "--use_megatron_lm",
-          "--use_parallelism_config", "--aws_access_key_id=a", "--aws_secret_access_key=a"}) {
+          "--aws_access_key_id=a", "--aws_secret_access_key=a"}) {
         const std::string name = std::string(refused).substr(0, std::string(refused).find('='));
         expect_code(2, {refused}, name + " is not supported: ");
         EXPECT_THAT(launch({refused}, "exit 0").text(), Not(HasSubstr("did you mean")));
@@ -172,23 +172,6 @@ TEST_F(AxleLaunchStart, PassesFp8PrecisionOverridesThroughTheEnvironment) {
               "1 0 0 ");
     EXPECT_EQ(overrides({}), "unset unset unset ");
     expect_code(1, {"--fp8_override_linear_precision", "true"}, "three values");
-}
-
-// Covers 28.parallelism_config.
-TEST_F(AxleLaunchStart, RejectsAMeshWithSplitModels) {
-    const auto with_size = [&](const std::string& name) {
-        return write("config.yaml",
-                     "distributed_type: MULTI_CPU\nnum_processes: 2\n"
-                     "parallelism_config:\n  parallelism_config_" +
-                         name + ": 2\n");
-    };
-    for (const char* name : {"dp_shard_size", "tp_size", "cp_size", "sp_size"})
-        expect_code(2, {"--config_file", with_size(name)}, str(name, " '2' in parallelism_config"));
-    EXPECT_EQ(launch({"--config_file", with_size("dp_replicate_size")}, "exit 0").code, 0);
-    const std::string without_prefix = write("config.yaml",
-                                             "distributed_type: 'NO'\nnum_processes: 1\n"
-                                             "parallelism_config: {tp_size: 2}\n");
-    expect_code(2, {"--config_file", without_prefix}, "tp_size '2' in parallelism_config");
 }
 
 }  // namespace

@@ -35,17 +35,6 @@ const std::vector<ForeignFlag>& flags_without_effect() {
         {"megatron_lm_calculate_per_token_loss", true},
         {"megatron_lm_use_rotary_position_embeddings", true},
         {"fp8_opt_level", true},
-        {"parallelism_config_dp_replicate_size", true},
-        {"parallelism_config_dp_shard_size", true},
-        {"parallelism_config_tp_size", true},
-        {"parallelism_config_cp_size", true},
-        {"parallelism_config_cp_backend", true},
-        {"parallelism_config_cp_comm_strategy", true},
-        {"parallelism_config_sp_size", true},
-        {"parallelism_config_sp_backend", true},
-        {"parallelism_config_sp_seq_length", true},
-        {"parallelism_config_sp_seq_length_is_variable", true},
-        {"parallelism_config_sp_attn_implementation", true},
     };
     return flags;
 }
@@ -64,7 +53,6 @@ const std::vector<RefusedFlag>& refused_flags() {
         {"tpu_use_sudo", false, kMachines},
         {"vm", true, kMachines},
         {"use_megatron_lm", false, kSharding},
-        {"use_parallelism_config", false, kSharding},
         {"aws_access_key_id", true, kElsewhere},
         {"aws_secret_access_key", true, kElsewhere},
     };

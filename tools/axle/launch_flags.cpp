@@ -39,6 +39,7 @@ class Declaration {
         declare_fp8();
         declare_fsdp();
         declare_deepspeed();
+        declare_parallelism();
         declare_foreign();
         options_.set_footer(
             "Flags of accelerate launch for TPUs, Megatron-LM and SageMaker "
@@ -169,6 +170,14 @@ class Declaration {
              "Shard optimizer states, gradients and parameters, by stage");
         for (const DeepSpeedField& field : deepspeed_fields())
             add(str("--", field.name), f_.deepspeed[field.name], field.help);
+    }
+
+    void declare_parallelism() {
+        group_ = "Parallelism";
+        flag("--use_parallelism_config", f_.use_parallelism_config,
+             "Divide the processes among several kinds of parallelism");
+        for (const ParallelismField& field : parallelism_fields())
+            add(str("--parallelism_config_", field.name), f_.parallelism[field.name], field.help);
     }
 
     void declare_foreign() {

@@ -9,6 +9,7 @@
 
 #include "tools/axle/deepspeed_flags.h"
 #include "tools/axle/fsdp_flags.h"
+#include "tools/axle/parallelism_flags.h"
 
 namespace axle::launcher {
 
@@ -36,6 +37,8 @@ struct LaunchFlags {
     FlagValues fsdp;  // --fsdp_<name>
     bool use_deepspeed = false;
     FlagValues deepspeed;  // the flags of deepspeed_fields(), by name
+    bool use_parallelism_config = false;
+    ParallelismFlags parallelism;  // --parallelism_config_<name>
     std::optional<int> gradient_accumulation_steps;
 
     std::optional<std::string> rdzv_backend, role, log_dir, mpirun_hostfile;

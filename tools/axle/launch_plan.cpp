@@ -72,19 +72,6 @@ std::string secret_in(const std::string& path) {
     return token;
 }
 
-// Throws UsageError for fields of a configuration that would be ignored.
-void check_sections(const ClusterConfig& config) {
-    for (const char* field : {"dp_shard_size", "tp_size", "cp_size", "sp_size"}) {
-        for (const auto& key : {str("parallelism_config_", field), str("_", field)}) {
-            const auto size = text_in(config.parallelism_config, key);
-            if (size && *size != "1")
-                throw UsageError(str("launch: the configuration has ", field, " ", in_quotes(*size),
-                                     " in parallelism_config, which axle launch does not support; "
-                                     "set it to 1, or run `axle config`"));
-        }
-    }
-}
-
 // Returns override_linear_precision of a section as three texts, one for each product of a layer. A
 // text is "true" if the product is not computed in fp8. The section has a list, or a text such as
 // "false,false,true".
@@ -108,10 +95,7 @@ class Planner {
         : f_(flags), config_(config), c_(config.value_or(ClusterConfig{})) {}
 
     LaunchPlan plan() {
-        if (config_) {
-            check_type(c_.distributed_type);
-            check_sections(c_);
-        }
+        if (config_) check_type(c_.distributed_type);
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         check_exclusive();
@@ -277,6 +261,7 @@ class Planner {
         plan_fp8();
         plan_fsdp();
         plan_deepspeed();
+        plan_parallelism();
         for (const std::string& variable : f_.env) {
             const std::size_t equals = variable.find('=');
             if (equals == std::string::npos || equals == 0)
@@ -340,6 +325,17 @@ class Planner {
         }
         for (const auto& [name, value] : f_.deepspeed)
             if (value) p_.without_effect.push_back("--" + name);
+    }
+
+    void plan_parallelism() {
+        const bool is_configured =
+            c_.parallelism_config.is_map() && !c_.parallelism_config.entries().empty();
+        if (f_.use_parallelism_config || is_configured) {
+            p_.environment.merge(parallelism_variables(f_.parallelism, c_.parallelism_config));
+            return;
+        }
+        for (const auto& [name, value] : f_.parallelism)
+            if (value) p_.without_effect.push_back("--parallelism_config_" + name);
     }
 
     void plan_gpus() {

@@ -37,6 +37,7 @@ struct Job {
         depth = q.shape[3];
         pitch = (depth + kPad - 1) / kPad * kPad;
         row_blocks = (queries + kRowBlock - 1) / kRowBlock;
+        if (params.grid.keys == 0) params.grid = {heads, queries, keys};
     }
     std::int64_t heads_per_group() const { return heads / groups; }
 };

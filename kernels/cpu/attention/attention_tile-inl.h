@@ -279,18 +279,20 @@ void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane
     const std::int64_t count = keys.end - keys.begin;
     const auto kept = static_cast<Lane>(1 / (1 - job.params.dropout_p));
     const auto p = static_cast<float>(job.params.dropout_p);
-    const bool aligned = job.keys % 4 == 0 && keys.begin % 4 == 0;
+    const WeightGrid& grid = job.params.grid;
+    const std::int64_t first_key = grid.first_key + keys.begin;
+    const bool aligned = grid.keys % 4 == 0 && first_key % 4 == 0;
     float units[4][Pack::kLanes];
     for (std::int64_t i = keys.first_row; i < at_rows.padded; i += Pack::kLanes) {
-        const std::int64_t row =
-            (at_rows.b * job.heads + at_rows.h) * job.queries + at_rows.first + i;
+        const std::int64_t head = at_rows.b * grid.heads + grid.first_head + at_rows.h;
+        const std::int64_t row = head * grid.queries + grid.first_query + at_rows.first + i;
         // The index of the random number for weight (i, keys.begin).
-        const std::int64_t number = row * job.keys + keys.begin;
+        const std::int64_t number = row * grid.keys + first_key;
         // The first group of a lane can begin up to three keys before the block.
         for (std::int64_t four = 0; four < count + (aligned ? 0 : 3); four += 4) {
-            philox_units(job.params.random, number + four, job.keys, units[0]);
+            philox_units(job.params.random, number + four, grid.keys, units[0]);
             for (std::int64_t lane = 0; lane < (aligned ? 0 : Pack::kLanes); ++lane) {
-                const std::int64_t early = (number + lane * job.keys) % 4;
+                const std::int64_t early = (number + lane * grid.keys) % 4;
                 for (std::int64_t w = 0; w < 4; ++w) {
                     const std::int64_t j = four + w - early;
                     if (j < 0 || j >= count) continue;

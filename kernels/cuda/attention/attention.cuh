@@ -212,6 +212,17 @@ __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, 
     return bits;
 }
 
+// Returns the index of the random number for the weight of query `row` and key 0. `row` is the
+// index of the query among all queries of the call.
+__device__ inline std::int64_t first_number(const Call& call, std::int64_t row) {
+    const WeightGrid& grid = call.grid;
+    const std::int64_t head = row / call.queries, query = row % call.queries;
+    const std::int64_t b = head / call.heads, h = head % call.heads;
+    const std::int64_t grid_row =
+        (b * grid.heads + grid.first_head + h) * grid.queries + grid.first_query + query;
+    return grid_row * grid.keys + grid.first_key;
+}
+
 // Returns 16 bits; bit 4 r + c is set if dropout keeps the thread's weight of query first + 4 y + r
 // and key `key` + x + 16 c. The lanes of a half warp compute different blocks of four random
 // numbers of a row and exchange them. `row` is the index of the tile's first query among all
@@ -219,16 +230,17 @@ __device__ inline unsigned kept_bits(const Philox& random, std::uint64_t block, 
 __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int key) {
     static_assert(kTile == 4 * kSide);
     const Philox random = call.random.resolved();
+    const std::int64_t first = first_number(call, row);
     unsigned kept = 0;
 #pragma unroll
     for (int r = 0; r < kEach; ++r) {
         const auto number =
-            static_cast<std::uint64_t>((row + row_of_thread() + r) * call.keys + key);
+            static_cast<std::uint64_t>(first + (row_of_thread() + r) * call.grid.keys + key);
         const auto early = static_cast<int>(number % 4);
         const auto lane = static_cast<unsigned>(lane_of_row());
         const unsigned mine = kept_bits(random, number / 4 + lane, call.dropout_p);
         const unsigned last =
-            call.keys % 4 == 0 ? 0 : kept_bits(random, number / 4 + kSide, call.dropout_p);
+            early == 0 ? 0 : kept_bits(random, number / 4 + kSide, call.dropout_p);
 #pragma unroll
         for (int c = 0; c < kEach; ++c) {
             const int element = lane_of_row() + c * kSide + early;
@@ -245,11 +257,12 @@ __device__ inline unsigned kept_in_rows(const Call& call, std::int64_t row, int 
 __device__ inline unsigned kept_in_columns(const Call& call, std::int64_t row, int key) {
     static_assert(kEach == 4);
     const Philox random = call.random.resolved();
+    const std::int64_t first = first_number(call, row);
     unsigned kept = 0;
 #pragma unroll
     for (int c = 0; c < kEach; ++c) {
         const auto number = static_cast<std::uint64_t>(
-            (row + lane_of_row() + c * kSide) * call.keys + key + row_of_thread());
+            first + (lane_of_row() + c * kSide) * call.grid.keys + key + row_of_thread());
         const auto early = static_cast<int>(number % 4);
         unsigned bits = kept_bits(random, number / 4, call.dropout_p);
         if (early != 0) bits |= kept_bits(random, number / 4 + 1, call.dropout_p) << 4;

@@ -87,6 +87,7 @@ struct Call {
     float dropout_p;
     double kept;  // factor by which kept weights are multiplied
     Philox random;
+    WeightGrid grid;
 
     std::int64_t query_tiles() const { return (queries + kTile - 1) / kTile; }
     std::int64_t key_tiles() const { return (keys + kTile - 1) / kTile; }
@@ -110,6 +111,8 @@ inline Call call_of(const ConstView& q, const ConstView& k, const ConstView& mas
     call.dropout_p = static_cast<float>(params.dropout_p);
     call.kept = 1 / (1 - params.dropout_p);
     call.random = params.random;
+    call.grid = params.grid;
+    if (call.grid.keys == 0) call.grid = {q.shape[1], q.shape[2], k.shape[2]};
     return call;
 }
 

@@ -37,8 +37,8 @@ constexpr std::int64_t kMaxWorkspace = std::int64_t{2} << 30;
 bool supports(const ConstView& q, const ConstView& k, const AttentionParams& params) {
     const std::int64_t depth = q.shape[3], queries = q.shape[2];
     return is_half(q.dtype) && depth % 8 == 0 && depth >= 16 && depth <= 256 &&
-           params.dropout_p < 1 && queries >= kFewestQueries &&
-           q.numel() * k.shape[2] >= kMinWork &&
+           params.dropout_p < 1 && (params.dropout_p == 0 || params.grid.keys == 0) &&
+           queries >= kFewestQueries && q.numel() * k.shape[2] >= kMinWork &&
            (!params.causal || (params.causal_offset == 0 && queries == k.shape[2])) &&
            version() >= kMinVersion;
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/attention/attention_part.h"
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/check.h"
@@ -64,6 +65,50 @@ Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
+// Computes attention without a history. Sets params.generator.
+AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                      kernels::AttentionParams& params) {
+    AttentionPart part{
+        .out = empty_heads_inner(q.shape(), q),
+        .lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
+                             {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()})};
+    launch(q.device(), [&](auto& on) {
+        params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_none(mask),
+                                              params, part.out.view(), part.lse.view());
+    });
+    return part;
+}
+
+AttentionGradients backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const Tensor& mask, const AttentionPart& part,
+                            const kernels::AttentionParams& params, Needs needs) {
+    AttentionGradients d{.q = needs[0] ? empty_gradient(q) : Tensor(),
+                         .k = needs[1] ? empty_gradient(k) : Tensor(),
+                         .v = needs[2] ? empty_gradient(v) : Tensor()};
+    const auto view_of = [](Tensor& t) { return t.defined() ? t.view() : View(); };
+    launch(q.device(), [&](auto& on) {
+        kernels::attention_backward(on, dout.view(), q.view(), k.view(), v.view(),
+                                    view_or_none(mask), part.out.view(), part.lse.view(), params,
+                                    view_of(d.q), view_of(d.k), view_of(d.v));
+    });
+    return d;
+}
+
+// Computes attention whose operands are checked, and records it.
+Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+              kernels::AttentionParams params) {
+    const auto [y, lse] = forward(q, k, v, mask, params);
+    return record(kAttention, y, {q, k, v},
+                  [q = saved(q), k = saved(k), v = saved(v), mask = saved(mask), y = saved(y),
+                   lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
+                      if (grad_enabled()) refuse_double_backward(kAttention);
+                      const AttentionGradients d =
+                          backward(dy[0], q.get(), k.get(), v.get(), mask.get(),
+                                   {y.get(), lse.get()}, params, needs);
+                      return {d.q, d.k, d.v};
+                  });
+}
+
 // Returns x rotated by the rotary embedding. direction is 1, or -1 to rotate a gradient back.
 Tensor rotate(const Tensor& x, double base, std::int64_t offset, int direction) {
     Tensor y = empty_like(x);
@@ -82,42 +127,46 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     check_device(kAttention, {&query, &key, &value});
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_attention(q, k, v);
+    const Tensor mask = score_mask(options.mask, q, k);
+    kernels::AttentionParams params =
+        attention_params(options, q.size(0), q.size(3), {q.size(1), q.size(2), k.size(2)});
+    params.grid = {};  // the whole attention, so that cuDNN can compute it
+    return attend(q, k, v, mask, params);
+}
+
+kernels::AttentionParams attention_params(const AttentionOptions& options, std::int64_t batch,
+                                          std::int64_t head_size, const kernels::WeightGrid& grid) {
     if (!(options.dropout_p >= 0 && options.dropout_p <= 1))
         throw ValueError(str(kAttention, ": dropout_p must be in [0, 1]: ", options.dropout_p));
-    const Tensor mask = score_mask(options.mask, q, k);
-
     kernels::AttentionParams params;
-    const auto depth = static_cast<double>(q.size(3));
+    const auto depth = static_cast<double>(head_size);
     params.scale = options.scale.value_or(depth > 0 ? 1 / std::sqrt(depth) : 1);
     params.causal = options.causal;
     params.dropout_p = options.dropout_p;
-    if (params.dropout_p > 0)
-        params.random = take_random(random_blocks(q.size(0) * q.size(1) * q.size(2) * k.size(2)));
+    if (params.dropout_p == 0) return params;
+    params.grid = grid;
+    params.random = take_random(random_blocks(batch * grid.heads * grid.queries * grid.keys));
+    return params;
+}
 
-    Tensor y = empty_heads_inner(q.shape(), q);
-    Tensor lse = Tensor::empty({q.size(0), q.size(1), q.size(2)},
-                               {.dtype = q.dtype() == f64 ? f64 : f32, .device = q.device()});
-    launch(q.device(), [&](auto& on) {
-        params.generator = kernels::attention(on, q.view(), k.view(), v.view(), view_or_none(mask),
-                                              params, y.view(), lse.view());
-    });
-    return record(
-        kAttention, y, {q, k, v},
-        [q = saved(q), k = saved(k), v = saved(v), mask = saved(mask), y = saved(y),
-         lse = saved(lse), params](const Grads& dy, Needs needs) -> Grads {
-            if (grad_enabled()) refuse_double_backward(kAttention);
-            const Tensor at_q = q, at_k = k, at_v = v, at_mask = mask, at_y = y, at_lse = lse;
-            Tensor dq = needs[0] ? empty_gradient(at_q) : Tensor();
-            Tensor dk = needs[1] ? empty_gradient(at_k) : Tensor();
-            Tensor dv = needs[2] ? empty_gradient(at_v) : Tensor();
-            launch(at_q.device(), [&](auto& on) {
-                kernels::attention_backward(
-                    on, dy[0].view(), at_q.view(), at_k.view(), at_v.view(), view_or_none(at_mask),
-                    at_y.view(), at_lse.view(), params, dq.defined() ? dq.view() : View(),
-                    dk.defined() ? dk.view() : View(), dv.defined() ? dv.view() : View());
-            });
-            return {dq, dk, dv};
-        });
+Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
+                         const kernels::AttentionParams& params, const Tensor& mask) {
+    const profiler::OpScope scope(kAttention);
+    check_attention(q, k, v);
+    return attend(q, k, v, score_mask(mask, q, k), params);
+}
+
+AttentionPart attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
+                             const kernels::AttentionParams& params) {
+    check_attention(q, k, v);
+    kernels::AttentionParams with = params;
+    return forward(q, k, v, {}, with);
+}
+
+AttentionGradients attention_part_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
+                                           const Tensor& v, const AttentionPart& all,
+                                           const kernels::AttentionParams& params) {
+    return backward(dout, q, k, v, {}, all, params, {7});
 }
 
 Tensor rotary_embedding(const Tensor& x, double base, std::int64_t offset) {

@@ -1,0 +1,91 @@
+// ParallelismConfig: how the processes of a job are divided among several kinds of parallelism.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dist/group/mesh.h"
+
+namespace axle::accel {
+
+// Options of tensor parallel training.
+struct TorchTensorParallelConfig {
+    bool enable_async_tp = false;  // has no effect, as in Accelerate; true logs a warning
+};
+
+// Options of context parallel training.
+struct TorchContextParallelConfig {
+    // How attention gets the keys and values of other processes: "allgather" gathers all of them,
+    // "alltoall" passes them around a ring and needs less memory. If empty, it is read from
+    // PARALLELISM_CONFIG_CP_COMM_STRATEGY; the default is "allgather".
+    std::string cp_comm_strategy = {};
+};
+
+// Options of sequence parallel training (Ulysses). Options that are not set are read from
+// PARALLELISM_CONFIG_SP_SEQ_LENGTH, PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE and
+// PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION.
+struct DeepSpeedSequenceParallelConfig {
+    // The length of every sequence. Required if sp_seq_length_is_variable is false.
+    std::optional<std::int64_t> sp_seq_length = {};
+    std::optional<bool> sp_seq_length_is_variable = {};  // true by default
+    // "sdpa", "flash_attention_2", "flash_attention_3" or the name of a kernel of the Hub
+    // ("OWNER/NAME"), or empty. Axle has one implementation, so the option has no effect.
+    std::string sp_attn_implementation = {};
+};
+
+// The sizes of a mesh of processes, and options of each kind of parallelism. If no
+// ParallelismConfig is given and ACCELERATE_USE_PARALLELISM_CONFIG is true, the sizes are read from
+// the variables PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE,
+// CP_BACKEND, SP_BACKEND).
+//
+// The dimensions of the mesh are pp, dp_replicate, dp_shard, cp, sp and tp, in this order; the
+// ranks of a tp group are consecutive. A mesh has only the dimensions that are larger than 1.
+struct ParallelismConfig {
+    int dp_replicate_size = 1;  // replicas of the model
+    int dp_shard_size = 1;      // processes that parameters are sharded over
+    int tp_size = 1;
+    int cp_size = 1;  // processes that share the sequences of a batch (context parallel)
+    int sp_size = 1;  // processes that share the sequences of a batch (Ulysses)
+    int pp_size = 1;
+    std::string cp_backend = "torch";
+    std::string sp_backend = "deepspeed";
+    // Handlers of dimensions of size 1 are ignored with a warning.
+    std::optional<TorchTensorParallelConfig> tp_handler = {};
+    std::optional<TorchContextParallelConfig> cp_handler = {};
+    std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};
+
+    // Return the product of all sizes, of the data parallel sizes, and of the other sizes.
+    int total_size() const { return data_parallel_size() * non_data_parallel_size(); }
+    int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
+    int non_data_parallel_size() const { return pp_size * tp_size * cp_size * sp_size; }
+
+    bool dp_replicate_enabled() const { return dp_replicate_size > 1; }
+    bool dp_shard_enabled() const { return dp_shard_size > 1; }
+    bool tp_enabled() const { return tp_size > 1; }
+    bool cp_enabled() const { return cp_size > 1; }
+    bool sp_enabled() const { return sp_size > 1; }
+    bool pp_enabled() const { return pp_size > 1; }
+
+    // Returns the dimensions of the mesh: those that are larger than 1, in the order of the mesh.
+    std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
+    // Return names of dimensions that are larger than 1: of data parallelism, of the other
+    // dimensions, of the dimensions that parameters are sharded over (flattened as "dp_shard_cp"),
+    // and of those that losses are averaged over (flattened as "dp_cp").
+    std::vector<std::string> dp_dim_names() const;
+    std::vector<std::string> non_dp_dim_names() const;
+    std::vector<std::string> dp_shard_cp_dim_names() const;
+    std::vector<std::string> dp_cp_dim_names() const;
+    // Returns the names of the mesh for FSDP: "dp_replicate" if it is larger than 1, and the
+    // flattened "dp_shard_cp".
+    std::vector<std::string> fsdp_dim_names() const;
+
+    // Returns the strategy of context parallelism, "allgather" or "alltoall".
+    std::string cp_comm_strategy() const;
+    // Returns the sizes, backends and handlers as a JSON object. (In Accelerate, to_json() returns
+    // nothing.)
+    std::string to_json() const;
+};
+
+}  // namespace axle::accel

@@ -1,0 +1,45 @@
+// MeshRanks: the position of this process in the device mesh of an Accelerator.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "dist/group/mesh.h"
+
+namespace axle::accel {
+
+class MeshRanks {
+  public:
+    // Returns the device mesh, or nullptr without a parallelism_config and a device_mesh.
+    const dist::DeviceMesh* torch_device_mesh() const { return mesh_.get(); }
+    // Return this process's coordinate along a dimension of the mesh ("tp", "pp", "cp", "sp",
+    // "dp_replicate", "dp_shard"), or 0 if the mesh does not have this dimension. Throw UsageError
+    // without a parallelism_config or a device_mesh.
+    int tensor_parallel_rank() const { return mesh_rank("tensor_parallel_rank", "tp"); }
+    int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
+    int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }
+    int sequence_parallel_rank() const { return mesh_rank("sequence_parallel_rank", "sp"); }
+    int data_parallel_rank() const { return mesh_rank("data_parallel_rank", "dp_replicate"); }
+    int data_parallel_shard_rank() const {
+        return mesh_rank("data_parallel_shard_rank", "dp_shard");
+    }
+    // Returns whether this process has the lowest rank of the processes that read the same data.
+    bool should_read_data() const;
+
+  protected:
+    // `is_configured` is true if the program has requested a mesh, even if it has no dimension.
+    void set_mesh(std::shared_ptr<const dist::DeviceMesh> mesh, bool is_configured) {
+        mesh_ = std::move(mesh);
+        is_configured_ = is_configured;
+    }
+    // Returns the size of a dimension, or 1 if the mesh does not have this dimension.
+    int mesh_size(const char* dimension) const;
+
+  private:
+    int mesh_rank(const char* getter, const char* dimension) const;
+
+    std::shared_ptr<const dist::DeviceMesh> mesh_;
+    bool is_configured_ = false;
+};
+
+}  // namespace axle::accel

@@ -1,0 +1,50 @@
+// Collectives as differentiable ops, for models whose tensors are divided among the processes of a
+// group.
+//
+// A value is either replicated (equal on all ranks, as is its gradient) or local (each rank has its
+// own). copy_to_group() and split_along() turn a replicated value into local ones;
+// reduce_from_group() and all_gather_along() with GradientKind::same do the reverse. If losses are
+// replicated, then gradients of replicated values are equal on all ranks, and gradients of local
+// values belong to the rank's own value.
+//
+// All ranks must call the same ops in the same order, with tensors of equal shapes and dtypes
+// (CommError, see ProcessGroup), and also run the backward pass together. Rules consist of these
+// ops, so that results can be differentiated again. In a group of one process, all ops return x.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/tensor.h"
+#include "dist/group/process_group.h"
+
+namespace axle::dist {
+
+// How a gathered tensor is used, which decides how its gradient is computed.
+enum class GradientKind {
+    partial,  // each rank uses the result in its own way: gradients are summed (reduce-scatter)
+    same,     // all ranks compute the same from the result: each rank takes its slice
+};
+
+// Returns x. The gradient is the sum of the gradients of all ranks.
+Tensor copy_to_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
+// Returns the sum of x over all ranks. The gradient of x is the gradient of the result.
+Tensor reduce_from_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
+
+// Concatenates the tensors x of all ranks, in rank order, along `dim`. This function and the
+// following ones throw IndexError if a dimension is out of range.
+Tensor all_gather_along(const Tensor& x, std::int64_t dim,
+                        const std::shared_ptr<ProcessGroup>& group, GradientKind kind);
+// Returns part rank() of x, which is split into size() equal parts along `dim`. Communicates in the
+// backward pass only. Throws ShapeError if the dimension is not a multiple of size().
+Tensor split_along(const Tensor& x, std::int64_t dim, const std::shared_ptr<ProcessGroup>& group);
+// Returns split_along(reduce_from_group(x)), and sends only the slices.
+Tensor reduce_scatter_along(const Tensor& x, std::int64_t dim,
+                            const std::shared_ptr<ProcessGroup>& group);
+// Splits x into size() equal parts along split_dim, sends part r to rank r, and concatenates the
+// received parts along concat_dim, in rank order. Throws ShapeError if split_dim is not a multiple
+// of size().
+Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t concat_dim,
+                        const std::shared_ptr<ProcessGroup>& group);
+
+}  // namespace axle::dist

@@ -1,0 +1,89 @@
+// Context parallel training: the processes of a group share the sequences of a batch.
+//
+//     auto policy = std::make_shared<dist::ContextParallel>(mesh.get_group("cp"));
+//     {
+//         dist::ContextParallelScope scope(policy, {ids, labels}, {1, 1});
+//         model.loss(ids, labels).backward();    // ids and labels are this process's part
+//     }
+//
+// Each process passes its tokens through the model, and attention exchanges keys and values
+// (nn/layers/sequence_policy.h). Gradients are the sums of the gradients of all processes, so data
+// parallel training must average over the group too. A loss that predicts the next token needs
+// labels that were shifted before the sequences are divided, as the models of Axle expect.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/autograd/forward_context.h"
+#include "core/tensor.h"
+#include "dist/group/process_group.h"
+#include "nn/layers/sequence_policy.h"
+
+namespace axle::dist {
+
+// How attention gets the keys and values of the other processes.
+enum class ContextExchange : std::uint8_t {
+    all_gather,  // gathers the keys and values of the whole sequence
+    ring,        // passes the parts around a ring, so that a process stores at most two of them
+};
+// Returns the exchange for the name of Accelerate's cp_comm_strategy, "allgather" or "alltoall".
+// Throws ValueError for other names.
+ContextExchange context_exchange_of(std::string_view name);
+
+// Returns the positions of a rank's tokens. A sequence is divided into 2 * ranks chunks, and a rank
+// has one chunk counted from the front and one counted from the end, so that causal attention is
+// equally expensive on all ranks. Throws ValueError unless length is a multiple of 2 * ranks.
+std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank, int ranks);
+
+// Computes attention of this process's tokens to whole sequences. The sequences are divided as
+// head_tail_positions() specifies. A causal attention ignores its mask, as in Accelerate: tokens
+// after the end of a text need labels that the loss ignores. An attention with a mask that is not
+// causal throws UsageError, and so does an attention to keys of another sequence.
+class ContextParallel : public nn::SequencePolicy {
+  public:
+    explicit ContextParallel(std::shared_ptr<ProcessGroup> group,
+                             ContextExchange exchange = ContextExchange::all_gather);
+
+    Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
+                  const AttentionOptions& options) override;
+    std::vector<nn::PositionRange> positions(std::int64_t time) const override;
+    std::int64_t parts() const override { return group_->size(); }
+
+    const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+
+  private:
+    std::shared_ptr<ProcessGroup> group_;
+    ContextExchange exchange_;
+};
+
+// A scope in which sequences are divided. The constructor replaces the contents of each buffer by
+// this process's part along the given dimension, and the policy computes attention on this thread.
+// The destructor restores the buffers, except no_restore_buffers. The handles stay valid. The
+// backward pass must be in the scope.
+class [[nodiscard]] ContextParallelScope {
+  public:
+    // Throws ValueError if the numbers of buffers and dimensions differ, if a length is not a
+    // multiple of twice the size of the group, or if no_restore_buffers has a tensor that is not in
+    // buffers; IndexError if a dimension is out of range; UsageError for a tensor that requires a
+    // gradient and for a nested scope. The buffers are then unchanged.
+    ContextParallelScope(std::shared_ptr<ContextParallel> policy,
+                         const std::vector<Tensor>& buffers,
+                         const std::vector<std::int64_t>& buffer_seq_dims,
+                         const std::vector<Tensor>& no_restore_buffers = {});
+    ~ContextParallelScope();
+    ContextParallelScope(const ContextParallelScope&) = delete;
+    ContextParallelScope& operator=(const ContextParallelScope&) = delete;
+
+  private:
+    struct Saved {
+        Tensor buffer, whole;
+    };
+    std::vector<Saved> saved_;
+    std::optional<ForwardContextGuard> context_;
+};
+
+}  // namespace axle::dist

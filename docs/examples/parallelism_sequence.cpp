@@ -1,0 +1,76 @@
+// Trains a GPT whose sequences two processes share, with context parallelism and with Ulysses.
+// Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include <axle/axle.h>
+#include <axle/dist/sequence/ulysses.h>
+
+using axle::Tensor;
+
+namespace {
+
+axle::nn::Gpt make_gpt() {
+    axle::manual_seed(1);
+    return axle::nn::Gpt(
+        {.vocab_size = 64, .block_size = 32, .n_layer = 2, .n_head = 4, .n_embd = 32});
+}
+
+// Returns texts; labels[t] is the token after input_ids[t].
+axle::data::TensorDataset texts() {
+    const Tensor ids = axle::randint(0, 64, {64, 33});
+    return axle::data::TensorDataset({{"input_ids", ids.narrow(1, 0, 32).contiguous()},
+                                      {"labels", ids.narrow(1, 1, 32).contiguous()}});
+}
+
+void train_with_context(const std::string&) {
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
+    const auto data = texts();
+    axle::data::DataLoader batches(data, {.batch_size = 4});
+    // [context]
+    axle::Accelerator accelerator({
+        .fsdp_plugin = {{.fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}},
+        .parallelism_config = axle::accel::ParallelismConfig{.cp_size = 2},
+    });
+    auto [model, optimizer, loader] = accelerator.prepare(gpt, adamw, batches);
+    for (auto& batch : loader) {
+        const Tensor ids = batch["input_ids"], labels = batch["labels"];
+        auto scope = accelerator.maybe_context_parallel({ids, labels}, {1, 1}, {ids, labels});
+        accelerator.backward(model.loss(ids, labels));  // ids and labels are [4, 16] here
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    // [/context]
+}
+
+void train_with_ulysses(const std::string&) {
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
+    const auto data = texts();
+    axle::data::DataLoader batches(data, {.batch_size = 4});
+    // [ulysses]
+    axle::Accelerator accelerator(
+        {.parallelism_config = axle::accel::ParallelismConfig{.sp_size = 2}});
+    auto [model, optimizer, loader] = accelerator.prepare(gpt, adamw, batches);
+    accelerator.deepspeed_ulysses_dl_adapter(loader, model);
+    const auto group = accelerator.torch_device_mesh()->get_group("sp");
+    for (auto& batch : loader) {
+        const Tensor labels = batch["labels"], tokens = ne(labels, -100).sum();
+        const Tensor loss = axle::dist::mean_over_tokens(model.loss(batch["input_ids"], labels),
+                                                         tokens, group);
+        accelerator.backward(loss);
+        optimizer.step();
+        optimizer.zero_grad();
+        if (!std::isfinite(loss.item())) std::exit(1);
+    }
+    // [/ulysses]
+}
+
+}  // namespace
+
+int main() {
+    axle::dist::launch({.num_processes = 2}, train_with_context, "");
+    axle::dist::launch({.num_processes = 2}, train_with_ulysses, "");
+}

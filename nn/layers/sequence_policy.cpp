@@ -1,0 +1,71 @@
+#include "nn/layers/sequence_policy.h"
+
+#include <functional>
+
+#include "core/autograd/autograd.h"
+
+namespace axle::nn {
+namespace {
+
+// Returns the results of part(range, first index in the local sequence) for all ranges of `time`
+// tokens, concatenated along `dim`.
+Tensor by_range(const SequencePolicy& policy, std::int64_t time, int dim,
+                const std::function<Tensor(PositionRange, std::int64_t)>& part) {
+    std::vector<Tensor> parts;
+    std::int64_t first = 0;
+    for (const PositionRange range : policy.positions(time)) {
+        parts.push_back(part(range, first));
+        first += range.count;
+    }
+    return parts.size() == 1 ? parts.front() : cat(parts, dim);
+}
+
+}  // namespace
+
+SequencePolicy* sequence_policy() { return dynamic_cast<SequencePolicy*>(forward_context().get()); }
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options) {
+    SequencePolicy* const policy = sequence_policy();
+    return policy != nullptr ? policy->attend(q, k, v, options)
+                             : scaled_dot_product_attention(q, k, v, options);
+}
+
+Tensor rotary_positions(const Tensor& x, double base) {
+    const SequencePolicy* const policy = sequence_policy();
+    if (policy == nullptr) return rotary_embedding(x, base);
+    return by_range(*policy, x.size(-2), -2, [&](PositionRange range, std::int64_t first) {
+        return rotary_embedding(x.narrow(-2, first, range.count), base, range.begin);
+    });
+}
+
+Tensor position_rows(const Tensor& table, std::int64_t time) {
+    const SequencePolicy* const policy = sequence_policy();
+    if (policy == nullptr) return table.narrow(0, 0, time);
+    return by_range(*policy, time, 0, [&](PositionRange range, std::int64_t) {
+        return table.narrow(0, range.begin, range.count);
+    });
+}
+
+std::int64_t whole_length(std::int64_t time) {
+    const SequencePolicy* const policy = sequence_policy();
+    return policy == nullptr ? time : time * policy->parts();
+}
+
+Tensor sequence_dropout(const Tensor& x, double p) {
+    const SequencePolicy* const policy = sequence_policy();
+    if (policy == nullptr || p == 0 || x.dim() < 3) return dropout(x, p);
+    Tensor factors;
+    {
+        const NoGrad no_grad;
+        Shape whole = x.shape();
+        whole[1] = whole_length(x.size(1));
+        const Tensor drawn = dropout(ones(whole, {.dtype = x.dtype(), .device = x.device()}), p);
+        factors = by_range(*policy, x.size(1), 1, [&](PositionRange range, std::int64_t) {
+            return drawn.narrow(1, range.begin, range.count);
+        });
+    }
+    return x * factors;
+}
+
+}  // namespace axle::nn

@@ -1,0 +1,54 @@
+// SequencePolicy: the extension point for models whose sequences are divided among processes.
+//
+// Models call attention(), rotary_positions() and position_rows() instead of the ops of the same
+// purpose. While a ForwardContextGuard with a SequencePolicy exists on the thread
+// (core/autograd/forward_context.h), each process passes its part of the sequences through the
+// model, and the policy computes attention to the whole sequences.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/autograd/forward_context.h"
+#include "core/ops.h"
+#include "core/tensor.h"
+
+namespace axle::nn {
+
+// Consecutive positions of a sequence.
+struct PositionRange {
+    std::int64_t begin = 0, count = 0;
+
+    friend bool operator==(const PositionRange&, const PositionRange&) = default;
+};
+
+struct SequencePolicy : ForwardContext {
+    // Returns the attention of the queries of this process to the keys of the whole sequence. The
+    // arguments are those of scaled_dot_product_attention(), for this process's part of the
+    // sequence.
+    virtual Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionOptions& options) = 0;
+    // Returns the positions of this process's tokens, in their order, for a part of `time` tokens.
+    virtual std::vector<PositionRange> positions(std::int64_t time) const = 0;
+    // Returns the number of parts of a sequence, which have equal lengths.
+    virtual std::int64_t parts() const = 0;
+};
+
+// Returns the policy of this thread, or nullptr if sequences are whole.
+SequencePolicy* sequence_policy();
+
+// Returns the attention that the policy computes, or scaled_dot_product_attention() without one.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options = {});
+// Returns rotary_embedding(x, base) at the positions of the tokens. x is [..., T, D].
+Tensor rotary_positions(const Tensor& x, double base);
+// Returns the rows of `table` for the positions of `time` tokens, as a tensor [time, ...]. Throws
+// IndexError if a position is not in the table.
+Tensor position_rows(const Tensor& table, std::int64_t time);
+// Returns the length of the whole sequence if this process has `time` tokens of it.
+std::int64_t whole_length(std::int64_t time);
+// Returns dropout(x, p). With a policy, an element of x [B, T, ...] is dropped if it would be
+// dropped in the whole sequence. For this, each process draws the numbers of the whole sequence.
+Tensor sequence_dropout(const Tensor& x, double p);
+
+}  // namespace axle::nn

@@ -1,0 +1,304 @@
+// Tests an Accelerator whose processes share sequences.
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "dist/sequence/ulysses.h"
+#include "dist/sharding/sharded_data_parallel.h"
+#include "optim/clip.h"
+#include "optim/schedules/schedules.h"
+#include "tests/dist/sequence/sequences.h"
+#include "tests/environment_variable.h"
+#include "tests/log_capture.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using accel::FullyShardedDataParallelPlugin;
+using accel::ParallelismConfig;
+using tests::expect_close;
+using tests::Group;
+using tests::kLength;
+using tests::on_ranks;
+
+constexpr std::int64_t kSteps = 20, kBatch = 4;
+constexpr double kMaxNorm = 0.3;
+
+using Optimizer = optim::AdamW;
+
+AcceleratorOptions fsdp2(const Group& group, const ParallelismConfig& config) {
+    return {
+        .cpu = true,
+        .fsdp_plugin = FullyShardedDataParallelPlugin{.fsdp_version = 2,
+                                                      .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"},
+        .parallelism_config = config,
+        .process_group = group};
+}
+
+// Returns new ids and labels [kBatch, kLength] of a step.
+std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < kBatch * (kLength + 1); ++i)
+        ids.push_back((i * i + 3 * step + i / 5) % tests::kVocabulary);
+    const Tensor all = tensor(ids).reshape({kBatch, kLength + 1});
+    return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
+}
+
+// Trains on one process with whole sequences.
+template <class Model>
+tests::SequenceRun train_alone(Model& model) {
+    tests::SequenceRun run;
+    Optimizer optimizer(model.parameters(), {.lr = 0.01});
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+        const auto [ids, labels] = batch_of(step);
+        const Tensor loss = model.loss(ids, labels);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
+        optimizer.step();
+        optimizer.zero_grad();
+        run.losses.push_back(loss.item());
+    }
+    for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+    return run;
+}
+
+// Returns the rows of x for this process's data parallel rank.
+Tensor rows_of(const Tensor& x, const Accelerator& accelerator) {
+    const accel::DataRank place = accel::data_rank(*accelerator.torch_device_mesh());
+    const std::int64_t rows = x.size(0) / place.count;
+    return x.narrow(0, place.index * rows, rows).contiguous();
+}
+
+// Trains with an Accelerator whose processes share sequences, and expects the run of one process.
+template <class Model>
+void expect_context_training(const AcceleratorOptions& options, Model& model,
+                             const tests::SequenceRun& expected) {
+    Accelerator accelerator(options);
+    Optimizer optimizer(model.parameters(), {.lr = 0.01});
+    accelerator.prepare(model, optimizer);
+    tests::SequenceRun run;
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+        const auto [whole_ids, whole_labels] = batch_of(step);
+        const Tensor ids = rows_of(whole_ids, accelerator),
+                     labels = rows_of(whole_labels, accelerator);
+        const auto scope = accelerator.maybe_context_parallel({ids, labels}, {1, 1}, {ids, labels});
+        const Tensor loss = model.loss(ids, labels);
+        accelerator.backward(loss);
+        accelerator.clip_grad_norm_(model.parameters(), kMaxNorm);
+        optimizer.step();
+        optimizer.zero_grad();
+        run.losses.push_back(tests::mean_over(options.process_group, loss));
+    }
+    const dist::FullParameters full(model);
+    for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+    tests::expect_same_run(model, run, expected, 1e-9);
+}
+
+template <class Model>
+void expect_context_training_for_meshes() {
+    Model alone = tests::model_of<Model>(f64);
+    const tests::SequenceRun expected = train_alone(alone);
+    struct Mesh {
+        int processes;
+        ParallelismConfig config;
+    };
+    const accel::TorchContextParallelConfig ring{.cp_comm_strategy = "alltoall"};
+    for (const Mesh& mesh : {Mesh{2, {.cp_size = 2}}, Mesh{4, {.cp_size = 4, .cp_handler = ring}},
+                             Mesh{4, {.dp_replicate_size = 2, .dp_shard_size = 2}},
+                             Mesh{4, {.dp_shard_size = 2, .cp_size = 2}},
+                             Mesh{4, {.dp_shard_size = 2, .cp_size = 2, .cp_handler = ring}}}) {
+        auto models = tests::clones_of(tests::model_of<Model>(f64), mesh.processes);
+        on_ranks(mesh.processes, [&](const Group& group) {
+            expect_context_training(fsdp2(group, mesh.config), models[tests::at(group)], expected);
+        });
+    }
+}
+
+// Covers 3.maybe_context_parallel, 17.CP, 17.cp_handler, 17.fsdp_dim_names, 17.HSDP,
+// 1.parallelism_config.
+TEST(ContextParallelTraining, ShardsParametersOverDataAndContext) {
+    expect_context_training_for_meshes<nn::Gpt>();
+    expect_context_training_for_meshes<nn::Llama>();
+}
+
+// Covers 17.CP.
+TEST(ContextParallelTraining, NeedsNoShardingIfAllowed) {
+    const tests::EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
+    nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
+    const tests::SequenceRun expected = train_alone(alone);
+    auto models = tests::clones_of(tests::model_of<nn::Gpt>(f64), 2);
+    on_ranks(2, [&](const Group& group) {
+        expect_context_training({.cpu = true,
+                                 .parallelism_config = ParallelismConfig{.cp_size = 2},
+                                 .process_group = group},
+                                models[tests::at(group)], expected);
+    });
+}
+
+// Losses that ignore labels have different numbers of tokens on each process, so gradients must be
+// weighted by them.
+// Covers 17.CP.
+TEST(ContextParallelTraining, WeightsGradientsByTokens) {
+    const auto batch = [] {
+        auto [ids, labels] = batch_of(0);
+        labels.narrow(1, 10, kLength - 10).fill_(-100);
+        return std::pair(ids, labels);
+    };
+    nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
+    const auto [whole_ids, whole_labels] = batch();
+    alone.loss(whole_ids, whole_labels).backward();
+    const std::vector<Tensor> expected = tests::gradients_of(alone);
+    auto models = tests::clones_of(tests::model_of<nn::Gpt>(f64), 2);
+    const tests::EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[tests::at(group)];
+        Accelerator accelerator({.cpu = true,
+                                 .parallelism_config = ParallelismConfig{.cp_size = 2},
+                                 .process_group = group});
+        Optimizer optimizer(model.parameters());
+        accelerator.prepare(model, optimizer);
+        const auto [ids, labels] = batch();
+        const auto scope = accelerator.maybe_context_parallel({ids, labels}, {1, 1});
+        const Tensor tokens = ne(labels, -100).to(f64).sum();
+        EXPECT_NE(tokens.item(), kBatch * 5);
+        accelerator.backward(model.loss(ids, labels) * tokens, tokens);
+        tests::expect_gradients(model, expected, 1e-12);
+        optimizer.zero_grad();
+        accelerator.backward(model.loss(ids, labels));  // the mean of means is another loss
+        double largest = 0;
+        const std::vector<Tensor> unweighted = tests::gradients_of(model);
+        for (std::size_t i = 0; i < expected.size(); ++i)
+            largest = std::max(largest, max(abs(unweighted[i] - expected[i])).item());
+        EXPECT_GT(largest, 1e-4);
+    });
+}
+
+// Covers 3.maybe_context_parallel, 31.maybe_context_parallel.
+TEST(MaybeContextParallel, HasNoEffectWithoutContextParallelism) {
+    tests::LogCapture log;
+    Accelerator accelerator;
+    const Tensor buffer = ones({2, 4});
+    for (int i = 0; i < 2; ++i) {
+        const auto scope = accelerator.maybe_context_parallel({buffer}, {1}, {buffer});
+        EXPECT_EQ(buffer.shape(), Shape({2, 4}));
+        EXPECT_EQ(nn::sequence_policy(), nullptr);
+    }
+    EXPECT_NO_THROW(static_cast<void>(accelerator.maybe_context_parallel()));
+    const auto lines = log.lines();
+    EXPECT_EQ(std::count(lines.begin(), lines.end(),
+                         "maybe_context_parallel: has no effect, because cp_size is 1"),
+              1);
+    nn::Gpt model = tests::model_of<nn::Gpt>(f64);
+    data::DataLoader loader(data::TensorDataset(Tree{{"input_ids", ones({4, 8})}}));
+    EXPECT_EQ(&accelerator.deepspeed_ulysses_dl_adapter(loader, model), &loader);
+    EXPECT_EQ(loader.micro_batches(), 1);
+}
+
+// --- sequence parallelism
+
+// Returns samples {"input_ids", "labels"}; the labels are the ids, as in Transformers.
+data::TensorDataset texts(std::int64_t n) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < n * kLength; ++i)
+        ids.push_back((i * i + i / 7) % tests::kVocabulary);
+    const Tensor all = tensor(ids).reshape({n, kLength});
+    return data::TensorDataset(Tree{{"input_ids", all}, {"labels", all}});
+}
+
+Tensor shifted(const Tensor& ids) {
+    return cat({ids.narrow(1, 1, kLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
+}
+
+// Trains with `processes` processes in groups of two that share sequences, with the samples of an
+// update in the order of the loaders, and expects the run of one process.
+template <class Model>
+void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
+    constexpr std::int64_t kSamples = 24;
+    const int replicas = processes / 2;
+    const data::TensorDataset dataset = texts(kSamples);
+    // Update u uses the samples whose loaders have read them for micro-batch u % 2.
+    Model alone = tests::model_of<Model>(f64);
+    tests::SequenceRun expected;
+    Optimizer optimizer(alone.parameters(), {.lr = 0.01});
+    for (std::int64_t update = 0; update < kSamples / replicas; ++update) {
+        std::vector<Tensor> rows;
+        for (std::int64_t r = 0; r < replicas; ++r) {
+            const std::int64_t sample = update / 2 * processes + 2 * r + update % 2;
+            rows.push_back(dataset.get(sample)["input_ids"].tensor().reshape({1, kLength}));
+        }
+        const Tensor ids = cat(rows, 0), loss = alone.loss(ids, shifted(ids));
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        expected.losses.push_back(loss.item());
+    }
+    for (const Tensor& p : alone.parameters()) expected.parameters.push_back(p.detach().clone());
+
+    auto models = tests::clones_of(tests::model_of<Model>(f64), processes);
+    on_ranks(processes, [&](const Group& group) {
+        Model& model = models[tests::at(group)];
+        AcceleratorOptions options = given;
+        options.cpu = true;
+        options.process_group = group;
+        Accelerator accelerator(options);
+        Optimizer adamw(model.parameters(), {.lr = 0.01});
+        data::DataLoader loader(dataset);
+        accelerator.prepare(model, adamw, loader);
+        accelerator.deepspeed_ulysses_dl_adapter(loader, model);
+        const auto sharing = accelerator.torch_device_mesh()->get_group("sp");
+        tests::SequenceRun run;
+        for (auto& batch : loader) {
+            const Tensor tokens = ne(batch["shift_labels"].tensor(), -100).to(f64).sum();
+            const Tensor loss = dist::mean_over_tokens(
+                model.loss(batch["input_ids"], batch["shift_labels"]), tokens, sharing);
+            accelerator.backward(loss);
+            adamw.step();
+            adamw.zero_grad();
+            run.losses.push_back(tests::mean_over(group, loss));
+        }
+        const dist::FullParameters full(model);
+        for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+        tests::expect_same_run(model, run, expected, 1e-9);
+    });
+}
+
+// Covers 3.deepspeed_ulysses_dl_adapter, 17.SP, 17.data.
+TEST(UlyssesTraining, TrainsReplicasWithSharedSequences) {
+    expect_ulysses_training<nn::Gpt>(2, {.parallelism_config = ParallelismConfig{.sp_size = 2}});
+    expect_ulysses_training<nn::Llama>(
+        4, {.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2}});
+}
+
+// Covers 17.SP, 1.parallelism_config.
+TEST(UlyssesTraining, ShardsParameters) {
+    expect_ulysses_training<nn::Gpt>(
+        4, {.fsdp_plugin = FullyShardedDataParallelPlugin{.fsdp_version = 2},
+            .parallelism_config = ParallelismConfig{.dp_shard_size = 2, .sp_size = 2}});
+    expect_ulysses_training<nn::Llama>(
+        4, {.deepspeed_plugin = accel::DeepSpeedPlugin{.zero_stage = 3},
+            .parallelism_config = ParallelismConfig{.dp_shard_size = 2, .sp_size = 2}});
+}
+
+// Covers 31.scheduler, 17.SP.
+TEST(UlyssesTraining, AdvancesSchedulesByTheDataParallelSize) {
+    on_ranks(4, [](const Group& group) {
+        Accelerator accelerator(
+            {.cpu = true,
+             .parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2},
+             .process_group = group});
+        nn::Gpt model = tests::model_of<nn::Gpt>(f64);
+        Optimizer adamw(model.parameters(), {.lr = 1});
+        optim::LambdaLR schedule(adamw,
+                                 [](std::int64_t step) { return static_cast<double>(step); });
+        accelerator.prepare(model, adamw, schedule);
+        adamw.step();
+        schedule.step();
+        EXPECT_EQ(schedule.get_last_lr(), std::vector<double>{2});
+    });
+}
+
+}  // namespace
+}  // namespace axle

@@ -1,0 +1,168 @@
+// Models whose sequences several ranks share, and the same training on one process.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/forward_context.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "dist/parallel/data_parallel.h"
+#include "nn/layers/sequence_policy.h"
+#include "nn/models/bert.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "optim/adam.h"
+#include "optim/sgd.h"
+#include "tests/close.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle::tests {
+
+inline constexpr std::int64_t kLength = 16, kSequences = 3, kVocabulary = 13;
+
+// Return models with the same initial values in every call. All have 4 heads; Llama has 2 key-value
+// heads.
+inline nn::Gpt make_model(nn::Gpt*, double dropout = 0) {
+    manual_seed(7);
+    return nn::Gpt({.vocab_size = kVocabulary,
+                    .block_size = kLength,
+                    .n_layer = 2,
+                    .n_head = 4,
+                    .n_embd = 16,
+                    .dropout = dropout});
+}
+inline nn::Llama make_model(nn::Llama*, double dropout = 0) {
+    manual_seed(7);
+    return nn::Llama({.vocab_size = kVocabulary,
+                      .hidden_size = 16,
+                      .intermediate_size = 24,
+                      .num_hidden_layers = 2,
+                      .num_attention_heads = 4,
+                      .num_key_value_heads = 2,
+                      .attention_dropout = dropout});
+}
+inline nn::BertForMaskedLM make_model(nn::BertForMaskedLM*, double dropout = 0) {
+    manual_seed(7);
+    nn::BertConfig config{.vocab_size = kVocabulary, .hidden_size = 16, .num_hidden_layers = 2};
+    config.num_attention_heads = 4, config.intermediate_size = 24;
+    config.max_position_embeddings = kLength;
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
+    return nn::BertForMaskedLM(config);
+}
+template <class Model>
+Model model_of(DType dtype, double dropout = 0) {
+    Model model = make_model(static_cast<Model*>(nullptr), dropout);
+    model.to(dtype);
+    model.train();
+    return model;
+}
+
+// Returns new tensors with the ids and labels [kSequences, kLength] of a step. labels[b, t] is the
+// token that follows ids[b, t].
+inline std::pair<Tensor, Tensor> sequences_of(std::int64_t step) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < kSequences * (kLength + 1); ++i)
+        ids.push_back((i * i + 5 * step + i / 7) % kVocabulary);
+    const Tensor all = tensor(ids).reshape({kSequences, kLength + 1});
+    return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
+}
+
+// The losses of a run and the parameters after it.
+struct SequenceRun {
+    std::vector<double> losses;
+    std::vector<Tensor> parameters;
+};
+
+// Trains with `loss_of(step)`, which runs forward and backward and returns the loss. f64 models use
+// AdamW. f32 models use SGD, because AdamW would amplify rounding errors of gradients that are
+// almost zero.
+template <class Model>
+SequenceRun train_sequences(Model& model, std::int64_t steps,
+                            const std::function<double(std::int64_t)>& loss_of) {
+    SequenceRun run;
+    optim::AdamW adamw(model.parameters(), {.lr = 0.01});
+    optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
+    const bool is_wide = model.parameters().front().dtype() == f64;
+    for (std::int64_t step = 0; step < steps; ++step) {
+        run.losses.push_back(loss_of(step));
+        is_wide ? adamw.step() : sgd.step();
+        model.zero_grad();
+    }
+    for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+    return run;
+}
+
+// Trains with whole sequences on one process.
+template <class Model>
+SequenceRun train_whole(Model& model, std::int64_t steps) {
+    return train_sequences(model, steps, [&](std::int64_t step) {
+        const auto [ids, labels] = sequences_of(step);
+        const Tensor loss = model.loss(ids, labels);
+        loss.backward();
+        return loss.item();
+    });
+}
+
+inline void expect_same_run(const nn::Module& model, const SequenceRun& run,
+                            const SequenceRun& expected, double tolerance) {
+    ASSERT_EQ(run.losses.size(), expected.losses.size());
+    for (std::size_t step = 0; step < run.losses.size(); ++step)
+        EXPECT_NEAR(run.losses[step], expected.losses[step], tolerance) << "step " << step;
+    const nn::StateDict named = model.named_parameters();
+    ASSERT_EQ(named.size(), expected.parameters.size());
+    for (std::size_t i = 0; i < named.size(); ++i) {
+        SCOPED_TRACE(named[i].first);
+        expect_close(run.parameters[i], expected.parameters[i], tolerance);
+    }
+}
+
+// Returns the mean of a number over the ranks.
+inline double mean_over(const Group& group, const Tensor& number) {
+    const Tensor mean = number.detach().clone();
+    group->all_reduce(mean, dist::ReduceOp::mean);
+    return mean.item();
+}
+
+// Returns the rows of x [B, heads, T, D] at the positions that the policy gives to this rank.
+inline Tensor local_rows(const Tensor& x, const nn::SequencePolicy& policy) {
+    std::vector<Tensor> parts;
+    for (const auto& [begin, count] : policy.positions(x.size(2) / policy.parts()))
+        parts.push_back(x.narrow(2, begin, count));
+    return cat(parts, 2).contiguous();
+}
+
+// Compares the attention that a policy computes from parts of q, k and v, and its gradients, with
+// the attention of one process.
+inline void expect_whole_attention(nn::SequencePolicy& policy, std::int64_t heads,
+                                   std::int64_t groups, const AttentionOptions& options,
+                                   DType dtype, double tolerance) {
+    const auto values = [&](std::int64_t n, double seed) {
+        Tensor x = Tensor::empty({2, n, kLength, 8}, {.dtype = f64});
+        for (std::int64_t i = 0; i < x.numel(); ++i)
+            x.data<double>()[i] = std::sin((0.3 + seed) * static_cast<double>(i + 1));
+        return x.to(dtype);
+    };
+    const auto leaf = [](const Tensor& x) { return x.detach().clone().set_requires_grad(); };
+    const Tensor q = leaf(values(heads, 1)), k = leaf(values(groups, 2)),
+                 v = leaf(values(groups, 3)), dy = values(heads, 4);
+    const Tensor y = scaled_dot_product_attention(q, k, v, options);
+    (y * dy).sum().backward();
+
+    const auto part = [&](const Tensor& x) { return local_rows(x.detach(), policy); };
+    const Tensor own_q = leaf(part(q)), own_k = leaf(part(k)), own_v = leaf(part(v));
+    const Tensor own = policy.attend(own_q, own_k, own_v, options);
+    EXPECT_EQ(own.dtype(), dtype);
+    (own * part(dy)).sum().backward();
+    expect_close(own.detach(), part(y), tolerance);
+    expect_close(own_q.grad(), part(q.grad()), tolerance);
+    expect_close(own_k.grad(), part(k.grad()), tolerance);
+    expect_close(own_v.grad(), part(v.grad()), tolerance);
+}
+
+}  // namespace axle::tests
