@@ -5,6 +5,7 @@
 #include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
+#include "accel/prepare/model_division.h"
 #include "accel/prepare/model_sharding.h"
 #include "accel/prepare/prepare_items.h"
 #include "core/autograd/autocast.h"
@@ -128,6 +129,7 @@ OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
     const AutocastKwargs autocast = options.autocast_kwargs.value_or(AutocastKwargs());
     if (autocast.enabled) preparation.autocast_dtype = dtype_of(mixed_precision);
     preparation.autocast_cache_enabled = autocast.cache_enabled;
+    set_division(preparation, options);
     set_sharding(preparation, options, processes, mixed_precision);
     auto parts = make_owning<AcceleratorParts>(std::move(folders), std::move(preparation),
                                                processes, std::move(loop), std::move(tracking));
@@ -289,9 +291,10 @@ bool Accelerator::should_save_model() const {
 }
 
 nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
-    return with_saved_dtype(
-        dist::is_sharded(model) ? dist::full_state_dict(model) : model.state_dict(),
-        saved_dtype(options_, mixed_precision_));
+    return with_saved_dtype(dist::is_sharded(model) || dist::has_slices(model)
+                                ? dist::full_state_dict(model)
+                                : model.state_dict(),
+                            saved_dtype(options_, mixed_precision_));
 }
 
 void Accelerator::save_model(const nn::Module& model, const std::string& directory,

@@ -73,7 +73,7 @@ data::DataLoader* Accelerator::active_dataloader() const {
 
 std::int64_t Accelerator::valid_rows(std::int64_t rows) const {
     const data::DataLoader* loader = active_dataloader();
-    if (torch_device_mesh() != nullptr && !data_rank(*torch_device_mesh()).is_first) return 0;
+    if (!should_read_data()) return 0;
     return loader != nullptr && loader->batch_samples() == rows ? loader->valid_samples() : rows;
 }
 
@@ -122,7 +122,8 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
     parts_->preparation.update_division();
     Accumulation& accumulation = parts_->loop->accumulation;
     const Tensor number = weight.detach().to(loss_sum.device()).to(f64).reshape(Shape{});
-    accumulation.division().backward_sum(scaled(loss_sum), number, num_processes(),
+    accumulation.division().backward_sum(scaled(loss_sum), number,
+                                         parts_->preparation.data_parallel_size(),
                                          accumulation.sync_gradients());
 }
 

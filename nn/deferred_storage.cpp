@@ -8,6 +8,12 @@
 #include "kernels/ops/random.h"
 
 namespace axle::nn::init {
+namespace {
+
+// Tensor::is_contiguous() would use the elements.
+bool is_dense(const Tensor& t) { return t.strides() == contiguous_strides(t.shape()); }
+
+}  // namespace
 
 DeferredStorage::DeferredStorage(std::int64_t numel)
     : numel_(numel),
@@ -25,7 +31,7 @@ DeferredStorage* DeferredStorage::of(const Tensor& t) {
 
 bool DeferredStorage::record(const Tensor& t, Fill fill, double first, double second) {
     DeferredStorage* const deferred = of(t);
-    if (deferred == nullptr || (fill != Fill::constant && !t.is_contiguous())) return false;
+    if (deferred == nullptr || (fill != Fill::constant && !is_dense(t))) return false;
     FilledView view{.shape = t.impl()->shape,
                     .strides = t.impl()->strides,
                     .offset = t.impl()->offset,
@@ -38,10 +44,12 @@ bool DeferredStorage::record(const Tensor& t, Fill fill, double first, double se
         fill == Fill::uniform ? checked.uniform_(first, second) : checked.normal_(first, second);
         view.random = take_random(random_blocks(t.numel()));
     }
-    if (t.is_contiguous() && t.numel() == deferred->numel_) deferred->fills_.clear();
+    if (deferred->is_whole(t)) deferred->fills_.clear();
     deferred->fills_.push_back(std::move(view));
     return true;
 }
+
+bool DeferredStorage::is_whole(const Tensor& t) const { return t.numel() == numel_ && is_dense(t); }
 
 void DeferredStorage::write(const Tensor& whole) const {
     const NoGrad no_grad;

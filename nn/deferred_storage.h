@@ -34,6 +34,8 @@ class DeferredStorage final : public ShardProvider {
     DeferredStorage(const DeferredStorage&) = delete;
     DeferredStorage& operator=(const DeferredStorage&) = delete;
 
+    // Returns whether t, a tensor with this storage, has all elements in row-major order.
+    bool is_whole(const Tensor& t) const;
     // Computes the values of all elements. `whole` is contiguous, f32 and on the CPU.
     void write(const Tensor& whole) const;
 

@@ -68,8 +68,8 @@ DeferredWeights::DeferredWeights() { ++deferred_weights; }
 DeferredWeights::~DeferredWeights() { --deferred_weights; }
 
 bool is_deferred(const Tensor& t) {
-    return DeferredStorage::of(t) != nullptr && t.is_contiguous() &&
-           static_cast<std::size_t>(t.numel() * size_of(f32)) == t.impl()->storage->bytes();
+    const DeferredStorage* const deferred = DeferredStorage::of(t);
+    return deferred != nullptr && deferred->is_whole(t);
 }
 
 void write_initial_values(const Tensor& parameter, Tensor to) {

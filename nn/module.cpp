@@ -8,6 +8,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "core/text/type_name.h"
@@ -237,9 +238,11 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
         const auto found = given.find(name);
         if (found == given.end()) continue;
         const Tensor& source = *found->second;
-        if (source.shape() != tensor.shape())
-            throw ShapeError(str("load_state_dict: ", name, " is ", tensor.shape(),
-                                 " in the module and ", source.shape(), " in the state"));
+        // The elements of a slice are given for the whole tensor, or for the slice.
+        const Shape whole = autograd::whole_shape(tensor);
+        if (source.shape() != whole && source.shape() != tensor.shape())
+            throw ShapeError(str("load_state_dict: ", name, " is ", whole, " in the module and ",
+                                 source.shape(), " in the state"));
         if (source.dtype() != tensor.dtype() &&
             !(is_compute(source.dtype()) && is_compute(tensor.dtype())))
             throw DTypeError(str("load_state_dict: ", name, " is ", tensor.dtype(),
@@ -265,7 +268,8 @@ LoadReport Module::load_state_dict(const StateDict& state, LoadOptions options) 
     const NoGrad no_grad;
     for (auto& [tensor, source] : matched) {
         if (tensor.device().is_meta())
-            tensor.set_data(axle::clone(axle::to(source->detach(), tensor.dtype())));
+            tensor.set_data(axle::clone(
+                axle::to(autograd::slice_for(tensor, source->detach()), tensor.dtype())));
         else
             autograd::copy_to_leaf(tensor, *source);
     }

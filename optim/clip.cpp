@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
@@ -37,11 +38,11 @@ Tensor norm_of_norms(const Tensor& norms, double norm_type) {
     return pow(sum(pow(norms, norm_type)), 1 / norm_type);
 }
 
-// Returns the norm of the gradients of all parameters. The norms of the local parts of sharded
-// parameters are combined in rank order, so that all processes get the same bits.
-Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
+// Returns the norm of the gradients of parameters, of which this process may have slices. The norms
+// of the local parts of sharded parameters are combined in rank order, so that all processes get
+// the same bits.
+Tensor norm_of_parts(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
                      double norm_type) {
-    check_norm_type(op, norm_type);
     // The parameters, grouped by the processes over which they are sharded.
     std::vector<std::pair<const ShardProvider*, std::vector<Tensor>>> sharded;
     std::vector<Tensor> whole;
@@ -62,6 +63,41 @@ Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const Gr
     if (!whole.empty()) norms.push_back(norm_of(GradTable(op, whole), norm_type).unsqueeze(0));
     for (const auto& [provider, group] : sharded)
         norms.push_back(provider->gather_numbers(norm_of(GradTable(op, group), norm_type)));
+    return norm_of_norms(cat(norms, 0), norm_type);
+}
+
+// Returns the norm of the gradients of all parameters. A slice that several processes have counts
+// once.
+Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const GradTable& grads,
+                     double norm_type) {
+    check_norm_type(op, norm_type);
+    struct Slices {
+        std::shared_ptr<const autograd::TensorSlice> slice;  // of one of the parameters
+        std::vector<Tensor> counted;
+    };
+    std::vector<Slices> divided;  // by the processes that share the tensors
+    std::vector<Tensor> whole;
+    for (const Tensor& param : params) {
+        auto slice = autograd::slice_of(param);
+        if (slice == nullptr) {
+            whole.push_back(param);
+            continue;
+        }
+        auto found = std::ranges::find_if(divided, [&](const Slices& entry) {
+            return entry.slice->processes() == slice->processes();
+        });
+        const bool counts = slice->is_first_copy();
+        if (found == divided.end()) found = divided.insert(found, {std::move(slice), {}});
+        if (counts) found->counted.push_back(param);
+    }
+    if (divided.empty()) return norm_of_parts(op, params, grads, norm_type);
+    const auto norm_over = [&](const std::vector<Tensor>& some) {
+        return norm_of_parts(op, some, GradTable(op, some), norm_type).to(grads.device());
+    };
+    std::vector<Tensor> norms;
+    if (!whole.empty()) norms.push_back(norm_over(whole).unsqueeze(0));
+    for (const Slices& entry : divided)
+        norms.push_back(entry.slice->gather_numbers(norm_over(entry.counted)));
     return norm_of_norms(cat(norms, 0), norm_type);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_private.h"
@@ -149,6 +150,7 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
         if (!saved || saved->is_null() || !shape) continue;
         Tensor buffer = saved->tensor();
         const Tensor part = autograd::local_part(param);
+        if (param.shape() == *shape) buffer = autograd::slice_for(param, buffer);
         if (autograd::is_sharded(param) && buffer.shape() == *shape)
             buffer = autograd::local_part_of(param, buffer);
         else if (buffer.shape() != (autograd::is_sharded(param) ? part.shape() : *shape))

@@ -20,6 +20,7 @@
 #include "data/files/tokens.h"
 #include "data/loading/loader.h"
 #include "dist/sharding/sharded_data_parallel.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
 #include "nn/init.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
@@ -161,8 +162,11 @@ Tree evaluate(Accelerator& accelerator, nn::Gpt& model, data::DataLoader& blocks
         const Tensor& ids = batch["input_ids"];
         const Tensor& labels = batch["labels"];
         const std::int64_t rows = accelerator.valid_rows(ids.size(0));
-        const std::int64_t kept =
-            std::max<std::int64_t>(1, rows);  // at least one row, so that all ranks call the model
+        // At least one row, so that all ranks call the model. Ranks that divide the model need the
+        // same rows, although only one of them has valid rows.
+        const data::DataLoader& loader = *accelerator.active_dataloader();
+        const std::int64_t kept = std::max<std::int64_t>(
+            1, loader.batch_samples() == ids.size(0) ? loader.valid_samples() : ids.size(0));
         loss.update(model.loss(ids.narrow(0, 0, kept), labels.narrow(0, 0, kept)),
                     static_cast<double>(rows));
     }
@@ -193,6 +197,7 @@ trainer::Outcome only_evaluate(const Settings& s, const Corpus& corpus, nn::Gpt&
     plan.steps = 0;
     trainer::Outcome outcome = trainer::Run(s, accelerator, std::move(plan)).finish();
     dist::unshard(gpt);
+    dist::join_slices(gpt);
     return outcome;
 }
 
@@ -239,6 +244,7 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     }
     trainer::Outcome outcome = run.finish();
     dist::unshard(model);
+    dist::join_slices(model);
     accelerator.on_main_process([&] { model.save_pretrained(s.out); });
     return outcome;
 }

@@ -19,12 +19,12 @@
 namespace axle::accel {
 namespace {
 
-using Names = std::vector<std::string>;
+using DimensionNames = std::vector<std::string>;
 using Dimension = dist::DeviceMesh::Dimension;
 
 // Returns the names of the dimensions that are larger than 1.
-Names enabled(std::initializer_list<Dimension> dimensions) {
-    Names names;
+DimensionNames enabled(std::initializer_list<Dimension> dimensions) {
+    DimensionNames names;
     for (const auto& [name, size] : dimensions)
         if (size > 1) names.push_back(name);
     return names;
@@ -118,7 +118,14 @@ void resolve_handlers(ParallelismConfig& config) {
     if (resolve("sp", config.sp_enabled(), config.sp_handler)) resolve_sp(*config.sp_handler);
 }
 
-ParallelismConfig config_of_environment() {
+bool is_fsdp2(const AcceleratorOptions& options) {
+    return options.fsdp_plugin && options.fsdp_plugin->fsdp_version == 2;
+}
+
+}  // namespace
+
+std::optional<ParallelismConfig> ParallelismConfig::from_environment() {
+    if (!flag_variable("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
     ParallelismConfig config;
     const auto read = [](const char* variable, int& size) {
         size = number_variable(variable).value_or(size);
@@ -133,12 +140,6 @@ ParallelismConfig config_of_environment() {
     return config;
 }
 
-bool is_fsdp2(const AcceleratorOptions& options) {
-    return options.fsdp_plugin && options.fsdp_plugin->fsdp_version == 2;
-}
-
-}  // namespace
-
 std::vector<Dimension> ParallelismConfig::mesh_dimensions() const {
     std::vector<Dimension> dimensions;
     for (const Dimension& dimension : {Dimension{"pp", pp_size},
@@ -151,21 +152,21 @@ std::vector<Dimension> ParallelismConfig::mesh_dimensions() const {
     return dimensions;
 }
 
-Names ParallelismConfig::dp_dim_names() const {
+DimensionNames ParallelismConfig::dp_dim_names() const {
     return enabled({{"dp_replicate", dp_replicate_size}, {"dp_shard", dp_shard_size}});
 }
-Names ParallelismConfig::non_dp_dim_names() const {
+DimensionNames ParallelismConfig::non_dp_dim_names() const {
     return enabled({{"tp", tp_size}, {"cp", cp_size}, {"sp", sp_size}, {"pp", pp_size}});
 }
-Names ParallelismConfig::dp_shard_cp_dim_names() const {
+DimensionNames ParallelismConfig::dp_shard_cp_dim_names() const {
     return enabled({{"dp_shard", dp_shard_size}, {"cp", cp_size}});
 }
-Names ParallelismConfig::dp_cp_dim_names() const {
+DimensionNames ParallelismConfig::dp_cp_dim_names() const {
     return enabled(
         {{"dp_replicate", dp_replicate_size}, {"dp_shard", dp_shard_size}, {"cp", cp_size}});
 }
-Names ParallelismConfig::fsdp_dim_names() const {
-    Names names = enabled({{"dp_replicate", dp_replicate_size}});
+DimensionNames ParallelismConfig::fsdp_dim_names() const {
+    DimensionNames names = enabled({{"dp_replicate", dp_replicate_size}});
     names.emplace_back("dp_shard_cp");
     return names;
 }
@@ -212,8 +213,7 @@ void read_parallelism(AcceleratorOptions& options) {
                 "Accelerator: torch_tp_plugin and parallelism_config are both given; use one");
         config = ParallelismConfig{.tp_size = options.torch_tp_plugin->tp_size};
     }
-    if (!config && flag_variable("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false))
-        config = config_of_environment();
+    if (!config) config = ParallelismConfig::from_environment();
     if (!config) return;
     if (options.device_mesh)
         throw UsageError("Accelerator: parallelism_config and device_mesh are both given; use one");
@@ -241,9 +241,9 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
                 "fsdp_version 2, or ACCELERATE_ALLOW_CP_STANDALONE=1 without "
                 "dp_shard_size: cp_size is ",
                 config->cp_size, ", dp_shard_size is ", config->dp_shard_size));
-    if (config->tp_enabled())
-        throw_not_implemented("parallelism_config.tp_size", "tensor parallel training",
-                              "leave it at 1");
+    if (config->tp_enabled() && options.deepspeed_plugin)
+        throw_not_implemented("parallelism_config.tp_size",
+                              "tensor parallel training with DeepSpeed", "use fsdp_plugin");
     if (config->pp_enabled())
         throw_not_implemented("parallelism_config.pp_size", "pipeline parallel training",
                               "leave it at 1");

@@ -7,12 +7,17 @@
 #include <vector>
 
 #include "dist/group/mesh.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
 
 namespace axle::accel {
 
 // Options of tensor parallel training.
 struct TorchTensorParallelConfig {
     bool enable_async_tp = false;  // has no effect, as in Accelerate; true logs a warning
+    // Extensions of Axle: how modules are divided (by default, the plan of the model), and whether
+    // norms and dropout work on parts of the sequence. See dist::TensorParallelOptions.
+    dist::TensorParallelPlan plan = {};
+    bool sequence_parallel = false;
 };
 
 // Options of context parallel training.
@@ -67,6 +72,10 @@ struct ParallelismConfig {
     bool cp_enabled() const { return cp_size > 1; }
     bool sp_enabled() const { return sp_size > 1; }
     bool pp_enabled() const { return pp_size > 1; }
+
+    // Returns the configuration that the variables request, or nullopt. Invalid sizes are not
+    // reported.
+    static std::optional<ParallelismConfig> from_environment();
 
     // Returns the dimensions of the mesh: those that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;

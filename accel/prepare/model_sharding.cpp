@@ -8,6 +8,7 @@
 
 #include "accel/config/resolve_fsdp.h"
 #include "accel/prepare/deepspeed_sharding.h"
+#include "accel/prepare/model_division.h"
 
 namespace axle::accel {
 namespace {
@@ -36,6 +37,7 @@ Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::Devic
     if (!sharded.empty())
         return {sharded.size() == 1 ? mesh->get_group(sharded.front()) : mesh->flatten(sharded),
                 mesh->has("dp_replicate") ? mesh->get_group("dp_replicate") : Group()};
+    if (mesh != nullptr && mesh->has("tp")) return {data_group_of(mesh), Group()};
     if (!is_hybrid(plugin)) return {all, Group()};
     const int local = processes.local_process_index();
     Groups groups{all->split(processes.process_index() - local), all->split(local)};

@@ -169,6 +169,7 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     model.check_visit();
     if (!evaluation_mode && processes_.is_main_process()) warn_of_untrained(model);
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
+    if (!evaluation_mode) divide(model);
     const bool moves = device_placement.value_or(options_.device_placement);
     // A sharded model is moved unit by unit, because it may be too large for the device.
     const bool is_sharded = !evaluation_mode && options_.sharding && processes_.use_distributed();
@@ -193,18 +194,6 @@ void Preparation::prepare(nn::Module& model, std::optional<bool> device_placemen
     model.set_hooks(std::move(hooks));
 }
 
-// Throws UsageError if a prepared optimizer has taken a step with the model's parameters, because
-// the optimizer's state would have to be sharded too.
-void Preparation::check_without_state(const nn::Module& model) const {
-    for (const optim::Optimizer* optimizer : optimizers_)
-        for (const auto& [name, parameter] : model.named_parameters())
-            if (optimizer->state(parameter) != nullptr)
-                throw UsageError(
-                    str("prepare: the model must be prepared before the first step of its "
-                        "optimizer, because its parameters are sharded: ",
-                        printable(name), " has an optimizer state"));
-}
-
 std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& model) const {
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
@@ -221,9 +210,10 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
             return std::make_unique<dist::ShardedDataParallel>(model, std::move(sharding->group),
                                                                std::move(sharding->options));
         }
-    if (!trains || !(processes_.use_distributed() || adds_like_processes)) return nullptr;
-    return std::make_unique<dist::DataParallel>(model, processes_.process_group(),
-                                                options_.data_parallel);
+    if (!trains || !(data_parallel_size() > 1 || adds_like_processes)) return nullptr;
+    return std::make_unique<dist::DataParallel>(
+        model, options_.data_group ? options_.data_group : processes_.process_group(),
+        options_.data_parallel);
 }
 
 dist::DistributedModel* Preparation::replicas_of(const nn::Module& model) const {

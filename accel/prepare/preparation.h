@@ -45,6 +45,11 @@ struct PreparationOptions {
     // Returns how a model is sharded over the processes, or nullopt for data parallel training. May
     // change the model before it is sharded. If empty, no model is sharded.
     std::function<std::optional<ModelSharding>(nn::Module&)> sharding = {};
+    // Divides a model among processes (tensor parallel training), before it is moved. If empty, no
+    // model is divided.
+    std::function<void(nn::Module&)> division = {};
+    // The processes over which gradients are averaged; nullptr: all processes.
+    std::shared_ptr<dist::ProcessGroup> data_group = {};
     // The options of a prepared optimizer.
     struct OptimizerOptions {
         // The norm to which step() clips gradients, as in DeepSpeed; nullopt: no clipping.
@@ -116,6 +121,10 @@ class Preparation {
 
     // Returns the options of loaders that are prepared from now on.
     const PrepareDataLoaderOptions& loading() const { return options_.loading; }
+    // Returns the number of processes over which gradients are averaged.
+    int data_parallel_size() const {
+        return options_.data_group ? options_.data_group->size() : processes_.num_processes();
+    }
     Fp8Backend fp8_backend() const { return options_.fp8 ? options_.fp8->backend : Fp8Backend::NO; }
     void set_even_batches(bool even) { options_.loading.config.even_batches = even; }
 
@@ -136,6 +145,7 @@ class Preparation {
     void lose(const void* object);
     void rename(const void* from, const void* to);
     std::unique_ptr<dist::DistributedModel> distribute(nn::Module& model) const;
+    void divide(nn::Module& model) const;
     void check_without_state(const nn::Module& model) const;
     void share_rounding_seeds(optim::Optimizer& optimizer) const;
 

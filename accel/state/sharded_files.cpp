@@ -3,14 +3,20 @@
 
 #include "accel/state/state_files.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "dist/sharding/full_state.h"
 #include "dist/sharding/sharded_state.h"
 
 namespace axle::accel {
 namespace {
 
+// Returns whether the optimizer's state can be saved in parts.
 bool is_sharded(optim::Optimizer& optimizer) {
-    return std::ranges::any_of(optimizer.parameters(), autograd::is_sharded);
+    const std::vector<Tensor> parameters = optimizer.parameters();
+    return std::ranges::any_of(parameters, autograd::is_sharded) &&
+           std::ranges::none_of(parameters, [](const Tensor& parameter) {
+               return autograd::slice_of(parameter) != nullptr;
+           });
 }
 
 }  // namespace
@@ -24,7 +30,9 @@ void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     together("save_state", [&] {
         for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
             const nn::Module& model = *prepared_.models()[i];
-            states.model_in_parts.push_back(in_parts && dist::is_sharded(model));
+            // Divided models (tensor parallel) are always saved as whole tensors.
+            states.model_in_parts.push_back(in_parts && dist::is_sharded(model) &&
+                                            !dist::has_slices(model));
             if (states.model_in_parts.back())
                 states.parts.emplace_back(folder_of_model(i), dist::sharded_state(model, is_main));
         }

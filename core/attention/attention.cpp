@@ -5,6 +5,7 @@
 #include "core/attention/attention_part.h"
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
+#include "core/autograd/random_part.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -128,9 +129,14 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_attention(q, k, v);
     const Tensor mask = score_mask(options.mask, q, k);
+    const RandomPart& part = RandomPartGuard::current();
+    if (part.parts > 1 && part.dim != 1 && options.dropout_p > 0)
+        throw UsageError(str(kAttention, ": random numbers for a part of dimension ", part.dim,
+                             "; only parts of dimension 1, the heads, are supported"));
     kernels::AttentionParams params =
-        attention_params(options, q.size(0), q.size(3), {q.size(1), q.size(2), k.size(2)});
-    params.grid = {};  // the whole attention, so that cuDNN can compute it
+        attention_params(options, q.size(0), q.size(3),
+                         {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});
+    if (part.parts == 1) params.grid = {};  // the whole attention, so that cuDNN can compute it
     return attend(q, k, v, mask, params);
 }
 

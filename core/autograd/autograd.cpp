@@ -251,8 +251,9 @@ std::int64_t local_begin(const Tensor& leaf) {
 }
 
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole) {
-    if (!is_sharded(leaf)) return whole;
-    return whole.reshape({-1}).narrow(0, local_begin(leaf), local_part(leaf).numel());
+    const Tensor own = slice_for(leaf, whole);
+    if (!is_sharded(leaf)) return own;
+    return own.reshape({-1}).narrow(0, local_begin(leaf), local_part(leaf).numel());
 }
 
 void copy_to_leaf(const Tensor& leaf, const Tensor& whole) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/tensor_slice.h"
 
 namespace axle::autograd {
 
@@ -56,6 +57,8 @@ struct Meta {
     // See core/autograd/local_part.h. Undefined unless the leaf is sharded.
     Tensor local_part;
     std::int64_t local_begin = 0;
+    // See core/autograd/tensor_slice.h. Null unless the leaf is a slice.
+    std::shared_ptr<const TensorSlice> slice;
     std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
     // The state of the leaf in the current backward pass.
     std::uint64_t pass = 0;

@@ -26,7 +26,8 @@ void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin =
 // Returns the index of the local part's first element in the leaf, or 0 if the leaf is not sharded.
 std::int64_t local_begin(const Tensor& leaf);
 // Returns the elements of `whole` that this process stores: a 1-d tensor, or `whole` itself if the
-// leaf is not sharded. `whole` must have the shape of the leaf.
+// leaf is not sharded. `whole` must have the shape of the leaf, or, if the leaf is a slice
+// (core/autograd/tensor_slice.h), the shape of the whole tensor.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
 // Overwrites the elements that this process stores with the same elements of `whole`, converted to
 // the dtype of the leaf.

@@ -12,6 +12,7 @@
 
 #include "core/files/file.h"
 #include "core/files/pickle.h"
+#include "core/files/torch_names.h"
 #include "core/files/zip.h"
 #include "core/storage.h"
 
@@ -21,23 +22,6 @@ namespace {
 using Kind = Pickle::Kind;
 using Value = Pickle::Value;
 
-constexpr std::string_view kSize = "torch.Size";
-constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-// The names of the functions that create tensors from storages with a dtype, and from untyped
-// storages.
-constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
-constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
-constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
-
-constexpr std::pair<std::string_view, DType> kStorages[] = {
-    {"torch.DoubleStorage", DType::f64},       {"torch.FloatStorage", DType::f32},
-    {"torch.HalfStorage", DType::f16},         {"torch.BFloat16Storage", DType::bf16},
-    {"torch.LongStorage", DType::i64},         {"torch.IntStorage", DType::i32},
-    {"torch.ShortStorage", DType::i16},        {"torch.CharStorage", DType::i8},
-    {"torch.ByteStorage", DType::u8},          {"torch.BoolStorage", DType::boolean},
-    {"torch.ComplexFloatStorage", DType::c64},
-};
-
 // Returns the memory that the values of a pickle may need (see the header).
 MemoryBudget budget_for(std::size_t bytes) {
     const std::size_t first = std::min(bytes, std::size_t{4} << 20);
@@ -45,16 +29,6 @@ MemoryBudget budget_for(std::size_t bytes) {
 }
 // The memory of a tensor, and of a storage, with the maps that contain them.
 constexpr std::size_t kTensorBytes = sizeof(Impl) + 128, kStorageBytes = sizeof(Storage) + 256;
-
-std::optional<DType> dtype_of_storage(std::string_view name) {
-    for (const auto& [known, dtype] : kStorages)
-        if (name == known) return dtype;
-    return std::nullopt;
-}
-bool is_known(std::string_view name) {
-    return name == kSize || name == kParameter || name == kTensor || name == kTensorOfBytes ||
-           name == kBytes || dtype_of_storage(name) || dtype_of_torch_name(name);
-}
 
 // An open checkpoint file. Its functions throw FileError with the reason but without a path.
 class TorchFile {
@@ -82,7 +56,7 @@ class TorchFile {
         budget_ = budget_for(entry.bytes.size());
         try {
             pickle_ = read_pickle(entry.bytes, budget_, [&](std::string_view name) {
-                return options_.unknown_as_null || is_known(name);
+                return options_.unknown_as_null || is_torch_name(name);
             });
         } catch (const FileError& error) {
             refuse(error.what());
@@ -156,8 +130,9 @@ class TorchFile {
             refuse("a persistent reference is not a storage");
         const std::string_view type = text(fields, 1, Kind::name), key = text(fields, 2);
         charge(key.size());  // each tensor copies the key, which can be long
-        StorageRef made{nullptr, dtype_of_storage(type), "data/" + std::string(key)};
-        if (!made.dtype && type != kBytes) refuse(str("unknown storage type: ", printable(type)));
+        StorageRef made{nullptr, dtype_of_torch_storage(type), "data/" + std::string(key)};
+        if (!made.dtype && type != torch_names::kBytes)
+            refuse(str("unknown storage type: ", printable(type)));
         made.memory = &memory_of(made.entry);
         const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
         if (made.memory->bytes % size != 0 || integer(fields, 4) != made.memory->bytes / size)
@@ -255,18 +230,27 @@ class TorchFile {
         if (const auto known = tensors_.find(id); known != tensors_.end()) return known->second;
         const auto call = pickle_.items(value(id));
         const std::string_view function = pickle_.text(value(call[0]));
-        if (!is_known(function)) return {};  // options.unknown_as_null is set
+        if (!is_torch_name(function)) return {};  // options.unknown_as_null is set
         if (value(id).kind == Kind::object) refuse(str("unexpected object of ", function));
         const Value& arguments = value(call[1]);
-        if (function == kSize) {
+        if (function == torch_names::kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
             return tree_of(pickle_.items(arguments)[0], depth);
         }
         charge(kTensorBytes);
         Tensor tensor;
-        if (function == kTensor || function == kTensorOfBytes) {
-            tensor = tensor_of(arguments, function == kTensorOfBytes);
-        } else if (function == kParameter) {
+        if (function == torch_names::kTensor || function == torch_names::kTensorOfBytes) {
+            tensor = tensor_of(arguments, function == torch_names::kTensorOfBytes);
+        } else if (function == torch_names::kFromType) {
+            const std::string_view rebuild = text(arguments, 0, Kind::name);
+            const std::string_view type = text(arguments, 1, Kind::name);
+            if ((rebuild != torch_names::kTensor && rebuild != torch_names::kTensorOfBytes) ||
+                (type != torch_names::kTensorType && type != torch_names::kParameterType))
+                refuse(str("unexpected tensor of type ", printable(type), " from ",
+                           printable(rebuild)));
+            tensor =
+                tensor_of(item(arguments, 2, Kind::tuple), rebuild == torch_names::kTensorOfBytes);
+        } else if (function == torch_names::kParameter) {
             static_cast<void>(item(arguments, 0, Kind::call));
             const Tree data = tree_of(pickle_.items(arguments)[0], depth);
             if (!data.is_tensor()) refuse("a parameter is not a tensor");
@@ -314,7 +298,7 @@ class TorchFile {
         refuse("a value has an invalid kind");
     }
     Tree name_of_dtype(std::string_view name) const {
-        if (!is_known(name)) return {};  // options.unknown_as_null is set
+        if (!is_torch_name(name)) return {};  // options.unknown_as_null is set
         if (!dtype_of_torch_name(name)) refuse(str("unexpected value: ", printable(name)));
         return name;
     }
@@ -364,17 +348,6 @@ class TorchFile {
 };
 
 }  // namespace
-
-std::optional<DType> dtype_of_torch_name(std::string_view name) {
-    static const auto* known = [] {
-        auto* names = new std::map<std::string, DType, std::less<>>;
-        for (int i = 0; i <= static_cast<int>(DType::c64); ++i)
-            names->emplace(str("torch.", static_cast<DType>(i)), static_cast<DType>(i));
-        return names;
-    }();
-    const auto found = known->find(name);
-    return found == known->end() ? std::nullopt : std::optional(found->second);
-}
 
 Tree load_torch_file(std::span<std::byte> bytes, std::shared_ptr<const void> owner,
                      TorchFileOptions options) {

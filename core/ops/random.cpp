@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/random_part.h"
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -49,6 +50,42 @@ Tensor apply_dropout(const Tensor& x, double p, kernels::Philox random) {
     });
 }
 
+// Applies dropout to a part of a larger tensor, for which `random` has a number for each element.
+// The elements of the part are consecutive in the larger tensor in runs, each of which is
+// `part.parts` runs after the one before.
+Tensor apply_dropout_to_part(const Tensor& x, double p, kernels::Philox random,
+                             const RandomPart& part) {
+    std::int64_t runs = 1;
+    for (int d = 0; d < part.dim; ++d) runs *= x.size(d);
+    const std::int64_t run = runs == 0 ? 0 : x.numel() / runs;
+    const Tensor dense = contiguous(x.detach()).reshape({runs, run});
+    const Tensor y = empty_like(dense);
+    for (std::int64_t i = 0; i < runs && run > 0; ++i) {
+        const std::int64_t first = (i * part.parts + part.part) * run;
+        kernels::Philox of_run = random;
+        of_run.offset += static_cast<std::uint64_t>(first / 4);
+        // A block has four numbers. If the run does not begin with a block, it is preceded by the
+        // elements that the block's first numbers belong to.
+        const std::int64_t before = first % 4;
+        Tensor to = y.narrow(0, i, 1);
+        if (before == 0) {
+            const Tensor from = dense.narrow(0, i, 1);
+            launch(x.device(),
+                   [&](auto& on) { kernels::dropout(on, of_run, p, from.view(), to.view()); });
+            continue;
+        }
+        const Tensor from = pad(dense.narrow(0, i, 1), {before, 0});
+        Tensor all = empty_like(from);
+        launch(x.device(),
+               [&](auto& on) { kernels::dropout(on, of_run, p, from.view(), all.view()); });
+        to.copy_(all.narrow(1, before, run));
+    }
+    return record("dropout", y.reshape(x.shape()), {x},
+                  [p, random, part](const Grads& dy, Needs) -> Grads {
+                      return {apply_dropout_to_part(dy[0], p, random, part)};
+                  });
+}
+
 // Throws ValueError unless each row has enough weights that can be drawn. On a CPU, the function
 // throws immediately; on a GPU, the error is reported asynchronously.
 void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
@@ -76,7 +113,15 @@ std::pair<double, double> exact_integer_range(DType t) {
     return {-0x1p63, 0x1p63};
 }
 
+thread_local RandomPart current_part;
+
 }  // namespace
+
+RandomPartGuard::RandomPartGuard(const RandomPart& part) : before_(current_part) {
+    if (part.parts > 1) current_part = part;
+}
+RandomPartGuard::~RandomPartGuard() { current_part = before_; }
+const RandomPart& RandomPartGuard::current() { return current_part; }
 
 Tensor& Tensor::uniform_(double low, double high) {
     const profiler::OpScope scope("uniform_");
@@ -141,7 +186,11 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     if (!(p >= 0 && p <= 1)) throw ValueError(str("dropout: p must be in [0, 1]: ", p));
     if (!training || p == 0) return x;
     if (x.device().is_meta()) return apply_dropout(x, p, {});
-    return apply_dropout(x, p, take_random(random_blocks(x.numel())));
+    const RandomPart& part = RandomPartGuard::current();
+    const kernels::Philox random = take_random(random_blocks(x.numel() * part.parts));
+    if (part.parts == 1) return apply_dropout(x, p, random);
+    return apply_dropout_to_part(x, p, random,
+                                 {wrap_dim("dropout", part.dim, x.dim()), part.part, part.parts});
 }
 
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement) {

@@ -219,8 +219,8 @@ class DataLoader {
     // shard() (check_shard()).
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
     // Makes the next and all later passes read only the batches of one process, or all batches, and
-    // no micro-batches, if `options` is nullopt. Throws ValueError if options are invalid (check_shard()), and
-    // UsageError during a pass.
+    // no micro-batches, if `options` is nullopt. Throws ValueError if options are invalid
+    // (check_shard()), and UsageError during a pass.
     void shard(std::optional<ShardOptions> options);
     // Makes the next and all later passes get their batches from `dispatch`, which distributes the
     // batches that one process reads. Ignores even_batches. Throws the errors of shard(), and

@@ -10,6 +10,13 @@ namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;
 
+constinit thread_local CollectiveCounts counts;
+
+void count(std::int64_t CollectiveCounts::*kind, const Tensor& whole) {
+    ++(counts.*kind);
+    counts.bytes += whole.numel() * size_of(whole.dtype());
+}
+
 // Returns the index of the dimension. Throws IndexError if it is out of range, and ShapeError for a
 // 0-d tensor.
 int dimension_of(const char* op, const Tensor& x, std::int64_t dim) {
@@ -56,6 +63,61 @@ Tensor copy_to_group(const Tensor& x, const Group& group) {
     });
 }
 
+namespace {
+
+// Returns the sums over all ranks of the tensors, which have one dtype, in one message.
+Grads summed(const Grads& tensors, const Group& group) {
+    if (grad_enabled()) {
+        Grads sums;
+        for (const Tensor& x : tensors) sums.push_back(reduce_from_group(x, group));
+        return sums;
+    }
+    std::vector<Tensor> flat;
+    for (const Tensor& x : tensors) flat.push_back(x.reshape({-1}));
+    const Tensor all = cat(flat, 0);
+    group->all_reduce(all);
+    count(&CollectiveCounts::all_reduces, all);
+    Grads sums;
+    std::int64_t begin = 0;
+    for (const Tensor& x : tensors) {
+        sums.push_back(all.narrow(0, begin, x.numel()).view(x.shape()));
+        begin += x.numel();
+    }
+    return sums;
+}
+
+}  // namespace
+
+std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors, const Group& group) {
+    std::vector<Tensor> result = tensors, inputs;
+    if (group->size() == 1) return result;
+    std::vector<Tensor*> outputs;
+    bool has_one_dtype = true;
+    for (Tensor& y : result) {
+        if (!y.defined() || !y.requires_grad()) continue;
+        inputs.push_back(y);
+        has_one_dtype = has_one_dtype && y.dtype() == inputs[0].dtype();
+        outputs.push_back(&y);
+    }
+    if (outputs.size() < 2 || !has_one_dtype) {
+        for (Tensor* const y : outputs) *y = copy_to_group(*y, group);
+        return result;
+    }
+    const profiler::OpScope scope("copy_to_group");
+    for (Tensor* const y : outputs) *y = y->detach();
+    if (!grad_enabled()) return result;
+    autograd::attach("copy_to_group", outputs, inputs, [group](const Grads& dy, Needs) -> Grads {
+        Grads present;
+        for (const Tensor& g : dy)
+            if (g.defined()) present.push_back(g);
+        Grads sums = summed(present, group), dx(dy.size());
+        for (std::size_t i = 0, next = 0; i < dy.size(); ++i)
+            if (dy[i].defined()) dx[i] = sums[next++];
+        return dx;
+    });
+    return result;
+}
+
 Tensor reduce_from_group(const Tensor& x, const Group& group) {
     if (group->size() == 1) return x;
     const profiler::OpScope scope("reduce_from_group");
@@ -65,6 +127,7 @@ Tensor reduce_from_group(const Tensor& x, const Group& group) {
         const NoGrad no_grad;
         y = x.clone();
         group->all_reduce(y);
+        count(&CollectiveCounts::all_reduces, y);
     }
     return record("reduce_from_group", y, {x}, [group](const Grads& dy, Needs) -> Grads {
         return {copy_to_group(dy[0], group)};
@@ -80,6 +143,7 @@ Tensor all_gather_along(const Tensor& x, std::int64_t dim, const Group& group, G
     {
         const NoGrad no_grad;
         y = parts_joined(group->all_gather(x.detach()), d);
+        count(&CollectiveCounts::all_gathers, y);
     }
     return record("all_gather_along", y, {x}, [group, kind, d](const Grads& dy, Needs) -> Grads {
         return {kind == GradientKind::partial ? reduce_scatter_along(dy[0], d, group)
@@ -114,6 +178,7 @@ Tensor reduce_scatter_along(const Tensor& x, std::int64_t dim, const Group& grou
     {
         const NoGrad no_grad;
         y = group->reduce_scatter(parts_in_front(x.detach(), d, group->size()));
+        count(&CollectiveCounts::reduce_scatters, x);
     }
     return record("reduce_scatter_along", y, {x}, [group, d](const Grads& dy, Needs) -> Grads {
         return {all_gather_along(dy[0], d, group, GradientKind::partial)};
@@ -133,10 +198,14 @@ Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t co
         const NoGrad no_grad;
         const Tensor parts = parts_in_front(x.detach(), from, group->size());
         y = parts_joined(group->all_to_all(parts), to);
+        count(&CollectiveCounts::all_to_alls, x);
     }
     return record("all_to_all_along", y, {x}, [group, from, to](const Grads& dy, Needs) -> Grads {
         return {all_to_all_along(dy[0], to, from, group)};
     });
 }
+
+CollectiveCounts collective_counts() { return counts; }
+void reset_collective_counts() { counts = {}; }
 
 }  // namespace axle::dist

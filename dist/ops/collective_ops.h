@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/tensor.h"
 #include "dist/group/process_group.h"
@@ -28,6 +29,10 @@ enum class GradientKind {
 
 // Returns x. The gradient is the sum of the gradients of all ranks.
 Tensor copy_to_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
+// Returns the tensors. Their gradients are summed over all ranks in one message if all tensors have
+// one dtype. An undefined tensor is returned unchanged.
+std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors,
+                                  const std::shared_ptr<ProcessGroup>& group);
 // Returns the sum of x over all ranks. The gradient of x is the gradient of the result.
 Tensor reduce_from_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
 
@@ -46,5 +51,17 @@ Tensor reduce_scatter_along(const Tensor& x, std::int64_t dim,
 // of size().
 Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t concat_dim,
                         const std::shared_ptr<ProcessGroup>& group);
+
+// The collectives that the ops above have run on this thread, including their gradients.
+struct CollectiveCounts {
+    std::int64_t all_reduces = 0, all_gathers = 0, reduce_scatters = 0, all_to_alls = 0;
+    // The sum of the sizes of the undivided tensors: results of all-gathers, and operands of the
+    // other collectives.
+    std::int64_t bytes = 0;
+
+    bool operator==(const CollectiveCounts&) const = default;
+};
+CollectiveCounts collective_counts();
+void reset_collective_counts();
 
 }  // namespace axle::dist

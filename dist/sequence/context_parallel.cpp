@@ -132,7 +132,7 @@ Tensor ContextParallel::attend(const Tensor& query, const Tensor& key, const Ten
     const std::int64_t time = q.size(2), length = time * parts();
     const kernels::AttentionParams params = attention_params(
         options, q.size(0), q.size(3), {.heads = q.size(1), .queries = length, .keys = length});
-    if (exchange_ == ContextExchange::all_gather)
+    if (exchange_ == ContextExchange::all_gather || parts() == 1)
         return gathered_attention(q, k, v, params, positions(time), group_);
     std::vector<Ranges> all;
     for (int rank = 0; rank < group_->size(); ++rank)

@@ -8,6 +8,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "dist/sharding/flat_parameter.h"
 
@@ -45,10 +46,49 @@ void gather_members(FlatParameter& buffer, const Tensor& part, const FullStateOp
     }
 }
 
+bool is_first(const autograd::TensorSlice& slice) {
+    return slice.layout().part == 0 && slice.is_first_copy();
+}
+
+// Gathers the whole tensor of a slice, on the ranks that get tensors. On the other ranks, returns
+// an undefined tensor.
+Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
+                     const FullStateOptions& options) {
+    const Tensor whole = slice.gather(tensor);
+    if (options.rank0_only && !is_first(slice)) return {};
+    return options.offload_to_cpu && whole.device().is_cuda() ? whole.cpu() : whole;
+}
+
+// Replaces the slices in the state of an optimizer by whole tensors.
+void gather_slices(Tree& tree, const std::vector<Tensor>& parameters,
+                   const FullStateOptions& options) {
+    bool gets_tensors = true;
+    Tree state = tree["state"];
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto slice = autograd::slice_of(parameters[i]);
+        const std::string number = std::to_string(i);
+        const Tree* const found = state.find(number);
+        if (slice == nullptr || found == nullptr) continue;
+        gets_tensors = gets_tensors && !(options.rank0_only && !is_first(*slice));
+        Tree entry = *found;
+        for (const auto& [name, value] : found->entries())
+            if (value.is_tensor() && value.tensor().shape() == parameters[i].shape())
+                entry.set(name, gather_slices(*slice, value.tensor(), options));
+        state.set(number, std::move(entry));
+    }
+    tree.set("state", gets_tensors ? std::move(state) : Tree::map());
+}
+
 }  // namespace
 
 bool is_sharded(const nn::Module& model) {
     return std::ranges::any_of(model.parameters(), autograd::is_sharded);
+}
+
+bool has_slices(const nn::Module& model) {
+    return std::ranges::any_of(model.parameters(), [](const Tensor& parameter) {
+        return autograd::slice_of(parameter) != nullptr;
+    });
 }
 
 nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options) {
@@ -60,17 +100,26 @@ nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options)
                            complete.emplace(member.handle.impl().get(), whole);
                        });
     nn::StateDict result;
+    bool gets_tensors = true;
     std::unordered_map<std::string, Tensor> handles;
     for (const auto& [name, tensor] : model.state_dict({.keep_vars = true}))
         handles.emplace(name, tensor);
     for (auto& [name, tensor] : model.saved_state()) {
         const Tensor& handle = handles.at(name);
-        if (!autograd::is_sharded(handle))
-            result.emplace_back(name, tensor);
-        else if (const auto found = complete.find(handle.impl().get()); found != complete.end())
-            result.emplace_back(name, found->second);
+        Tensor values = tensor;
+        if (autograd::is_sharded(handle)) {
+            const auto found = complete.find(handle.impl().get());
+            if (found == complete.end()) continue;
+            values = found->second;
+        }
+        if (const auto slice = autograd::slice_of(handle)) {
+            values = gather_slices(*slice, values, options);
+            gets_tensors = gets_tensors && values.defined();
+        }
+        result.emplace_back(name, values);
     }
-    return complete.empty() && is_sharded(model) ? nn::StateDict() : result;
+    if (complete.empty() && is_sharded(model)) gets_tensors = false;
+    return gets_tensors ? result : nn::StateDict();
 }
 
 Tree full_state_dict(optim::Optimizer& optimizer, FullStateOptions options) {
@@ -82,7 +131,10 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
     Tree tree = std::move(own);
     const std::vector<Tensor> parameters = optimizer.parameters();
     const std::vector<FlatParameter*> buffers = buffers_of(parameters);
-    if (buffers.empty()) return tree;
+    if (buffers.empty()) {
+        gather_slices(tree, parameters, options);
+        return tree;
+    }
     std::unordered_map<const Impl*, std::string> numbers;
     for (std::size_t i = 0; i < parameters.size(); ++i)
         numbers.emplace(parameters[i].impl().get(), std::to_string(i));
@@ -130,6 +182,7 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
         }
     }
     tree.set("state", gets_tensors ? std::move(state) : Tree::map());
+    gather_slices(tree, parameters, options);
     return tree;
 }
 
@@ -157,7 +210,9 @@ nn::StateDict whole_gradients(const nn::Module& model) {
         Tensor sum = autograd::pending_gradient(parameter);
         if (const auto found = reduced.find(parameter.impl().get()); found != reduced.end())
             sum = sum.defined() ? sum + found->second : found->second;
-        if (sum.defined()) gradients.emplace_back(name, sum);
+        if (!sum.defined()) continue;
+        if (const auto slice = autograd::slice_of(parameter)) sum = slice->gather(sum);
+        gradients.emplace_back(name, sum);
     }
     return gradients;
 }
@@ -166,7 +221,8 @@ void set_whole_gradients(const nn::Module& model, const std::map<std::string, Te
     for (const auto& [name, parameter] : model.named_parameters()) {
         parameter.zero_grad();
         if (const auto found = gradients.find(name); found != gradients.end())
-            autograd::set_pending_gradient(parameter, found->second.to(parameter.device()));
+            autograd::set_pending_gradient(
+                parameter, autograd::slice_for(parameter, found->second).to(parameter.device()));
     }
 }
 

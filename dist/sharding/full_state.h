@@ -1,7 +1,7 @@
-// The states of sharded models and their optimizers as complete tensors, as checkpoints contain
-// them (FULL_STATE_DICT of FSDP).
+// The states of models that are sharded or divided (dist/tensor_parallel/), and of their
+// optimizers, as complete tensors, as checkpoints contain them (FULL_STATE_DICT of FSDP).
 //
-// All ranks must call these functions together. They gather one unit at a time.
+// All ranks must call these functions together. They gather one unit or slice at a time.
 // Module::load_state_dict() and Optimizer::load_state_dict() load complete states into sharded
 // objects without communication: each rank copies its part.
 #pragma once
@@ -23,6 +23,10 @@ struct FullStateOptions {
 
 // Returns whether at least one parameter of the model is sharded.
 bool is_sharded(const nn::Module& model);
+
+// Returns whether at least one parameter of the model is a slice of a larger tensor
+// (core/autograd/tensor_slice.h).
+bool has_slices(const nn::Module& model);
 
 // Returns model.saved_state() with all elements of the parameters, in the dtype that the model had
 // before it was sharded. Tensors that are not sharded are returned unchanged. Ranks without tensors

@@ -58,8 +58,8 @@ void train_with_ulysses(const std::string&) {
     const auto group = accelerator.torch_device_mesh()->get_group("sp");
     for (auto& batch : loader) {
         const Tensor labels = batch["labels"], tokens = ne(labels, -100).sum();
-        const Tensor loss = axle::dist::mean_over_tokens(model.loss(batch["input_ids"], labels),
-                                                         tokens, group);
+        const Tensor loss =
+            axle::dist::mean_over_tokens(model.loss(batch["input_ids"], labels), tokens, group);
         accelerator.backward(loss);
         optimizer.step();
         optimizer.zero_grad();

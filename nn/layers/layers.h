@@ -2,11 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
+#include "core/autograd/random_part.h"
 #include "nn/module.h"
 
 namespace axle::nn {
+
+class Embedding;
+
+// Replaces the lookup of an Embedding, for example if its table is divided among processes. A clone
+// of an Embedding shares the policy with the original module.
+struct EmbeddingPolicy {
+    virtual ~EmbeddingPolicy() = default;
+    // Returns the rows [..., width] for ids [...].
+    virtual Tensor look_up(const Embedding& layer, const Tensor& ids) = 0;
+};
 
 // Maps ids [...] to rows [..., width] of a table. The table is initialized from a standard normal
 // distribution, as in PyTorch. The row padding_idx is initially zero and gets no gradient.
@@ -15,11 +27,14 @@ class Embedding : public Model<Embedding> {
     // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
     // [0, rows).
     Embedding(std::int64_t rows, std::int64_t width, std::optional<std::int64_t> padding_idx = {});
-    Tensor forward(const Tensor& ids) { return embedding(ids, weight, padding_idx); }
+    Tensor forward(const Tensor& ids) {
+        return policy ? policy->look_up(*this, ids) : embedding(ids, weight, padding_idx);
+    }
     void visit(Visitor& v) override { v("weight", weight); }
 
     Tensor weight;  // [rows, width]
     std::optional<std::int64_t> padding_idx;
+    std::shared_ptr<EmbeddingPolicy> policy;  // replaces the lookup; null by default
 };
 
 // Dropout: in training mode, sets each element to zero with probability p and multiplies the kept
@@ -32,6 +47,8 @@ class Dropout : public Model<Dropout> {
     void visit(Visitor&) override {}
 
     double p;
+    // Set if x is a part of a larger tensor, whose other parts are on other processes.
+    RandomPart random_part = {};
 };
 
 }  // namespace axle::nn

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "nn/module.h"
 
@@ -15,16 +16,29 @@ struct LayerNormOptions {
     bool bias = true;    // whether there is a bias, initially 0; ignored if affine is false
 };
 
+// Replaces the parameters of a LayerNorm or RMSNorm in calls, for example to change how their
+// gradients are computed. A clone of a norm shares the policy with the original module.
+struct NormPolicy {
+    virtual ~NormPolicy() = default;
+    // Returns the weight and the bias to use; each is undefined if the norm does not have it.
+    virtual std::pair<Tensor, Tensor> parameters(const Tensor& weight, const Tensor& bias) = 0;
+};
+
 // Layer normalization over the last dimension.
 class LayerNorm : public Model<LayerNorm> {
   public:
     // Throws ValueError unless width, the size of the last dimension, is positive.
     explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
-    Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps); }
+    Tensor forward(const Tensor& x) {
+        if (policy == nullptr) return layer_norm(x, weight, bias, eps);
+        const auto [own_weight, own_bias] = policy->parameters(weight, bias);
+        return layer_norm(x, own_weight, own_bias, eps);
+    }
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
     Tensor weight, bias;  // [width] each
     double eps;
+    std::shared_ptr<NormPolicy> policy;  // null by default
 };
 
 // Root mean square normalization over the last dimension, with a weight, initially 1.
@@ -32,11 +46,14 @@ class RMSNorm : public Model<RMSNorm> {
   public:
     // Throws ValueError unless width, the size of the last dimension, is positive.
     explicit RMSNorm(std::int64_t width, double eps = 1e-6);
-    Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps); }
+    Tensor forward(const Tensor& x) {
+        return rms_norm(x, policy ? policy->parameters(weight, {}).first : weight, eps);
+    }
     void visit(Visitor& v) override { v("weight", weight); }
 
     Tensor weight;  // [width]
     double eps;
+    std::shared_ptr<NormPolicy> policy;  // null by default
 };
 
 struct BatchNormOptions {

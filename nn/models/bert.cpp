@@ -72,19 +72,19 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
     : query(linear_of(config, config.hidden_size, config.hidden_size)),
       key(linear_of(config, config.hidden_size, config.hidden_size)),
       value(linear_of(config, config.hidden_size, config.hidden_size)),
-      heads(config.num_attention_heads),
+      head_size(config.hidden_size / config.num_attention_heads),
       dropout(config.attention_probs_dropout_prob) {}
 
 Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
-    const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
     // Reshapes [B, T, C] to [B, heads, T, C / heads].
     const auto split_heads = [&](const Tensor& y) {
-        return y.reshape({batch, time, heads, width / heads}).transpose(1, 2);
+        return y.reshape({y.size(0), y.size(1), -1, head_size}).transpose(1, 2);
     };
+    const Tensor q = split_heads(query(x)), k = split_heads(key(x)), v = split_heads(value(x));
+    const RandomPartGuard guard(random_part);
     const Tensor y =
-        nn::attention(split_heads(query(x)), split_heads(key(x)), split_heads(value(x)),
-                      {.mask = mask, .dropout_p = is_training() ? dropout : 0});
-    return y.transpose(1, 2).reshape({batch, time, width});
+        nn::attention(q, k, v, {.mask = mask, .dropout_p = is_training() ? dropout : 0});
+    return y.transpose(1, 2).reshape({y.size(0), y.size(2), -1});
 }
 
 BertOutput::BertOutput(const BertConfig& config, std::int64_t in)
@@ -116,8 +116,9 @@ BertEncoder::BertEncoder(const BertConfig& config) {
 }
 
 Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
+    x = enter_blocks(x);
     for (BertLayer& each : layer) x = each(x, mask);
-    return x;
+    return leave_blocks(x);
 }
 
 BertPooler::BertPooler(const BertConfig& config)
@@ -212,8 +213,10 @@ BertPredictions::BertPredictions(const BertConfig& config, const Tensor& word_em
     init::zeros_(bias);
 }
 
-Tensor BertPredictions::forward(const Tensor& x) {
-    return linear(norm(dense(x, activation)), decoder, bias);
+Tensor BertPredictions::forward(const Tensor& x) { return head_logits(norm(dense(x, activation))); }
+
+Tensor BertPredictions::loss(const Tensor& x, const Tensor& targets) {
+    return enter([&] { return head_loss(norm(dense(x, activation)), targets); });
 }
 
 void BertPredictions::visit(Visitor& v) {
@@ -257,7 +260,8 @@ Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tens
                              const Tensor& token_type_ids) {
     return enter([&] {
         check_labels(ids, labels);
-        return outputs(ids, labels, attention_mask, token_type_ids).loss;
+        const Tensor x = bert(ids, attention_mask, token_type_ids);
+        return predictions.loss(x.reshape({-1, config.hidden_size}), labels.reshape({-1}));
     });
 }
 

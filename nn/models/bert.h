@@ -20,6 +20,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/extension_points.h"
 #include "nn/models/output.h"
 
 namespace axle::nn {
@@ -77,8 +78,10 @@ struct BertSelfAttention : Model<BertSelfAttention> {
     void visit(Visitor& v) override { v("query", query), v("key", key), v("value", value); }
 
     Linear query, key, value;
-    std::int64_t heads;
+    std::int64_t head_size;
     double dropout;
+    // Set if query computes a part of the heads (dimension 1), as Dropout::random_part.
+    RandomPart random_part = {};
 };
 
 // Computes norm(residual + dropout(dense(x))).
@@ -124,7 +127,7 @@ struct BertLayer : Model<BertLayer> {
     BertOutput output;
 };
 
-struct BertEncoder : Model<BertEncoder> {
+struct BertEncoder : Model<BertEncoder>, BlockStack {
     explicit BertEncoder(const BertConfig& config);
     Tensor forward(Tensor x, const Tensor& mask);
     void visit(Visitor& v) override { v("layer", layer); }
@@ -218,9 +221,11 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
 
 // The head for masked language modeling: norm(activation(dense(x))) times the transposed word
 // embeddings, plus a bias.
-struct BertPredictions : Model<BertPredictions> {
+struct BertPredictions : Model<BertPredictions>, LanguageHead {
     BertPredictions(const BertConfig& config, const Tensor& word_embeddings);
     Tensor forward(const Tensor& x);
+    // Returns the mean cross entropy of the logits of x [N, C] and targets [N].
+    Tensor loss(const Tensor& x, const Tensor& targets);
     void visit(Visitor& v) override;
 
     Linear dense;
@@ -228,6 +233,9 @@ struct BertPredictions : Model<BertPredictions> {
     Tensor bias;     // [vocab_size]
     Tensor decoder;  // the word embeddings (tied)
     Activation activation;
+    const char* head_name() const override { return "decoder"; }
+    Tensor head_weight() const override { return decoder; }
+    Tensor head_bias() const override { return bias; }
 };
 
 struct BertForMaskedLM : Model<BertForMaskedLM> {

@@ -53,16 +53,23 @@ GptAttention::GptAttention(const GptConfig& config)
     : c_attn(linear_of(config, config.n_embd, 3 * config.n_embd, kStd)),
       c_proj(linear_of(config, config.n_embd, config.n_embd, residual_std(config))),
       resid_dropout(config.dropout),
-      heads(config.n_head),
+      head_size(config.n_embd / config.n_head),
       attn_dropout(config.attn_dropout.value_or(config.dropout)) {}
 
 Tensor GptAttention::forward(const Tensor& x) {
-    const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2);
+    const Tensor projected = c_attn(x);
+    const std::int64_t batch = projected.size(0), time = projected.size(1);
+    const std::int64_t width = projected.size(2) / 3;
     // Splits [B, T, 3 C] into three [B, heads, T, C / heads].
-    std::vector<Tensor> qkv = split(c_attn(x), width, -1);
-    for (Tensor& part : qkv) part = part.view({batch, time, heads, width / heads}).transpose(1, 2);
-    const Tensor y = attention(qkv[0], qkv[1], qkv[2],
-                               {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
+    std::vector<Tensor> qkv = split(projected, width, -1);
+    for (Tensor& part : qkv)
+        part = part.view({batch, time, width / head_size, head_size}).transpose(1, 2);
+    Tensor y;
+    {
+        const RandomPartGuard guard(random_part);
+        y = attention(qkv[0], qkv[1], qkv[2],
+                      {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
+    }
     return resid_dropout(c_proj(y.transpose(1, 2).reshape({batch, time, width})));
 }
 
@@ -94,14 +101,14 @@ GptTransformer::GptTransformer(const GptConfig& config)
 }
 
 Tensor GptTransformer::forward(const Tensor& ids) {
-    Tensor x = embd_dropout(wte(ids) + position_rows(wpe.weight, ids.size(1)));
+    Tensor x = enter_blocks(embd_dropout(wte(ids) + position_rows(wpe.weight, ids.size(1))));
     for (GptBlock& block : h) {
         if (checkpoint_blocks && is_training())
             x = checkpoint([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {x});
         else
             x = block(x);
     }
-    return ln_f(x);
+    return leave_blocks(ln_f(x));
 }
 
 Gpt::Gpt(const GptConfig& config_) : config(validated(config_)), transformer(config) {}
@@ -113,7 +120,7 @@ Tensor Gpt::hidden(const Tensor& ids) {
     return transformer(ids);
 }
 
-Tensor Gpt::forward(const Tensor& ids) { return linear(hidden(ids), transformer.wte.weight); }
+Tensor Gpt::forward(const Tensor& ids) { return head_logits(hidden(ids)); }
 
 void Gpt::check_labels(const Tensor& ids, const Tensor& labels) {
     if (labels.shape() != ids.shape())
@@ -140,8 +147,7 @@ Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
     return enter([&] {
         check_labels(ids, labels);
         const Tensor x = hidden(ids);
-        return linear_cross_entropy(x.reshape({-1, config.n_embd}), transformer.wte.weight,
-                                    labels.reshape({-1}));
+        return head_loss(x.reshape({-1, config.n_embd}), labels.reshape({-1}));
     });
 }
 

@@ -15,6 +15,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/extension_points.h"
 #include "nn/models/generate.h"
 #include "nn/models/output.h"
 
@@ -60,8 +61,10 @@ struct GptAttention : Model<GptAttention> {
 
     Linear c_attn, c_proj;
     Dropout resid_dropout;
-    std::int64_t heads;
+    std::int64_t head_size;
     double attn_dropout;
+    // Set if c_attn computes a part of the heads (dimension 1), as Dropout::random_part.
+    RandomPart random_part = {};
 };
 
 struct GptMlp : Model<GptMlp> {
@@ -89,7 +92,7 @@ struct GptBlock : Model<GptBlock> {
     GptMlp mlp;
 };
 
-struct GptTransformer : Model<GptTransformer> {
+struct GptTransformer : Model<GptTransformer>, BlockStack {
     explicit GptTransformer(const GptConfig& config);
     // Maps ids [B, T], T <= block_size, to the final hidden state [B, T, C].
     Tensor forward(const Tensor& ids);
@@ -104,7 +107,7 @@ struct GptTransformer : Model<GptTransformer> {
     bool checkpoint_blocks;
 };
 
-struct Gpt : Model<Gpt> {
+struct Gpt : Model<Gpt>, LanguageHead {
     // Initializes weights from a normal distribution with standard deviation 0.02, or 0.02 / sqrt(2
     // n_layer) for the weights named c_proj, and biases with zero. Throws ValueError for an invalid
     // configuration.
@@ -142,6 +145,8 @@ struct Gpt : Model<Gpt> {
         v("transformer", transformer), v("lm_head.weight", transformer.wte.weight);
     }
     std::vector<std::string> no_split_modules() const override { return {"GPT2Block"}; }
+    const char* head_name() const override { return "lm_head"; }
+    Tensor head_weight() const override { return transformer.wte.weight; }
 
     GptConfig config;
     // The contents of generation_config.json, or null. generate() does not use it.

@@ -62,17 +62,20 @@ LlamaAttention::LlamaAttention(const LlamaConfig& config)
       dropout(config.attention_dropout) {}
 
 Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
-    const std::int64_t batch = x.size(0), time = x.size(1);
     // Reshapes [B, T, heads * head size] to [B, heads, T, head size].
     const auto heads = [&](const Tensor& y) {
-        return y.reshape({batch, time, -1, head_size}).transpose(1, 2);
+        return y.reshape({y.size(0), y.size(1), -1, head_size}).transpose(1, 2);
     };
     const Tensor q = rotary_positions(heads(q_proj(x)), rope_theta);
     const Tensor k = rotary_positions(heads(k_proj(x)), rope_theta);
-    const Tensor y =
-        attention(q, k, heads(v_proj(x)),
-                  {.mask = mask, .dropout_p = is_training() ? dropout : 0, .causal = true});
-    return o_proj(y.transpose(1, 2).reshape({batch, time, -1}));
+    const Tensor v = heads(v_proj(x));
+    Tensor y;
+    {
+        const RandomPartGuard guard(random_part);
+        y = attention(q, k, v,
+                      {.mask = mask, .dropout_p = is_training() ? dropout : 0, .causal = true});
+    }
+    return o_proj(y.transpose(1, 2).reshape({y.size(0), y.size(2), -1}));
 }
 
 LlamaMlp::LlamaMlp(const LlamaConfig& config)
@@ -108,7 +111,7 @@ Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask) {
     if (ids.dim() != 2)
         throw ShapeError(str("llama: ids must be [batch, time]: they are ", ids.shape()));
     const Tensor mask = padding_mask("llama", attention_mask, ids);
-    Tensor x = embed_tokens(ids);
+    Tensor x = enter_blocks(embed_tokens(ids));
     for (LlamaDecoderLayer& layer : layers) {
         if (checkpoint_layers && is_training())
             x = checkpoint(
@@ -116,7 +119,7 @@ Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask) {
         else
             x = layer(x, mask);
     }
-    return norm(x);
+    return leave_blocks(norm(x));
 }
 
 Llama::Llama(const LlamaConfig& config_) : config(validated(config_)), model(config) {
@@ -129,7 +132,7 @@ Llama::Llama(const LlamaConfig& config_) : config(validated(config_)), model(con
 }
 
 Tensor Llama::forward(const Tensor& ids, const Tensor& attention_mask) {
-    return linear(model(ids, attention_mask), lm_head);
+    return head_logits(model(ids, attention_mask));
 }
 
 void Llama::check_labels(const Tensor& ids, const Tensor& labels) {
@@ -159,8 +162,7 @@ Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attent
     return enter([&] {
         check_labels(ids, labels);
         const Tensor x = model(ids, attention_mask);
-        return linear_cross_entropy(x.reshape({-1, config.hidden_size}), lm_head,
-                                    labels.reshape({-1}));
+        return head_loss(x.reshape({-1, config.hidden_size}), labels.reshape({-1}));
     });
 }
 

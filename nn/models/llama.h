@@ -15,6 +15,7 @@
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
+#include "nn/models/extension_points.h"
 #include "nn/models/generate.h"
 #include "nn/models/output.h"
 
@@ -73,6 +74,8 @@ struct LlamaAttention : Model<LlamaAttention> {
     Linear q_proj, k_proj, v_proj, o_proj;
     std::int64_t head_size;
     double rope_theta, dropout;
+    // Set if q_proj computes a part of the heads (dimension 1), as Dropout::random_part.
+    RandomPart random_part = {};
 };
 
 struct LlamaMlp : Model<LlamaMlp> {
@@ -98,7 +101,7 @@ struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
     RMSNorm input_layernorm, post_attention_layernorm;
 };
 
-struct LlamaModel : Model<LlamaModel> {
+struct LlamaModel : Model<LlamaModel>, BlockStack {
     explicit LlamaModel(const LlamaConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
     // tokens, which are ignored; if it is undefined, there is no padding. Throws ShapeError for
@@ -114,7 +117,7 @@ struct LlamaModel : Model<LlamaModel> {
     bool checkpoint_layers;
 };
 
-struct Llama : Model<Llama> {
+struct Llama : Model<Llama>, LanguageHead {
     // Initializes weights from a normal distribution with standard deviation initializer_range, and
     // biases with zero. Throws ValueError for an invalid configuration.
     explicit Llama(const LlamaConfig& config);
@@ -149,6 +152,8 @@ struct Llama : Model<Llama> {
                                        GenerateOptions options = {});
     void visit(Visitor& v) override { v("model", model), v("lm_head.weight", lm_head); }
     std::vector<std::string> no_split_modules() const override { return {"LlamaDecoderLayer"}; }
+    const char* head_name() const override { return "lm_head"; }
+    Tensor head_weight() const override { return lm_head; }
 
     LlamaConfig config;
     // The contents of generation_config.json, or null. generate() does not use it.

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/files/file.h"
 
 namespace axle::nn {
@@ -286,7 +287,12 @@ void PretrainedFolder::load(Module& model, const PretrainedNames& names) const {
         if (is_floating(weight.dtype()) != is_floating(tensor.dtype()))
             fail(files_->path(),
                  str(name, " is ", weight.dtype(), ", but must be ", tensor.dtype()));
-        tensor.set_data(in_file(files_->path(), [&] { return to(weight.read(), tensor.dtype()); }));
+        tensor.set_data(in_file(files_->path(), [&] {
+            return to(autograd::slice_of(tensor) == nullptr
+                          ? weight.read()
+                          : autograd::slice_for(tensor, weight.mapped()),
+                      tensor.dtype());
+        }));
     }
     for (const PretrainedNames::Head& head : absent) head.make();
     model.eval();

@@ -2,6 +2,7 @@
 
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
+#include "nn/models/extension_points.h"
 
 namespace axle::nn {
 
@@ -31,6 +32,17 @@ Tensor padding_mask(const char* who, const Tensor& attention_mask, const Tensor&
     const Tensor attends =
         attention_mask.dtype() == boolean ? attention_mask : ne(attention_mask, 0);
     return attends.unsqueeze(1).unsqueeze(1);
+}
+
+Tensor LanguageHead::head_logits(const Tensor& x) const {
+    if (head_policy) return head_policy->logits(x, head_weight(), head_bias());
+    return linear(x, head_weight(), head_bias());
+}
+
+Tensor LanguageHead::head_loss(const Tensor& x, const Tensor& targets) const {
+    if (head_policy) return head_policy->loss(x, head_weight(), head_bias(), targets);
+    if (!head_bias().defined()) return linear_cross_entropy(x, head_weight(), targets);
+    return cross_entropy(linear(x, head_weight(), head_bias()), targets);
 }
 
 }  // namespace axle::nn

@@ -9,7 +9,7 @@
 #include "tests/close.h"
 #include "tests/free_port.h"
 #include "tests/tools/axle_launch.h"
-#include "tools/axle/deepspeed_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
 #include "tools/axle/questionnaire.h"
 
 namespace axle {

@@ -11,8 +11,8 @@
 #include "tests/log_capture.h"
 #include "tests/tools/axle_launch.h"
 #include "tools/axle/cluster_config.h"
-#include "tools/axle/fsdp_flags.h"
-#include "tools/axle/launch_flags.h"
+#include "tools/axle/flags/fsdp_flags.h"
+#include "tools/axle/flags/launch_flags.h"
 #include "tools/axle/launch_plan.h"
 #include "tools/axle/questionnaire.h"
 

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "tests/dist/launch/launched.h"
 #include "tests/free_port.h"
-#include "tools/axle/foreign_flags.h"
+#include "tools/axle/flags/foreign_flags.h"
 #include "tools/axle/launch_plan.h"
 #include "tools/axle/mpirun.h"
 

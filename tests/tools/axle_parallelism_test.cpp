@@ -7,9 +7,9 @@
 #include "tests/close.h"
 #include "tests/tools/axle_launch.h"
 #include "tools/axle/cluster_config.h"
-#include "tools/axle/launch_flags.h"
+#include "tools/axle/flags/launch_flags.h"
+#include "tools/axle/flags/parallelism_flags.h"
 #include "tools/axle/launch_plan.h"
-#include "tools/axle/parallelism_flags.h"
 
 namespace axle::launcher {
 namespace {

@@ -102,8 +102,8 @@ TEST(SelectHosts, ReadsTheOptionsOfDeepSpeed) {
     EXPECT_EQ(select_hosts({{"deepspeed_multinode_launcher", "slurm"}}, {}, 2, 8).launcher,
               "slurm");
     EXPECT_EQ(select_hosts({}, {}, 2, 8).launcher, "");
-    const auto refused = [&](const FlagValues& flags, int machines,
-                             std::optional<int> processes, const char* text) {
+    const auto refused = [&](const FlagValues& flags, int machines, std::optional<int> processes,
+                             const char* text) {
         expect_error<ValueError>({"launch: ", text},
                                  [&] { select_hosts(flags, section, machines, processes); });
     };

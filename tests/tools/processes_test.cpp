@@ -80,9 +80,11 @@ class LaunchedTrainer : public TrainerTest {
         }
     }
 
-    void expect_to_train_as_one(const Arguments& launcher, int processes = 2) {
+    // `readers` is the number of processes that read different data, by default all processes.
+    void expect_to_train_as_one(const Arguments& launcher, int processes = 2, int readers = 0) {
         ASSERT_EQ(run(training("one", 8)).code, 0);
-        const Ended ended = launch(launcher, training("two", 8 / processes));
+        const int parts = readers == 0 ? processes : readers;
+        const Ended ended = launch(launcher, training("two", 8 / parts));
         ASSERT_EQ(ended.code, 0) << ended.text();
         EXPECT_EQ(ended.result()["processes"], processes);
         EXPECT_EQ(ended.result()["steps"], 20);
@@ -107,6 +109,13 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithFsdp) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2", "--use_fsdp",
                             "--fsdp_sharding_strategy", "FULL_SHARD", "--fsdp_auto_wrap_policy",
                             "TRANSFORMER_BASED_WRAP"});
+}
+
+// Covers 17.TP, 26.launch.
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithTensorParallel) {
+    expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2",
+                            "--use_parallelism_config", "--parallelism_config_tp_size", "2"},
+                           2, 1);
 }
 
 // Covers 15.zero_stage, 26.launch.

@@ -12,8 +12,8 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/deepspeed_flags.h"
-#include "tools/axle/fsdp_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
+#include "tools/axle/flags/fsdp_flags.h"
 #include "tools/axle/questionnaire.h"
 #include "tools/options/options.h"
 

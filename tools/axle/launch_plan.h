@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tools/axle/cluster_config.h"
-#include "tools/axle/launch_flags.h"
+#include "tools/axle/flags/launch_flags.h"
 #include "tools/axle/multinode/hostfile.h"
 
 namespace axle::launcher {

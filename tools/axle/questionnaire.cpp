@@ -10,7 +10,7 @@
 #include "accel/config/fsdp_plugin.h"
 #include "core/log.h"
 #include "kernels/error.h"
-#include "tools/axle/deepspeed_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
 
 namespace axle::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"
-#include "tools/axle/fsdp_flags.h"
+#include "tools/axle/flags/fsdp_flags.h"
 #include "tools/options/options.h"
 
 namespace axle::launcher {

@@ -127,7 +127,9 @@ void Options::apply() {
 }
 
 std::int64_t Options::samples_per_update() const {
-    return batch_size * accumulation * (processes ? processes->num_processes() : 1);
+    const auto config = accel::ParallelismConfig::from_environment();
+    const int shared = config ? config->non_data_parallel_size() / config->sp_size : 1;
+    return batch_size * accumulation * (processes ? processes->num_processes() / shared : 1);
 }
 
 std::int64_t Options::updates(double samples_per_pass) const {

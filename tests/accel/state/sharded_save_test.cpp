@@ -204,7 +204,10 @@ TEST(ShardedAccelerator, ThrowsTheErrorOfAPreparedObjectOnAllRanks) {
                                                       .state_dict_type = type};
                 for (const Case& c : kCases) {
                     broken = group->rank() == c.rank ? c.object : Broken::none;
-                    expect_error<ValueError>({c.text},
+                    const std::string text =
+                        (group->rank() == c.rank ? "" : str("save_state: process ", c.rank, ": ")) +
+                        std::string(c.text);
+                    expect_error<ValueError>({text.c_str()},
                                              [&] { accelerator.save_state(path, options); });
                     EXPECT_FALSE(accel::is_checkpoint(path));
                 }

@@ -175,6 +175,17 @@ TEST(LoadTorchFile, ReadsOptimizerState) {
     EXPECT_EQ(state["state"]["5"]["exp_avg"].tensor().shape(), (Shape{5}));
 }
 
+// PyTorch saves tensors that have attributes, as those in a complete state of FSDP 1, by another
+// function (tests/golden/record_fsdp_state.py).
+TEST(LoadTorchFile, ReadsTensorsWithAttributes) {
+    const Tree state =
+        load_torch_file(AXLE_TESTS_DIR "/golden/fsdp_state/full_1/pytorch_model_fsdp.bin");
+    ASSERT_EQ(state.size(), 4u);
+    EXPECT_EQ(state["0.weight"].tensor().shape(), (Shape{4, 3}));
+    EXPECT_EQ(state["0.weight"].tensor().dtype(), f64);
+    EXPECT_EQ(state["2.bias"].tensor().shape(), (Shape{1}));
+}
+
 // Covers 10.load.
 TEST(LoadTorchFile, RejectsUnsupportedContentsWithReason) {
     for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{

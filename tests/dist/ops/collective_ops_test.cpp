@@ -162,6 +162,35 @@ TEST(CollectiveOps, AllToAllAlongOneDimensionExchangesItsParts) {
     });
 }
 
+TEST(CollectiveOps, CopiesOfSeveralTensorsShareOneMessage) {
+    on_ranks(2, [](const Group& group) {
+        const Tensor a = values({2, 3}, 1), b = values({4}, 2), frozen = ones({2}), none;
+        const double r = group->rank() + 1;
+        const auto loss = [&](const std::vector<Tensor>& at) {
+            return add(cubes(mul(at[0], r)), cubes(mul(at[1], 2 * r)));
+        };
+        dist::reset_collective_counts();
+        const std::vector<Tensor> copies = copy_to_group({a, frozen, b, none}, group);
+        EXPECT_FALSE(copies[3].defined());
+        EXPECT_TRUE(copies[1].is_same(frozen));
+        const Tensor whole = loss({copies[0], copies[2]});
+        const std::vector<Tensor> g = autograd::grad({whole}, {a, b}, {}, {.retain_graph = true});
+        EXPECT_EQ(dist::collective_counts(),
+                  (dist::CollectiveCounts{.all_reduces = 1, .bytes = 10 * 8}));
+        // The sum of r^3 over the ranks is 9.
+        expect_close(g[0], mul(mul(a, a), 27), 1e-12);
+        expect_close(g[1], mul(mul(b, b), 27 * 8), 1e-12);
+        const std::vector<Tensor> again =
+            autograd::grad({whole}, {a, b}, {}, {.create_graph = true});
+        add(again[0].sum(), again[1].sum()).backward();
+        expect_close(a.grad(), mul(a, 54), 1e-12);
+        expect_close(b.grad(), mul(b, 54 * 8), 1e-12);
+        // Gradients of one of the tensors only.
+        const std::vector<Tensor> used = copy_to_group({a, b}, group);
+        expect_close(autograd::grad({cubes(used[1])}, {b})[0], mul(mul(b, b), 6), 1e-12);
+    });
+}
+
 TEST(CollectiveOps, ReturnTheirOperandInAGroupOfOneProcess) {
     const Group group = dist::ProcessGroup::alone();
     const Tensor x = values({3}, 1);

@@ -198,8 +198,8 @@ void limit_slots(MultinodeHosts& machines, std::optional<int> num_processes) {
 
 }  // namespace
 
-MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config,
-                            int num_machines, std::optional<int> num_processes) {
+MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config, int num_machines,
+                            std::optional<int> num_processes) {
     const auto option = [&](const char* name) {
         return deepspeed_value(flags, deepspeed_config, name).value_or("");
     };

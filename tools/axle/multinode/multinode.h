@@ -10,7 +10,7 @@
 
 #include "core/tree/tree.h"
 #include "dist/launch/launch.h"
-#include "tools/axle/deepspeed_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
 #include "tools/axle/multinode/hostfile.h"
 
 namespace axle::launcher {
@@ -22,8 +22,8 @@ namespace axle::launcher {
 // num_processes is less than the number of slots in an unfiltered hostfile, the first slots of each
 // machine are used. Throws FileError and ValueError for hostfiles and filters that are invalid, do
 // not match num_machines or num_processes, or have no effect.
-MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config,
-                            int num_machines, std::optional<int> num_processes);
+MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_config, int num_machines,
+                            std::optional<int> num_processes);
 
 // The settings of a job that one command starts on all of its machines.
 struct MultinodeJob {

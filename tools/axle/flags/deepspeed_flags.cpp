@@ -1,4 +1,4 @@
-#include "tools/axle/deepspeed_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
 
 #include <algorithm>
 #include <charconv>

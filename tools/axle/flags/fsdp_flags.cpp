@@ -1,4 +1,4 @@
-#include "tools/axle/fsdp_flags.h"
+#include "tools/axle/flags/fsdp_flags.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "tools/axle/foreign_flags.h"
+#include "tools/axle/flags/foreign_flags.h"
 
 namespace axle::launcher {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/axle/deepspeed_flags.h"
-#include "tools/axle/fsdp_flags.h"
-#include "tools/axle/parallelism_flags.h"
+#include "tools/axle/flags/deepspeed_flags.h"
+#include "tools/axle/flags/fsdp_flags.h"
+#include "tools/axle/flags/parallelism_flags.h"
 
 namespace axle::launcher {
 

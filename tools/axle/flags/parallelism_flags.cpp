@@ -1,4 +1,4 @@
-#include "tools/axle/parallelism_flags.h"
+#include "tools/axle/flags/parallelism_flags.h"
 
 #include <algorithm>
 #include <charconv>

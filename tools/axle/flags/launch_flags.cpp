@@ -1,4 +1,4 @@
-#include "tools/axle/launch_flags.h"
+#include "tools/axle/flags/launch_flags.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include "accel/config/plugins.h"
 #include "core/files/file.h"
 #include "kernels/error.h"
-#include "tools/axle/foreign_flags.h"
+#include "tools/axle/flags/foreign_flags.h"
 #include "tools/options/options.h"
 
 namespace axle::launcher {

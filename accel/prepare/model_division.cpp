@@ -1,0 +1,83 @@
+#include "accel/prepare/model_division.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/autograd/tensor_slice.h"
+#include "core/files/file.h"
+#include "core/random.h"
+#include "dist/sharding/full_state.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
+
+namespace axle::accel {
+namespace {
+
+// Throws ValueError unless the model, which is divided already, has one slice for each rank.
+void check_slices(const nn::Module& model, int ranks) {
+    for (const auto& [name, parameter] : model.named_parameters())
+        if (const auto slice = autograd::slice_of(parameter);
+            slice != nullptr && slice->layout().parts > ranks)
+            throw ValueError(str("prepare: the model is divided into ", slice->layout().parts,
+                                 " slices, but tp_size is ", ranks));
+}
+
+// Gives all ranks the generator of rank 0, because they must drop the same elements.
+void share_generator(dist::ProcessGroup& group) {
+    const GeneratorState own = generator_state();
+    const Tree state =
+        group.broadcast_object(Tree{{"seed", static_cast<std::int64_t>(own.seed)},
+                                    {"offset", static_cast<std::int64_t>(own.offset)}});
+    set_generator_state({static_cast<std::uint64_t>(state["seed"].integer()),
+                         static_cast<std::uint64_t>(state["offset"].integer())});
+}
+
+}  // namespace
+
+std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh) {
+    if (mesh == nullptr || !(mesh->has("tp") || mesh->has("pp"))) return nullptr;
+    std::vector<std::string> names;
+    for (const auto& [name, size] : mesh->dimensions())
+        if (name != "tp" && name != "pp") names.push_back(name);
+    return mesh->flatten(names);
+}
+
+void set_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
+    const auto mesh = preparation.loading.device_mesh;
+    preparation.data_group = data_group_of(mesh.get());
+    if (mesh == nullptr || !mesh->has("tp")) return;
+    dist::TensorParallelOptions division;
+    if (const auto& config = options.parallelism_config; config && config->tp_handler) {
+        division.plan = config->tp_handler->plan;
+        division.sequence_parallel = config->tp_handler->sequence_parallel;
+    }
+    preparation.division = [group = mesh->get_group("tp"), division](nn::Module& model) {
+        if (dist::has_slices(model))
+            check_slices(model, group->size());
+        else
+            dist::tensor_parallelize(model, group, division);
+        share_generator(*group);
+    };
+}
+
+// Divides a model among processes if the options require it.
+void Preparation::divide(nn::Module& model) const {
+    if (!options_.division) return;
+    check_without_state(model);
+    options_.division(model);
+}
+
+// Throws UsageError if a prepared optimizer has taken a step with the model's parameters, because
+// the optimizer's state would have to be sharded too.
+void Preparation::check_without_state(const nn::Module& model) const {
+    for (const optim::Optimizer* optimizer : optimizers_)
+        for (const auto& [name, parameter] : model.named_parameters())
+            if (optimizer->state(parameter) != nullptr)
+                throw UsageError(
+                    str("prepare: the model must be prepared before the first step of its "
+                        "optimizer, because its parameters are sharded or divided: ",
+                        printable(name), " has an optimizer state"));
+}
+
+}  // namespace axle::accel

@@ -1,0 +1,22 @@
+// Private to accel: how prepare() divides models among processes (tensor parallel training), from
+// the mesh of an Accelerator.
+#pragma once
+
+#include <memory>
+
+#include "accel/config/options.h"
+#include "accel/prepare/preparation.h"
+
+namespace axle::accel {
+
+// Returns the processes over which gradients are averaged: those that differ from this process only
+// in the dimensions of the mesh other than "tp" and "pp". Returns nullptr if these are all
+// processes. All processes must call this function.
+std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh);
+
+// Sets the options of `preparation` that decide how models are divided, and over which processes
+// gradients are averaged. The mesh in preparation.loading must be set. All processes must call this
+// function.
+void set_division(PreparationOptions& preparation, const AcceleratorOptions& options);
+
+}  // namespace axle::accel

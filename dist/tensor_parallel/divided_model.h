@@ -1,0 +1,73 @@
+// Private to dist: decides how the modules of a model are divided, and divides them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/tensor_slice.h"
+#include "dist/tensor_parallel/policies.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
+
+namespace axle::dist {
+
+// The constructor applies the plan without changing the model, and throws the errors of
+// tensor_parallelize() that need no communication.
+class DividedModel {
+  public:
+    DividedModel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
+                 const TensorParallelOptions& options);
+
+    // Describes the model and how it is divided. All ranks must have the same description.
+    std::string description() const;
+    // Divides the model. All ranks must call this function.
+    void apply();
+
+  private:
+    struct Target {
+        std::string name;
+        nn::Module* module;
+        nn::LanguageHead* head = nullptr;  // if the target is the product with the vocabulary
+    };
+    std::vector<Target> targets();
+    void add(const Target& target, const TensorParallelRule& rule);
+    void add_column(const Target& target, const TensorParallelRule& rule);
+    void add_row(const Target& target);
+    void add_embedding(const Target& target);
+    void add_head(const Target& target);
+    void add_sequence_parallel(const Target& target);
+    void check_tied();
+
+    // Returns the parent of a module, or nullptr.
+    nn::Module* parent_of(const std::string& name) const;
+    // Returns the number of parts of the output features of a Linear of an attention module: the
+    // number of ranks, or the number of key-value heads if it is smaller. Throws ValueError unless
+    // the heads can be divided.
+    std::int64_t parts_of(const Target& target, const nn::Linear& layer,
+                          std::int64_t segments) const;
+    std::shared_ptr<SharedInput> input_of(const std::string& name);
+    std::shared_ptr<ProcessGroup> copies_of(std::int64_t parts);
+    void slice(const std::string& name, const Tensor& tensor, int dim, std::int64_t segments,
+               std::int64_t parts, bool pads = false);
+    int size() const { return division_.group->size(); }
+
+    nn::Module& model_;
+    Division division_;
+    bool syncs_;
+    std::map<std::string, nn::Module*> modules_;
+    std::vector<std::function<void()>> actions_;
+    std::map<std::string, std::shared_ptr<SharedInput>> inputs_;
+    std::map<std::int64_t, std::shared_ptr<ProcessGroup>> copies_;
+    std::unordered_map<const Impl*, std::pair<Tensor, autograd::SliceLayout>> slices_;
+    std::vector<const Impl*> order_;  // of slices_
+    std::string description_;
+    // The modules whose rule handles a divided weight.
+    std::vector<const void*> handled_;
+};
+
+}  // namespace axle::dist

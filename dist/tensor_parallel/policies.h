@@ -1,0 +1,124 @@
+// Private to dist: the policies of modules that the ranks of a group divide.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "dist/group/process_group.h"
+#include "nn/layers/layers.h"
+#include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
+#include "nn/models/extension_points.h"
+
+namespace axle::dist {
+
+// The group, and whether activations between divided layers are parts of the sequence (dimension
+// -2), which are gathered before a divided layer and scattered after it.
+struct Division {
+    std::shared_ptr<ProcessGroup> group;
+    bool by_sequence = false;
+};
+
+// The input that several layers, such as the projections to queries, keys and values, get from
+// whole(). They share one copy or gather, and so one collective in the backward pass.
+class SharedInput {
+  public:
+    explicit SharedInput(Division division) : division_(std::move(division)) {}
+    // Returns the whole input for x, whose gradient is summed over the ranks. Returns the same
+    // tensor as the last call if x is the same and the result is still in use.
+    Tensor whole(const Tensor& x);
+
+  private:
+    Division division_;
+    std::weak_ptr<Impl> x_, whole_;
+    std::uint32_t version_ = 0;
+    bool is_recorded_ = false;
+};
+
+// A Linear with a part of the output features.
+class ColumnPolicy : public nn::LinearPolicy {
+  public:
+    struct Options {
+        bool gathers_output = false;
+        std::int64_t segments = 1;  // of a gathered output
+        // The ranks with the same slice of the weight, whose gradients are summed; null if only
+        // this rank has it.
+        std::shared_ptr<ProcessGroup> copies = {};
+    };
+    ColumnPolicy(Division division, std::shared_ptr<SharedInput> input, Options options)
+        : division_(std::move(division)), input_(std::move(input)), options_(std::move(options)) {}
+    Tensor multiply(nn::Linear& layer, const Tensor& x, Activation activation) override;
+    std::shared_ptr<nn::LinearPolicy> clone() const override {
+        return std::make_shared<ColumnPolicy>(division_, std::make_shared<SharedInput>(division_),
+                                              options_);
+    }
+
+  private:
+    Division division_;
+    std::shared_ptr<SharedInput> input_;
+    Options options_;
+};
+
+// A Linear with a part of the input features. Ranks add their products before the bias is added.
+class RowPolicy : public nn::LinearPolicy {
+  public:
+    explicit RowPolicy(Division division) : division_(std::move(division)) {}
+    Tensor multiply(nn::Linear& layer, const Tensor& x, Activation activation) override;
+    std::shared_ptr<nn::LinearPolicy> clone() const override {
+        return std::make_shared<RowPolicy>(division_);
+    }
+
+  private:
+    Division division_;
+};
+
+// An Embedding with the rows [begin, begin + number of rows of its weight) of a table with
+// `vocabulary` rows. Ranks add the rows that they have.
+class VocabularyEmbedding : public nn::EmbeddingPolicy {
+  public:
+    VocabularyEmbedding(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)
+        : group_(std::move(group)), vocabulary_(vocabulary) {}
+    Tensor look_up(const nn::Embedding& layer, const Tensor& ids) override;
+
+  private:
+    std::shared_ptr<ProcessGroup> group_;
+    std::int64_t vocabulary_;
+};
+
+// The product with a vocabulary of which each rank has a part of the rows.
+class VocabularyHead : public nn::HeadPolicy {
+  public:
+    VocabularyHead(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)
+        : group_(std::move(group)), vocabulary_(vocabulary) {}
+    Tensor logits(const Tensor& x, const Tensor& weight, const Tensor& bias) override;
+    Tensor loss(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                const Tensor& targets) override;
+
+  private:
+    std::shared_ptr<ProcessGroup> group_;
+    std::int64_t vocabulary_;
+};
+
+// A norm of a part of the sequence, whose parameters' gradients are summed over the ranks.
+class SequenceNorm : public nn::NormPolicy {
+  public:
+    explicit SequenceNorm(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
+    std::pair<Tensor, Tensor> parameters(const Tensor& weight, const Tensor& bias) override;
+
+  private:
+    std::shared_ptr<ProcessGroup> group_;
+};
+
+// Divides the sequence (dimension 1) before the blocks, and gathers it after them.
+class SequenceBlocks : public nn::BlockStackPolicy {
+  public:
+    explicit SequenceBlocks(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
+    Tensor enter(const Tensor& x) override;
+    Tensor leave(const Tensor& x) override;
+
+  private:
+    std::shared_ptr<ProcessGroup> group_;
+};
+
+}  // namespace axle::dist

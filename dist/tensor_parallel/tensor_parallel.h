@@ -1,0 +1,82 @@
+// Tensor parallel training: the processes of a group divide the weights of each layer.
+//
+//     dist::tensor_parallelize(gpt, group);            // each rank keeps its slices of the weights
+//     optim::AdamW optimizer(gpt.parameters());        // also possible before
+//     gpt.loss(ids, labels).backward();                // all ranks pass the same ids and labels
+//     optimizer.step();
+//
+// The design follows Shoeybi et al., "Megatron-LM" (arXiv:1909.08053), and, for sequence parallel,
+// Korthikanti et al., "Reducing activation recomputation in large transformer models"
+// (arXiv:2205.05198).
+//
+// The tensors of the model stay the same objects and are ordinary parameters with the shapes of
+// their slices (core/autograd/tensor_slice.h). Losses and all gradients of tensors that are not
+// divided are equal on all ranks. Module::load_state_dict() takes whole tensors, and
+// full_state_dict() (dist/sharding/full_state.h) returns them. Norms for clipping include the
+// gradients of all ranks. A clone of a divided model is a model of slices that its state can't be
+// gathered from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dist/group/process_group.h"
+#include "nn/module.h"
+
+namespace axle::dist {
+
+// A rule of a plan, which selects modules by their names and says how they are divided.
+struct TensorParallelRule {
+    // The name of a module, in which * stands for one or more characters other than a dot, as in
+    // "model.layers.*.mlp.up_proj"; or "regex:" and an ECMAScript regular expression.
+    std::string modules;
+    // - "colwise": a Linear computes a part of its output features, from the whole input;
+    // - "rowwise": a Linear computes from a part of its input features; the results are added;
+    // - "colwise_rep": as colwise, but the result is gathered; also for the product with the
+    //   vocabulary ("lm_head"), whose loss is computed without gathering logits;
+    // - "embedding_rowwise": an Embedding has a part of the rows;
+    // - "sequence_parallel": a norm, a Dropout or a stack of blocks works on a part of the
+    //   sequence. Ignored unless TensorParallelOptions::sequence_parallel is true;
+    // - "replicate": the module is not divided.
+    std::string style;
+    // The number of equal parts, such as queries, keys and values, that the output of a fused
+    // projection consists of. Each part is divided.
+    std::int64_t segments = 1;
+};
+
+// If several rules match a module, the first of them applies.
+using TensorParallelPlan = std::vector<TensorParallelRule>;
+
+struct TensorParallelOptions {
+    TensorParallelPlan plan = {};  // if empty, tensor_parallel_plan(model)
+    // Whether norms and dropout between the divided layers work on parts of the sequence, whose
+    // length must be a multiple of the number of ranks. Saves memory; results do not change.
+    bool sequence_parallel = false;
+    // Whether all ranks get the values of rank 0 before the tensors are divided.
+    bool sync_module_states = true;
+};
+
+// Returns the plan of a Gpt, Llama or BERT model (nn/models), or an empty plan for other modules.
+TensorParallelPlan tensor_parallel_plan(nn::Module& model);
+
+// Divides a model among the ranks of the group, which must all call this function. Weights on the
+// meta device are divided without memory, and loading the model then reads only the slices
+// (nn::load_pretrained()). Optimizers of the model stay valid if they have no state yet.
+//
+// Throws on all ranks, before the model is changed: ValueError if there is no plan, if a rule has
+// an unknown style, selects no module or a module of the wrong type, if heads, features or
+// key-value heads can't be divided, if a tied weight is divided for only one of its modules, or if
+// the ranks have different plans or models; UsageError if a selected module has a policy already,
+// or a weight is sharded, divided already or has a gradient.
+void tensor_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& group,
+                        const TensorParallelOptions& options = {});
+
+// Ends the division of a model, for example to use it after training: its parameters are whole
+// again, on all ranks, and have no gradients. All ranks must call this function. The states of
+// optimizers stay divided, so save them before the call. A model that is not divided is not
+// changed. Throws UsageError if the model is sharded over processes; call unshard() first.
+void join_slices(nn::Module& model);
+
+}  // namespace axle::dist

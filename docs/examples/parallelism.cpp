@@ -1,0 +1,78 @@
+// Trains a GPT whose weights two processes divide, and continues on one process.
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <axle/axle.h>
+
+using axle::Tensor;
+
+namespace {
+
+axle::nn::Gpt make_gpt() {
+    axle::manual_seed(1);
+    return axle::nn::Gpt(
+        {.vocab_size = 65, .block_size = 16, .n_layer = 2, .n_head = 4, .n_embd = 32});
+}
+
+axle::data::TensorDataset texts() {
+    const Tensor ids = axle::randint(0, 65, {32, 17});
+    return axle::data::TensorDataset({{"ids", ids.narrow(1, 0, 16).contiguous()},
+                                      {"labels", ids.narrow(1, 1, 16).contiguous()}});
+}
+
+void train(const std::string&) {
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
+    const auto data = texts();
+    axle::data::DataLoader batches(data, {.batch_size = 4, .shuffle = true});
+    // [tensor]
+    axle::Accelerator accelerator(
+        {.parallelism_config = {{.tp_size = 2, .tp_handler = {{.sequence_parallel = true}}}}});
+    auto [model, optimizer, loader] = accelerator.prepare(gpt, adamw, batches);
+    for (auto& batch : loader) {
+        accelerator.backward(model.loss(batch["ids"], batch["labels"]));
+        accelerator.clip_grad_norm_(model.parameters(), 1.0);
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    accelerator.save_state("checkpoint");
+    // [/tensor]
+}
+
+// A feed-forward layer with a plan of its own.
+struct Net : axle::nn::Model<Net> {
+    Net() : up(8, 32), down(32, 8) {}
+    Tensor forward(const Tensor& x) { return down(up(x, axle::Activation::relu)); }
+    void visit(axle::nn::Visitor& v) override { v("up", up), v("down", down); }
+    axle::nn::Linear up, down;
+};
+
+void train_net(const std::string&) {
+    // [plan]
+    Net net;
+    auto group = axle::dist::ProcessGroup::create();
+    axle::dist::tensor_parallelize(net, group, {.plan = {{"up", "colwise"}, {"down", "rowwise"}}});
+    axle::optim::SGD sgd(net.parameters(), {.lr = 0.1});
+    Tensor x = axle::ones({2, 8});  // equal on all ranks
+    net(x).sum().backward();
+    sgd.step();
+    axle::nn::StateDict whole = axle::dist::full_state_dict(net);  // has tensors on rank 0
+    // [/plan]
+    if (group->rank() == 0 && whole.size() != 4) std::exit(1);
+}
+
+}  // namespace
+
+int main() {
+    axle::dist::launch({.num_processes = 2}, train, "");
+    axle::dist::launch({.num_processes = 2}, train_net, "");
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters());
+    // [resume]
+    axle::Accelerator accelerator;  // one process
+    accelerator.prepare(gpt, adamw);
+    accelerator.load_state("checkpoint");
+    // [/resume]
+    return std::filesystem::exists("checkpoint/model.safetensors") ? 0 : 1;
+}

@@ -1,0 +1,196 @@
+// Tests an Accelerator that divides models among processes (tensor parallel training).
+#include <string>
+
+#include "accel/accelerator.h"
+#include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
+#include "core/files/safetensors.h"
+#include "data/loading/loader.h"
+#include "gmock/gmock.h"
+#include "tests/dist/tensor_parallel/divided_models.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using accel::AcceleratorOptions;
+using accel::ParallelismConfig;
+using tests::at;
+using tests::clones_of;
+using tests::Group;
+using tests::on_ranks;
+using tests::small_gpt;
+using tests::TemporaryFolder;
+
+AcceleratorOptions on_group(const Group& group, const ParallelismConfig& config = {}) {
+    AcceleratorOptions options{.cpu = true, .process_group = group};
+    if (config.total_size() > 1) options.parallelism_config = config;
+    if (config.dp_shard_size > 1)
+        options.fsdp_plugin = accel::FullyShardedDataParallelPlugin{
+            .fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
+    return options;
+}
+
+// Returns a loader over eight rows of ids and labels.
+data::DataLoader rows_loader(std::int64_t batch_size) {
+    std::vector<Tensor> ids, labels;
+    for (std::int64_t step = 0; step < 4; ++step) {
+        const auto [all_ids, all_labels] = tests::ids_and_labels(step);
+        ids.push_back(all_ids.narrow(0, 0, 2));
+        labels.push_back(masked_fill(all_labels, eq(all_labels, -100), 0).narrow(0, 0, 2));
+    }
+    return data::DataLoader(
+        data::TensorDataset(Tree{{"ids", cat(ids, 0)}, {"labels", cat(labels, 0)}}),
+        {.batch_size = batch_size});
+}
+
+// A model with its optimizer, loader and Accelerator.
+struct DividedRun {
+    DividedRun(nn::Gpt&& model_, AcceleratorOptions options, std::int64_t batch_size)
+        : model(std::move(model_)),
+          loader(rows_loader(batch_size)),
+          accelerator(std::move(options)) {
+        accelerator.prepare(model, optimizer, loader);
+    }
+
+    void train(std::int64_t epochs) {
+        for (std::int64_t epoch = 0; epoch < epochs; ++epoch)
+            for (auto& batch : loader) {
+                const Tensor loss = model.loss(batch["ids"], batch["labels"]);
+                accelerator.backward(loss);
+                norm = accelerator.clip_grad_norm_(model.parameters(), 0.3).item();
+                optimizer.step();
+                optimizer.zero_grad();
+            }
+    }
+
+    nn::Gpt model;
+    optim::AdamW optimizer{model.parameters(), {.lr = 0.01}};
+    data::DataLoader loader;
+    double norm = 0;
+    accel::Accelerator accelerator;
+};
+
+void expect_weights(const DividedRun& run, const nn::Gpt& expected) {
+    const nn::StateDict state = run.accelerator.get_state_dict(run.model);
+    if (run.accelerator.is_main_process())
+        tests::expect_same_state(state, expected.saved_state(), 1e-9);
+}
+
+// Covers 17.TP, 1.torch_tp_plugin, 2.tensor_parallel_rank.
+TEST(TensorParallelAccelerator, TrainsLikeOneProcess) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 6);
+    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    expected.train(3);
+    on_ranks(2, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group)]), on_group(group, {.tp_size = 2}), 2);
+        EXPECT_EQ(run.accelerator.tensor_parallel_rank(), group->rank());
+        EXPECT_TRUE(dist::has_slices(run.model));
+        run.train(3);
+        EXPECT_NEAR(run.norm, expected.norm, 1e-9);
+        expect_weights(run, expected.model);
+
+        AcceleratorOptions deprecated = on_group(group);
+        deprecated.torch_tp_plugin = {{.tp_size = 2}};
+        DividedRun other(std::move(models[at(group) + 2]), deprecated, 2);
+        EXPECT_TRUE(dist::has_slices(other.model));
+
+        DividedRun sequence(
+            std::move(models[at(group) + 4]),
+            on_group(group, {.tp_size = 2, .tp_handler = {{.sequence_parallel = true}}}), 2);
+        sequence.train(3);
+        expect_weights(sequence, expected.model);
+    });
+}
+
+// Two pairs of processes read different rows.
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallel) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 4);
+    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    expected.train(2);
+    on_ranks(4, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group)]),
+                       on_group(group, {.dp_shard_size = 2, .tp_size = 2}), 1);
+        EXPECT_TRUE(autograd::is_sharded(run.model.transformer.ln_f.weight));
+        EXPECT_NE(autograd::slice_of(run.model.transformer.wte.weight), nullptr);
+        run.train(2);
+        EXPECT_NEAR(run.norm, expected.norm, 1e-9);
+        expect_weights(run, expected.model);
+    });
+}
+
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallel) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 4);
+    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    expected.train(2);
+    on_ranks(4, [&](const Group& group) {
+        AcceleratorOptions options = on_group(group);
+        options.device_mesh = std::make_shared<const dist::DeviceMesh>(
+            group, std::vector<dist::DeviceMesh::Dimension>{{"dp_replicate", 2}, {"tp", 2}});
+        DividedRun run(std::move(models[at(group)]), std::move(options), 1);
+        run.train(2);
+        EXPECT_NEAR(run.norm, expected.norm, 1e-9);
+        expect_weights(run, expected.model);
+    });
+}
+
+// A checkpoint has whole tensors, and can be loaded on any number of processes.
+TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
+    const TemporaryFolder folder;
+    nn::Gpt whole = small_gpt();
+    const nn::Gpt initial = whole.clone();
+    auto models = clones_of(whole, 6);
+    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    expected.train(1);
+    on_ranks(2, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group)]), on_group(group, {.tp_size = 2}), 2);
+        run.train(1);
+        run.accelerator.save_state(folder / "state");
+        run.accelerator.save_model(run.model, folder / "model");
+    });
+    const Safetensors file = load_safetensors(folder / "state/model.safetensors");
+    for (const auto& [name, tensor] : expected.model.saved_state()) {
+        SCOPED_TRACE(name);
+        tests::expect_close(file.tensors.at(name), tensor, 1e-9);
+    }
+    EXPECT_EQ(load_safetensors(folder / "model/model.safetensors").tensors.size(),
+              file.tensors.size());
+    expected.train(1);
+    on_ranks(4, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group) + 2]), on_group(group, {.tp_size = 4}), 2);
+        run.accelerator.load_state(folder / "state");
+        run.train(1);
+        expect_weights(run, expected.model);
+    });
+    // One process loads it too.
+    nn::Gpt single = initial.clone();
+    DividedRun alone(std::move(single), on_group(dist::ProcessGroup::alone()), 2);
+    alone.accelerator.load_state(folder / "state");
+    alone.train(1);
+    tests::expect_same_state(alone.model.saved_state(), expected.model.saved_state(), 1e-9);
+}
+
+TEST(TensorParallelAccelerator, RejectsModelsThatCanNotBeDivided) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        accel::Accelerator accelerator(on_group(group, {.tp_size = 2}));
+        nn::Linear layer(4, 4);
+        tests::expect_error<ValueError>({"tensor_parallelize: the model has no plan"},
+                                        [&] { accelerator.prepare(layer); });
+        // The optimizer's state would have to be divided too.
+        nn::Gpt model = std::move(models[at(group)]);
+        optim::AdamW optimizer(model.parameters());
+        accelerator.prepare(optimizer);
+        tests::loss_at(model, 0).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        tests::expect_error<UsageError>({"prepare: the model must be prepared before the first"},
+                                        [&] { accelerator.prepare(model); });
+    });
+}
+
+}  // namespace
+}  // namespace axle

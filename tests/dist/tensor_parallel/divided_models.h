@@ -1,0 +1,153 @@
+// Models that several ranks divide, and the same training on one process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "dist/sharding/full_state.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
+#include "nn/models/bert.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "tests/close.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle::tests {
+
+inline constexpr std::int64_t kVocabulary = 13, kTime = 8, kBatch = 3;
+
+// Return models with the same initial values in every call. Heads: 4; width: 16.
+inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false) {
+    manual_seed(7);
+    nn::Gpt model({.vocab_size = kVocabulary,
+                   .block_size = kTime,
+                   .n_layer = 2,
+                   .n_head = 4,
+                   .n_embd = 16,
+                   .dropout = dropout,
+                   .checkpoint_blocks = checkpoint_blocks});
+    model.to(dtype);
+    return model;
+}
+
+inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_value_heads = 2) {
+    manual_seed(8);
+    nn::Llama model({.vocab_size = kVocabulary,
+                     .hidden_size = 16,
+                     .intermediate_size = 12,
+                     .num_hidden_layers = 2,
+                     .num_attention_heads = 4,
+                     .num_key_value_heads = key_value_heads,
+                     .attention_bias = true,
+                     .tie_word_embeddings = tied,
+                     .pad_token_id = 0});
+    model.to(dtype);
+    return model;
+}
+
+inline nn::BertConfig small_bert(double dropout = 0) {
+    return {.vocab_size = kVocabulary,
+            .hidden_size = 16,
+            .num_hidden_layers = 2,
+            .num_attention_heads = 4,
+            .intermediate_size = 12,
+            .max_position_embeddings = kTime,
+            .hidden_dropout_prob = dropout,
+            .attention_probs_dropout_prob = dropout,
+            .labels = {"a", "b", "c"}};
+}
+
+// Returns ids and labels [kBatch, kTime] of a step; some labels are ignored.
+inline std::pair<Tensor, Tensor> ids_and_labels(std::int64_t step) {
+    std::vector<std::int64_t> ids, labels;
+    for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
+        ids.push_back((i * i + 5 * step) % kVocabulary);
+        labels.push_back(i % 7 == 3 ? -100 : (3 * i + step) % kVocabulary);
+    }
+    return {tensor(ids).reshape({kBatch, kTime}), tensor(labels).reshape({kBatch, kTime})};
+}
+
+template <class M>
+Tensor loss_at(M& model, std::int64_t step) {
+    const auto [ids, labels] = ids_and_labels(step);
+    return model.loss(ids, labels);
+}
+// Labels of sequences, and a mask for padding.
+inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t step) {
+    const Tensor ids = ids_and_labels(step).first;
+    Tensor mask = ones({kBatch, kTime}, {.dtype = i64});
+    mask.narrow(1, kTime - 2, 2).narrow(0, 0, 1).zero_();
+    return model.loss(ids, tensor({step % 3, (step + 1) % 3, std::int64_t{2}}), mask);
+}
+
+struct DividedTraining {
+    std::int64_t steps = 20;
+    double tolerance = 1e-9;
+    double eps = 1e-8;  // of AdamW
+    // The largest norm of the gradients, which clips most steps.
+    double max_norm = 0.3;
+};
+// For f32, in which gradients that should be zero are not; a large epsilon makes their updates
+// small.
+inline constexpr DividedTraining kSingle{.tolerance = 1e-4, .eps = 1e-3};
+
+// Trains a model on this rank, and returns the loss of each step.
+template <class M>
+std::vector<double> train(M& model, const DividedTraining& training, optim::Optimizer& optimizer) {
+    std::vector<double> losses;
+    for (std::int64_t step = 0; step < training.steps; ++step) {
+        const Tensor loss = loss_at(model, step);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), training.max_norm);
+        optimizer.step();
+        optimizer.zero_grad();
+        losses.push_back(loss.item());
+    }
+    return losses;
+}
+template <class M>
+std::vector<double> train(M& model, const DividedTraining& training) {
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01, .eps = training.eps});
+    return train(model, training, optimizer);
+}
+
+inline void expect_same_state(const nn::StateDict& state, const nn::StateDict& expected,
+                              double tolerance) {
+    ASSERT_EQ(state.size(), expected.size());
+    for (std::size_t i = 0; i < state.size(); ++i) {
+        SCOPED_TRACE(expected[i].first);
+        EXPECT_EQ(state[i].first, expected[i].first);
+        expect_close(state[i].second, expected[i].second, tolerance);
+    }
+}
+
+inline void expect_same_losses(const std::vector<double>& losses,
+                               const std::vector<double>& expected, double tolerance) {
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t step = 0; step < losses.size(); ++step)
+        EXPECT_NEAR(losses[step], expected[step], tolerance) << "step " << step;
+}
+
+// Trains the model on one process and divided among ranks, and compares losses and parameters.
+template <class M>
+void expect_same_training(M whole, int size, const dist::TensorParallelOptions& options = {},
+                          const DividedTraining& training = {}) {
+    auto models = clones_of(whole, size);
+    const std::vector<double> expected = train(whole, training);
+    on_ranks(size, [&](const Group& group) {
+        M model = std::move(models[at(group)]);
+        dist::tensor_parallelize(model, group, options);
+        expect_same_losses(train(model, training), expected, training.tolerance);
+        expect_same_state(dist::full_state_dict(model, {.rank0_only = false}), whole.saved_state(),
+                          training.tolerance);
+    });
+}
+
+}  // namespace axle::tests

@@ -1,0 +1,151 @@
+#include "gtest/gtest.h"
+#include "tests/dist/tensor_parallel/divided_models.h"
+
+namespace axle {
+namespace {
+
+using dist::tensor_parallelize;
+using dist::TensorParallelPlan;
+using tests::at;
+using tests::clones_of;
+using tests::expect_error;
+using tests::Group;
+using tests::on_ranks;
+using tests::small_gpt;
+using tests::small_llama;
+
+// Expects a ValueError on every rank, and that the model is unchanged.
+template <class M>
+void expect_refused(const M& whole, int size, const TensorParallelPlan& plan,
+                    std::initializer_list<const char*> text) {
+    auto models = clones_of(whole, size);
+    on_ranks(size, [&](const Group& group) {
+        M model = std::move(models[at(group)]);
+        expect_error<ValueError>(text, [&] { tensor_parallelize(model, group, {.plan = plan}); });
+        tests::expect_same_state(model.state_dict(), whole.state_dict(), 0);
+        EXPECT_FALSE(dist::has_slices(model));
+    });
+}
+
+TEST(TensorParallelErrors, NamesTheNumbersThatDoNotDivide) {
+    expect_refused(small_gpt(), 3, {},
+                   {"tensor_parallelize: ", "the 4 attention heads of ",
+                    "transformer.h.0.attn.c_attn", "3 ranks"});
+    expect_refused(small_llama(false, f64, 4), 3, {},
+                   {"tensor_parallelize: ", "4 attention heads"});
+    expect_refused(small_gpt(), 3, {{"transformer.h.*.mlp.c_fc", "colwise"}},
+                   {"tensor_parallelize: ", "64 output features", "3 ranks"});
+    expect_refused(small_gpt(), 3, {{"transformer.h.*.mlp.c_proj", "rowwise"}},
+                   {"tensor_parallelize: ", "64 input features", "3 ranks"});
+}
+
+TEST(TensorParallelErrors, NamesKeyValueHeadsThatCanNotBeCopied) {
+    manual_seed(1);
+    nn::Llama model({.vocab_size = 11,
+                     .hidden_size = 24,
+                     .intermediate_size = 8,
+                     .num_hidden_layers = 1,
+                     .num_attention_heads = 12,
+                     .num_key_value_heads = 3});
+    expect_refused(model, 4, {},
+                   {"tensor_parallelize: ", "3 key-value heads", "model.layers.0.self_attn.k_proj",
+                    "4 ranks"});
+}
+
+TEST(TensorParallelErrors, RejectsInvalidPlans) {
+    const nn::Gpt gpt = small_gpt();
+    expect_refused(gpt, 2, {{"transformer.wte", "diagonal"}},
+                   {"tensor_parallelize: unknown style 'diagonal' of 'transformer.wte'",
+                    "colwise, rowwise, colwise_rep"});
+    expect_refused(gpt, 2, {{"model.layers.*.mlp", "colwise"}},
+                   {"tensor_parallelize: the plan's rule 'model.layers.*.mlp' selects no module"});
+    expect_refused(gpt, 2, {{"transformer.ln_f", "colwise"}},
+                   {"tensor_parallelize: the style colwise needs a Linear: 'transformer.ln_f'"});
+    expect_refused(gpt, 2, {{"regex:(", "colwise"}},
+                   {"tensor_parallelize: the plan has an invalid regular expression"});
+    expect_refused(gpt, 2, {{"transformer.h.*.attn.c_attn", "colwise"}},
+                   {"tensor_parallelize: ", "set segments to 3"});
+    // The head uses the same weight as the embedding.
+    expect_refused(gpt, 2, {{"transformer.wte", "embedding_rowwise"}},
+                   {"tensor_parallelize: the weight of 'lm_head' is tied to a divided weight"});
+    expect_refused(nn::Linear(4, 4), 2, {}, {"tensor_parallelize: the model has no plan"});
+}
+
+TEST(TensorParallelErrors, RejectsPlansThatDifferBetweenRanks) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        TensorParallelPlan plan = {{"transformer.h.*.mlp.c_fc", "colwise_rep"}};
+        if (group->rank() == 1) plan[0].modules = "transformer.h.0.mlp.c_fc";
+        expect_error<ValueError>(
+            {"tensor_parallelize: ranks 0 and 1 have different plans or models"},
+            [&] { tensor_parallelize(models[at(group)], group, {.plan = plan}); });
+        EXPECT_FALSE(dist::has_slices(models[at(group)]));
+    });
+}
+
+TEST(TensorParallelErrors, AreThrownOnEveryRankIfOneRankHasThem) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        const TensorParallelPlan plan = {
+            {"transformer.h.*.mlp.c_fc", group->rank() == 1 ? "sideways" : "colwise_rep"}};
+        expect_error<ValueError>({"tensor_parallelize: ", "unknown style 'sideways'"}, [&] {
+            tensor_parallelize(models[at(group)], group, {.plan = plan});
+        });
+    });
+}
+
+struct Twice : nn::LinearPolicy {
+    Tensor multiply(nn::Linear& layer, const Tensor& x, Activation) override {
+        return linear(x, layer.weight, layer.bias) * 2;
+    }
+    std::shared_ptr<nn::LinearPolicy> clone() const override {
+        return std::make_shared<Twice>(*this);
+    }
+};
+
+TEST(TensorParallelErrors, RejectsModulesWithOtherPoliciesAndDividedModels) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        auto& layer = model.transformer.h[0].mlp.c_fc;
+        layer.policy = std::make_shared<Twice>();
+        expect_error<UsageError>(
+            {"tensor_parallelize: 'transformer.h.0.mlp.c_fc' has a policy already"},
+            [&] { tensor_parallelize(model, group); });
+        layer.policy = nullptr;
+        model.transformer.wte.weight.set_grad(zeros_like(model.transformer.wte.weight));
+        expect_error<UsageError>({"tensor_parallelize: transformer.wte.weight has a gradient"},
+                                 [&] { tensor_parallelize(model, group); });
+        model.zero_grad();
+        tensor_parallelize(model, group);
+        expect_error<UsageError>({"tensor_parallelize: ", "already"},
+                                 [&] { tensor_parallelize(model, group); });
+    });
+}
+
+TEST(TensorParallelErrors, NamesAnIdThatIsNotInTheVocabulary) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        tensor_parallelize(model, group);
+        const Tensor ids = full({1, 4}, 13), labels = zeros({1, 4}, {.dtype = i64});
+        expect_error<IndexError>({"embedding: index out of range: 13", "13 rows"},
+                                 [&] { model.loss(ids, labels); });
+        expect_error<IndexError>({"cross_entropy: target out of range: 13"},
+                                 [&] { model.loss(labels, ids); });
+    });
+}
+
+TEST(TensorParallelErrors, NamesASequenceThatCanNotBeDivided) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        tensor_parallelize(model, group, {.sequence_parallel = true});
+        const Tensor ids = zeros({2, 5}, {.dtype = i64});
+        expect_error<ShapeError>({"split_along: dimension 1 is not a multiple of the 2 ranks"},
+                                 [&] { model.loss(ids, ids); });
+    });
+}
+
+}  // namespace
+}  // namespace axle

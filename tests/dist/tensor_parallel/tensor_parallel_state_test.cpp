@@ -1,0 +1,209 @@
+#include <cmath>
+#include <map>
+
+#include "dist/sharding/sharded_data_parallel.h"
+#include "gtest/gtest.h"
+#include "nn/files/pretrained.h"
+#include "nn/init.h"
+#include "tests/dist/tensor_parallel/divided_models.h"
+#include "tests/job.h"
+#include "tests/temporary_folder.h"
+
+namespace axle {
+namespace {
+
+using dist::full_state_dict;
+using dist::tensor_parallelize;
+using tests::at;
+using tests::clones_of;
+using tests::expect_close;
+using tests::Group;
+using tests::loss_at;
+using tests::on_ranks;
+using tests::small_gpt;
+using tests::small_llama;
+using tests::TemporaryFolder;
+
+TEST(TensorParallelState, LoadsTheSlicesOfAFolderIntoAModelWithoutMemory) {
+    const TemporaryFolder folder;
+    nn::Llama whole = small_llama(true);
+    whole.save_pretrained(folder.path());
+    on_ranks(4, [&](const Group& group) {
+        const nn::init::EmptyWeights no_memory;
+        nn::Llama model(whole.config);
+        model.to(f64);
+        tensor_parallelize(model, group);
+        nn::load_pretrained(model, folder.path());
+        for (const Tensor& parameter : model.parameters())
+            EXPECT_EQ(parameter.impl()->storage->bytes(),
+                      static_cast<std::size_t>(parameter.numel()) * 8);
+        tests::expect_same_state(full_state_dict(model, {.rank0_only = false}), whole.saved_state(),
+                                 0);
+        EXPECT_NEAR(loss_at(model, 0).item(), loss_at(whole, 0).item(), 1e-12);
+    });
+}
+
+TEST(TensorParallelState, GathersWholeTensorsOnRankZeroOnly) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        optim::AdamW optimizer(model.parameters());
+        tensor_parallelize(model, group);
+        loss_at(model, 0).backward();
+        optimizer.step();
+        EXPECT_EQ(full_state_dict(model).empty(), group->rank() != 0);
+        const Tree state = full_state_dict(optimizer);
+        EXPECT_EQ(state["state"].empty(), group->rank() != 0);
+    });
+}
+
+TEST(TensorParallelState, IsLoadedWithTheOptimizerOnAnyNumberOfRanks) {
+    nn::Llama whole = small_llama(false);
+    optim::AdamW alone(whole.parameters(), {.lr = 0.01});
+    auto models = clones_of(whole, 6);
+    tests::train(whole, {.steps = 3}, alone);
+    const Tree saved = alone.state_dict();
+    const nn::StateDict weights = whole.saved_state();
+    nn::StateDict weights_of_four;
+    Tree state_of_four;
+    on_ranks(4, [&](const Group& group) {
+        nn::Llama model = std::move(models[at(group)]);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        tensor_parallelize(model, group);
+        tests::train(model, {.steps = 3}, optimizer);
+        const nn::StateDict state = full_state_dict(model);
+        Tree states = full_state_dict(optimizer);
+        if (group->rank() != 0) return;
+        weights_of_four = state;
+        state_of_four = std::move(states);
+    });
+    tests::expect_same_state(weights_of_four, weights, 1e-9);
+    for (std::size_t i = 0; i < whole.parameters().size(); ++i) {
+        const std::string number = std::to_string(i);
+        for (const char* name : {"exp_avg", "exp_avg_sq"})
+            expect_close(state_of_four["state"][number][name].tensor(),
+                         saved["state"][number][name].tensor(), 1e-9);
+    }
+    // Two ranks continue from the state of four.
+    const std::vector<double> expected = tests::train(whole, {.steps = 3}, alone);
+    on_ranks(2, [&](const Group& group) {
+        nn::Llama model = std::move(models[at(group) + 4]);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        tensor_parallelize(model, group);
+        model.load_state_dict(weights_of_four);
+        optimizer.load_state_dict(state_of_four);
+        tests::expect_same_losses(tests::train(model, {.steps = 3}, optimizer), expected, 1e-9);
+    });
+}
+
+TEST(TensorParallelState, KeepsGradientsBetweenMicroBatches) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 2);
+    loss_at(whole, 0).backward();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        tensor_parallelize(model, group);
+        loss_at(model, 0).backward();
+        std::map<std::string, Tensor> gradients;
+        for (const auto& [name, gradient] : dist::whole_gradients(model))
+            gradients.emplace(name, gradient);
+        for (const auto& [name, parameter] : whole.named_parameters())
+            expect_close(gradients.at(name), parameter.grad(), 1e-12);
+        std::vector<Tensor> before;
+        for (const Tensor& parameter : model.parameters()) before.push_back(parameter.grad());
+        dist::set_whole_gradients(model, gradients);
+        for (std::size_t i = 0; i < before.size(); ++i)
+            tests::expect_same_bits(model.parameters()[i].grad(), before[i]);
+    });
+}
+
+// Ranks are processes, because threads share one generator.
+TEST(TensorParallelState, DropsTheSameElementsAsOneProcess) {
+    const auto losses_of = [](nn::Gpt& model, const Group& group, bool sequence_parallel) {
+        if (group->size() > 1)
+            tensor_parallelize(model, group, {.sequence_parallel = sequence_parallel});
+        manual_seed(5);
+        return tests::train(model, {.steps = 5});
+    };
+    nn::Gpt whole = small_gpt(f64, 0.2);
+    const std::vector<double> expected = losses_of(whole, dist::ProcessGroup::alone(), false);
+    for (const int size : {2, 4}) {
+        tests::Job job(size, [&](const dist::Environment& environment) {
+            const auto group = dist::ProcessGroup::create(environment, tests::short_options());
+            std::string text;
+            for (const bool sequence_parallel : {false, true}) {
+                nn::Gpt model = small_gpt(f64, 0.2);
+                const std::vector<double> losses = losses_of(model, group, sequence_parallel);
+                for (std::size_t step = 0; step < losses.size(); ++step)
+                    if (std::abs(losses[step] - expected[step]) > 1e-9)
+                        text += str("step ", step, ": ", losses[step], ", expected ",
+                                    expected[step], "; ");
+            }
+            return text;
+        });
+        for (const tests::RankOutcome& outcome : job.wait(std::chrono::seconds(60))) {
+            EXPECT_TRUE(outcome.reported);
+            EXPECT_EQ(outcome.text, "");
+        }
+    }
+}
+
+// Each pair of ranks divides a model, and the two pairs read different data.
+template <class Wrap>
+void expect_same_data_parallel_training(Wrap&& wrap) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 4);
+    optim::AdamW alone(whole.parameters(), {.lr = 0.01});
+    std::vector<double> expected;
+    const auto rows = [](std::int64_t step) {
+        auto [ids, labels] = tests::ids_and_labels(step);
+        return std::pair(ids.narrow(0, 0, 2), masked_fill(labels, eq(labels, -100), 0));
+    };
+    for (std::int64_t step = 0; step < 10; ++step) {
+        const auto [ids, labels] = rows(step);
+        const Tensor loss = whole.loss(ids, labels.narrow(0, 0, 2));
+        loss.backward();
+        optim::clip_grad_norm_(whole.parameters(), 0.3);
+        alone.step();
+        alone.zero_grad();
+        expected.push_back(loss.item());
+    }
+    on_ranks(4, [&](const Group& all) {
+        nn::Gpt model = std::move(models[at(all)]);
+        const Group tp = all->split(all->rank() / 2), dp = all->split(all->rank() % 2);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        tensor_parallelize(model, tp, {.sequence_parallel = true});
+        const auto replicas = wrap(model, dp);
+        for (std::int64_t step = 0; step < 10; ++step) {
+            const auto [ids, labels] = rows(step);
+            const Tensor loss =
+                model.loss(ids.narrow(0, dp->rank(), 1), labels.narrow(0, dp->rank(), 1));
+            loss.backward();
+            optim::clip_grad_norm_(model.parameters(), 0.3);
+            optimizer.step();
+            optimizer.zero_grad();
+            const Tensor mean = loss.detach().clone();
+            dp->all_reduce(mean, dist::ReduceOp::mean);
+            EXPECT_NEAR(mean.item(), expected[static_cast<std::size_t>(step)], 1e-9);
+        }
+        const nn::StateDict state = full_state_dict(model);
+        if (all->rank() == 0) tests::expect_same_state(state, whole.saved_state(), 1e-9);
+    });
+}
+
+TEST(TensorParallelState, TrainsWithDataParallelAsOneProcess) {
+    expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
+        return std::make_unique<dist::DataParallel>(model, group);
+    });
+}
+
+TEST(TensorParallelState, TrainsWithShardedDataParallelAsOneProcess) {
+    expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
+        return std::make_unique<dist::ShardedDataParallel>(
+            model, group,
+            dist::ShardingOptions{.units = {{{"transformer.h.0"}}, {{"transformer.h.1"}}}});
+    });
+}
+
+}  // namespace
+}  // namespace axle
