@@ -7,6 +7,7 @@
 #include "accel/config/resolve_plugins.h"
 #include "accel/prepare/model_division.h"
 #include "accel/prepare/model_sharding.h"
+#include "accel/prepare/pipeline_model.h"
 #include "accel/prepare/prepare_items.h"
 #include "core/autograd/autocast.h"
 #include "core/cuda.h"
@@ -69,17 +70,12 @@ AccumulationOptions accumulation(const AcceleratorOptions& options) {
     return result;
 }
 
-// Returns the number of processes that train with different samples.
-int data_parallel_size(const AcceleratorOptions& options, int num_processes) {
-    const auto& config = options.parallelism_config;
-    return config && config->total_size() > 1 ? config->data_parallel_size() : num_processes;
-}
-
+// `num_processes` is the number of processes that train with different samples.
 ScheduleOptions schedules(const AcceleratorOptions& options, bool split_batches,
                           int num_processes) {
     ScheduleOptions result{.step_with_optimizer = options.step_scheduler_with_optimizer};
     if (!split_batches && options.scheduler_steps == SchedulerSteps::per_process)
-        result.steps_per_update = data_parallel_size(options, num_processes);
+        result.steps_per_update = num_processes;
     if (const auto& plugin = options.gradient_accumulation_plugin)
         result.count_micro_batches = plugin->adjust_scheduler.value_or(false);
     return result;
@@ -123,7 +119,8 @@ OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
     auto loop = std::make_shared<LoopState>();
     loop->accumulation.set_options(accumulation(options));
     loop->schedules =
-        schedules(options, preparation.loading.config.split_batches, processes.num_processes());
+        schedules(options, preparation.loading.config.split_batches,
+                  mesh != nullptr ? data_parallel_size(*mesh) : processes.num_processes());
     preparation.fp8 = start_fp8(options, processes.device(), mixed_precision);
     if (mixed_precision == "fp16") loop->scaling = loss_scaling(options, processes);
     const AutocastKwargs autocast = options.autocast_kwargs.value_or(AutocastKwargs());
@@ -131,6 +128,7 @@ OwningPtr<AcceleratorParts> make_parts(const AcceleratorOptions& options,
     preparation.autocast_cache_enabled = autocast.cache_enabled;
     set_division(preparation, options);
     set_sharding(preparation, options, processes, mixed_precision);
+    set_pipelines(preparation, options);
     auto parts = make_owning<AcceleratorParts>(std::move(folders), std::move(preparation),
                                                processes, std::move(loop), std::move(tracking));
     parts->files.set_state_dict_type(state_dict_type_of(options));
@@ -144,7 +142,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
       options_(std::move(options)),
       mixed_precision_(state().mixed_precision()),
       parts_(make_parts(options_, state(), mixed_precision_)) {
-    set_mesh(parts_->preparation.loading().device_mesh, options_.parallelism_config.has_value());
+    set_mesh(parts_->preparation.loading().device_mesh,
+             options_.parallelism_config || options_.megatron_lm_plugin);
 }
 
 Accelerator::~Accelerator() = default;
@@ -291,6 +290,10 @@ bool Accelerator::should_save_model() const {
 }
 
 nn::StateDict Accelerator::get_state_dict(const nn::Module& model, bool) const {
+    if (const dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model)) {
+        nn::StateDict state = pipeline->full_state_dict();
+        return is_main_process() ? std::move(state) : nn::StateDict();
+    }
     return with_saved_dtype(dist::is_sharded(model) || dist::has_slices(model)
                                 ? dist::full_state_dict(model)
                                 : model.state_dict(),
@@ -306,9 +309,11 @@ void Accelerator::save_model(const nn::Module& model, const std::string& directo
             "PyTorch reads safetensors files too");
     const profiler::Scope scope("save_model", profiler::Category::io);
     const bool each_node = options.save_on_each_node || project_configuration().save_on_each_node;
-    const nn::StateDict weights =
-        with_saved_dtype(dist::full_state_dict(model, {.rank0_only = !each_node}),
-                         saved_dtype(options_, mixed_precision_));
+    const dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);
+    const dist::FullStateOptions full{.rank0_only = !each_node};
+    const nn::StateDict weights = with_saved_dtype(
+        pipeline != nullptr ? pipeline->full_state_dict(full) : dist::full_state_dict(model, full),
+        saved_dtype(options_, mixed_precision_));
     if (is_saving_process(state(), each_node))
         nn::save_weights(weights, directory, options.max_shard_size);
 }

@@ -172,8 +172,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // batch does not have `rows` rows. If several processes read the same data, only one process
     // has valid rows.
     std::int64_t valid_rows(std::int64_t rows) const;
-    // Returns a view of the loader without its first batches, to resume a pass
-    // (data/loading/loader.h).
+    // Returns a view of the loader without its first batches, to resume a pass (data/loading).
     data::SkipDataLoader skip_first_batches(data::DataLoader& loader,
                                             std::int64_t num_batches = 0) const;
 
@@ -191,15 +190,20 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // mixes losses with and without a weight, and within a captured step (which then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
+    // Runs forward and backward of a batch through the stages of a prepared model, instead of
+    // model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is
+    // nn::label_loss() by default. Returns the mean loss of micro-batches and processes.
+    Tensor pipeline_step(nn::Module& model, const Tree& batch,
+                         const std::function<Tensor(const Tensor&, const Tree&)>& loss = {});
+    // Returns the stages of a prepared model. Throws UsageError for a model without a pipeline.
+    dist::Pipeline& pipeline(nn::Module& model) const;
     // Replaces backward() and step() for prepared LOMO optimizers (optim/lomo.h): each parameter is
-    // updated as soon as its gradient is final. With several processes, parameters are updated
-    // after the backward pass, with the averaged gradients. Each call is an update. Throws
-    // ValueError if learning_rate is nullopt or no LOMO optimizer is prepared, and UsageError if
-    // fp16 scales the loss.
+    // updated as soon as its gradient is final, or, with several processes, after the backward
+    // pass. Each call is an update. Throws ValueError if learning_rate is nullopt or no LOMO
+    // optimizer is prepared, and UsageError if fp16 scales the loss.
     void lomo_backward(const Tensor& loss, std::optional<double> learning_rate);
     // Clip gradients as in optim/clip.h, after unscaling them in fp16. clip_grad_norm_ returns the
-    // norm before clipping. Throw UsageError if sync_gradients() is false, because gradients that
-    // are added later would not be clipped.
+    // norm before clipping. Throw UsageError if sync_gradients() is false.
     Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                            double norm_type = 2);
     void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value);
@@ -236,10 +240,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // --- capturing, profiling
 
-    // Returns a step that is captured as a CUDA graph and replayed (accel/capture/compile.h):
-    //     auto step = accelerator.compile([&](Tree& batch) { ...; return loss; });
-    //     for (auto& batch : loader) total += step(batch).item();
-    // The step must not outlive the Accelerator.
+    // Returns a step that is captured as a CUDA graph and replayed (accel/capture/compile.h). The
+    // step must not outlive the Accelerator.
     [[nodiscard]] CompiledStep compile(std::function<Tensor(Tree&)> step,
                                        CompileOptions options = {});
     // Starts a profiler session, which records until it is stopped or destroyed
@@ -249,19 +251,17 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // --- sequences that several processes share
 
-    // Returns a scope in which each process has its part of the sequences in `buffers` along
-    // buffer_seq_dims, and attention is computed for whole sequences (cp_size above 1). At its end,
-    // the buffers are restored, except no_restore_buffers. The forward and backward passes must be
-    // in the scope. Create a scope for each batch. Without context parallelism, the scope has no
-    // effect, and the first call logs a warning. Throws the errors of dist::ContextParallelScope.
+    // Returns a scope, for forward and backward of one batch, in which each process has its part of
+    // the sequences in `buffers` along buffer_seq_dims, and attention is computed for whole
+    // sequences (cp_size above 1). Its end restores the buffers, except no_restore_buffers. Without
+    // context parallelism, warns once. Throws the errors of dist::ContextParallelScope.
     ContextParallelScope maybe_context_parallel(const std::vector<Tensor>& buffers = {},
                                                 const std::vector<int>& buffer_seq_dims = {},
                                                 const std::vector<Tensor>& no_restore_buffers = {});
     // Makes the processes of sequence parallelism (sp_size above 1) share their batches, which must
     // be maps with "input_ids": see dist::ulysses_batches(). Each batch becomes sp_size
-    // micro-batches, one for each process that has read it; len(), end_of_dataloader(), remainder()
-    // and positions count micro-batches. Returns `loader`. Has no effect if sp_size is 1. Throws
-    // UsageError if the loader is not prepared, and during a pass.
+    // micro-batches, which len(), end_of_dataloader(), remainder() and positions count. Returns
+    // `loader`. Throws UsageError if the loader is not prepared, and during a pass.
     data::DataLoader& deepspeed_ulysses_dl_adapter(data::DataLoader& loader, nn::Module& model);
 
     // --- checkpoints
@@ -303,8 +303,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     std::int64_t save_iteration() const { return project_configuration().iteration; }
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
-    // the model is sharded, returns copies of all elements on process 0, and an empty map on other
-    // processes (dist/sharding/full_state.h). All processes must call this function.
+    // processes divide the model, returns copies of all elements on process 0, and an empty map on
+    // other processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
     // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
     // process writes and does not wait for the other processes: call wait_for_everyone() before

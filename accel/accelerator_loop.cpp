@@ -7,8 +7,10 @@
 #include "accel/accelerator.h"
 #include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
+#include "accel/prepare/pipeline_model.h"
 #include "core/graph.h"
 #include "core/ops.h"
+#include "nn/models/pieces.h"
 #include "optim/clip.h"
 #include "optim/lomo.h"
 
@@ -127,6 +129,26 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
                                          accumulation.sync_gradients());
 }
 
+dist::Pipeline& Accelerator::pipeline(nn::Module& model) const {
+    dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);
+    if (pipeline == nullptr)
+        throw UsageError(
+            "pipeline: the model has no pipeline: it is not prepared, or the Accelerator has no "
+            "megatron_lm_plugin");
+    return *pipeline;
+}
+
+Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
+                                  const dist::PipelineLoss& loss) {
+    dist::Pipeline& stages = pipeline(model);
+    if (parts_->loop->scaling)
+        throw NotImplementedError(
+            "pipeline_step: scaling of the loss in fp16 is not implemented; use bf16");
+    Accumulation& accumulation = parts_->loop->accumulation;
+    accumulation.division().note_mean();
+    return stages.step(batch, loss ? loss : nn::label_loss, 1.0 / accumulation.options().num_steps);
+}
+
 void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learning_rate) {
     if (!learning_rate)
         throw ValueError(
@@ -155,6 +177,8 @@ void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learni
 Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                                     double norm_type) {
     complete_gradients("clip_grad_norm_", parameters);
+    if (dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, parameters))
+        return pipeline->clip_grad_norm_(max_norm, norm_type);
     return optim::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 

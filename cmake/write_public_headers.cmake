@@ -51,7 +51,7 @@ set(only_by_path
     "^core/(profiler|text)/"
     "^data/files/(cifar|idx|npy)[.]h"
     "^dist/group/backends[.]h"
-    "^dist/parallel/"
+    "^dist/(ops|parallel)/"
     "^nn/models/transformer[.]h"
     "^nn/precision/"
     "^optim/state_file[.]h")

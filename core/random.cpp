@@ -14,6 +14,9 @@ constinit GeneratorState generator;
 constinit thread_local const std::uint64_t* captured_base = nullptr;
 constinit thread_local std::uint64_t captured_blocks = 0;
 
+// The generator of the innermost GeneratorScope on this thread, or null.
+constinit thread_local GeneratorState* scoped = nullptr;
+
 }  // namespace
 
 void manual_seed(std::uint64_t seed) {
@@ -26,6 +29,7 @@ void manual_seed(std::uint64_t seed) {
 
 GeneratorState generator_state() {
     if (captured_base != nullptr) return {0, captured_blocks};
+    if (scoped != nullptr) return *scoped;
     const std::lock_guard lock(mutex);
     return generator;
 }
@@ -35,9 +39,18 @@ void set_generator_state(GeneratorState state) {
         captured_blocks = state.offset;
         return;
     }
+    if (scoped != nullptr) {
+        *scoped = state;
+        return;
+    }
     const std::lock_guard lock(mutex);
     generator = state;
 }
+
+GeneratorScope::GeneratorScope(GeneratorState state) : state_(state), before_(scoped) {
+    scoped = &state_;
+}
+GeneratorScope::~GeneratorScope() { scoped = before_; }
 
 void begin_captured_random(const std::uint64_t* base) {
     captured_base = base;
@@ -53,6 +66,11 @@ kernels::Philox take_random(std::uint64_t blocks) {
     if (captured_base != nullptr) {
         const kernels::Philox taken{0, captured_blocks, captured_base};
         captured_blocks += blocks;
+        return taken;
+    }
+    if (scoped != nullptr) {
+        const kernels::Philox taken{scoped->seed, scoped->offset, nullptr};
+        scoped->offset += blocks;
         return taken;
     }
     const std::lock_guard lock(mutex);

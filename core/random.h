@@ -21,6 +21,21 @@ void manual_seed(std::uint64_t seed);
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
 
+// Makes this thread draw from a generator of its own, which starts in `state`, while the scope
+// exists: all functions of this file that use the default generator then use this generator. Other
+// threads are not affected. Has no effect during a graph capture.
+class [[nodiscard]] GeneratorScope {
+  public:
+    explicit GeneratorScope(GeneratorState state);
+    ~GeneratorScope();
+    GeneratorScope(const GeneratorScope&) = delete;
+    GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+  private:
+    GeneratorState state_;
+    GeneratorState* before_;
+};
+
 // Draws `blocks` blocks of four words from the default generator. Thread-safe.
 kernels::Philox take_random(std::uint64_t blocks);
 

@@ -135,6 +135,7 @@ std::optional<ParallelismConfig> ParallelismConfig::from_environment() {
     read("PARALLELISM_CONFIG_TP_SIZE", config.tp_size);
     read("PARALLELISM_CONFIG_CP_SIZE", config.cp_size);
     read("PARALLELISM_CONFIG_SP_SIZE", config.sp_size);
+    read("PARALLELISM_CONFIG_PP_SIZE", config.pp_size);
     config.cp_backend = text_variable("PARALLELISM_CONFIG_CP_BACKEND").value_or("torch");
     config.sp_backend = text_variable("PARALLELISM_CONFIG_SP_BACKEND").value_or("deepspeed");
     return config;
@@ -244,15 +245,16 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
     if (config->tp_enabled() && options.deepspeed_plugin)
         throw_not_implemented("parallelism_config.tp_size",
                               "tensor parallel training with DeepSpeed", "use fsdp_plugin");
-    if (config->pp_enabled())
-        throw_not_implemented("parallelism_config.pp_size", "pipeline parallel training",
-                              "leave it at 1");
 }
 
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group) {
-    if (!options.parallelism_config) return options.device_mesh;
-    ParallelismConfig config = *options.parallelism_config;
+    if (!options.parallelism_config && !options.megatron_lm_plugin) return options.device_mesh;
+    ParallelismConfig config = options.parallelism_config.value_or(ParallelismConfig());
+    if (options.megatron_lm_plugin) {
+        config.pp_size = options.megatron_lm_plugin->pp_degree.value_or(1);
+        if (!options.parallelism_config) config.dp_replicate_size = group->size() / config.pp_size;
+    }
     if (config.total_size() == 1) config.dp_replicate_size = group->size();
     std::vector<dist::DeviceMesh::Dimension> dimensions = config.mesh_dimensions();
     if (dimensions.empty()) return nullptr;

@@ -53,6 +53,9 @@ struct ParallelismConfig {
     int tp_size = 1;
     int cp_size = 1;  // processes that share the sequences of a batch (context parallel)
     int sp_size = 1;  // processes that share the sequences of a batch (Ulysses)
+    // The number of stages of a pipeline, an extension of Accelerate. A megatron_lm_plugin has
+    // further options; without it, a step has pp_size micro-batches, and gradients are not clipped.
+    // Pipelines can be combined with dp_replicate_size only.
     int pp_size = 1;
     std::string cp_backend = "torch";
     std::string sp_backend = "deepspeed";

@@ -4,6 +4,7 @@
 // NotImplementedError.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "accel/config/fsdp_plugin.h"
 #include "accel/config/parallelism_config.h"
 #include "kernels/error.h"
+#include "nn/module.h"
+#include "nn/pieces.h"
 
 namespace axle::accel {
 
@@ -40,13 +43,38 @@ struct TorchDynamoPlugin {
 // Returns the names that TorchDynamoPlugin::backend accepts.
 const std::vector<std::string>& known_dynamo_backends();
 
-// Options of tensor and pipeline parallel training. ACCELERATE_USE_MEGATRON_LM=true requests this
-// plugin too.
+// Options of pipeline parallel training (dist/pipeline/pipeline.h). The models are divided into
+// pp_degree stages, and the processes with the same stage average their gradients: there are
+// num_processes / (tp_degree * pp_degree) of them. Accelerator::pipeline_step() runs a step.
+// ACCELERATE_USE_MEGATRON_LM=true requests this plugin too. Options that are not set are read from
+// MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so on.
 struct MegatronLMPlugin {
-    int tp_degree = 1;
-    int pp_degree = 1;
-    int num_micro_batches = 1;
-    bool sequence_parallelism = false;
+    std::optional<int> tp_degree = {};  // 1 by default; other values are not implemented
+    std::optional<int> pp_degree = {};  // 1 by default
+    // The number of micro-batches of a step (default: 1). A process reads batches of
+    // num_micro_batches times the rows of a micro-batch.
+    std::optional<int> num_micro_batches = {};
+    // The norm to which steps of optimizers clip the gradients of all stages (default: 1); 0 turns
+    // clipping off.
+    std::optional<double> gradient_clipping = {};
+    std::optional<bool> sequence_parallelism = {};  // must be false: not implemented
+    // Whether backward computes the activations of each block again (default: false).
+    std::optional<bool> recompute_activations = {};
+    std::optional<bool> use_distributed_optimizer = {};  // must be false: not implemented
+    // The number of layers of a stage of the interleaved schedule. Processes then have several
+    // stages, and the layers of all stages together must be the layers of the model.
+    std::optional<int> num_layers_per_virtual_pipeline_stage = {};
+
+    // --- extensions of Accelerate
+    // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).
+    // "interleaved" is the default with num_layers_per_virtual_pipeline_stage.
+    std::string schedule = {};
+    // How losses of micro-batches are averaged: "rows", "equal" or "tokens" (MicroBatchAverage).
+    std::string average = "rows";
+    // The number of pieces of each stage; balanced if empty.
+    std::vector<int> stage_sizes = {};
+    // Returns the pieces of a model; nn::pieces_of() by default.
+    std::function<std::vector<nn::Piece>(nn::Module&)> pieces = {};
 };
 
 // Deprecated options of tensor parallel training: use a ParallelismConfig with this tp_size.

@@ -6,6 +6,7 @@
 #include "accel/config/environment.h"
 #include "accel/config/resolve_deepspeed.h"
 #include "accel/config/resolve_fsdp.h"
+#include "accel/prepare/resolve_megatron.h"
 #include "core/files/file.h"
 #include "core/log.h"
 
@@ -87,16 +88,13 @@ void read_plugins(AcceleratorOptions& options) {
     read_parallelism(options);
     resolve_fsdp(options);
     resolve_deepspeed(options);
-    if (!options.megatron_lm_plugin && is_requested("ACCELERATE_USE_MEGATRON_LM"))
-        options.megatron_lm_plugin = MegatronLMPlugin();
+    resolve_megatron(options);
 }
 
 void check_plugins(const AcceleratorOptions& options, int num_processes) {
     check_parallelism(options, num_processes);
     if (options.deepspeed_plugin) check_deepspeed(*options.deepspeed_plugin);
-    if (options.megatron_lm_plugin)
-        throw_not_implemented("megatron_lm_plugin", "tensor and pipeline parallel training",
-                              "leave it out");
+    check_megatron(options, num_processes);
 }
 
 void explain_dynamo(const AcceleratorOptions& options) {

@@ -31,9 +31,9 @@ void read_parallelism(AcceleratorOptions& options);
 // Throws ValueError if the sizes do not match the number of processes or the plugins, and
 // NotImplementedError for a kind of parallelism that Axle does not implement.
 void check_parallelism(const AcceleratorOptions& options, int num_processes);
-// Returns a mesh with the dimensions of parallelism_config that are larger than 1, or nullptr if
-// there are none. Without a parallelism_config, returns device_mesh. All processes of the group
-// must call this function.
+// Returns a mesh with the dimensions of parallelism_config or megatron_lm_plugin that are larger
+// than 1, or nullptr if there are none. Without these options, returns device_mesh. All processes
+// of the group must call this function.
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 

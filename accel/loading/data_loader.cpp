@@ -49,6 +49,10 @@ DataRank data_rank(const dist::DeviceMesh& mesh, int rank) {
 
 DataRank data_rank(const dist::DeviceMesh& mesh) { return data_rank(mesh, mesh.group()->rank()); }
 
+int data_parallel_size(const dist::DeviceMesh& mesh) {
+    return data_rank(mesh).count / (mesh.has("sp") ? mesh.size("sp") : 1);
+}
+
 std::unique_ptr<data::Feed> PreparedLoaderHooks::feed(data::DataLoader& loader,
                                                       std::unique_ptr<data::Feed> own) {
     has_feed_ = true;

@@ -65,6 +65,9 @@ struct DataRank {
 DataRank data_rank(const std::vector<dist::DeviceMesh::Dimension>& dimensions, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh, int rank);
 DataRank data_rank(const dist::DeviceMesh& mesh);
+// Returns the number of batches that the processes of the mesh train on at the same time: the
+// product of its dimensions, without "tp", "cp", "pp" and "sp".
+int data_parallel_size(const dist::DeviceMesh& mesh);
 
 struct PrepareDataLoaderOptions {
     Device device = Device::cpu();

@@ -11,6 +11,7 @@ namespace axle::dist {
 class ContextParallelScope;
 class DistributedModel;
 class Join;
+class Pipeline;
 }  // namespace axle::dist
 
 namespace axle::accel {

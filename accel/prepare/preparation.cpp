@@ -5,6 +5,7 @@
 #include <typeinfo>
 
 #include "accel/config/environment.h"
+#include "accel/prepare/pipeline_model.h"
 #include "accel/prepare/training_hooks.h"
 #include "core/files/file.h"
 #include "core/log.h"
@@ -49,8 +50,7 @@ void check_on_one_device(const nn::Module& model) {
         "processes; move it to one device first");
 }
 
-// Warns of parameters that were neither made trainable nor frozen: a tensor such as zeros({2}) that
-// visit() names is not trained, unlike torch.nn.Parameter.
+// Warns of parameters that were neither made trainable nor frozen, such as zeros({2}).
 void warn_of_untrained(const nn::Module& model) {
     std::string names;
     for (const auto& [name, tensor] : model.named_parameters())
@@ -164,8 +164,8 @@ void Preparation::check_complete(const char* op) const {
 
 void Preparation::prepare(nn::Module& model, std::optional<bool> device_placement,
                           bool evaluation_mode) {
-    if (processes_.use_distributed()) check_on_one_device(model);
     if (contains(models_, model)) return;
+    if (processes_.use_distributed()) check_on_one_device(model);
     model.check_visit();
     if (!evaluation_mode && processes_.is_main_process()) warn_of_untrained(model);
     if (options_.fp8) convert_to_fp8(model, *options_.fp8);
@@ -198,12 +198,13 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
     const auto parameters = model.parameters();
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
-    // In deterministic mode, one process adds the gradients of an update's micro-batches in the
-    // same order as several processes would. This is not possible on a GPU, where NCCL chooses the
-    // order and captured steps count micro-batches during the replay.
+    // In deterministic mode, one process adds the gradients of micro-batches in the order of
+    // several processes. On a GPU, NCCL chooses the order, and captured steps count during the
+    // replay.
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();
+    if (options_.pipeline) return options_.pipeline(model);
     if (options_.sharding && processes_.use_distributed())
         if (auto sharding = options_.sharding(model)) {
             check_without_state(model);
@@ -307,7 +308,10 @@ void Preparation::clip_gradients(optim::Optimizer& optimizer) const {
     if (found == max_grad_norms_.end()) return;
     const std::vector<Tensor> parameters = optimizer.parameters();
     if (loop_->scaling) loop_->scaling->unscale(parameters);
-    optim::clip_grad_norm_(parameters, found->second);
+    if (dist::Pipeline* const pipeline = find_pipeline(*this, parameters))
+        pipeline->clip_grad_norm_(found->second);
+    else
+        optim::clip_grad_norm_(parameters, found->second);
 }
 
 // Sets the same rounding seed on all processes. Otherwise they would round with different random

@@ -50,6 +50,8 @@ struct PreparationOptions {
     std::function<void(nn::Module&)> division = {};
     // The processes over which gradients are averaged; nullptr: all processes.
     std::shared_ptr<dist::ProcessGroup> data_group = {};
+    // Divides a model into the stages of a pipeline. If empty, there are no pipelines.
+    std::function<std::unique_ptr<dist::DistributedModel>(nn::Module&)> pipeline = {};
     // The options of a prepared optimizer.
     struct OptimizerOptions {
         // The norm to which step() clips gradients, as in DeepSpeed; nullopt: no clipping.

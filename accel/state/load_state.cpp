@@ -2,6 +2,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "accel/prepare/pipeline_model.h"
 #include "accel/state/checkpoint_folder.h"
 #include "accel/state/state_files.h"
 #include "core/files/file.h"
@@ -292,6 +293,8 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
         fitting(folder, numbered("model", i), [&] {
             if (state.model_parts[i])
                 dist::load_sharded(*state.model_parts[i], *state.models[i]);
+            else if (dist::Pipeline* const pipeline = find_pipeline(prepared_, *state.models[i]))
+                pipeline->load_state_dict(state.weights[i]);
             else
                 state.models[i]->load_state_dict(state.weights[i], {.strict = strict});
         });
@@ -309,6 +312,9 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
         fitting(folder, numbered("optimizer", i), [&] {
             if (state.optimizer_parts[i])
                 dist::load_sharded(*state.optimizer_parts[i], *prepared_.optimizers()[i]);
+            else if (const dist::Pipeline* const pipeline =
+                         find_pipeline(prepared_, prepared_.optimizers()[i]->parameters()))
+                pipeline->load_state_dict(*prepared_.optimizers()[i], state.optimizers[i]);
             else
                 prepared_.optimizers()[i]->load_state_dict(state.optimizers[i]);
         });

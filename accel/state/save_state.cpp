@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "accel/prepare/pipeline_model.h"
 #include "accel/state/checkpoint_folder.h"
 #include "accel/state/save_model.h"
 #include "accel/state/state_files.h"
@@ -245,6 +246,11 @@ void StateFiles::wait() {
 std::string StateFiles::save(const std::string& output_dir, const SaveStateOptions& options) {
     const profiler::Scope scope("save_state", profiler::Category::io);
     prepared_.check_complete("save_state");
+    for (const nn::Module* model : prepared_.models())
+        if (find_pipeline(prepared_, *model) != nullptr && !loop_.accumulation.sync_gradients())
+            throw NotImplementedError(
+                "save_state: the state of a pipeline can be saved only after an update, not "
+                "between two micro-batches of gradient accumulation");
     if (options.asynchronous && project_.save_on_each_node)
         throw NotImplementedError(
             "save_state: asynchronous saving is not implemented with save_on_each_node");

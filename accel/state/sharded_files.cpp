@@ -1,6 +1,7 @@
 // Implements the part of StateFiles for sharded models and their optimizers.
 #include <algorithm>
 
+#include "accel/prepare/pipeline_model.h"
 #include "accel/state/state_files.h"
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
@@ -45,15 +46,25 @@ void StateFiles::gather(GatheredStates& states, bool in_parts) const {
                                           dist::sharded_state(optimizer, is_main));
         }
     });
-    for (std::size_t i = 0; i < prepared_.models().size(); ++i)
-        states.weights.push_back(states.model_in_parts[i]
-                                     ? nn::StateDict()
-                                     : dist::full_state_dict(*prepared_.models()[i], full));
-    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i)
-        states.optimizers.push_back(
-            states.optimizer_in_parts[i]
-                ? Tree()
-                : dist::full_state_dict(*prepared_.optimizers()[i], std::move(own[i]), full));
+    for (std::size_t i = 0; i < prepared_.models().size(); ++i) {
+        const nn::Module& model = *prepared_.models()[i];
+        if (states.model_in_parts[i])
+            states.weights.emplace_back();
+        else if (const dist::Pipeline* const pipeline = find_pipeline(prepared_, model))
+            states.weights.push_back(pipeline->full_state_dict(full));
+        else
+            states.weights.push_back(dist::full_state_dict(model, full));
+    }
+    for (std::size_t i = 0; i < prepared_.optimizers().size(); ++i) {
+        optim::Optimizer& optimizer = *prepared_.optimizers()[i];
+        if (states.optimizer_in_parts[i])
+            states.optimizers.emplace_back();
+        else if (const dist::Pipeline* const pipeline =
+                     find_pipeline(prepared_, optimizer.parameters()))
+            states.optimizers.push_back(pipeline->full_state_dict(optimizer, full));
+        else
+            states.optimizers.push_back(dist::full_state_dict(optimizer, std::move(own[i]), full));
+    }
 }
 
 // Opens the folders of models and optimizers that were written in parts.

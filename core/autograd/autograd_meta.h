@@ -66,6 +66,16 @@ struct Meta {
     Tensor incoming;
 };
 
+// A queued computation of the gradients of some edges (deferred.h). An edge can lead nowhere; its
+// gradient is then undefined.
+struct DeferredGradient {
+    const char* op;
+    std::vector<Edge> edges;
+    std::function<Grads()> compute;
+};
+// Computes the gradients and accumulates them in the leaves, in one pass.
+void accumulate(std::vector<DeferredGradient> deferred);
+
 // Calls the functions given to run_after_rule() (local_part.h). Called when no rule runs on this
 // thread.
 void rule_has_returned();

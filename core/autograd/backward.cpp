@@ -4,10 +4,12 @@
 #include <queue>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
+#include "core/autograd/deferred.h"
 #include "core/hook_list.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
@@ -94,13 +96,25 @@ class Pass {
         if (accumulate_) call_begin_hooks();
         for (std::size_t i = 0; i < roots.size(); ++i)
             deliver(starts[i], fit_to_input("backward", gradients[i], starts[i]));
-        while (!ready_.empty()) {
-            const std::shared_ptr<Node> node = ready_.top();
-            ready_.pop();
-            visit(node);
+        visit_ready();
+        if (accumulate_) call_end_hooks();
+    }
+
+    // Starts from edges whose gradients are computed one after another.
+    void run(std::vector<DeferredGradient>& deferred) {
+        std::vector<Edge> starts;
+        for (const DeferredGradient& each : deferred)
+            starts.insert(starts.end(), each.edges.begin(), each.edges.end());
+        count(starts);
+        call_begin_hooks();
+        for (DeferredGradient& each : deferred) {
+            Grads gradients = std::exchange(each.compute, nullptr)();
+            for (std::size_t i = 0; i < each.edges.size(); ++i)
+                if (const Edge& edge = each.edges[i]) deliver_fitted(each.op, edge, gradients[i]);
+            gradients.clear();
+            visit_ready();
         }
-        if (accumulate_)
-            for (const auto& hook : end_hooks().all()) hook();
+        call_end_hooks();
     }
 
   private:
@@ -154,6 +168,9 @@ class Pass {
         for (const std::shared_ptr<Impl>& leaf : leaves_) leaves.emplace_back(leaf);
         for (const auto& hook : hooks) hook(leaves);
     }
+    static void call_end_hooks() {
+        for (const auto& hook : end_hooks().all()) hook();
+    }
 
     // Adds the gradient g of one in-edge. g can be undefined.
     void deliver(const Edge& edge, Tensor g) {
@@ -182,7 +199,8 @@ class Pass {
         Grads dx(node->inputs.size());
         if (reached) dx = call_rule(node, dy);
         if (reached && detect_anomaly_) check_gradients(*node, dx);
-        if (!options_.retain_graph) {
+        // Queued gradients can pass through a node later that none has reached now.
+        if (!options_.retain_graph && (reached || !is_deferring())) {
             // The node's rule is moved to a local variable and freed at the end of this scope,
             // because freeing saved tensors can free adjacent nodes.
             const Rule freed = std::move(node->rule);
@@ -192,8 +210,21 @@ class Pass {
         for (std::size_t i = 0; i < node->inputs.size(); ++i) {
             const Edge& edge = node->inputs[i];
             if (!edge) continue;
-            Tensor g = i < dx.size() ? std::move(dx[i]) : Tensor();
-            deliver(edge, g.defined() ? fit_to_input(node->op, std::move(g), edge) : Tensor());
+            Tensor none;
+            deliver_fitted(node->op, edge, i < dx.size() ? dx[i] : none);
+        }
+    }
+
+    // Delivers g, which becomes undefined.
+    void deliver_fitted(const char* op, const Edge& edge, Tensor& g) {
+        deliver(edge, g.defined() ? fit_to_input(op, std::exchange(g, {}), edge) : Tensor());
+    }
+
+    void visit_ready() {
+        while (!ready_.empty()) {
+            const std::shared_ptr<Node> node = ready_.top();
+            ready_.pop();
+            visit(node);
         }
     }
 
@@ -306,6 +337,14 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
 
 thread_local int depth = 0;
 
+// Counts an accumulating pass that is active.
+struct InsidePass {
+    InsidePass() { ++depth; }
+    ~InsidePass() { --depth; }
+    InsidePass(const InsidePass&) = delete;
+    InsidePass& operator=(const InsidePass&) = delete;
+};
+
 void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
               bool create_graph) {
     const GradMode mode(create_graph);
@@ -318,13 +357,16 @@ void run_pass(Pass& pass, const std::vector<Tensor>& roots, const std::vector<Te
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
               BackwardOptions options) {
     Pass pass(options, true);
-    struct Inside {
-        Inside() { ++depth; }
-        ~Inside() { --depth; }
-        Inside(const Inside&) = delete;
-        Inside& operator=(const Inside&) = delete;
-    } const inside;
+    const InsidePass inside;
     run_pass(pass, roots, gradients, options.create_graph);
+}
+
+void accumulate(std::vector<DeferredGradient> deferred) {
+    Pass pass({}, true);
+    const InsidePass inside;
+    const NoGrad no_grad;
+    const AutocastGuard no_autocast(std::nullopt);
+    pass.run(deferred);
 }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,

@@ -2,7 +2,6 @@
 // multiplies the product with weight2 by the activation's derivative while it writes the product.
 // This saves one pass over the hidden gradient.
 #include <array>
-#include <tuple>
 
 #include "core/autograd/autocast.h"
 #include "core/ops/linear.h"
@@ -85,13 +84,13 @@ Tensor feed_forward(const Tensor& x_in, const Tensor& weight1_in, const Tensor& 
                           at = saves_input(activation) ? linear(in, w1, b1) : h;
                       }
                       Grads result(5);
-                      std::tie(result[3], result[4]) =
-                          parameter_gradients(dy[0], h, w2, requested(3), requested(4));
+                      defer_parameter_gradients(3, dy[0], h, w2, requested(3), requested(4),
+                                                result[3], result[4]);
                       if (!needs_input_grads) return result;
                       const Tensor dz = hidden_gradient(dy[0], w2, activation, at);
                       if (needs[0]) result[0] = matmul(dz, w1);
-                      std::tie(result[1], result[2]) =
-                          parameter_gradients(dz, in, w1, requested(1), requested(2));
+                      defer_parameter_gradients(1, dz, in, w1, requested(1), requested(2),
+                                                result[1], result[2]);
                       return result;
                   });
 }

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/autograd/autocast.h"
+#include "core/autograd/deferred.h"
 
 namespace axle {
 namespace {
@@ -88,6 +89,24 @@ std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
     return {dw, db};
 }
 
+void defer_parameter_gradients(int weight_input, const Tensor& dz, const Tensor& x,
+                               const Tensor& weight, std::optional<DType> dw_dtype,
+                               std::optional<DType> db_dtype, Tensor& dw, Tensor& db) {
+    if (!dw_dtype && !db_dtype) return;
+    if (autograd::is_deferring() && !grad_enabled()) {
+        // Without their histories, the operands do not keep the graph.
+        const auto queued = [dz = dz.detach(), x = x.defined() ? x.detach() : x,
+                             weight = weight.detach(), dw_dtype, db_dtype] {
+            auto [of_weight, of_bias] = parameter_gradients(dz, x, weight, dw_dtype, db_dtype);
+            return Grads{std::move(of_weight), std::move(of_bias)};
+        };
+        const std::int64_t bytes =
+            dz.numel() * size_of(dz.dtype()) + (x.defined() ? x.numel() * size_of(x.dtype()) : 0);
+        if (autograd::defer_gradients({weight_input, weight_input + 1}, bytes, queued)) return;
+    }
+    std::tie(dw, db) = parameter_gradients(dz, x, weight, dw_dtype, db_dtype);
+}
+
 void write_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
                   const Tensor& pre, const Tensor& y) {
     const NoGrad no_grad;
@@ -133,9 +152,9 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                                             again ? linear(x, w, b) : kept.get());
                       Grads result(3);
                       if (needs[0]) result[0] = matmul(dz, w);
-                      std::tie(result[1], result[2]) = parameter_gradients(
-                          dz, x, w, needs[1] ? std::optional(dw_dtype) : std::nullopt,
-                          needs[2] ? std::optional(db_dtype) : std::nullopt);
+                      defer_parameter_gradients(
+                          1, dz, x, w, needs[1] ? std::optional(dw_dtype) : std::nullopt,
+                          needs[2] ? std::optional(db_dtype) : std::nullopt, result[1], result[2]);
                       return result;
                   });
 }

@@ -36,6 +36,12 @@ Tensor activation_backward(const char* op, Activation activation, const Tensor& 
 // Returns the dtype in which the engine accumulates the operand's gradient. It is wider than the
 // operand's dtype if the operand was cast.
 DType gradient_dtype(const Tensor& operand);
+// Calls parameter_gradients() and writes the results to dw and db. If gradients are deferred
+// (core/autograd/deferred.h), queues the call instead. `weight_input` is the index of the weight
+// among the inputs of the running node; the bias is the next input.
+void defer_parameter_gradients(int weight_input, const Tensor& dz, const Tensor& x,
+                               const Tensor& weight, std::optional<DType> dw_dtype,
+                               std::optional<DType> db_dtype, Tensor& dw, Tensor& db);
 // Returns the gradients of weight and bias in the given dtypes, where dz is the gradient of x
 // weight^T + bias. If a dtype is nullopt, that gradient is not computed and is undefined.
 std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,

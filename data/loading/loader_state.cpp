@@ -51,12 +51,12 @@ SavedPosition read(const Tree& state) {
                         .seed = integer_in(state, "seed")};
     if (saved.epoch < 0 || saved.epoch == kMaxInteger)
         throw_error("the epoch must be in [0, ", kMaxInteger, "): ", saved.epoch);
-    if (saved.position < 0 || saved.num_processes < 1 || saved.micro_batches < 1)
+    if (saved.position < 0 || saved.num_processes < 1)
         throw_error(
-            "the position must not be negative, and num_processes and micro_batches must be "
-            "positive: position ",
-            saved.position, ", num_processes ", saved.num_processes, ", micro_batches ",
-            saved.micro_batches);
+            "the position must not be negative and num_processes must be positive: position ",
+            saved.position, ", num_processes ", saved.num_processes);
+    if (saved.micro_batches < 1)
+        throw_error("micro_batches must be positive: ", saved.micro_batches);
     if (saved.num_samples.value_or(0) < 0)
         throw_error("the number of samples must not be negative: ", *saved.num_samples);
     const Tree* const grown = state.find("grown");

@@ -63,7 +63,10 @@ std::vector<std::int64_t> generate(Module& model,
     const NoGrad no_grad;
     const EvaluationScope evaluating(model);
     const std::vector<Tensor> parameters = model.parameters();
-    const Device device = parameters.empty() ? Device::cpu() : parameters[0].device();
+    // The parameters of other stages of a pipeline are on the meta device.
+    const auto own = std::ranges::find_if(
+        parameters, [](const Tensor& parameter) { return !parameter.device().is_meta(); });
+    const Device device = own == parameters.end() ? Device::cpu() : own->device();
     for (std::int64_t i = 0; i < count; ++i) {
         const auto context = std::min(static_cast<std::int64_t>(ids.size()), longest);
         const std::vector<std::int64_t> window(ids.end() - context, ids.end());

@@ -241,6 +241,30 @@ TEST(Multinomial, ReportsRowWithInvalidWeights) {
     draw({0, 1, 0, 1}, 9, true);
 }
 
+TEST(GeneratorScope, DrawsFromAGeneratorOfThisThread) {
+    manual_seed(5);
+    const Tensor expected = rand({3});
+    manual_seed(9);
+    const GeneratorState before = generator_state();
+    Tensor drawn, other;
+    {
+        const GeneratorScope scope({5, 0});
+        drawn = rand({3});
+        EXPECT_EQ(generator_state(), (GeneratorState{5, 1}));
+        {
+            const GeneratorScope inner({5, 0});
+            expect_same_bits(rand({3}), expected);
+        }
+        EXPECT_EQ(generator_state(), (GeneratorState{5, 1}));
+        std::thread([&] { other = rand({3}); }).join();  // draws from the default generator
+        set_generator_state({7, 2});
+    }
+    expect_same_bits(drawn, expected);
+    EXPECT_EQ(generator_state(), (GeneratorState{9, before.offset + 1}));
+    set_generator_state(before);
+    expect_same_bits(other, rand({3}));
+}
+
 }  // namespace
 
 }  // namespace axle::tests

@@ -92,16 +92,6 @@ TEST(DeepSpeedPlugin, ShardsModelsAndClipsGradients) {
         });
 }
 
-// Covers 1.megatron_lm_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(MegatronPlugin, IsRejectedAsNotImplemented) {
-    expect_error<NotImplementedError>(
-        {"Accelerator: megatron_lm_plugin: tensor and pipeline parallel training is not "
-         "implemented yet"},
-        [] { make({.megatron_lm_plugin = accel::MegatronLMPlugin{}}); });
-    const EnvironmentVariable use("ACCELERATE_USE_MEGATRON_LM", "1");
-    EXPECT_THROW(make({}), NotImplementedError);
-}
-
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config,
 // 2.torch_device_mesh, 2.data_parallel_rank.
 TEST(TensorParallelRank, ThrowsWithoutADeviceMesh) {

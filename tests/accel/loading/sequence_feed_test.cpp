@@ -128,6 +128,9 @@ TEST(UlyssesAdapter, ResumesAtAMicroBatch) {
         expect_error<ValueError>(
             {"DataLoader: load_state_dict: cannot resume within a batch: the state has position 1"},
             [&] { loader.load_state_dict(before.state); });
+        before.state.set("micro_batches", 0);
+        expect_error<ValueError>({"DataLoader: load_state_dict: micro_batches must be positive: 0"},
+                                 [&] { loader.load_state_dict(before.state); });
     });
 }
 

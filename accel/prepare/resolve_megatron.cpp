@@ -1,0 +1,142 @@
+#include "accel/prepare/resolve_megatron.h"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "accel/config/environment.h"
+#include "accel/config/resolve_plugins.h"
+#include "core/files/file.h"
+#include "nn/models/pieces.h"
+
+namespace axle::accel {
+namespace {
+
+constexpr const char* kPlugin = "MegatronLMPlugin";
+
+std::optional<double> real_variable(const char* name) {
+    const std::optional<std::string> text = text_variable(name);
+    if (!text) return std::nullopt;
+    double number = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, number);
+    if (error != std::errc() || stop != end)
+        throw ValueError(str(name, ": must be a number: ", in_quotes(*text)));
+    return number;
+}
+
+void check_positive(const char* option, int value) {
+    if (value < 1) throw ValueError(str(kPlugin, ": ", option, " must be at least 1: ", value));
+}
+
+dist::MicroBatchAverage average_of(const std::string& name) {
+    if (name == "rows") return dist::MicroBatchAverage::rows;
+    if (name == "equal") return dist::MicroBatchAverage::equal;
+    if (name == "tokens") return dist::MicroBatchAverage::tokens;
+    throw ValueError(
+        str(kPlugin, ": average must be one of rows, equal, tokens: ", in_quotes(name)));
+}
+
+void refuse(bool given, const char* option, const char* what) {
+    if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, "leave it out");
+}
+
+}  // namespace
+
+void resolve_megatron(AcceleratorOptions& options) {
+    const int pp_size = options.parallelism_config ? options.parallelism_config->pp_size : 1;
+    if (!options.megatron_lm_plugin) {
+        if (flag_variable("ACCELERATE_USE_MEGATRON_LM").value_or(false))
+            options.megatron_lm_plugin = MegatronLMPlugin();
+        else if (pp_size > 1)
+            options.megatron_lm_plugin = MegatronLMPlugin{.tp_degree = 1,
+                                                          .pp_degree = pp_size,
+                                                          .num_micro_batches = pp_size,
+                                                          .gradient_clipping = 0};
+        else
+            return;
+    }
+    MegatronLMPlugin& plugin = *options.megatron_lm_plugin;
+    const auto read = [](auto& field, auto from_environment, auto otherwise) {
+        if (!field) field = from_environment;
+        if (!field) field = otherwise;
+    };
+    read(plugin.tp_degree, number_variable("MEGATRON_LM_TP_DEGREE"), 1);
+    read(plugin.pp_degree, number_variable("MEGATRON_LM_PP_DEGREE"), pp_size);
+    read(plugin.num_micro_batches, number_variable("MEGATRON_LM_NUM_MICRO_BATCHES"), 1);
+    read(plugin.gradient_clipping, real_variable("MEGATRON_LM_GRADIENT_CLIPPING"), 1.0);
+    read(plugin.sequence_parallelism, flag_variable("MEGATRON_LM_SEQUENCE_PARALLELISM"), false);
+    read(plugin.recompute_activations, flag_variable("MEGATRON_LM_RECOMPUTE_ACTIVATIONS"), false);
+    read(plugin.use_distributed_optimizer, flag_variable("MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER"),
+         false);
+    check_positive("tp_degree", *plugin.tp_degree);
+    check_positive("pp_degree", *plugin.pp_degree);
+    check_positive("num_micro_batches", *plugin.num_micro_batches);
+    if (!(*plugin.gradient_clipping >= 0) || std::isinf(*plugin.gradient_clipping))
+        throw ValueError(str(kPlugin, ": gradient_clipping must be finite and not negative: ",
+                             *plugin.gradient_clipping));
+    if (plugin.num_layers_per_virtual_pipeline_stage)
+        check_positive("num_layers_per_virtual_pipeline_stage",
+                       *plugin.num_layers_per_virtual_pipeline_stage);
+    if (plugin.schedule.empty())
+        plugin.schedule = plugin.num_layers_per_virtual_pipeline_stage ? "interleaved" : "1f1b";
+    static_cast<void>(dist::schedule_kind_of(plugin.schedule));
+    static_cast<void>(average_of(plugin.average));
+    if (options.parallelism_config && *plugin.pp_degree != pp_size)
+        throw UsageError(
+            str("Accelerator: megatron_lm_plugin and parallelism_config contradict "
+                "each other: pp_degree is ",
+                *plugin.pp_degree, ", pp_size is ", pp_size));
+    if (options.fsdp_plugin || options.deepspeed_plugin)
+        throw UsageError(str("Accelerator: pipelines cannot be combined with ",
+                             options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
+                             "; use one of them"));
+}
+
+void check_megatron(const AcceleratorOptions& options, int num_processes) {
+    if (!options.megatron_lm_plugin) return;
+    const MegatronLMPlugin& plugin = *options.megatron_lm_plugin;
+    refuse(*plugin.tp_degree > 1, "tp_degree", "tensor parallel training");
+    refuse(*plugin.sequence_parallelism, "sequence_parallelism", "sequence parallel training");
+    refuse(*plugin.use_distributed_optimizer, "use_distributed_optimizer",
+           "sharding of optimizer states in pipelines");
+    if (const auto& config = options.parallelism_config; config && config->pp_enabled())
+        for (const auto& [name, size] : config->mesh_dimensions())
+            if (name != "pp" && name != "dp_replicate")
+                throw_not_implemented(str("parallelism_config.", name, "_size"),
+                                      "a pipeline of models that are divided otherwise",
+                                      "leave pp_size at 1");
+    if (num_processes % *plugin.pp_degree != 0)
+        throw ValueError(str(kPlugin, ": the number of processes must be a multiple of pp_degree: ",
+                             num_processes, " processes, pp_degree ", *plugin.pp_degree));
+}
+
+std::vector<nn::Piece> pieces_for(const MegatronLMPlugin& plugin, nn::Module& model) {
+    return plugin.pieces ? plugin.pieces(model) : nn::pieces_of(model);
+}
+
+dist::PipelineOptions pipeline_options_of(const MegatronLMPlugin& plugin, int pieces) {
+    dist::PipelineOptions options{.schedule = dist::schedule_kind_of(plugin.schedule),
+                                  .micro_batches = *plugin.num_micro_batches,
+                                  .stage_sizes = plugin.stage_sizes,
+                                  .average = average_of(plugin.average)};
+    if (*plugin.recompute_activations) options.recompute = dist::Recompute::pieces;
+    if (!plugin.num_layers_per_virtual_pipeline_stage) return options;
+    // The first and the last piece are the embeddings and the head.
+    const int layers = pieces - 2, per_stage = *plugin.num_layers_per_virtual_pipeline_stage;
+    const int ranks = *plugin.pp_degree;
+    if (layers < 1 || layers % (per_stage * ranks) != 0)
+        throw ValueError(str(kPlugin,
+                             ": the number of layers must be a multiple of pp_degree * "
+                             "num_layers_per_virtual_pipeline_stage: ",
+                             layers, " layers, pp_degree ", ranks, ", layers per stage ",
+                             per_stage));
+    options.chunks = layers / (per_stage * ranks);
+    options.stage_sizes.assign(static_cast<std::size_t>(layers / per_stage), per_stage);
+    ++options.stage_sizes.front();
+    ++options.stage_sizes.back();
+    return options;
+}
+
+}  // namespace axle::accel

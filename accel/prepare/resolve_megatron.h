@@ -1,0 +1,24 @@
+// Private to accel: resolves the options of pipelines.
+#pragma once
+
+#include "accel/config/options.h"
+#include "dist/pipeline/pipeline.h"
+#include "nn/module.h"
+
+namespace axle::accel {
+
+// Adds a plugin if ACCELERATE_USE_MEGATRON_LM is true or parallelism_config has several stages, and
+// sets the options that the plugin does not set. Throws UsageError if the plugin contradicts
+// parallelism_config or other plugins, and ValueError for invalid values.
+void resolve_megatron(AcceleratorOptions& options);
+// Throws ValueError if the sizes do not divide the number of processes, and NotImplementedError for
+// options that Axle does not implement.
+void check_megatron(const AcceleratorOptions& options, int num_processes);
+
+// Returns the pieces of a model for a resolved plugin.
+std::vector<nn::Piece> pieces_for(const MegatronLMPlugin& plugin, nn::Module& model);
+// Returns the options of a pipeline for a resolved plugin and a model with `pieces` pieces. Throws
+// ValueError if the layers cannot be divided as the plugin requires.
+dist::PipelineOptions pipeline_options_of(const MegatronLMPlugin& plugin, int pieces);
+
+}  // namespace axle::accel

@@ -1,0 +1,68 @@
+// Gradients of parameters that are computed after backward(), as zero-bubble pipelines need them.
+//
+//     autograd::GradientQueue queue;
+//     {
+//         const autograd::DeferGradients scope(queue);
+//         autograd::backward({y}, {dy});   // computes the gradients of inputs
+//     }
+//     queue.flush();                       // computes the gradients of weights
+//
+// Linear layers put the gradients of their weights and biases in the queue. All other gradients are
+// computed by backward().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/autograd/autograd.h"
+
+namespace axle::autograd {
+
+struct DeferredGradient;
+
+// Computations of gradients that backward() has postponed. Used by one thread at a time.
+class GradientQueue {
+  public:
+    GradientQueue();
+    ~GradientQueue();
+    GradientQueue(GradientQueue&&) noexcept;
+    GradientQueue& operator=(GradientQueue&&) noexcept;
+
+    // Computes the gradients in the order in which they were queued, accumulates them in the leaves
+    // as backward() does, and calls the hooks of backward(). A leaf is final when all of its queued
+    // gradients are accumulated. The queue is empty afterwards.
+    void flush();
+    std::size_t size() const;
+    // Returns the bytes of the tensors that the queue keeps for the computations.
+    std::int64_t bytes() const { return bytes_; }
+
+  private:
+    friend bool defer_gradients(std::vector<int>, std::int64_t, std::function<Grads()>);
+    std::vector<DeferredGradient> entries_;
+    std::int64_t bytes_ = 0;
+};
+
+// While the scope exists, backward() on this thread puts gradients in the queue.
+class [[nodiscard]] DeferGradients {
+  public:
+    explicit DeferGradients(GradientQueue& queue);
+    ~DeferGradients();
+    DeferGradients(const DeferGradients&) = delete;
+    DeferGradients& operator=(const DeferGradients&) = delete;
+
+  private:
+    GradientQueue* before_;
+};
+
+// Returns whether this thread has a queue.
+bool is_deferring();
+
+// Called by gradient rules. Queues compute(), which must return the gradients of these inputs of
+// the node whose rule is running, in this order. `bytes` is the size of the tensors that compute()
+// keeps. The rule must then return undefined gradients for these inputs. Returns false, and queues
+// nothing, if this thread has no queue or if rules are recorded.
+bool defer_gradients(std::vector<int> inputs, std::int64_t bytes, std::function<Grads()> compute);
+
+}  // namespace axle::autograd

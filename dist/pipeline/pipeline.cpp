@@ -1,0 +1,314 @@
+#include "dist/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+#include "core/random.h"
+#include "core/tree/tree_utils.h"
+#include "dist/group/shared_error.h"
+#include "dist/pipeline/pipeline_impl.h"
+#include "dist/pipeline/simulation.h"
+#include "kernels/error.h"
+
+namespace axle::dist {
+namespace {
+
+constexpr const char* kOp = "Pipeline";
+constexpr const char* kStep = "pipeline_step";
+
+std::string text_of(const Schedule& schedule) {
+    return str(schedule.name, " of ", schedule.micro_batches, " micro-batches and ",
+               schedule.chunks, " stages per rank");
+}
+
+// Throws ValueError on every rank if texts of the ranks differ. All ranks pass the same lists.
+void check_equal(const char* op, const char* what, const std::vector<Tree>& all, const char* key) {
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+        if (all[rank][key].string() != all[0][key].string())
+            throw ValueError(str(op, ": all ranks must have the same ", what, ": rank 0 has ",
+                                 all[0][key].string(), ", rank ", rank, " has ",
+                                 all[rank][key].string()));
+}
+
+std::int64_t rows_of(const Tree& batch) {
+    std::int64_t rows = -1;
+    map_leaves(kStep, batch, [&](const Tree& leaf, const std::string& path) {
+        if (!leaf.is_tensor()) return leaf;
+        if (leaf.dim() == 0 || (rows >= 0 && leaf.size(0) != rows))
+            throw ShapeError(str(kStep,
+                                 ": all tensors of a batch must have the same number of "
+                                 "rows: ",
+                                 path, " is ", leaf.shape(), ", expected ", rows, " rows"));
+        rows = leaf.size(0);
+        return leaf;
+    });
+    if (rows < 0) throw ValueError(str(kStep, ": the batch has no tensor"));
+    return rows;
+}
+
+// Returns the gradient of a parameter, or zeros in the dtype that its gradient has on other ranks.
+Tensor gradient_of(const Tensor& parameter) {
+    if (const Tensor gradient = parameter.grad(); gradient.defined()) return gradient;
+    const DType dtype = is_half(parameter.dtype()) ? f32 : parameter.dtype();
+    return zeros(parameter.shape(), {.dtype = dtype, .device = parameter.device()});
+}
+
+double count_tokens(const Tree& batch, const std::string& key) {
+    const Tree* const labels = batch.is_map() ? batch.find(key) : nullptr;
+    if (labels == nullptr || !labels->is_tensor())
+        throw ValueError(str(kStep,
+                             ": an average over tokens needs the labels of the batch, which "
+                             "has no tensor with the key '",
+                             key, "'"));
+    const NoGrad no_grad;
+    return sum(ne(labels->tensor(), -100).to(f64)).item();
+}
+
+}  // namespace
+
+Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
+                     std::shared_ptr<ProcessGroup> group_, PipelineOptions options_)
+    : model(&model_),
+      pieces(std::move(pieces_)),
+      group(std::move(group_)),
+      options(std::move(options_)) {
+    const auto describe = [this]() -> Tree {
+        schedule = options.custom_schedule ? *options.custom_schedule
+                                           : make_schedule(options.schedule, group->size(),
+                                                           options.micro_batches, options.chunks);
+        if (schedule.ranks != group->size())
+            throw ValueError(str(kOp, ": the schedule is for ", schedule.ranks,
+                                 " ranks, but the group has ", group->size()));
+        if (!schedule.trains())
+            throw ValueError(str(kOp, ": the schedule ", schedule.name, " has no backward"));
+        simulate(schedule);
+        plan = std::make_unique<StagePlan>(*model, pieces, schedule.ranks, schedule.chunks,
+                                           options.stage_sizes);
+        return {{"schedule", str(text_of(schedule), " (", schedule.fingerprint(), ')')},
+                {"plan", plan->text()}};
+    };
+    const std::vector<Tree> all = gather_or_throw(*group, kOp, describe);
+    check_equal(kOp, "schedule", all, "schedule");
+    check_equal(kOp, "stages", all, "plan");
+    for (const Held& held : plan->parameters()) {
+        if (held.is_on(rank())) continue;
+        if (held.tensor.grad().defined())
+            throw UsageError(str(kOp, ": ", held.name, " has a gradient; call zero_grad() first"));
+        held.tensor.set_data(Tensor::empty(
+            held.tensor.shape(), {.dtype = held.tensor.dtype(), .device = Device::meta()}));
+    }
+}
+
+Device Pipeline::Impl::device() const {
+    for (const Held& held : plan->parameters())
+        if (held.is_on(rank())) return held.tensor.device();
+    return Device::cpu();
+}
+
+std::string Pipeline::Impl::signature_of(const Tree& batch) const {
+    const std::shared_ptr<const nn::ForwardHooks>& hooks = model->hooks();
+    std::string signature = str(plan->parameters().front().tensor.dtype());
+    if (hooks != nullptr && hooks->autocast) signature += str(' ', *hooks->autocast);
+    map_leaves(kStep, batch, [&](const Tree& leaf, const std::string& path) {
+        signature += str(' ', path);
+        if (leaf.is_tensor()) signature += str(' ', leaf.dtype(), ' ', leaf.shape());
+        return leaf;
+    });
+    return signature;
+}
+
+std::vector<Tree> Pipeline::Impl::divide(const Tree& batch, int count, bool allow_fewer) {
+    const std::int64_t rows = rows_of(batch);
+    if (allow_fewer) count = static_cast<int>(std::min<std::int64_t>(rows, count));
+    if (rows < count || count == 0)
+        throw ValueError(str(kStep, ": the batch has ", rows, " rows, but the schedule needs ",
+                             count, " micro-batches of at least one row"));
+    std::vector<Tree> parts;
+    std::int64_t begin = 0;
+    for (int i = 0; i < count; ++i) {
+        const std::int64_t end = begin + rows / count + (i < rows % count);
+        parts.push_back(slice_tensors(batch, begin, end));
+        begin = end;
+    }
+    return parts;
+}
+
+Pipeline::Impl::Call Pipeline::Impl::begin(const char* op, bool trains,
+                                           const std::function<std::vector<Tree>()>& split) {
+    Call call;
+    const std::vector<Tree> all = gather_or_throw(*group, op, [&]() -> Tree {
+        call.batches = split();
+        if (!trains)
+            call.forwards = make_forward_schedule(
+                schedule.ranks, static_cast<int>(call.batches.size()), schedule.chunks);
+        const Schedule& used = trains ? schedule : call.forwards;
+        if (std::ssize(call.batches) != used.micro_batches)
+            throw ValueError(str(op, ": the schedule is for ", used.micro_batches,
+                                 " micro-batches, not ", call.batches.size()));
+        std::string shapes;
+        for (const Tree& batch : call.batches) shapes += signature_of(batch) + "; ";
+        return {{"batch", shapes},
+                {"step", std::to_string(steps)},
+                {"seed", std::to_string(generator_state().seed)}};
+    });
+    check_equal(op, "micro-batches", all, "batch");
+    check_equal(op, "number of steps", all, "step");
+    call.seed = std::stoull(all[0]["seed"].string());
+    return call;
+}
+
+PipelineResult Pipeline::Impl::run_forwards(const char* op, const Tree& batch,
+                                            const PipelineLoss* loss) {
+    const Call call = begin(op, false, [&] { return divide(batch, schedule.micro_batches, true); });
+    std::vector<double> factors;
+    if (loss != nullptr) factors = factors_of(call.batches);
+    return PipelineRun(*this, call.forwards, call.batches, std::move(factors), loss, call.seed)
+        .run();
+}
+
+std::vector<double> Pipeline::Impl::factors_of(const std::vector<Tree>& batches) const {
+    std::vector<double> factors;
+    double sum = 0;
+    for (const Tree& batch : batches) {
+        switch (options.average) {
+            case MicroBatchAverage::rows:
+                factors.push_back(static_cast<double>(rows_of(batch)));
+                break;
+            case MicroBatchAverage::equal:
+                factors.push_back(1);
+                break;
+            case MicroBatchAverage::tokens:
+                factors.push_back(count_tokens(batch, options.labels));
+                break;
+        }
+        sum += factors.back();
+    }
+    if (options.data_parallel != nullptr) {
+        const Tensor all = tensor({sum}, {.dtype = f64});
+        options.data_parallel->all_reduce(all);
+        sum = all.item();
+    }
+    for (double& factor : factors) factor /= std::max(sum, 1.0);
+    return factors;
+}
+
+Tensor Pipeline::Impl::total(double loss) const {
+    const Tensor all = tensor({loss}, {.dtype = f64});
+    if (options.data_parallel != nullptr && is_last()) options.data_parallel->all_reduce(all);
+    group->broadcast(all, schedule.rank_of(schedule.stages() - 1));
+    return all.reshape({});
+}
+
+// The owner of a tied parameter adds the gradients of the other ranks, in their order, and sends
+// the sum to them.
+void Pipeline::Impl::sum_tied_gradients() {
+    int index = 0;
+    for (const Held& held : plan->parameters()) {
+        if (held.ranks.size() < 2 || !held.tensor.requires_grad()) continue;
+        const int tag = tag_of(MessageKind::tied, index++);
+        if (!held.is_on(rank())) continue;
+        const Tensor mine = gradient_of(held.tensor);
+        if (rank() == held.owner()) {
+            const Tensor other = empty_like(mine);
+            for (const int from : held.ranks) {
+                if (from == rank()) continue;
+                group->recv(other, from, tag);
+                mine.detach().add_(other);
+                ++counters.tied_sums;
+            }
+            for (const int to : held.ranks)
+                if (to != rank()) group->send(mine, to, tag);
+        } else {
+            group->send(mine, held.owner(), tag);
+            group->recv(mine, held.owner(), tag);
+        }
+        held.tensor.set_grad(mine);
+    }
+}
+
+void Pipeline::Impl::average_gradients() {
+    if (options.data_parallel == nullptr) return;
+    std::map<DType, std::vector<Tensor>> by_dtype;
+    for (const Held& held : plan->parameters()) {
+        if (!held.is_on(rank()) || !held.tensor.requires_grad()) continue;
+        const Tensor gradient = gradient_of(held.tensor);
+        held.tensor.set_grad(gradient);
+        by_dtype[gradient.dtype()].push_back(gradient);
+    }
+    for (const auto& [dtype, gradients] : by_dtype) options.data_parallel->all_reduce(gradients);
+}
+
+Pipeline::Pipeline(nn::Module& model, std::vector<nn::Piece> pieces,
+                   std::shared_ptr<ProcessGroup> group, PipelineOptions options)
+    : impl_(
+          std::make_unique<Impl>(model, std::move(pieces), std::move(group), std::move(options))) {}
+Pipeline::~Pipeline() = default;
+
+Tensor Pipeline::step(const Tree& batch, const PipelineLoss& loss, double gradient_scale) {
+    return impl_->step([&] { return Impl::divide(batch, impl_->schedule.micro_batches, false); },
+                       loss, gradient_scale);
+}
+
+Tensor Pipeline::step(const std::vector<Tree>& micro_batches, const PipelineLoss& loss,
+                      double gradient_scale) {
+    return impl_->step([&] { return micro_batches; }, loss, gradient_scale);
+}
+
+Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
+                            const PipelineLoss& loss, double gradient_scale) {
+    const Call call = begin(kStep, true, split);
+    // Gradients of earlier steps are added at the end, because they are already averaged.
+    std::vector<std::pair<Tensor, Tensor>> earlier;
+    for (const Held& held : plan->parameters())
+        if (const Tensor gradient = held.tensor.grad(); gradient.defined()) {
+            earlier.emplace_back(held.tensor, gradient);
+            held.tensor.zero_grad();
+        }
+    PipelineRun run(*this, schedule, call.batches, factors_of(call.batches), &loss, call.seed,
+                    gradient_scale);
+    const double own = run.run().loss;
+    const NoGrad no_grad;
+    sum_tied_gradients();
+    average_gradients();
+    for (const auto& [parameter, gradient] : earlier) {
+        const Tensor latest = parameter.grad();
+        parameter.set_grad(latest.defined() ? latest + gradient : gradient);
+    }
+    ++steps;
+    return total(own);
+}
+
+Tensor Pipeline::evaluate(const Tree& batch, const PipelineLoss& loss) {
+    return impl_->total(impl_->run_forwards("pipeline_evaluate", batch, &loss).loss);
+}
+
+Tensor Pipeline::forward(const Tree& batch, bool gather_output) {
+    const std::vector<Tensor> outputs =
+        impl_->run_forwards("pipeline_forward", batch, nullptr).outputs;
+    const NoGrad no_grad;
+    const Tensor whole = impl_->is_last() ? cat(outputs, 0) : Tensor();
+    if (!gather_output) return whole;
+    const int last = impl_->schedule.rank_of(impl_->schedule.stages() - 1);
+    return impl_->group->broadcast_object(whole, last).tensor().to(impl_->device());
+}
+
+std::vector<std::int64_t> Pipeline::generate(std::int64_t longest, std::vector<std::int64_t> ids,
+                                             std::int64_t count, nn::GenerateOptions options) {
+    const std::string seed =
+        impl_->group->broadcast_object(std::to_string(generator_state().seed)).string();
+    const GeneratorScope scope({std::stoull(seed), static_cast<std::uint64_t>(impl_->steps)});
+    const auto logits = [this](const Tensor& window) {
+        return forward(Tree{{"input_ids", window}});
+    };
+    return nn::generate(*impl_->model, logits, longest, std::move(ids), count, options);
+}
+
+const Schedule& Pipeline::schedule() const { return impl_->schedule; }
+const PipelineCounters& Pipeline::counters() const { return impl_->counters; }
+std::int64_t Pipeline::steps() const { return impl_->steps; }
+void Pipeline::set_steps(std::int64_t steps) { impl_->steps = steps; }
+
+}  // namespace axle::dist

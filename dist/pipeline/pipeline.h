@@ -1,0 +1,145 @@
+// Pipeline: trains a model whose layers are divided among the processes of a group.
+//
+//     dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 8});
+//     optim::AdamW optimizer(model.parameters());
+//     Tensor loss = pipeline.step(batch, nn::label_loss);   // forward and backward of the batch
+//     pipeline.clip_grad_norm_(1.0);
+//     optimizer.step();                                     // updates the stages of this rank
+//     optimizer.zero_grad();
+//
+// Each rank has one or more stages: consecutive pieces of the model (nn/pieces.h). A step divides
+// the batch into micro-batches, which pass through the stages one after another, so that all ranks
+// compute at the same time. The schedule decides the order (schedule.h). Losses and gradients are
+// the same as on one process, up to rounding.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "dist/group/process_group.h"
+#include "dist/pipeline/schedule.h"
+#include "dist/sharding/full_state.h"
+#include "nn/models/generate.h"
+#include "nn/module.h"
+#include "nn/pieces.h"
+#include "optim/optimizer.h"
+
+namespace axle::dist {
+
+// How the losses of the micro-batches of all data parallel ranks are averaged, if each is a mean.
+enum class MicroBatchAverage : std::uint8_t {
+    rows,   // weighted by the numbers of rows; the result for the mean over rows of the whole batch
+    equal,  // the mean of the micro-batches, as gradient accumulation computes it
+    tokens  // weighted by the numbers of labels that are not -100
+};
+
+// The parts of a stage that are computed again in backward, to store fewer activations.
+enum class Recompute : std::uint8_t {
+    none,
+    pieces,  // stores the inputs of pieces
+    stages   // stores the inputs of stages
+};
+
+struct PipelineOptions {
+    ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+    int micro_batches = 1;
+    int chunks = 1;  // stages per rank, for ScheduleKind::interleaved
+    // The number of pieces of each stage. If empty, the costs of the stages are balanced.
+    std::vector<int> stage_sizes = {};
+    MicroBatchAverage average = MicroBatchAverage::rows;
+    std::string labels = "labels";  // the key of the labels in a batch, for `tokens`
+    Recompute recompute = Recompute::none;
+    // The ranks that have the same stages for other batches, or null. Gradients and losses are
+    // averaged over them.
+    std::shared_ptr<ProcessGroup> data_parallel = {};
+    // A schedule of training steps that replaces `schedule`, `micro_batches` and `chunks`.
+    std::optional<Schedule> custom_schedule = {};
+};
+
+// Numbers that describe the steps of this rank.
+struct PipelineCounters {
+    std::int64_t messages = 0, bytes = 0;  // activations and gradients that were sent
+    std::int64_t agreed_shapes = 0;        // shapes of inputs that were received
+    std::int64_t tied_sums = 0;            // gradients of tied parameters that were added
+    // The largest number of micro-batches whose activations were stored at once, and the largest
+    // size of the tensors that queued gradients of weights keep.
+    std::int64_t peak_stored = 0, peak_queued_bytes = 0;
+};
+
+// Computes the loss of a micro-batch, a 0-d tensor, from the output of the last piece.
+using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batch)>;
+
+// The stages of this rank. All ranks must construct it with the same model and options, and must
+// call the same functions together. If an error of one rank is found before the first action, all
+// ranks of the pipeline throw it; after an error that is found later, the other ranks throw
+// CommError. The model must outlive the object and must not be moved. Not thread-safe.
+class Pipeline {
+  public:
+    // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
+    // their shapes and get no gradients. Throws the errors of make_schedule(), simulate() and
+    // StagePlan on all ranks, and ValueError if the ranks have different schedules or stages.
+    Pipeline(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
+             PipelineOptions options = {});
+    ~Pipeline();
+    Pipeline(const Pipeline&) = delete;
+    Pipeline& operator=(const Pipeline&) = delete;
+
+    // Runs forward and backward and adds the gradients to the parameters of this rank. Returns the
+    // average loss, a 0-d f64 tensor, on all ranks. All ranks of the pipeline must pass the same
+    // batch; the last stage calls `loss`. Every tensor of the batch has the same number of rows,
+    // which is divided into micro-batches as evenly as possible. Throws ValueError if there are
+    // fewer rows than micro-batches, and if the batches or schedules of the ranks differ. The
+    // gradients, but not the returned loss, are multiplied by gradient_scale.
+    Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);
+    // Runs a step for given micro-batches, whose shapes may differ. Throws ValueError if their
+    // number differs from the schedule.
+    Tensor step(const std::vector<Tree>& micro_batches, const PipelineLoss& loss,
+                double gradient_scale = 1);
+    // Computes the same average loss without gradients. The number of micro-batches is
+    // min(rows, micro_batches). The mode of the modules is not changed: call model.eval() first.
+    Tensor evaluate(const Tree& batch, const PipelineLoss& loss);
+    // Returns the output of the last piece for the batch, without gradients. If gather_output is
+    // false, ranks without the last stage get an undefined tensor.
+    Tensor forward(const Tree& batch, bool gather_output = true);
+    // Appends `count` tokens to `ids`, as nn::generate() does. All ranks return the same sequence.
+    std::vector<std::int64_t> generate(std::int64_t longest, std::vector<std::int64_t> ids,
+                                       std::int64_t count, nn::GenerateOptions options = {});
+
+    // Returns the parameters of this rank's stages.
+    std::vector<Tensor> parameters() const;
+    // Clips the gradients of all stages by their common norm, as optim::clip_grad_norm_() does.
+    // Tied parameters are counted once. Returns the norm, a 0-d f64 tensor with the same bits on
+    // all ranks of the pipeline.
+    Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
+
+    // Returns the state of the whole model with the names that one process has, on rank 0 or on
+    // all ranks of the pipeline (FullStateOptions).
+    nn::StateDict full_state_dict(const FullStateOptions& options = {}) const;
+    // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
+    // missing or unexpected, and the errors of Module::load_state_dict().
+    void load_state_dict(const nn::StateDict& state);
+    // The same for the state of an optimizer over the parameters of the whole model.
+    Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
+    void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
+
+    const Schedule& schedule() const;
+    const PipelineCounters& counters() const;
+    // The number of steps, from which random numbers are computed. Each piece draws numbers that
+    // depend only on the seed of the default generator of rank 0, the step, the micro-batch and the
+    // index of the piece. So they do not depend on the number of stages.
+    std::int64_t steps() const;
+    void set_steps(std::int64_t steps);
+
+    struct Impl;
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace axle::dist

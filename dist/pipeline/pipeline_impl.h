@@ -1,0 +1,129 @@
+// Private to dist: the members of Pipeline, and the execution of a schedule.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/autograd/deferred.h"
+#include "dist/group/process_group.h"
+#include "dist/pipeline/pipeline.h"
+#include "dist/pipeline/stage_plan.h"
+
+namespace axle::dist {
+
+// The dtype and shape of an activation.
+struct ActivationType {
+    DType dtype = f32;
+    Shape shape;
+    friend bool operator==(const ActivationType&, const ActivationType&) = default;
+};
+
+// The tags of the messages of a stage.
+enum class MessageKind : std::uint8_t { activation, activation_type, gradient, tied, state };
+inline int tag_of(MessageKind kind, int number) { return number * 5 + static_cast<int>(kind); }
+
+// The results of the last stage.
+struct PipelineResult {
+    double loss = 0;                   // the sum of the scaled losses
+    std::vector<Tensor> outputs = {};  // by micro-batch
+};
+
+struct Pipeline::Impl {
+    Impl(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
+         PipelineOptions options);
+
+    int rank() const { return group->rank(); }
+    bool is_last() const { return rank() == schedule.rank_of(schedule.stages() - 1); }
+    Device device() const;
+    // Returns a text that is equal for micro-batches whose activations have equal shapes and
+    // dtypes.
+    std::string signature_of(const Tree& batch) const;
+    // The micro-batches of a call, and the schedule that executes them.
+    struct Call {
+        std::vector<Tree> batches;
+        Schedule forwards;  // used unless the call trains
+        std::uint64_t seed = 0;
+    };
+    // Returns the micro-batches that split() returns and the seed of rank 0. Throws the errors of
+    // one rank on all ranks, and ValueError on all ranks if they have different schedules or
+    // micro-batches.
+    Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
+    // Returns the batch as `count` micro-batches of consecutive rows, or, if allow_fewer is true,
+    // as at most so many.
+    static std::vector<Tree> divide(const Tree& batch, int count, bool allow_fewer);
+    Tensor step(const std::function<std::vector<Tree>()>& split, const PipelineLoss& loss,
+                double gradient_scale);
+    PipelineResult run_forwards(const char* op, const Tree& batch, const PipelineLoss* loss);
+    // Returns the factor of the loss of each micro-batch.
+    std::vector<double> factors_of(const std::vector<Tree>& batches) const;
+    // Returns the sum over the data parallel ranks of the last stage's loss, on all ranks.
+    Tensor total(double loss) const;
+    void sum_tied_gradients();
+    void average_gradients();
+
+    nn::Module* model;
+    std::vector<nn::Piece> pieces;
+    std::shared_ptr<ProcessGroup> group;
+    PipelineOptions options;
+    Schedule schedule;
+    std::unique_ptr<StagePlan> plan;
+    PipelineCounters counters;
+    std::int64_t steps = 0;
+    // The types of the inputs of stages, for each signature of a micro-batch.
+    std::map<std::pair<int, std::string>, ActivationType> types;
+};
+
+// Executes the actions of this rank.
+class PipelineRun {
+  public:
+    // If `loss` is null, keeps the outputs of the last stage instead of computing a loss.
+    PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
+                const std::vector<Tree>& batches, std::vector<double> factors,
+                const PipelineLoss* loss, std::uint64_t seed, double gradient_scale = 1);
+    PipelineResult run();
+
+  private:
+    // A micro-batch on a stage.
+    struct Slot {
+        Tensor input, output;
+        Tensor output_gradient, input_gradient;
+        autograd::GradientQueue queue;
+        Work receiving;
+    };
+
+    Slot& slot(int stage, int micro_batch);
+    bool crosses(int from, int to) const;
+    void execute(const Action& action);
+    void post_receives(std::size_t from);
+    bool post_receive(const Action& action, bool may_wait);
+    void forward(int stage, int micro_batch);
+    Tensor run_stage(int stage, int micro_batch, const Tensor& input);
+    void backward(const Action& action);
+    void send_activation(const Action& action);
+    void send_gradient(const Action& action);
+    void send(const Tensor& x, int to_stage, int tag);
+
+    Pipeline::Impl& pipeline_;
+    const Schedule& schedule_;
+    const std::vector<Action>& actions_;
+    const std::vector<Tree>& batches_;
+    std::vector<std::string> signatures_;
+    std::vector<double> factors_;
+    const PipelineLoss* loss_;
+    std::uint64_t seed_;
+    double gradient_scale_;
+    bool trains_;
+    std::vector<Slot> slots_;
+    std::size_t posted_ = 0;  // the number of actions whose messages are being received
+    std::deque<std::pair<Work, Tensor>> sending_;
+    std::int64_t stored_ = 0, queued_bytes_ = 0;
+    PipelineResult result_;
+};
+
+}  // namespace axle::dist

@@ -1,0 +1,56 @@
+// Divides the pieces of a model into stages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tensor.h"
+#include "nn/module.h"
+#include "nn/pieces.h"
+
+namespace axle::dist {
+
+// Returns the numbers of consecutive pieces of each stage, such that the largest cost of a stage is
+// as small as possible. Each stage has at least one piece. Throws ValueError if there are fewer
+// pieces than stages.
+std::vector<int> balanced_sizes(const std::vector<double>& costs, int stages);
+
+// A tensor of the model, and the ranks whose stages use it, in increasing order. The first of them
+// owns the tensor: it is counted and saved there.
+struct Held {
+    std::string name;
+    Tensor tensor;
+    std::vector<int> ranks;
+
+    int owner() const { return ranks.front(); }
+    bool is_on(int rank) const;
+};
+
+// The stages of a model: stage s has the pieces [begin(s), begin(s + 1)) and is on rank s % ranks.
+class StagePlan {
+  public:
+    // `sizes` has the number of pieces of each stage; if it is empty, the stages are balanced.
+    // Throws ValueError if the sizes do not fit, if a stage has no parameter, and if no piece uses
+    // a parameter of the model.
+    StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
+              const std::vector<int>& sizes);
+
+    int begin(int stage) const { return begins_[static_cast<std::size_t>(stage)]; }
+    int stages() const { return static_cast<int>(begins_.size()) - 1; }
+    // The parameters of the model, in its order, and the buffers.
+    const std::vector<Held>& parameters() const { return parameters_; }
+    const std::vector<Held>& buffers() const { return buffers_; }
+    // Returns the entry of a parameter or buffer, or nullptr if the model does not have it.
+    const Held* find(const Tensor& tensor) const;
+    // Returns lines that are equal on all ranks with equal plans.
+    std::string text() const;
+
+  private:
+    std::vector<int> begins_;
+    std::vector<Held> parameters_, buffers_;
+    std::unordered_map<const Impl*, const Held*> index_;
+};
+
+}  // namespace axle::dist

@@ -1,0 +1,175 @@
+#include "nn/models/pieces.h"
+
+#include <cstdint>
+#include <string>
+#include <typeinfo>
+
+#include "core/autograd/autograd.h"
+#include "core/text/type_name.h"
+#include "nn/models/transformer.h"
+
+namespace axle::nn {
+namespace {
+
+// Returns a tensor of the batch, or an undefined tensor if its key is missing or null.
+Tensor find(const Tree& batch, const char* key) {
+    const Tree* const value = batch.is_map() ? batch.find(key) : nullptr;
+    return value == nullptr || value->is_null() ? Tensor() : value->tensor();
+}
+
+Tensor ids_of(const char* who, const Tree& batch) {
+    const Tensor ids = batch.is_tensor() ? batch.tensor() : find(batch, "input_ids");
+    if (!ids.defined()) throw ValueError(str(who, ": the batch has no \"input_ids\""));
+    if (ids.dim() != 2)
+        throw ShapeError(str(who, ": ids must be [batch, time]: they are ", ids.shape()));
+    return ids;
+}
+
+void check_length(const char* who, const Tensor& ids, const char* limit, std::int64_t longest) {
+    if (ids.size(1) > longest)
+        throw ShapeError(
+            str(who, ": time must be at most ", limit, ' ', longest, ": ids are ", ids.shape()));
+}
+
+double cost_of(const Module& block) { return static_cast<double>(block.num_parameters()); }
+
+// Returns f(x), which is computed again in the backward pass if `recomputes` is true.
+template <class F>
+Tensor call(bool recomputes, const Tensor& x, F&& f) {
+    if (!recomputes) return f(x);
+    return checkpoint([f](const std::vector<Tensor>& in) { return f(in[0]); }, {x});
+}
+
+Piece bert_embeddings(Bert& bert) {
+    return {.name = "embeddings",
+            .modules = {&bert.embeddings},
+            .forward =
+                [&bert](const Tensor&, const Tree& batch) {
+                    const Tensor ids = ids_of("bert", batch);
+                    check_length("bert", ids, "max_position_embeddings",
+                                 bert.config.max_position_embeddings);
+                    return bert.embeddings(ids, find(batch, "token_type_ids"));
+                },
+            .cost = 0};
+}
+
+void add_bert_layers(std::vector<Piece>& pieces, Bert& bert) {
+    for (BertLayer& layer : bert.encoder.layer)
+        pieces.push_back({.name = str("encoder.layer.", pieces.size() - 1),
+                          .modules = {&layer},
+                          .forward =
+                              [&layer](const Tensor& x, const Tree& batch) {
+                                  const Tensor mask = padding_mask(
+                                      "bert", find(batch, "attention_mask"), ids_of("bert", batch));
+                                  return layer(x, mask);
+                              },
+                          .cost = cost_of(layer)});
+}
+
+}  // namespace
+
+std::vector<Piece> pieces(Gpt& model) {
+    GptTransformer& body = model.transformer;
+    std::vector<Piece> pieces;
+    pieces.push_back({.name = "embeddings",
+                      .modules = {&body.wte, &body.wpe, &body.embd_dropout},
+                      .forward =
+                          [&model, &body](const Tensor&, const Tree& batch) {
+                              const Tensor ids = ids_of("gpt", batch);
+                              check_length("gpt", ids, "block_size", model.config.block_size);
+                              return body.embd_dropout(body.wte(ids) +
+                                                       body.wpe.weight.narrow(0, 0, ids.size(1)));
+                          },
+                      .cost = 0});
+    for (GptBlock& block : body.h)
+        pieces.push_back({.name = str("h.", pieces.size() - 1),
+                          .modules = {&block},
+                          .forward =
+                              [&body, &block](const Tensor& x, const Tree&) {
+                                  return call(body.checkpoint_blocks && body.is_training(), x,
+                                              [&block](const Tensor& in) { return block(in); });
+                              },
+                          .cost = cost_of(block)});
+    pieces.push_back(
+        {.name = "head",
+         .modules = {&body.ln_f},
+         .tensors = {body.wte.weight},
+         .forward = [&body](const Tensor& x,
+                            const Tree&) { return linear(body.ln_f(x), body.wte.weight); },
+         .cost = static_cast<double>(body.wte.weight.numel())});
+    return pieces;
+}
+
+std::vector<Piece> pieces(Llama& model) {
+    LlamaModel& body = model.model;
+    std::vector<Piece> pieces;
+    pieces.push_back({.name = "embeddings",
+                      .modules = {&body.embed_tokens},
+                      .forward =
+                          [&body](const Tensor&, const Tree& batch) {
+                              return body.embed_tokens(ids_of("llama", batch));
+                          },
+                      .cost = 0});
+    for (LlamaDecoderLayer& layer : body.layers)
+        pieces.push_back(
+            {.name = str("layers.", pieces.size() - 1),
+             .modules = {&layer},
+             .forward =
+                 [&body, &layer](const Tensor& x, const Tree& batch) {
+                     const Tensor mask = padding_mask("llama", find(batch, "attention_mask"),
+                                                      ids_of("llama", batch));
+                     return call(body.checkpoint_layers && body.is_training(), x,
+                                 [&layer, mask](const Tensor& in) { return layer(in, mask); });
+                 },
+             .cost = cost_of(layer)});
+    pieces.push_back(
+        {.name = "head",
+         .modules = {&body.norm},
+         .tensors = {model.lm_head},
+         .forward = [&model, &body](const Tensor& x,
+                                    const Tree&) { return linear(body.norm(x), model.lm_head); },
+         .cost = static_cast<double>(model.lm_head.numel())});
+    return pieces;
+}
+
+std::vector<Piece> pieces(BertForMaskedLM& model) {
+    std::vector<Piece> pieces = {bert_embeddings(model.bert)};
+    add_bert_layers(pieces, model.bert);
+    pieces.push_back(
+        {.name = "head",
+         .modules = {&model.predictions},
+         .forward = [&model](const Tensor& x, const Tree&) { return model.predictions(x); },
+         .cost = static_cast<double>(model.predictions.decoder.numel())});
+    return pieces;
+}
+
+std::vector<Piece> pieces(BertForSequenceClassification& model) {
+    std::vector<Piece> pieces = {bert_embeddings(model.bert)};
+    add_bert_layers(pieces, model.bert);
+    pieces.push_back({.name = "head",
+                      .modules = {&*model.bert.pooler, &model.dropout, &model.classifier},
+                      .forward =
+                          [&model](const Tensor& x, const Tree&) {
+                              return model.classifier(model.dropout(model.bert.pooled(x)));
+                          },
+                      .cost = 0});
+    return pieces;
+}
+
+std::vector<Piece> pieces_of(Module& model) {
+    if (auto* const gpt = dynamic_cast<Gpt*>(&model)) return pieces(*gpt);
+    if (auto* const llama = dynamic_cast<Llama*>(&model)) return pieces(*llama);
+    if (auto* const bert = dynamic_cast<BertForMaskedLM*>(&model)) return pieces(*bert);
+    if (auto* const bert = dynamic_cast<BertForSequenceClassification*>(&model))
+        return pieces(*bert);
+    throw ValueError(str("pieces_of: the pieces of this type of model are unknown; list them: ",
+                         type_name(typeid(model))));
+}
+
+Tensor label_loss(const Tensor& logits, const Tree& batch) {
+    const Tensor labels = find(batch, "labels");
+    if (!labels.defined()) throw ValueError("label_loss: the batch has no \"labels\"");
+    return cross_entropy(logits.reshape({-1, logits.size(-1)}), labels.reshape({-1}));
+}
+
+}  // namespace axle::nn

@@ -1,0 +1,33 @@
+// The pieces of the transformer models: embeddings, blocks and head.
+//
+// Pieces refer to the model, which must outlive them and must not be moved. A batch is a map with
+// the keys of the model's outputs(batch), such as "input_ids"; other keys are ignored. If the batch
+// is itself a tensor, it is "input_ids". The output of the last piece are the logits. The cost of a
+// block is the number of its parameters, the cost of a head the number of multiplications for one
+// token.
+#pragma once
+
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "nn/models/bert.h"
+#include "nn/models/gpt.h"
+#include "nn/models/llama.h"
+#include "nn/pieces.h"
+
+namespace axle::nn {
+
+std::vector<Piece> pieces(Gpt& model);
+std::vector<Piece> pieces(Llama& model);
+std::vector<Piece> pieces(BertForMaskedLM& model);
+std::vector<Piece> pieces(BertForSequenceClassification& model);
+
+// Returns the pieces of a model of one of these types. Throws ValueError for other types.
+std::vector<Piece> pieces_of(Module& model);
+
+// Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], without
+// positions with the label -100.
+Tensor label_loss(const Tensor& logits, const Tree& batch);
+
+}  // namespace axle::nn

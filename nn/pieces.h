@@ -1,0 +1,27 @@
+// A model as a sequence of pieces, which a pipeline divides into stages (dist/pipeline/).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "nn/module.h"
+
+namespace axle::nn {
+
+// A part of a model: a function from the output of the previous piece to the input of the next one.
+struct Piece {
+    std::string name;
+    // The modules and, in addition, the tensors whose parameters and buffers the piece uses. A
+    // parameter that several pieces use is tied.
+    std::vector<Module*> modules;
+    std::vector<Tensor> tensors = {};
+    // Returns the output of the piece. x is the output of the previous piece, and undefined in the
+    // first piece. `batch` is the input of the model.
+    std::function<Tensor(const Tensor& x, const Tree& batch)> forward = {};
+    double cost = 1;  // the relative time of the piece, with which stages are balanced
+};
+
+}  // namespace axle::nn

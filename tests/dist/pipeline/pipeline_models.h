@@ -1,0 +1,118 @@
+// Models that pipelines train, and the same training on one process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/ops.h"
+#include "core/random.h"
+#include "dist/pipeline/pipeline.h"
+#include "nn/models/pieces.h"
+#include "optim/adam.h"
+#include "optim/clip.h"
+#include "tests/close.h"
+#include "tests/dist/parallel/replicas.h"
+
+namespace axle::tests {
+
+inline constexpr std::int64_t kVocabulary = 13, kRows = 12, kTime = 5;
+inline constexpr double kClip = 0.3;
+
+inline nn::Gpt pipeline_gpt(DType dtype = f64, double dropout = 0) {
+    manual_seed(7);
+    nn::Gpt model({.vocab_size = kVocabulary,
+                   .block_size = 6,
+                   .n_layer = 6,
+                   .n_head = 2,
+                   .n_embd = 8,
+                   .dropout = dropout});
+    model.to(dtype);
+    return model;
+}
+
+inline nn::Llama pipeline_llama(DType dtype = f64, bool tied = false) {
+    manual_seed(7);
+    nn::Llama model({.vocab_size = kVocabulary,
+                     .hidden_size = 8,
+                     .intermediate_size = 12,
+                     .num_hidden_layers = 6,
+                     .num_attention_heads = 2,
+                     .num_key_value_heads = 1,
+                     .tie_word_embeddings = tied});
+    model.to(dtype);
+    return model;
+}
+
+// Returns "input_ids" and "labels" [rows, time] of a step.
+inline Tree pipeline_batch(std::int64_t step, std::int64_t rows = kRows,
+                           std::int64_t time = kTime) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < rows * (time + 1); ++i)
+        ids.push_back((i * i + 5 * step + i / 7) % kVocabulary);
+    const Tensor all = tensor(ids).reshape({rows, time + 1});
+    return {{"input_ids", all.narrow(1, 0, time).contiguous()},
+            {"labels", all.narrow(1, 1, time).contiguous()}};
+}
+
+// The losses and the final state of a training run.
+struct PipelineReference {
+    std::vector<double> losses;
+    nn::StateDict state;
+};
+
+// Trains a model on one process with whole batches.
+template <class M>
+PipelineReference train_whole(
+    M& model, std::int64_t steps,
+    const std::function<Tree(std::int64_t)>& batch_of = [](std::int64_t step) {
+        return pipeline_batch(step);
+    }) {
+    PipelineReference result;
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    for (std::int64_t step = 0; step < steps; ++step) {
+        const Tree batch = batch_of(step);
+        const Tensor loss = nn::label_loss(model(batch["input_ids"].tensor()), batch);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), kClip);
+        optimizer.step();
+        optimizer.zero_grad();
+        result.losses.push_back(loss.item());
+    }
+    for (const auto& [name, tensor] : model.saved_state())
+        result.state.emplace_back(name, tensor.clone());
+    return result;
+}
+
+inline void expect_same_state(const nn::StateDict& actual, const nn::StateDict& expected,
+                              double tolerance) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        SCOPED_TRACE(expected[i].first);
+        EXPECT_EQ(actual[i].first, expected[i].first);
+        expect_close(actual[i].second, expected[i].second, tolerance);
+    }
+}
+
+// Trains the stages as train_whole() does and expects the same losses and the same state.
+template <class M>
+void expect_same_pipeline(
+    M& model, dist::Pipeline& pipeline, const PipelineReference& expected, double tolerance,
+    const std::function<Tree(std::int64_t)>& batch_of = [](std::int64_t step) {
+        return pipeline_batch(step);
+    }) {
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+        const Tensor loss =
+            pipeline.step(batch_of(static_cast<std::int64_t>(step)), nn::label_loss);
+        pipeline.clip_grad_norm_(kClip);
+        optimizer.step();
+        optimizer.zero_grad();
+        EXPECT_NEAR(loss.item(), expected.losses[step], tolerance) << "step " << step;
+    }
+    expect_same_state(pipeline.full_state_dict({.rank0_only = false}), expected.state, tolerance);
+}
+
+}  // namespace axle::tests
