@@ -31,8 +31,6 @@ void refuse_both(bool both, const char* a, const char* b) {
     if (both) throw UsageError(str("Accelerator: ", a, " and ", b, " are both given; use one"));
 }
 
-bool is_requested(const char* variable) { return flag_variable(variable).value_or(false); }
-
 void read_dynamo(AcceleratorOptions& options) {
     refuse_both(options.dynamo_plugin && !options.dynamo_backend.empty(), "dynamo_backend",
                 "dynamo_plugin");

@@ -16,11 +16,13 @@ namespace {
 
 // Throws ValueError unless the model, which is divided already, has one slice for each rank.
 void check_slices(const nn::Module& model, int ranks) {
-    for (const auto& [name, parameter] : model.named_parameters())
-        if (const auto slice = autograd::slice_of(parameter);
-            slice != nullptr && slice->layout().parts > ranks)
-            throw ValueError(str("prepare: the model is divided into ", slice->layout().parts,
-                                 " slices, but tp_size is ", ranks));
+    std::int64_t slices = 1;  // some weights can have fewer slices than ranks
+    for (const Tensor& parameter : model.parameters())
+        if (const auto slice = autograd::slice_of(parameter))
+            slices = std::max(slices, slice->layout().parts);
+    if (slices != ranks)
+        throw ValueError(
+            str("prepare: the model is divided into ", slices, " slices, but tp_size is ", ranks));
 }
 
 // Gives all ranks the generator of rank 0, because they must drop the same elements.

@@ -7,6 +7,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "dist/group/shared_error.h"
 #include "dist/sharding/flat_parameter.h"
@@ -34,13 +35,15 @@ TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& valu
 // Throws ShapeError unless the parameter has the shape of the saved tensor.
 void check_shape(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
     const Shape& saved = folder.entries().at(name).shape;
-    if (saved != parameter.shape())
-        throw ShapeError(str("load_sharded: ", name, " is ", parameter.shape(),
+    if (saved != autograd::whole_shape(parameter))
+        throw ShapeError(str("load_sharded: ", name, " is ", autograd::whole_shape(parameter),
                              " in the model and ", saved, " in ", printable(folder.path())));
 }
 
 // Returns the elements of a parameter, or of a buffer of its state, that this rank stores.
 Tensor read_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
+    if (autograd::slice_of(parameter) != nullptr)
+        return autograd::local_part_of(parameter, folder.read(name));
     if (!autograd::is_sharded(parameter)) return folder.read(name);
     return folder.read(name, autograd::local_begin(parameter),
                        autograd::local_part(parameter).numel());
@@ -49,7 +52,11 @@ Tensor read_part(const ShardedFolder& folder, const std::string& name, const Ten
 // Checks the shape and the bytes of the elements that read_part() returns.
 void check_part(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
     check_shape(folder, name, parameter);
-    folder.verify(name, autograd::local_begin(parameter), autograd::local_part(parameter).numel());
+    if (autograd::slice_of(parameter) != nullptr)
+        folder.verify(name, 0, numel(autograd::whole_shape(parameter)));
+    else
+        folder.verify(name, autograd::local_begin(parameter),
+                      autograd::local_part(parameter).numel());
 }
 
 std::string list_names(const std::set<std::string>& names) {

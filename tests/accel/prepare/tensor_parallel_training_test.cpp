@@ -22,7 +22,7 @@ using tests::on_ranks;
 using tests::small_gpt;
 using tests::TemporaryFolder;
 
-AcceleratorOptions on_group(const Group& group, const ParallelismConfig& config = {}) {
+AcceleratorOptions divided_on(const Group& group, const ParallelismConfig& config = {}) {
     AcceleratorOptions options{.cpu = true, .process_group = group};
     if (config.total_size() > 1) options.parallelism_config = config;
     if (config.dp_shard_size > 1)
@@ -81,24 +81,24 @@ void expect_weights(const DividedRun& run, const nn::Gpt& expected) {
 TEST(TensorParallelAccelerator, TrainsLikeOneProcess) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 6);
-    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
     expected.train(3);
     on_ranks(2, [&](const Group& group) {
-        DividedRun run(std::move(models[at(group)]), on_group(group, {.tp_size = 2}), 2);
+        DividedRun run(std::move(models[at(group)]), divided_on(group, {.tp_size = 2}), 2);
         EXPECT_EQ(run.accelerator.tensor_parallel_rank(), group->rank());
         EXPECT_TRUE(dist::has_slices(run.model));
         run.train(3);
         EXPECT_NEAR(run.norm, expected.norm, 1e-9);
         expect_weights(run, expected.model);
 
-        AcceleratorOptions deprecated = on_group(group);
+        AcceleratorOptions deprecated = divided_on(group);
         deprecated.torch_tp_plugin = {{.tp_size = 2}};
         DividedRun other(std::move(models[at(group) + 2]), deprecated, 2);
         EXPECT_TRUE(dist::has_slices(other.model));
 
         DividedRun sequence(
             std::move(models[at(group) + 4]),
-            on_group(group, {.tp_size = 2, .tp_handler = {{.sequence_parallel = true}}}), 2);
+            divided_on(group, {.tp_size = 2, .tp_handler = {{.sequence_parallel = true}}}), 2);
         sequence.train(3);
         expect_weights(sequence, expected.model);
     });
@@ -108,11 +108,11 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcess) {
 TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallel) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 4);
-    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
     expected.train(2);
     on_ranks(4, [&](const Group& group) {
         DividedRun run(std::move(models[at(group)]),
-                       on_group(group, {.dp_shard_size = 2, .tp_size = 2}), 1);
+                       divided_on(group, {.dp_shard_size = 2, .tp_size = 2}), 1);
         EXPECT_TRUE(autograd::is_sharded(run.model.transformer.ln_f.weight));
         EXPECT_NE(autograd::slice_of(run.model.transformer.wte.weight), nullptr);
         run.train(2);
@@ -124,10 +124,10 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallel) {
 TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallel) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 4);
-    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
     expected.train(2);
     on_ranks(4, [&](const Group& group) {
-        AcceleratorOptions options = on_group(group);
+        AcceleratorOptions options = divided_on(group);
         options.device_mesh = std::make_shared<const dist::DeviceMesh>(
             group, std::vector<dist::DeviceMesh::Dimension>{{"dp_replicate", 2}, {"tp", 2}});
         DividedRun run(std::move(models[at(group)]), std::move(options), 1);
@@ -143,10 +143,10 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
     nn::Gpt whole = small_gpt();
     const nn::Gpt initial = whole.clone();
     auto models = clones_of(whole, 6);
-    DividedRun expected(std::move(whole), on_group(dist::ProcessGroup::alone()), 2);
+    DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
     expected.train(1);
     on_ranks(2, [&](const Group& group) {
-        DividedRun run(std::move(models[at(group)]), on_group(group, {.tp_size = 2}), 2);
+        DividedRun run(std::move(models[at(group)]), divided_on(group, {.tp_size = 2}), 2);
         run.train(1);
         run.accelerator.save_state(folder / "state");
         run.accelerator.save_model(run.model, folder / "model");
@@ -160,23 +160,42 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
               file.tensors.size());
     expected.train(1);
     on_ranks(4, [&](const Group& group) {
-        DividedRun run(std::move(models[at(group) + 2]), on_group(group, {.tp_size = 4}), 2);
+        DividedRun run(std::move(models[at(group) + 2]), divided_on(group, {.tp_size = 4}), 2);
         run.accelerator.load_state(folder / "state");
         run.train(1);
         expect_weights(run, expected.model);
     });
     // One process loads it too.
     nn::Gpt single = initial.clone();
-    DividedRun alone(std::move(single), on_group(dist::ProcessGroup::alone()), 2);
+    DividedRun alone(std::move(single), divided_on(dist::ProcessGroup::alone()), 2);
     alone.accelerator.load_state(folder / "state");
     alone.train(1);
     tests::expect_same_state(alone.model.saved_state(), expected.model.saved_state(), 1e-9);
 }
 
+// As in Accelerate, the program may divide the model before prepare().
+TEST(TensorParallelAccelerator, AcceptsOnlyModelsThatAreDividedIntoItsSize) {
+    auto models = clones_of(small_gpt(), 6);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        dist::tensor_parallelize(model, group);
+        accel::Accelerator accelerator(divided_on(group, {.tp_size = 2}));
+        EXPECT_NO_THROW(accelerator.prepare(model));
+    });
+    on_ranks(4, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group) + 2]);
+        dist::tensor_parallelize(model, group->split(group->rank() / 2));
+        accel::Accelerator accelerator(divided_on(group, {.tp_size = 4}));
+        tests::expect_error<ValueError>(
+            {"prepare: the model is divided into 2 slices, but tp_size is 4"},
+            [&] { accelerator.prepare(model); });
+    });
+}
+
 TEST(TensorParallelAccelerator, RejectsModelsThatCanNotBeDivided) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
-        accel::Accelerator accelerator(on_group(group, {.tp_size = 2}));
+        accel::Accelerator accelerator(divided_on(group, {.tp_size = 2}));
         nn::Linear layer(4, 4);
         tests::expect_error<ValueError>({"tensor_parallelize: the model has no plan"},
                                         [&] { accelerator.prepare(layer); });

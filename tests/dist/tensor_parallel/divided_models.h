@@ -21,13 +21,13 @@
 
 namespace axle::tests {
 
-inline constexpr std::int64_t kVocabulary = 13, kTime = 8, kBatch = 3;
+inline constexpr std::int64_t kVocabularySize = 13, kTimeSteps = 8, kBatchSize = 3;
 
 // Return models with the same initial values in every call. Heads: 4; width: 16.
 inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false) {
     manual_seed(7);
-    nn::Gpt model({.vocab_size = kVocabulary,
-                   .block_size = kTime,
+    nn::Gpt model({.vocab_size = kVocabularySize,
+                   .block_size = kTimeSteps,
                    .n_layer = 2,
                    .n_head = 4,
                    .n_embd = 16,
@@ -39,7 +39,7 @@ inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_
 
 inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_value_heads = 2) {
     manual_seed(8);
-    nn::Llama model({.vocab_size = kVocabulary,
+    nn::Llama model({.vocab_size = kVocabularySize,
                      .hidden_size = 16,
                      .intermediate_size = 12,
                      .num_hidden_layers = 2,
@@ -53,25 +53,26 @@ inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_valu
 }
 
 inline nn::BertConfig small_bert(double dropout = 0) {
-    return {.vocab_size = kVocabulary,
+    return {.vocab_size = kVocabularySize,
             .hidden_size = 16,
             .num_hidden_layers = 2,
             .num_attention_heads = 4,
             .intermediate_size = 12,
-            .max_position_embeddings = kTime,
+            .max_position_embeddings = kTimeSteps,
             .hidden_dropout_prob = dropout,
             .attention_probs_dropout_prob = dropout,
             .labels = {"a", "b", "c"}};
 }
 
-// Returns ids and labels [kBatch, kTime] of a step; some labels are ignored.
+// Returns ids and labels [kBatchSize, kTimeSteps] of a step; some labels are ignored.
 inline std::pair<Tensor, Tensor> ids_and_labels(std::int64_t step) {
     std::vector<std::int64_t> ids, labels;
-    for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
-        ids.push_back((i * i + 5 * step) % kVocabulary);
-        labels.push_back(i % 7 == 3 ? -100 : (3 * i + step) % kVocabulary);
+    for (std::int64_t i = 0; i < kBatchSize * kTimeSteps; ++i) {
+        ids.push_back((i * i + 5 * step) % kVocabularySize);
+        labels.push_back(i % 7 == 3 ? -100 : (3 * i + step) % kVocabularySize);
     }
-    return {tensor(ids).reshape({kBatch, kTime}), tensor(labels).reshape({kBatch, kTime})};
+    return {tensor(ids).reshape({kBatchSize, kTimeSteps}),
+            tensor(labels).reshape({kBatchSize, kTimeSteps})};
 }
 
 template <class M>
@@ -82,8 +83,8 @@ Tensor loss_at(M& model, std::int64_t step) {
 // Labels of sequences, and a mask for padding.
 inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t step) {
     const Tensor ids = ids_and_labels(step).first;
-    Tensor mask = ones({kBatch, kTime}, {.dtype = i64});
-    mask.narrow(1, kTime - 2, 2).narrow(0, 0, 1).zero_();
+    Tensor mask = ones({kBatchSize, kTimeSteps}, {.dtype = i64});
+    mask.narrow(1, kTimeSteps - 2, 2).narrow(0, 0, 1).zero_();
     return model.loss(ids, tensor({step % 3, (step + 1) % 3, std::int64_t{2}}), mask);
 }
 

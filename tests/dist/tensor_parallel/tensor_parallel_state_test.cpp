@@ -1,7 +1,9 @@
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "dist/sharding/sharded_data_parallel.h"
+#include "dist/sharding/sharded_state.h"
 #include "gtest/gtest.h"
 #include "nn/files/pretrained.h"
 #include "nn/init.h"
@@ -93,6 +95,33 @@ TEST(TensorParallelState, IsLoadedWithTheOptimizerOnAnyNumberOfRanks) {
         model.load_state_dict(weights_of_four);
         optimizer.load_state_dict(state_of_four);
         tests::expect_same_losses(tests::train(model, {.steps = 3}, optimizer), expected, 1e-9);
+    });
+}
+
+TEST(TensorParallelState, IsLoadedFromAFolderOfShardedTraining) {
+    const TemporaryFolder folder;
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(small_gpt(f64), 2);
+    optim::AdamW alone(whole.parameters(), {.lr = 0.01});
+    tests::train(whole, {.steps = 2}, alone);
+    for (const char* name : {"model", "optimizer"})
+        std::filesystem::create_directory(folder / name);
+    const auto one = dist::ProcessGroup::alone();
+    dist::save_sharded(folder / "model", dist::sharded_state(whole, true), *one);
+    dist::save_sharded(folder / "optimizer", dist::sharded_state(alone, true), *one);
+    const nn::StateDict saved = whole.clone().saved_state();
+    const std::vector<double> expected = tests::train(whole, {.steps = 2}, alone);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        tensor_parallelize(model, group);
+        const ShardedFolder weights(folder / "model"), states(folder / "optimizer");
+        dist::check_sharded(weights, model);
+        dist::check_sharded(states, optimizer);
+        dist::load_sharded(weights, model);
+        dist::load_sharded(states, optimizer);
+        tests::expect_same_state(full_state_dict(model, {.rank0_only = false}), saved, 0);
+        tests::expect_same_losses(tests::train(model, {.steps = 2}, optimizer), expected, 1e-9);
     });
 }
 

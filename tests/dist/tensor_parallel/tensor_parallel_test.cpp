@@ -13,9 +13,9 @@ using tests::clones_of;
 using tests::expect_close;
 using tests::expect_same_training;
 using tests::Group;
-using tests::kBatch;
+using tests::kBatchSize;
 using tests::kSingle;
-using tests::kTime;
+using tests::kTimeSteps;
 using tests::loss_at;
 using tests::on_ranks;
 using tests::small_bert;
@@ -132,7 +132,8 @@ TEST(TensorParallel, CountsEachGradientOnceInNorms) {
 }
 
 TEST(TensorParallel, RunsTheCollectivesOfTheFormula) {
-    constexpr std::int64_t kLayers = 2, kActivation = kBatch * kTime * 16 * 8, kWidth = 16 * 8;
+    constexpr std::int64_t kLayers = 2, kActivation = kBatchSize * kTimeSteps * 16 * 8,
+                           kWidth = 16 * 8;
     auto models = clones_of(small_gpt(), 4);
     on_ranks(2, [&](const Group& group) {
         for (const bool sequence_parallel : {false, true}) {
@@ -141,7 +142,8 @@ TEST(TensorParallel, RunsTheCollectivesOfTheFormula) {
             dist::reset_collective_counts();
             loss_at(model, 0).backward();
             // The loss exchanges two numbers per rank and position.
-            dist::CollectiveCounts expected{.all_gathers = 1, .bytes = 2 * 2 * kBatch * kTime * 8};
+            dist::CollectiveCounts expected{.all_gathers = 1,
+                                            .bytes = 2 * 2 * kBatchSize * kTimeSteps * 8};
             // The embedding and the head use one all-reduce each.
             expected.all_reduces += 2;
             expected.bytes += 2 * kActivation;
