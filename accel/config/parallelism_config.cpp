@@ -245,6 +245,12 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
     if (config->tp_enabled() && options.deepspeed_plugin)
         throw_not_implemented("parallelism_config.tp_size",
                               "tensor parallel training with DeepSpeed", "use fsdp_plugin");
+    const auto& megatron = options.megatron_lm_plugin;
+    if (config->tp_enabled() &&
+        (config->pp_enabled() || (megatron && megatron->pp_degree.value_or(1) > 1)))
+        throw_not_implemented("parallelism_config.tp_size",
+                              "tensor parallel training of the stages of a pipeline",
+                              "set tp_size or the number of stages to 1");
 }
 
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,

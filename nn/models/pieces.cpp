@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/text/type_name.h"
+#include "nn/models/extension_points.h"
 #include "nn/models/transformer.h"
 
 namespace axle::nn {
@@ -29,6 +30,15 @@ void check_length(const char* who, const Tensor& ids, const char* limit, std::in
     if (ids.size(1) > longest)
         throw ShapeError(
             str(who, ": time must be at most ", limit, ' ', longest, ": ids are ", ids.shape()));
+}
+
+// Throws UsageError if processes divide the model (extension_points.h), because a piece is called
+// without the policies of the whole model.
+void check_whole(const BlockStack& stack, const LanguageHead* head) {
+    if (stack.stack_policy != nullptr || (head != nullptr && head->head_policy != nullptr))
+        throw UsageError(
+            "pieces: the model is divided among processes (tensor parallel), which can't be "
+            "combined with the stages of a pipeline");
 }
 
 double cost_of(const Module& block) { return static_cast<double>(block.num_parameters()); }
@@ -70,6 +80,7 @@ void add_bert_layers(std::vector<Piece>& pieces, Bert& bert) {
 
 std::vector<Piece> pieces(Gpt& model) {
     GptTransformer& body = model.transformer;
+    check_whole(body, &model);
     std::vector<Piece> pieces;
     pieces.push_back({.name = "embeddings",
                       .modules = {&body.wte, &body.wpe, &body.embd_dropout},
@@ -102,6 +113,7 @@ std::vector<Piece> pieces(Gpt& model) {
 
 std::vector<Piece> pieces(Llama& model) {
     LlamaModel& body = model.model;
+    check_whole(body, &model);
     std::vector<Piece> pieces;
     pieces.push_back({.name = "embeddings",
                       .modules = {&body.embed_tokens},
@@ -133,6 +145,7 @@ std::vector<Piece> pieces(Llama& model) {
 }
 
 std::vector<Piece> pieces(BertForMaskedLM& model) {
+    check_whole(model.bert.encoder, &model.predictions);
     std::vector<Piece> pieces = {bert_embeddings(model.bert)};
     add_bert_layers(pieces, model.bert);
     pieces.push_back(
@@ -144,6 +157,7 @@ std::vector<Piece> pieces(BertForMaskedLM& model) {
 }
 
 std::vector<Piece> pieces(BertForSequenceClassification& model) {
+    check_whole(model.bert.encoder, nullptr);
     std::vector<Piece> pieces = {bert_embeddings(model.bert)};
     add_bert_layers(pieces, model.bert);
     pieces.push_back({.name = "head",

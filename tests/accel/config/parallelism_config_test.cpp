@@ -223,9 +223,6 @@ TEST(ParallelismConfig, ChecksPlugins) {
                 {"ParallelismConfig: cp_size above 1 needs fsdp_plugin with fsdp_version 2"});
         refused({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}, .parallelism_config = cp},
                 {"ParallelismConfig: cp_size above 1 needs fsdp_plugin with fsdp_version 2"});
-        expect_error<NotImplementedError>({"Accelerator: parallelism_config.pp_size"}, [&] {
-            make({.parallelism_config = ParallelismConfig{.pp_size = 2}, .process_group = group});
-        });
         expect_error<NotImplementedError>(
             {"Accelerator: parallelism_config.tp_size: tensor parallel training with DeepSpeed"},
             [&] {
@@ -235,6 +232,14 @@ TEST(ParallelismConfig, ChecksPlugins) {
             });
         EXPECT_NO_THROW(
             make({.fsdp_plugin = kFsdp2, .parallelism_config = cp, .process_group = group}));
+    });
+    on_ranks(4, [](const Group& group) {
+        expect_error<NotImplementedError>(
+            {"Accelerator: parallelism_config.tp_size: tensor parallel training of the stages"},
+            [&] {
+                make({.parallelism_config = ParallelismConfig{.tp_size = 2, .pp_size = 2},
+                      .process_group = group});
+            });
     });
     const EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
     on_ranks(2, [](const Group& group) {

@@ -1,4 +1,5 @@
 #include "gtest/gtest.h"
+#include "nn/models/pieces.h"
 #include "tests/dist/tensor_parallel/divided_models.h"
 
 namespace axle {
@@ -133,6 +134,16 @@ TEST(TensorParallelErrors, NamesAnIdThatIsNotInTheVocabulary) {
                                  [&] { model.loss(ids, labels); });
         expect_error<IndexError>({"cross_entropy: target out of range: 13"},
                                  [&] { model.loss(labels, ids); });
+    });
+}
+
+TEST(TensorParallelErrors, RejectsPiecesOfADividedModel) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt model = std::move(models[at(group)]);
+        tensor_parallelize(model, group);
+        expect_error<UsageError>({"pieces: the model is divided among processes"},
+                                 [&] { nn::pieces_of(model); });
     });
 }
 
