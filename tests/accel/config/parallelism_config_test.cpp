@@ -26,7 +26,6 @@ using tests::expect_error;
 using tests::LogCapture;
 using tests::on_ranks;
 using Group = std::shared_ptr<dist::ProcessGroup>;
-using Names = std::vector<std::string>;
 
 const accel::FullyShardedDataParallelPlugin kFsdp2{.fsdp_version = 2};
 
@@ -53,16 +52,17 @@ TEST(ParallelismConfig, HasTheMeshOfAccelerate) {
         EXPECT_EQ(config.data_parallel_size(), c["dp_size"]);
         EXPECT_EQ(config.non_data_parallel_size(), c["non_dp_size"]);
         const auto dimensions = config.mesh_dimensions();
-        Names names;
+        std::vector<std::string> names;
         std::vector<int> shape;
         for (const auto& [name, size] : dimensions) names.push_back(name), shape.push_back(size);
-        EXPECT_EQ(names, c["mesh_names"].get<Names>());
+        EXPECT_EQ(names, c["mesh_names"].get<std::vector<std::string>>());
         EXPECT_EQ(shape, c["mesh_shape"].get<std::vector<int>>());
-        EXPECT_EQ(config.dp_dim_names(), c["dp_dims"].get<Names>());
-        EXPECT_EQ(config.non_dp_dim_names(), c["non_dp_dims"].get<Names>());
-        EXPECT_EQ(config.dp_cp_dim_names(), c["loss_avg_dims"].get<Names>());
-        EXPECT_EQ(config.dp_shard_cp_dim_names(), c["model_shard_dims"].get<Names>());
-        EXPECT_EQ(config.fsdp_dim_names(), c["fsdp_mesh_dims"].get<Names>());
+        EXPECT_EQ(config.dp_dim_names(), c["dp_dims"].get<std::vector<std::string>>());
+        EXPECT_EQ(config.non_dp_dim_names(), c["non_dp_dims"].get<std::vector<std::string>>());
+        EXPECT_EQ(config.dp_cp_dim_names(), c["loss_avg_dims"].get<std::vector<std::string>>());
+        EXPECT_EQ(config.dp_shard_cp_dim_names(),
+                  c["model_shard_dims"].get<std::vector<std::string>>());
+        EXPECT_EQ(config.fsdp_dim_names(), c["fsdp_mesh_dims"].get<std::vector<std::string>>());
         for (int rank = 0; rank < config.total_size(); ++rank) {
             const accel::DataRank place = accel::data_rank(dimensions, rank);
             EXPECT_EQ(place.index, c["dataloader_process_index"][static_cast<std::size_t>(rank)]);

@@ -24,10 +24,9 @@ using tests::Group;
 using tests::kLength;
 using tests::on_ranks;
 
-constexpr std::int64_t kSteps = 20, kBatch = 4;
+constexpr std::int64_t kSteps = 20;
+constexpr std::int64_t kBatch = 4;
 constexpr double kMaxNorm = 0.3;
-
-using Optimizer = optim::AdamW;
 
 AcceleratorOptions fsdp2(const Group& group, const ParallelismConfig& config) {
     return {
@@ -51,7 +50,7 @@ std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
 template <class Model>
 tests::SequenceRun train_alone(Model& model) {
     tests::SequenceRun run;
-    Optimizer optimizer(model.parameters(), {.lr = 0.01});
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
     for (std::int64_t step = 0; step < kSteps; ++step) {
         const auto [ids, labels] = batch_of(step);
         const Tensor loss = model.loss(ids, labels);
@@ -77,7 +76,7 @@ template <class Model>
 void expect_context_training(const AcceleratorOptions& options, Model& model,
                              const tests::SequenceRun& expected) {
     Accelerator accelerator(options);
-    Optimizer optimizer(model.parameters(), {.lr = 0.01});
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
     accelerator.prepare(model, optimizer);
     tests::SequenceRun run;
     for (std::int64_t step = 0; step < kSteps; ++step) {
@@ -158,7 +157,7 @@ TEST(ContextParallelTraining, WeightsGradientsByTokens) {
         Accelerator accelerator({.cpu = true,
                                  .parallelism_config = ParallelismConfig{.cp_size = 2},
                                  .process_group = group});
-        Optimizer optimizer(model.parameters());
+        optim::AdamW optimizer(model.parameters());
         accelerator.prepare(model, optimizer);
         const auto [ids, labels] = batch();
         const auto scope = accelerator.maybe_context_parallel({ids, labels}, {1, 1});
@@ -226,7 +225,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
     // Update u uses the samples whose loaders have read them for micro-batch u % 2.
     Model alone = tests::model_of<Model>(f64);
     tests::SequenceRun expected;
-    Optimizer optimizer(alone.parameters(), {.lr = 0.01});
+    optim::AdamW optimizer(alone.parameters(), {.lr = 0.01});
     for (std::int64_t update = 0; update < kSamples / replicas; ++update) {
         std::vector<Tensor> rows;
         for (std::int64_t r = 0; r < replicas; ++r) {
@@ -248,7 +247,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
         options.cpu = true;
         options.process_group = group;
         Accelerator accelerator(options);
-        Optimizer adamw(model.parameters(), {.lr = 0.01});
+        optim::AdamW adamw(model.parameters(), {.lr = 0.01});
         data::DataLoader loader(dataset);
         accelerator.prepare(model, adamw, loader);
         accelerator.deepspeed_ulysses_dl_adapter(loader, model);
@@ -294,7 +293,7 @@ TEST(UlyssesTraining, AdvancesSchedulesByTheDataParallelSize) {
              .parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2},
              .process_group = group});
         nn::Gpt model = tests::model_of<nn::Gpt>(f64);
-        Optimizer adamw(model.parameters(), {.lr = 1});
+        optim::AdamW adamw(model.parameters(), {.lr = 1});
         optim::LambdaLR schedule(adamw,
                                  [](std::int64_t step) { return static_cast<double>(step); });
         accelerator.prepare(model, adamw, schedule);
