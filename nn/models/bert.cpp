@@ -148,6 +148,10 @@ Tensor Bert::pooled(const Tensor& hidden) {
             throw UsageError(
                 "bert: pooled() needs a model with a pooler: pass with_pooler = true to the "
                 "constructor");
+        if (sequence_policy() != nullptr)
+            throw UsageError(
+                "bert: pooled() needs the first token of whole sequences, but processes share the "
+                "sequences (context parallelism or Ulysses)");
         return (*pooler)(hidden);
     });
 }

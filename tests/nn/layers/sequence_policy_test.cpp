@@ -7,6 +7,7 @@
 #include "core/random.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/layers.h"
+#include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/llama.h"
 #include "tests/close.h"
@@ -90,6 +91,20 @@ TEST(SequencePolicy, ComputesTheAttentionOfModels) {
 }
 
 // A model that recomputes its blocks computes the same attention again, also after the scope.
+TEST(SequencePolicy, CannotBeUsedWithThePooledOutputOfBert) {
+    nn::BertConfig config{.vocab_size = 11,
+                          .hidden_size = 8,
+                          .num_hidden_layers = 1,
+                          .num_attention_heads = 2,
+                          .intermediate_size = 16};
+    nn::Bert bert(config, true);
+    const Tensor hidden = ones({2, 4, 8});
+    EXPECT_EQ(bert.pooled(hidden).shape(), (Shape{2, 8}));
+    const ForwardContextGuard context(std::make_shared<HalfPolicy>());
+    tests::expect_error<UsageError>({"bert: pooled() needs the first token of whole sequences"},
+                                    [&] { bert.pooled(hidden); });
+}
+
 TEST(SequencePolicy, IsUsedWhenBlocksAreRecomputed) {
     const auto policy = std::make_shared<HalfPolicy>();
     nn::Gpt gpt({.vocab_size = 5,
