@@ -18,12 +18,12 @@
 
 namespace axle::tests {
 
-inline constexpr std::int64_t kVocabulary = 13, kRows = 12, kTime = 5;
+inline constexpr std::int64_t kPipelineVocabulary = 13, kPipelineRows = 12, kPipelineTime = 5;
 inline constexpr double kClip = 0.3;
 
 inline nn::Gpt pipeline_gpt(DType dtype = f64, double dropout = 0) {
     manual_seed(7);
-    nn::Gpt model({.vocab_size = kVocabulary,
+    nn::Gpt model({.vocab_size = kPipelineVocabulary,
                    .block_size = 6,
                    .n_layer = 6,
                    .n_head = 2,
@@ -35,7 +35,7 @@ inline nn::Gpt pipeline_gpt(DType dtype = f64, double dropout = 0) {
 
 inline nn::Llama pipeline_llama(DType dtype = f64, bool tied = false) {
     manual_seed(7);
-    nn::Llama model({.vocab_size = kVocabulary,
+    nn::Llama model({.vocab_size = kPipelineVocabulary,
                      .hidden_size = 8,
                      .intermediate_size = 12,
                      .num_hidden_layers = 6,
@@ -47,11 +47,11 @@ inline nn::Llama pipeline_llama(DType dtype = f64, bool tied = false) {
 }
 
 // Returns "input_ids" and "labels" [rows, time] of a step.
-inline Tree pipeline_batch(std::int64_t step, std::int64_t rows = kRows,
-                           std::int64_t time = kTime) {
+inline Tree pipeline_batch(std::int64_t step, std::int64_t rows = kPipelineRows,
+                           std::int64_t time = kPipelineTime) {
     std::vector<std::int64_t> ids;
     for (std::int64_t i = 0; i < rows * (time + 1); ++i)
-        ids.push_back((i * i + 5 * step + i / 7) % kVocabulary);
+        ids.push_back((i * i + 5 * step + i / 7) % kPipelineVocabulary);
     const Tensor all = tensor(ids).reshape({rows, time + 1});
     return {{"input_ids", all.narrow(1, 0, time).contiguous()},
             {"labels", all.narrow(1, 1, time).contiguous()}};

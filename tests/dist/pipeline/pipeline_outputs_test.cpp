@@ -56,7 +56,7 @@ TEST(Pipeline, GeneratesLikeOneProcess) {
 TEST(Pipeline, TrainsBertWithMasks) {
     const auto make = [] {
         manual_seed(5);
-        nn::BertForMaskedLM model({.vocab_size = tests::kVocabulary,
+        nn::BertForMaskedLM model({.vocab_size = tests::kPipelineVocabulary,
                                    .hidden_size = 8,
                                    .num_hidden_layers = 3,
                                    .num_attention_heads = 2,
@@ -69,7 +69,7 @@ TEST(Pipeline, TrainsBertWithMasks) {
     };
     nn::BertForMaskedLM whole = make();
     Tree batch = pipeline_batch(0);
-    Tensor mask = ones({tests::kRows, tests::kTime}, {.dtype = i64});
+    Tensor mask = ones({tests::kPipelineRows, tests::kPipelineTime}, {.dtype = i64});
     mask.slice(0, 6).slice(1, 3).zero_();
     batch.set("attention_mask", mask);
     whole.loss(batch["input_ids"].tensor(), batch["labels"].tensor(), mask).backward();
@@ -87,7 +87,7 @@ TEST(Pipeline, TrainsBertWithMasks) {
 
 TEST(Pipeline, ClassifiesWithBert) {
     manual_seed(5);
-    nn::BertForSequenceClassification whole({.vocab_size = tests::kVocabulary,
+    nn::BertForSequenceClassification whole({.vocab_size = tests::kPipelineVocabulary,
                                              .hidden_size = 8,
                                              .num_hidden_layers = 2,
                                              .num_attention_heads = 2,

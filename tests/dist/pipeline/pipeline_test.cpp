@@ -138,7 +138,8 @@ TEST(Pipeline, AveragesOverDataParallelRanks) {
                           {.micro_batches = 3, .data_parallel = mesh.get_group("dp")});
         expect_same_pipeline(model, pipeline, expected, 1e-9, [&](std::int64_t step) {
             const Tree batch = pipeline_batch(step);
-            const std::int64_t half = tests::kRows / 2, begin = mesh.coordinate("dp") * half;
+            const std::int64_t half = tests::kPipelineRows / 2,
+                               begin = mesh.coordinate("dp") * half;
             return slice_tensors(batch, begin, begin + half);
         });
     });
@@ -174,7 +175,7 @@ TEST(Pipeline, WeightsMicroBatchesByTokens) {
     const auto batch_of = [](std::int64_t step) {
         Tree batch = pipeline_batch(step);
         Tensor labels = batch["labels"].tensor().clone();
-        for (std::int64_t row = 0; row < tests::kRows; ++row)
+        for (std::int64_t row = 0; row < tests::kPipelineRows; ++row)
             if (row % 3 != 0) labels[row].slice(0, 5 - row % 5).fill_(-100);
         labels[4].fill_(-100), labels[5].fill_(-100);  // the third of six micro-batches
         batch.set("labels", labels);
@@ -326,7 +327,8 @@ TEST(Pipeline, CountsMessagesAndBytes) {
         for (std::int64_t step = 0; step < 3; ++step)
             pipeline.step(pipeline_batch(step), nn::label_loss);
         EXPECT_EQ(pipeline.counters().messages, 3 * 4);
-        EXPECT_EQ(pipeline.counters().bytes, 3 * tests::kRows * tests::kTime * 8 * 4);
+        EXPECT_EQ(pipeline.counters().bytes,
+                  3 * tests::kPipelineRows * tests::kPipelineTime * 8 * 4);
         EXPECT_EQ(pipeline.steps(), 3);
     });
 }

@@ -18,7 +18,7 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_whole_attention;
 using tests::Group;
-using tests::kLength;
+using tests::kSequenceLength;
 using tests::kSequences;
 using tests::on_ranks;
 
@@ -121,7 +121,7 @@ TEST(ContextParallel, NeedsLabelsThatAreShiftedBeforeSequencesAreDivided) {
         const ContextParallelScope scope(policy, {own_ids, own_labels}, {1, 1});
         EXPECT_NEAR(tests::mean_over(group, model.loss(own_ids, own_labels)), expected, 1e-12);
         const Tensor late =
-            cat({own_ids.narrow(1, 1, kLength / 2 - 1), own_ids.narrow(1, 0, 1)}, 1);
+            cat({own_ids.narrow(1, 1, kSequenceLength / 2 - 1), own_ids.narrow(1, 0, 1)}, 1);
         EXPECT_GT(std::abs(tests::mean_over(group, model.loss(own_ids, late)) - expected), 1e-3);
     });
 }
@@ -147,7 +147,8 @@ TEST(ContextParallel, ExchangesTheExpectedNumberOfBytes) {
                     elements[event.name] += numel(event.operands.front());
                 }
             // The elements of the keys and values of a rank.
-            const std::int64_t part = 2 * kSequences * kHeads * (kLength / size) * kHeadSize;
+            const std::int64_t part =
+                2 * kSequences * kHeads * (kSequenceLength / size) * kHeadSize;
             if (exchange == ContextExchange::all_gather) {
                 EXPECT_EQ(calls["all_gather_along"], kLayers * size);
                 EXPECT_EQ(elements["all_gather_along"], kLayers * size * part);

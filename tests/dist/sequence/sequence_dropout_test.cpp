@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using tests::Group;
 
-constexpr std::int64_t kSteps = 3;
+constexpr std::int64_t kDropoutSteps = 3;
 
 enum class Sharing { all_gather, ring, ulysses };
 
@@ -30,7 +30,7 @@ std::string train_with_dropout(const Group& group, Sharing sharing) {
         group,
         sharing == Sharing::ring ? dist::ContextExchange::ring : dist::ContextExchange::all_gather);
     const auto ulysses = std::make_shared<dist::Ulysses>(group);
-    const auto run = tests::train_sequences(model, kSteps, [&](std::int64_t step) {
+    const auto run = tests::train_sequences(model, kDropoutSteps, [&](std::int64_t step) {
         const auto [ids, labels] = tests::sequences_of(step);
         const auto loss_of = [&](const Tensor& x, const Tensor& y) {
             const Tensor loss = model.loss(x, y);
@@ -39,7 +39,7 @@ std::string train_with_dropout(const Group& group, Sharing sharing) {
         };
         if (is_ulysses) {
             const ForwardContextGuard context(ulysses);
-            const std::int64_t part = tests::kLength / group->size();
+            const std::int64_t part = tests::kSequenceLength / group->size();
             return loss_of(ids.narrow(1, group->rank() * part, part),
                            labels.narrow(1, group->rank() * part, part));
         }
@@ -56,11 +56,11 @@ void expect_same_dropout() {
     Model whole = tests::model_of<Model>(f64, 0.2);
     manual_seed(11);
     std::string expected;
-    for (const double loss : tests::train_whole(whole, kSteps).losses)
+    for (const double loss : tests::train_whole(whole, kDropoutSteps).losses)
         expected += str(std::llround(loss * 1e9), ' ');
     Model without = tests::model_of<Model>(f64);
     std::string plain;
-    for (const double loss : tests::train_whole(without, kSteps).losses)
+    for (const double loss : tests::train_whole(without, kDropoutSteps).losses)
         plain += str(std::llround(loss * 1e9), ' ');
     EXPECT_NE(expected, plain);
     for (const Sharing sharing : {Sharing::all_gather, Sharing::ring, Sharing::ulysses}) {

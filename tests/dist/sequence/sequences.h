@@ -24,14 +24,14 @@
 
 namespace axle::tests {
 
-inline constexpr std::int64_t kLength = 16, kSequences = 3, kVocabulary = 13;
+inline constexpr std::int64_t kSequenceLength = 16, kSequences = 3, kSequenceVocabulary = 13;
 
 // Return models with the same initial values in every call. All have 4 heads; Llama has 2 key-value
 // heads.
 inline nn::Gpt make_model(nn::Gpt*, double dropout = 0) {
     manual_seed(7);
-    return nn::Gpt({.vocab_size = kVocabulary,
-                    .block_size = kLength,
+    return nn::Gpt({.vocab_size = kSequenceVocabulary,
+                    .block_size = kSequenceLength,
                     .n_layer = 2,
                     .n_head = 4,
                     .n_embd = 16,
@@ -39,7 +39,7 @@ inline nn::Gpt make_model(nn::Gpt*, double dropout = 0) {
 }
 inline nn::Llama make_model(nn::Llama*, double dropout = 0) {
     manual_seed(7);
-    return nn::Llama({.vocab_size = kVocabulary,
+    return nn::Llama({.vocab_size = kSequenceVocabulary,
                       .hidden_size = 16,
                       .intermediate_size = 24,
                       .num_hidden_layers = 2,
@@ -49,9 +49,10 @@ inline nn::Llama make_model(nn::Llama*, double dropout = 0) {
 }
 inline nn::BertForMaskedLM make_model(nn::BertForMaskedLM*, double dropout = 0) {
     manual_seed(7);
-    nn::BertConfig config{.vocab_size = kVocabulary, .hidden_size = 16, .num_hidden_layers = 2};
+    nn::BertConfig config{
+        .vocab_size = kSequenceVocabulary, .hidden_size = 16, .num_hidden_layers = 2};
     config.num_attention_heads = 4, config.intermediate_size = 24;
-    config.max_position_embeddings = kLength;
+    config.max_position_embeddings = kSequenceLength;
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
     return nn::BertForMaskedLM(config);
 }
@@ -63,14 +64,15 @@ Model model_of(DType dtype, double dropout = 0) {
     return model;
 }
 
-// Returns new tensors with the ids and labels [kSequences, kLength] of a step. labels[b, t] is the
-// token that follows ids[b, t].
+// Returns new tensors with the ids and labels [kSequences, kSequenceLength] of a step. labels[b, t]
+// is the token that follows ids[b, t].
 inline std::pair<Tensor, Tensor> sequences_of(std::int64_t step) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kSequences * (kLength + 1); ++i)
-        ids.push_back((i * i + 5 * step + i / 7) % kVocabulary);
-    const Tensor all = tensor(ids).reshape({kSequences, kLength + 1});
-    return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
+    for (std::int64_t i = 0; i < kSequences * (kSequenceLength + 1); ++i)
+        ids.push_back((i * i + 5 * step + i / 7) % kSequenceVocabulary);
+    const Tensor all = tensor(ids).reshape({kSequences, kSequenceLength + 1});
+    return {all.narrow(1, 0, kSequenceLength).contiguous(),
+            all.narrow(1, 1, kSequenceLength).contiguous()};
 }
 
 // The losses of a run and the parameters after it.
@@ -143,7 +145,7 @@ inline void expect_whole_attention(nn::SequencePolicy& policy, std::int64_t head
                                    std::int64_t groups, const AttentionOptions& options,
                                    DType dtype, double tolerance) {
     const auto values = [&](std::int64_t n, double seed) {
-        Tensor x = Tensor::empty({2, n, kLength, 8}, {.dtype = f64});
+        Tensor x = Tensor::empty({2, n, kSequenceLength, 8}, {.dtype = f64});
         for (std::int64_t i = 0; i < x.numel(); ++i)
             x.data<double>()[i] = std::sin((0.3 + seed) * static_cast<double>(i + 1));
         return x.to(dtype);

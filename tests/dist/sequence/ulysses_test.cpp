@@ -14,7 +14,7 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::expect_whole_attention;
 using tests::Group;
-using tests::kLength;
+using tests::kSequenceLength;
 using tests::kSequences;
 using tests::on_ranks;
 
@@ -29,7 +29,7 @@ void expect_same_training(DType dtype, double tolerance) {
             Model& model = models[tests::at(group)];
             const dist::DataParallel replicas(model, group);
             const ForwardContextGuard context(std::make_shared<Ulysses>(group));
-            const std::int64_t part = kLength / size;
+            const std::int64_t part = kSequenceLength / size;
             const auto run = tests::train_sequences(model, kSteps, [&](std::int64_t step) {
                 const auto [ids, labels] = tests::sequences_of(step);
                 const auto own = [&](const Tensor& x) {
@@ -133,7 +133,7 @@ TEST(Ulysses, ExchangesTheExpectedNumberOfElements) {
     // of 4 elements.
     EXPECT_EQ(calls, kRanks * kLayers * 8);
     EXPECT_EQ(elements,
-              kRanks * kLayers * 2 * (4 + 2 + 2 + 4) * kSequences * (kLength / kRanks) * 4);
+              kRanks * kLayers * 2 * (4 + 2 + 2 + 4) * kSequences * (kSequenceLength / kRanks) * 4);
 }
 
 // --- batches
@@ -207,7 +207,7 @@ TEST(MeanOverTokens, WeightsTheLossesOfRanks) {
         const auto own = [&](const Tensor& x) { return x.narrow(1, group->rank() * 4, 4); };
         const Tensor count = ne(own(labels), -100).to(f64).sum();
         // The sum of the losses, because the mean over no tokens is not a number.
-        const Tensor each = cross_entropy(model(own(ids)).reshape({-1, tests::kVocabulary}),
+        const Tensor each = cross_entropy(model(own(ids)).reshape({-1, tests::kSequenceVocabulary}),
                                           own(labels).reshape({-1}), {.reduction = Reduction::sum});
         const Tensor loss =
             dist::mean_over_tokens(each / maximum(count, ones({}, {f64})), count, group);
