@@ -21,7 +21,7 @@ using accel::FullyShardedDataParallelPlugin;
 using accel::ParallelismConfig;
 using tests::expect_close;
 using tests::Group;
-using tests::kLength;
+using tests::kSequenceLength;
 using tests::on_ranks;
 
 constexpr std::int64_t kSteps = 20;
@@ -37,13 +37,14 @@ AcceleratorOptions fsdp2(const Group& group, const ParallelismConfig& config) {
         .process_group = group};
 }
 
-// Returns new ids and labels [kBatch, kLength] of a step.
+// Returns new ids and labels [kBatch, kSequenceLength] of a step.
 std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kBatch * (kLength + 1); ++i)
-        ids.push_back((i * i + 3 * step + i / 5) % tests::kVocabulary);
-    const Tensor all = tensor(ids).reshape({kBatch, kLength + 1});
-    return {all.narrow(1, 0, kLength).contiguous(), all.narrow(1, 1, kLength).contiguous()};
+    for (std::int64_t i = 0; i < kBatch * (kSequenceLength + 1); ++i)
+        ids.push_back((i * i + 3 * step + i / 5) % tests::kSequenceVocabulary);
+    const Tensor all = tensor(ids).reshape({kBatch, kSequenceLength + 1});
+    return {all.narrow(1, 0, kSequenceLength).contiguous(),
+            all.narrow(1, 1, kSequenceLength).contiguous()};
 }
 
 // Trains on one process with whole sequences.
@@ -143,7 +144,7 @@ TEST(ContextParallelTraining, NeedsNoShardingIfAllowed) {
 TEST(ContextParallelTraining, WeightsGradientsByTokens) {
     const auto batch = [] {
         auto [ids, labels] = batch_of(0);
-        labels.narrow(1, 10, kLength - 10).fill_(-100);
+        labels.narrow(1, 10, kSequenceLength - 10).fill_(-100);
         return std::pair(ids, labels);
     };
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
@@ -205,14 +206,14 @@ TEST(MaybeContextParallel, HasNoEffectWithoutContextParallelism) {
 // Returns samples {"input_ids", "labels"}; the labels are the ids, as in Transformers.
 data::TensorDataset texts(std::int64_t n) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < n * kLength; ++i)
-        ids.push_back((i * i + i / 7) % tests::kVocabulary);
-    const Tensor all = tensor(ids).reshape({n, kLength});
+    for (std::int64_t i = 0; i < n * kSequenceLength; ++i)
+        ids.push_back((i * i + i / 7) % tests::kSequenceVocabulary);
+    const Tensor all = tensor(ids).reshape({n, kSequenceLength});
     return data::TensorDataset(Tree{{"input_ids", all}, {"labels", all}});
 }
 
 Tensor shifted(const Tensor& ids) {
-    return cat({ids.narrow(1, 1, kLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
+    return cat({ids.narrow(1, 1, kSequenceLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
 }
 
 // Trains with `processes` processes in groups of two that share sequences, with the samples of an
@@ -230,7 +231,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
         std::vector<Tensor> rows;
         for (std::int64_t r = 0; r < replicas; ++r) {
             const std::int64_t sample = update / 2 * processes + 2 * r + update % 2;
-            rows.push_back(dataset.get(sample)["input_ids"].tensor().reshape({1, kLength}));
+            rows.push_back(dataset.get(sample)["input_ids"].tensor().reshape({1, kSequenceLength}));
         }
         const Tensor ids = cat(rows, 0), loss = alone.loss(ids, shifted(ids));
         loss.backward();
