@@ -54,7 +54,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
         throw ShapeError(str(op, ": weight must be [out, in]: weight ", weight.shape()));
     if (x.dim() == 0 || x.size(-1) != weight.size(1))
         throw ShapeError(str(op,
-                             ": the last dimension of x differs from in of weight [out, in]: x ",
+                             ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
                              x.shape(), ", weight ", weight.shape()));
     if (!bias.defined()) return;
     check_same_dtype(op, x, bias);

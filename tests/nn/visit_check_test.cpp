@@ -49,7 +49,7 @@ TEST(StateDict, ReportsTheChildModuleWhoseVisitIsIncomplete) {
                              [&] { model.state_dict(); });
 }
 
-TEST(StateDict, RejectsAMemberThatVisitDoesNotNameAfterAMove) {
+TEST(StateDict, RejectsAMissingMemberOfAMovedModel) {
     std::vector<ForgetsALayer> models(1);
     models.reserve(100);
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},

@@ -121,7 +121,7 @@ TEST(Lomo, GivesSameUpdatesAsSgd) {
 
 // A weight that two checkpointed parts use gets a gradient from two recomputations, but must be
 // updated once.
-TEST(Lomo, UpdatesWeightSharedByCheckpointsOnce) {
+TEST(Lomo, UpdatesAWeightOfTwoCheckpointedCallsOnce) {
     for (const auto& clip : {std::optional<double>(), std::optional<double>(0.05)}) {
         manual_seed(6);
         const Tensor x = randn({3, 4}), start = randn({4, 4});
