@@ -146,7 +146,17 @@ Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
             "pipeline_step: scaling of the loss in fp16 is not implemented; use bf16");
     Accumulation& accumulation = parts_->loop->accumulation;
     accumulation.division().note_mean();
-    return stages.step(batch, loss ? loss : nn::label_loss, 1.0 / accumulation.options().num_steps);
+    const int steps = accumulation.options().num_steps;
+    Tensor mean = stages.step(batch, loss ? loss : nn::label_loss, 1.0 / steps);
+    const Accumulation::Counts& counts = accumulation.counts();
+    if (accumulation.options().short_window == ShortWindow::actual && counts.sync_gradients &&
+        counts.window > 0 && counts.window < steps) {
+        const NoGrad no_grad;
+        for (const Tensor& parameter : stages.parameters())
+            if (Tensor gradient = parameter.grad(); gradient.defined())
+                gradient.mul_(static_cast<double>(steps) / static_cast<double>(counts.window));
+    }
+    return mean;
 }
 
 void Accelerator::lomo_backward(const Tensor& loss, std::optional<double> learning_rate) {

@@ -1,6 +1,7 @@
 #include "accel/local_sgd.h"
 
 #include "dist/parallel/data_parallel.h"
+#include "dist/sharding/full_state.h"
 
 namespace axle::accel {
 
@@ -9,6 +10,10 @@ LocalSGD::LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t loc
     : local_([&] {
           const auto& group = accelerator.state().process_group();
           dist::DistributedModel* const distributed = accelerator.data_parallel(model);
+          if (enabled && dist::has_slices(model))
+              throw UsageError(
+                  "LocalSGD: needs whole parameters, but processes divide the model (tensor "
+                  "parallel)");
           auto* const replicas = dynamic_cast<dist::DataParallel*>(distributed);
           if (distributed != nullptr && replicas == nullptr && enabled)
               throw UsageError(

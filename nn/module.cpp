@@ -161,6 +161,7 @@ void Module::separate_tensors(const Module& original) {
         if (!copy.defined()) {
             copy = axle::clone(t.detach());
             if (t.impl()->autograd) copy.set_requires_grad(t.requires_grad());
+            autograd::copy_slice(t, copy);
             copies[copy.impl().get()] = copy;  // a tied tensor is visited once for each name
         }
         t = copy;

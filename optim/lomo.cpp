@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/graph.h"
 #include "core/launch.h"
 #include "core/ops.h"
@@ -139,7 +140,10 @@ void FusedOptimizer::run(const std::vector<FusedOptimizer*>& optimizers, const T
     for (FusedOptimizer* optimizer : optimizers) {
         optimizer->begin(lr);
         const bool is_sharded = std::ranges::any_of(optimizer->params_, autograd::is_sharded);
-        if (is_sharded) optimizer->check_sharded();
+        const bool is_divided = std::ranges::any_of(optimizer->params_, [](const Tensor& param) {
+            return autograd::slice_of(param) != nullptr;
+        });
+        if (is_sharded || is_divided) optimizer->check_sharded();
         at_end = at_end || is_sharded;
     }
     if (!at_end && std::ranges::any_of(optimizers, clips)) measure(optimizers, loss);

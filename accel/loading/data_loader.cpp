@@ -92,6 +92,7 @@ void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::Pro
                                    .even_batches = config.even_batches};
     try {
         loader.shard(share);  // throws if the loader can't be sharded
+        loader.set_micro_batches(1);
     } catch (const Error&) {
         data::rethrow_from(
             str("prepare_data_loader: process ", group->rank(), " of ", group->size()));

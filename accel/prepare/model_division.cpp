@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "accel/config/resolve_plugins.h"
 #include "core/autograd/tensor_slice.h"
 #include "core/files/file.h"
 #include "core/random.h"
@@ -48,7 +49,10 @@ std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh) 
 void set_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
     const auto mesh = preparation.loading.device_mesh;
     preparation.data_group = data_group_of(mesh.get());
-    if (mesh == nullptr || !mesh->has("tp")) return;
+    if (mesh == nullptr || !mesh->has("tp") || mesh->size("tp") == 1) return;
+    if (options.deepspeed_plugin)
+        throw_not_implemented("device_mesh", "tensor parallel training with DeepSpeed",
+                              "use fsdp_plugin");
     dist::TensorParallelOptions division;
     if (const auto& config = options.parallelism_config; config && config->tp_handler) {
         division.plan = config->tp_handler->plan;

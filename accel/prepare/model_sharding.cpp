@@ -34,9 +34,16 @@ Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::Devic
     std::vector<std::string> sharded;
     for (const char* name : {"dp_shard", "cp", "sp"})
         if (mesh != nullptr && mesh->has(name)) sharded.emplace_back(name);
-    if (!sharded.empty())
+    if (!sharded.empty()) {
+        // The other dimensions whose processes read different data, such as "dp_replicate".
+        std::vector<std::string> replicated;
+        for (const auto& [name, size] : mesh->dimensions())
+            if (size > 1 && name != "tp" && name != "pp" &&
+                std::ranges::find(sharded, name) == sharded.end())
+                replicated.push_back(name);
         return {sharded.size() == 1 ? mesh->get_group(sharded.front()) : mesh->flatten(sharded),
-                mesh->has("dp_replicate") ? mesh->get_group("dp_replicate") : Group()};
+                replicated.empty() ? Group() : mesh->flatten(replicated)};
+    }
     if (mesh != nullptr && mesh->has("tp")) return {data_group_of(mesh), Group()};
     if (!is_hybrid(plugin)) return {all, Group()};
     const int local = processes.local_process_index();

@@ -47,13 +47,15 @@ class GradientQueue {
 // While the scope exists, backward() on this thread puts gradients in the queue.
 class [[nodiscard]] DeferGradients {
   public:
-    explicit DeferGradients(GradientQueue& queue);
+    // Gradients of tensors that depend on the leaf `input` are not queued.
+    explicit DeferGradients(GradientQueue& queue, const Tensor& input = {});
     ~DeferGradients();
     DeferGradients(const DeferGradients&) = delete;
     DeferGradients& operator=(const DeferGradients&) = delete;
 
   private:
     GradientQueue* before_;
+    const Impl* input_before_;
 };
 
 // Returns whether this thread has a queue.

@@ -76,6 +76,10 @@ void set_slice(const Tensor& leaf, std::shared_ptr<const TensorSlice> slice) {
     meta_of(leaf).slice = std::move(slice);
 }
 
+void copy_slice(const Tensor& leaf, const Tensor& copy) {
+    if (auto slice = slice_of(leaf)) meta_of(copy).slice = std::move(slice);
+}
+
 void join_slice(const Tensor& leaf) {
     const auto slice = slice_of(leaf);
     if (slice == nullptr) throw UsageError("join_slice: the tensor is not a slice");

@@ -129,7 +129,9 @@ Tree DataLoader::state_dict() const {
     const bool uneven = parts() > 1 && !parts_need_even_steps(parts());
     const bool finished =
         end_of_dataloader() &&
-        position_ >= micro_steps(parts()).value_or(uneven ? position_ + 1 : position_);
+        // LoaderHooks::feed() marks the last micro-batch of all processes.
+        (micro_batches_ > 1 ||
+         position_ >= micro_steps(parts()).value_or(uneven ? position_ + 1 : position_));
     Tree state{{"epoch", epoch_},
                {"position", reachable_position()},
                {"finished", finished},

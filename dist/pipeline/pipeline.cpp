@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/random.h"
@@ -87,6 +88,10 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
         simulate(schedule);
         plan = std::make_unique<StagePlan>(*model, pieces, schedule.ranks, schedule.chunks,
                                            options.stage_sizes);
+        for (const Held& held : plan->parameters())
+            if (!held.is_on(rank()) && held.tensor.grad().defined())
+                throw UsageError(
+                    str(kOp, ": ", held.name, " has a gradient; call zero_grad() first"));
         return {{"schedule", str(text_of(schedule), " (", schedule.fingerprint(), ')')},
                 {"plan", plan->text()}};
     };
@@ -95,11 +100,30 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
     check_equal(kOp, "stages", all, "plan");
     for (const Held& held : plan->parameters()) {
         if (held.is_on(rank())) continue;
-        if (held.tensor.grad().defined())
-            throw UsageError(str(kOp, ": ", held.name, " has a gradient; call zero_grad() first"));
         held.tensor.set_data(Tensor::empty(
             held.tensor.shape(), {.dtype = held.tensor.dtype(), .device = Device::meta()}));
     }
+    share_initial_values();
+}
+
+// Replicas, and the copies of tied parameters, begin with the same values, as in data parallel
+// training.
+void Pipeline::Impl::share_initial_values() {
+    const NoGrad no_grad;
+    int index = 0;
+    for (const std::vector<Held>* list : {&plan->parameters(), &plan->buffers()})
+        for (const Held& held : *list) {
+            const int tag = tag_of(MessageKind::tied, index++);
+            if (!held.is_on(rank()) || held.tensor.device().is_meta()) continue;
+            const Tensor values = held.tensor.detach();
+            if (options.data_parallel != nullptr) options.data_parallel->broadcast(values, 0);
+            if (rank() != held.owner()) {
+                group->recv(values, held.owner(), tag);
+                continue;
+            }
+            for (const int to : held.ranks)
+                if (to != rank()) group->send(values, to, tag);
+        }
 }
 
 Device Pipeline::Impl::device() const {
@@ -111,7 +135,10 @@ Device Pipeline::Impl::device() const {
 std::string Pipeline::Impl::signature_of(const Tree& batch) const {
     const std::shared_ptr<const nn::ForwardHooks>& hooks = model->hooks();
     std::string signature = str(plan->parameters().front().tensor.dtype());
-    if (hooks != nullptr && hooks->autocast) signature += str(' ', *hooks->autocast);
+    if (hooks != nullptr && hooks->autocast)
+        signature += str(' ', *hooks->autocast);
+    else if (const std::optional<DType> dtype = autocast_dtype())
+        signature += str(' ', *dtype);
     map_leaves(kStep, batch, [&](const Tree& leaf, const std::string& path) {
         signature += str(' ', path);
         if (leaf.is_tensor()) signature += str(' ', leaf.dtype(), ' ', leaf.shape());
@@ -269,7 +296,15 @@ Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
         }
     PipelineRun run(*this, schedule, call.batches, factors_of(call.batches), &loss, call.seed,
                     gradient_scale);
-    const double own = run.run().loss;
+    double own = 0;
+    try {
+        own = run.run().loss;
+    } catch (...) {  // the gradients are those before the call
+        for (const Held& held : plan->parameters())
+            if (held.is_on(rank())) held.tensor.zero_grad();
+        for (const auto& [parameter, gradient] : earlier) parameter.set_grad(gradient);
+        throw;
+    }
     const NoGrad no_grad;
     sum_tied_gradients();
     average_gradients();
@@ -297,13 +332,20 @@ Tensor Pipeline::forward(const Tree& batch, bool gather_output) {
 
 std::vector<std::int64_t> Pipeline::generate(std::int64_t longest, std::vector<std::int64_t> ids,
                                              std::int64_t count, nn::GenerateOptions options) {
-    const std::string seed =
-        impl_->group->broadcast_object(std::to_string(generator_state().seed)).string();
-    const GeneratorScope scope({std::stoull(seed), static_cast<std::uint64_t>(impl_->steps)});
+    GeneratorState state = generator_state();
+    const Tree first = impl_->group->broadcast_object(
+        Tree{{"seed", std::to_string(state.seed)}, {"offset", std::to_string(state.offset)}});
     const auto logits = [this](const Tensor& window) {
         return forward(Tree{{"input_ids", window}});
     };
-    return nn::generate(*impl_->model, logits, longest, std::move(ids), count, options);
+    {
+        const GeneratorScope scope(
+            {std::stoull(first["seed"].string()), std::stoull(first["offset"].string())});
+        ids = nn::generate(*impl_->model, logits, longest, std::move(ids), count, options);
+        state.offset = generator_state().offset;
+    }
+    set_generator_state(state);  // the next call draws other numbers
+    return ids;
 }
 
 const Schedule& Pipeline::schedule() const { return impl_->schedule; }

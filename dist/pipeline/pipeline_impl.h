@@ -64,6 +64,7 @@ struct Pipeline::Impl {
     std::vector<double> factors_of(const std::vector<Tree>& batches) const;
     // Returns the sum over the data parallel ranks of the last stage's loss, on all ranks.
     Tensor total(double loss) const;
+    void share_initial_values();
     void sum_tied_gradients();
     void average_gradients();
 

@@ -202,8 +202,9 @@ void PipelineRun::forward(int stage, int micro_batch) {
         {mix(mix(seed_, static_cast<std::uint64_t>(micro_batch)), pipeline_.pieces.size()), 0});
     // A mean over no tokens is not a number. It has the weight 0, and is left out.
     const double factor = factors_[index];
-    at.output =
-        factor == 0 ? mul(sum(at.output), 0) : mul((*loss_)(at.output, batches_[index]), factor);
+    at.output = factor == 0
+                    ? sum(at.output.reshape({-1}).narrow(0, 0, 0))  // 0, with zero gradients
+                    : mul((*loss_)(at.output, batches_[index]), factor);
     if (at.output.numel() != 1)
         throw ShapeError(
             str("pipeline_step: the loss must be a 0-d tensor: its shape is ", at.output.shape()));
@@ -227,7 +228,7 @@ void PipelineRun::backward(const Action& action) {
         at.output_gradient = std::move(slot(stage + 1, micro_batch).input_gradient);
     if (at.output.requires_grad()) {
         std::optional<autograd::DeferGradients> defer;
-        if (kind == backward_input) defer.emplace(at.queue);
+        if (kind == backward_input) defer.emplace(at.queue, at.input);
         std::vector<Tensor> gradients;
         if (at.output_gradient.defined()) gradients.push_back(at.output_gradient);
         autograd::backward({at.output}, gradients);

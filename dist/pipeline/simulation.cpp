@@ -118,6 +118,8 @@ class Simulation {
                 return receive(rank, action, activations_[at], has_input);
             case receive_gradient:
                 if (stage == last) fail(rank, action, "the last stage has no next stage");
+                if ((events(stage, micro_batch) & has_output) == 0)
+                    fail(rank, action, "there is no output whose gradient can be received");
                 return receive(rank, action, gradients_[at], has_output_gradient);
             case send_activation:
                 if (stage == last) fail(rank, action, "the last stage has no next stage");

@@ -120,8 +120,12 @@ DividedModel::DividedModel(nn::Module& model, std::shared_ptr<ProcessGroup> grou
                      " selects no module of the model"));
     }
     check_tied();
+    check_sequence();
     for (const auto& [name, parameter] : model.named_parameters())
-        description_ += str(name, ' ', parameter.shape(), ' ', parameter.dtype(), '\n');
+        description_ += str(name, ' ', parameter.shape(), ' ', parameter.dtype(),
+                            parameter.device().is_meta() ? " without memory" : "", '\n');
+    description_ +=
+        str("sync_module_states ", syncs_, ", sequence_parallel ", division_.by_sequence, '\n');
 }
 
 std::vector<DividedModel::Target> DividedModel::targets() {
@@ -181,6 +185,12 @@ void DividedModel::add_embedding(const Target& target) {
     auto& layer =
         as<nn::Embedding>(target.name, target.module, "embedding_rowwise", "an Embedding");
     check_free(target.name, layer.policy);
+    const nn::Module* const parent = parent_of(target.name);
+    const auto* const gpt = dynamic_cast<const nn::GptTransformer*>(parent);
+    const auto* const bert = dynamic_cast<const nn::BertEmbeddings*>(parent);
+    if ((gpt != nullptr && &layer == &gpt->wpe) || (bert != nullptr && &layer != &bert->word))
+        fail(str(in_quotes(target.name),
+                 " can't be divided, because the model reads rows of the whole weight"));
     slice(target.name + ".weight", layer.weight, 0, 1, size(), true);
     handled_.push_back(&layer);
     actions_.push_back([this, &layer, rows = layer.weight.size(0)] {
@@ -203,6 +213,7 @@ void DividedModel::add_head(const Target& target) {
 void DividedModel::add_sequence_parallel(const Target& target) {
     if (!division_.by_sequence) return;
     description_ += str(target.name, ": sequence_parallel\n");
+    by_sequence_.insert(target.name);
     const auto& group = division_.group;
     const auto install_norm = [&](auto* norm) {
         if (norm == nullptr) return false;
@@ -226,6 +237,7 @@ void DividedModel::add_sequence_parallel(const Target& target) {
                 "of blocks: ",
                 in_quotes(printable(target.name)), " has another type"));
     check_free(target.name, stack->stack_policy);
+    stacks_.push_back(target.name);
     actions_.push_back(
         [stack, group] { stack->stack_policy = std::make_shared<SequenceBlocks>(group); });
 }
@@ -331,6 +343,25 @@ void DividedModel::check_tied() {
     }
 }
 
+// Throws ValueError unless activations become parts of the sequence, and all norms that get such
+// parts sum their gradients.
+void DividedModel::check_sequence() const {
+    if (!division_.by_sequence) return;
+    if (stacks_.empty())
+        fail(
+            "sequence_parallel needs a rule with the style sequence_parallel for the stack of "
+            "blocks, and one for each norm in it");
+    for (const auto& [name, module] : modules_) {
+        if (dynamic_cast<nn::LayerNorm*>(module) == nullptr &&
+            dynamic_cast<nn::RMSNorm*>(module) == nullptr)
+            continue;
+        for (const std::string& stack : stacks_)
+            if ((stack.empty() || name.starts_with(stack + ".")) && !by_sequence_.contains(name))
+                fail(str("the plan has no rule sequence_parallel for the norm ",
+                         in_quotes(printable(name))));
+    }
+}
+
 std::string DividedModel::description() const { return description_; }
 
 void DividedModel::apply() {
@@ -349,7 +380,8 @@ void DividedModel::apply() {
     // Attention computes a part of the heads.
     const RandomPart heads{1, group->rank(), group->size()};
     const auto is_divided = [](const nn::Linear& layer) {
-        return autograd::slice_of(layer.weight) != nullptr;
+        const auto* const policy = dynamic_cast<const ColumnPolicy*>(layer.policy.get());
+        return policy != nullptr && !policy->gathers_output();
     };
     for (const auto& [name, module] : modules_) {
         if (auto* const gpt = dynamic_cast<nn::GptAttention*>(module);

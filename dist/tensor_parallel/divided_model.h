@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -42,6 +43,7 @@ class DividedModel {
     void add_head(const Target& target);
     void add_sequence_parallel(const Target& target);
     void check_tied();
+    void check_sequence() const;
 
     // Returns the parent of a module, or nullptr.
     nn::Module* parent_of(const std::string& name) const;
@@ -67,6 +69,8 @@ class DividedModel {
     std::vector<const Impl*> order_;  // of slices_
     std::string description_;
     // The modules whose rule handles a divided weight.
+    std::set<std::string> by_sequence_;  // names that a rule sequence_parallel selects
+    std::vector<std::string> stacks_;    // the names of stacks of blocks among them
     std::vector<const void*> handled_;
 };
 

@@ -53,6 +53,8 @@ class ColumnPolicy : public nn::LinearPolicy {
         return std::make_shared<ColumnPolicy>(division_, std::make_shared<SharedInput>(division_),
                                               options_);
     }
+    // Returns whether each rank gets the whole output.
+    bool gathers_output() const { return options_.gathers_output; }
 
   private:
     Division division_;

@@ -13,8 +13,8 @@
 // their slices (core/autograd/tensor_slice.h). Losses and all gradients of tensors that are not
 // divided are equal on all ranks. Module::load_state_dict() takes whole tensors, and
 // full_state_dict() (dist/sharding/full_state.h) returns them. Norms for clipping include the
-// gradients of all ranks. A clone of a divided model is a model of slices that its state can't be
-// gathered from.
+// gradients of all ranks. A clone of a divided model has the same slices. Module::state_dict() of a
+// divided model returns slices.
 #pragma once
 
 #include <cstdint>

@@ -56,6 +56,19 @@ TEST(GradientQueue, ComputesGradientsOfWeightsLater) {
         expect_close(layers.gradients()[i], expected.gradients()[i], 1e-13);
 }
 
+TEST(GradientQueue, DoesNotQueueGradientsThatTheInputDependsOn) {
+    const auto output = [](const Tensor& x) { return sum(linear(x, x * 2)); };
+    const Layers expected, layers;
+    output(expected.x).backward();
+    GradientQueue queue;
+    {
+        const DeferGradients scope(queue, layers.x);
+        output(layers.x).backward();
+    }
+    EXPECT_EQ(queue.size(), 0u);
+    expect_close(layers.x.grad(), expected.x.grad(), 0);
+}
+
 TEST(GradientQueue, KeepsGradientsAfterTheGraphIsFreed) {
     const Layers layers;
     const std::int64_t nodes = autograd::live_nodes();

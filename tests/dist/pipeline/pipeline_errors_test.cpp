@@ -65,6 +65,18 @@ TEST(PipelineErrors, AreThrownOnAllRanksIfOneRankHasInvalidOptions) {
                         [](int rank) { return PipelineOptions{.micro_batches = rank}; });
 }
 
+TEST(PipelineErrors, AreThrownOnAllRanksForGradientsOfOtherStages) {
+    auto models = clones_of(pipeline_gpt(), 2);
+    for (nn::Gpt& model : models)
+        model.transformer.ln_f.weight.set_grad(ones_like(model.transformer.ln_f.weight));
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        expect_error<UsageError>({"Pipeline: ", "transformer.ln_f.weight has a gradient"},
+                                 [&] { const Pipeline pipeline(model, nn::pieces(model), group); });
+        EXPECT_FALSE(model.transformer.wpe.weight.device().is_meta());
+    });
+}
+
 TEST(PipelineErrors, AreThrownForStagesThatDoNotFit) {
     expect_error_on_all(2, "stage_sizes must be 2 positive numbers whose sum is 8", [](int) {
         return PipelineOptions{.stage_sizes = {4, 5}};

@@ -50,6 +50,20 @@ TEST(Pipeline, GeneratesLikeOneProcess) {
         const std::vector<std::int64_t> sampled = pipeline.generate(6, {1}, 8);
         EXPECT_EQ(tensor(sampled).to_vector(),
                   group->broadcast_object(tensor(sampled)).tensor().to_vector());
+        EXPECT_NE(pipeline.generate(6, {1}, 8), sampled);  // draws other numbers
+    });
+}
+
+TEST(Pipeline, GivesTiedParametersTheValuesOfTheFirstStage) {
+    std::vector<nn::Gpt> models;
+    models.push_back(pipeline_gpt());
+    models.push_back(pipeline_gpt());
+    Tensor(models[1].transformer.wte.weight).detach().fill_(3);
+    const Tensor expected = models[0].transformer.wte.weight.clone();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 2});
+        tests::expect_same_bits(model.transformer.wte.weight, expected);
     });
 }
 

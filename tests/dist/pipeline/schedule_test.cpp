@@ -170,6 +170,8 @@ TEST(Simulate, RejectsActionsInTheWrongPlace) {
     EXPECT_THAT(error_with(0, {forward, 1, 0}), HasSubstr("the stage is not on this rank"));
     EXPECT_THAT(error_with(0, {forward, 0, 1}), HasSubstr("the schedule has 1 micro-batches"));
     EXPECT_THAT(error_with(0, {send_activation, 0, 0}), HasSubstr("there is no output to send"));
+    EXPECT_THAT(error_with(0, {receive_gradient, 0, 0}),
+                HasSubstr("there is no output whose gradient can be received"));
     EXPECT_THAT(error_with(3, {backward_input, 0, 0}),
                 HasSubstr("stage 0 does not complete micro-batch 0"));
     EXPECT_THAT(error_with(3, {backward_weight, 0, 0}), HasSubstr("no gradients of weights"));
