@@ -64,7 +64,7 @@ class HeaderReader {
 
   private:
     enum class At { start, names, metadata, tensor, shape, offsets, end };
-    enum Field { kNone = 0, kDType = 1, kShape = 2, kOffsets = 4, kAll = 7 };
+    enum Field { kNoField = 0, kDType = 1, kShape = 2, kOffsets = 4, kAll = 7 };
 
     bool refuse(std::string why) {
         reason = std::move(why);
@@ -89,9 +89,9 @@ class HeaderReader {
     bool in_metadata_ = false;  // whether the parser is inside "__metadata__"
     bool has_metadata_ = false;
     Entry entry_;
-    int fields_seen_ = kNone;  // has one bit for each Field
-    Field field_ = kNone;      // the field of the next value
-    int offsets_ = 0;          // number of values read
+    int fields_seen_ = kNoField;  // has one bit for each Field
+    Field field_ = kNoField;      // the field of the next value
+    int offsets_ = 0;             // number of values read
     std::string text_key_;
 };
 
@@ -126,7 +126,7 @@ bool HeaderReader::string(std::string& text) {
             return refuse(str("__metadata__ has more than ", kMaxSafetensorsMetadata, " keys"));
         return true;
     }
-    if (at_ == At::tensor && field_ == kDType) return field_ = kNone, set_dtype(text);
+    if (at_ == At::tensor && field_ == kDType) return field_ = kNoField, set_dtype(text);
     return unexpected("text");
 }
 
@@ -143,8 +143,8 @@ bool HeaderReader::key(std::string& text) {
     field_ = text == "dtype"          ? kDType
              : text == "shape"        ? kShape
              : text == "data_offsets" ? kOffsets
-                                      : kNone;
-    if (field_ == kNone) return refuse(str(tensor(), "unknown field: ", in_quotes(text)));
+                                      : kNoField;
+    if (field_ == kNoField) return refuse(str(tensor(), "unknown field: ", in_quotes(text)));
     if (fields_seen_ & field_) return refuse(str(tensor(), "duplicate field: ", text));
     fields_seen_ |= field_;
     return true;
@@ -154,7 +154,7 @@ bool HeaderReader::start_object(std::size_t) {
     if (at_ == At::start) return at_ = At::names, true;
     if (at_ != At::names) return unexpected("an object");
     at_ = std::exchange(in_metadata_, false) ? At::metadata : At::tensor;
-    fields_seen_ = field_ = kNone;
+    fields_seen_ = field_ = kNoField;
     offsets_ = 0;
     return true;
 }
@@ -172,7 +172,7 @@ bool HeaderReader::end_object() {
 
 bool HeaderReader::start_array(std::size_t) {
     if (at_ != At::tensor || (field_ != kShape && field_ != kOffsets)) return unexpected("a list");
-    at_ = std::exchange(field_, kNone) == kShape ? At::shape : At::offsets;
+    at_ = std::exchange(field_, kNoField) == kShape ? At::shape : At::offsets;
     return true;
 }
 
