@@ -17,6 +17,21 @@
 namespace axle::accel {
 namespace {
 
+// Returns the rank whose own state the process `rank` reads: the first one of its tensor parallel
+// group, whose members must draw the same random numbers and have the same gradients of parameters
+// that are not divided.
+int rank_of_state(const Preparation& prepared, int rank) {
+    const auto& mesh = prepared.loading().device_mesh;
+    if (mesh == nullptr) return rank;
+    int stride = 1;  // distance between two ranks along the current dimension
+    for (auto dimension = mesh->dimensions().rbegin(); dimension != mesh->dimensions().rend();
+         ++dimension) {
+        if (dimension->name == "tp") rank -= mesh->coordinate("tp") * stride;
+        stride *= dimension->size;
+    }
+    return rank;
+}
+
 namespace fs = std::filesystem;
 
 std::uint64_t unsigned_from(const Tree& random_states, const char* key) {
@@ -202,7 +217,8 @@ void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions
 // Reads the part of the state that belongs to this process only.
 void StateFiles::read_own(LoadedState& state) const {
     const StateFolder& folder = *state.folder;
-    const auto rank = static_cast<std::size_t>(processes_.process_index());
+    const auto rank =
+        static_cast<std::size_t>(rank_of_state(prepared_, processes_.process_index()));
     const int num_processes = processes_.num_processes();
     const int num_steps = loop_.accumulation.options().num_steps;
     const auto warn = [&](const auto&... said) {
@@ -334,9 +350,9 @@ void StateFiles::apply(const LoadedState& state, bool strict) {
     loop_.accumulation.set_counts(counts);
     prepared_.update_division();
     fitting(folder, "random_states_0", [&] {
-        loop_.accumulation.division().load_state(state.divisions, processes_.process_index(),
-                                                 processes_.num_processes(), prepared_.models(),
-                                                 prepared_.optimizers());
+        loop_.accumulation.division().load_state(
+            state.divisions, rank_of_state(prepared_, processes_.process_index()),
+            processes_.num_processes(), prepared_.models(), prepared_.optimizers());
     });
     logged_steps_ = state.logged_steps;
     if (const auto iteration = folder.iteration()) project_.iteration = *iteration + 1;

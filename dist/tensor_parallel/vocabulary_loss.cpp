@@ -97,14 +97,15 @@ void backward_chunk(Chunk& chunk) {
     const Tensor targets = masked_fill(chunk.own_targets, chunk.is_ignored, kIgnored);
     const Tensor one = expand(ones({}, {.dtype = chunk.lse.dtype(), .device = chunk.lse.device()}),
                               {chunk.lse.size(0)});
+    // If another rank has the target, the kernel would subtract 1 from the probability in column 0.
+    const Tensor first = chunk.logits.narrow(1, 0, 1);
+    const Tensor probability = exp(first.to(chunk.lse.dtype()) - chunk.lse.unsqueeze(1));
     launch(chunk.logits.device(), [&](auto& on) {
         kernels::cross_entropy_backward(on, chunk.logits.view(), targets.view(), chunk.lse.view(),
                                         one.view(), {}, chunk.logits.view());
     });
-    // The kernel has subtracted 1 in column 0 if another rank has the target.
-    const Tensor added =
-        masked_fill(to(chunk.is_elsewhere, chunk.lse.dtype()), chunk.is_ignored, 0);
-    chunk.logits.narrow(1, 0, 1).add_(added.unsqueeze(1));
+    const Tensor is_elsewhere = masked_fill(chunk.is_elsewhere, chunk.is_ignored, 0);
+    Tensor(first).copy_(where(is_elsewhere.unsqueeze(1), probability.to(first.dtype()), first));
 }
 
 // Returns the number of rows per chunk, as linear_cross_entropy() chooses it.
