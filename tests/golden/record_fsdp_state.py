@@ -32,12 +32,14 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 HERE = pathlib.Path(__file__).with_name("fsdp_state")
 
 
+# With offload_to_cpu=True, the states that FSDP 1 returns for models on the CPU share one buffer, so
+# that exp_avg would have the values of exp_avg_sq (PyTorch 2.15).
 def states_of_version_1(net, optimizer):
     FullyShardedDataParallel.set_state_dict_type(
         net,
         StateDictType.FULL_STATE_DICT,
         FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
-        FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+        FullOptimStateDictConfig(offload_to_cpu=False, rank0_only=True),
     )
     return net.state_dict(), FullyShardedDataParallel.optim_state_dict(net, optimizer)
 
