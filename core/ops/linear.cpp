@@ -53,9 +53,9 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
     if (weight.dim() != 2)
         throw ShapeError(str(op, ": weight must be [out, in]: weight ", weight.shape()));
     if (x.dim() == 0 || x.size(-1) != weight.size(1))
-        throw ShapeError(str(op,
-                             ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
-                             x.shape(), ", weight ", weight.shape()));
+        throw ShapeError(str(
+            op, ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
+            x.shape(), ", weight ", weight.shape()));
     if (!bias.defined()) return;
     check_same_dtype(op, x, bias);
     if (bias.shape() != Shape{weight.size(0)})

@@ -111,9 +111,9 @@ Tensor Float8Linear::multiply(Linear& layer, const Tensor& x_in, Activation acti
     if (is_off || x_in.dtype() == f64 || weight.dtype() == f64 || x_in.numel() == 0)
         return linear(x_in, weight, layer.bias, activation);
     if (x_in.dim() == 0 || x_in.size(-1) != weight.size(1))
-        throw ShapeError(str(kOp,
-                             ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
-                             x_in.shape(), ", weight ", weight.shape()));
+        throw ShapeError(str(
+            kOp, ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
+            x_in.shape(), ", weight ", weight.shape()));
     // With checkpointing, the backward pass repeats the call; the repetition must not update the
     // history.
     const bool updates_history = layer.is_training() && autograd::backward_depth() == 0;
