@@ -196,7 +196,6 @@ void affine_row(const AffineSpan<float>& span, std::int64_t n) {
     AXLE_CALL(simd_affine_row)(span, n);
 }
 
-template <>
 void span_sums_planes(const float* dy, const float* x, const float* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product) {
     if (length > 1)
@@ -207,7 +206,6 @@ void span_sums_planes(const float* dy, const float* x, const float* centre, std:
         product[p] += static_cast<double>(g * d);
     }
 }
-template <>
 void span_sums_planes(const double* dy, const double* x, const double* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product) {
     for (std::int64_t p = 0; p < count; ++p)

@@ -30,9 +30,10 @@ void affine_planes(const AffineSpan<double>& span, std::int64_t count, std::int6
 void affine_row(const AffineSpan<float>& span, std::int64_t n);
 
 // Adds the sum of g to `sum` and the sum of g (x - centre) to `product` for each plane. g is dy, or
-// x - centre if dy is null. The elements of a plane are summed in L.
-template <class L>
-void span_sums_planes(const L* dy, const L* x, const L* centre, std::int64_t count,
+// x - centre if dy is null. The elements of a plane are summed in the type of x.
+void span_sums_planes(const float* dy, const float* x, const float* centre, std::int64_t count,
+                      std::int64_t length, double* sum, double* product);
+void span_sums_planes(const double* dy, const double* x, const double* centre, std::int64_t count,
                       std::int64_t length, double* sum, double* product);
 // Adds the same sums as span_sums_planes() for each of n columns to sum[column] and
 // product[column]. Each column has one element in each of `rows` <= 8 rows.
@@ -89,7 +90,8 @@ void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* mo
             centre[k] =
                 static_cast<L>(moments[k].count > 0 ? moments[k].mean
                                                     : sum_span(x + (p + k) * length, length) / n);
-        span_sums_planes<L>(nullptr, x + p * length, centre, planes, length, sum, square);
+        span_sums_planes(static_cast<const L*>(nullptr), x + p * length, centre, planes, length,
+                         sum, square);
         for (std::int64_t k = 0; k < planes; ++k)
             moments[k].add_deviations(n, static_cast<double>(centre[k]), sum[k], square[k]);
     }

@@ -196,7 +196,8 @@ RowMoments moments_of(const L* x, std::int64_t n, bool centred) {
     const L centre = static_cast<L>(sum_span(x, n) / count);
     double sum = 0, square = 0;
     for (std::int64_t i = 0; i < n; i += kPiece)
-        span_sums_planes<L>(nullptr, x + i, &centre, 1, std::min(kPiece, n - i), &sum, &square);
+        span_sums_planes(static_cast<const L*>(nullptr), x + i, &centre, 1, std::min(kPiece, n - i),
+                         &sum, &square);
     const double off = sum / count;
     return {static_cast<double>(centre) + off, std::max(square / count - off * off, 0.0)};
 }
