@@ -37,7 +37,8 @@ void expect_refused(const ParallelismConfig& config, std::initializer_list<const
 
 // Covers 17.mesh, 17.fsdp_dim_names, 17.data, 17.dp_replicate_size.
 TEST(ParallelismConfig, HasTheMeshOfAccelerate) {
-    for (const auto& c : tests::vectors("parallelism_mesh.json")["cases"]) {
+    const auto vectors = tests::vectors("parallelism_mesh.json");
+    for (const auto& c : vectors["cases"]) {
         SCOPED_TRACE(c.dump());
         const ParallelismConfig config{.dp_replicate_size = c["dp_replicate"],
                                        .dp_shard_size = c["dp_shard"],
