@@ -66,7 +66,7 @@ Tensor empty_gradient(const Tensor& x) {
     return x.is_contiguous() ? empty_like(x) : empty_heads_inner(x.shape(), x);
 }
 
-// Computes attention without a history. Sets params.generator.
+// Computes attention without recording it for backward. Sets params.generator.
 AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                       kernels::AttentionParams& params) {
     AttentionPart part{
@@ -131,8 +131,11 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     const Tensor mask = score_mask(options.mask, q, k);
     const RandomPart& part = RandomPartGuard::current();
     if (part.parts > 1 && part.dim != 1 && options.dropout_p > 0)
-        throw UsageError(str(kAttention, ": random numbers for a part of dimension ", part.dim,
-                             "; only parts of dimension 1, the heads, are supported"));
+        throw UsageError(
+            str(kAttention,
+                ": with dropout, a RandomPartGuard must divide the heads (dimension 1): "
+                "it divides dimension ",
+                part.dim));
     kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3),
                          {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});

@@ -33,13 +33,13 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
                                 ": data_offsets [", entry.begin, ", ", entry.end, "]"));
         };
         const std::int64_t bytes = checked_bytes(entry.shape, entry.dtype);
-        if (bytes < 0) fail(str("too many elements: ", entry.shape));
+        if (bytes < 0) fail(str("the shape has too many elements: ", entry.shape));
         if (entry.begin != end)
-            fail(str("a gap before the data or an overlap with other data, expected begin ", end));
+            fail(str("the data must begin at ", end, ", without a gap or an overlap"));
         if (entry.end < entry.begin || entry.end - entry.begin != bytes)
             fail(str(entry.shape, " of ", entry.dtype, " needs ", bytes, " bytes"));
         if (entry.end > data_bytes)
-            fail(str("must end within the ", data_bytes, " bytes of data in the file"));
+            fail(str("the data must end within the ", data_bytes, " bytes of data in the file"));
         end = entry.end;
     }
     if (end != data_bytes)

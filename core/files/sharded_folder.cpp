@@ -68,12 +68,14 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
     ShardedFolder::Entry entry;
     const std::string& dtype = tree["dtype"].string();
     const std::optional<DType> known = dtype_named(dtype);
-    if (!known) throw ValueError(str("unknown dtype ", in_quotes(dtype)));
+    if (!known) throw ValueError(str("the dtype is unknown: ", in_quotes(dtype)));
     entry.dtype = *known;
     if (tree["shape"].size() > kMaxDims)
-        throw ValueError(str("more than ", kMaxDims, " dimensions: ", tree["shape"].size()));
+        throw ValueError(
+            str("the shape has more than ", kMaxDims, " dimensions: ", tree["shape"].size()));
     for (const Tree& size : tree["shape"].elements()) {
-        if (size.integer() < 0) throw ValueError(str("a negative size: ", size.integer()));
+        if (size.integer() < 0)
+            throw ValueError(str("the shape has a negative size: ", size.integer()));
         entry.shape.push_back(size.integer());
     }
     if (checked_bytes(entry.shape, entry.dtype) < 0)

@@ -38,13 +38,15 @@ class TorchFile {
         : options_(options), owner_(std::move(owner)) {
         if (!bytes.empty() && bytes[0] == kPickleStart)
             throw FileError(
-                "a bare pickle, from PyTorch before 1.6 or another program; load it with "
+                "the file is a bare pickle, from PyTorch before 1.6 or another program; load it "
+                "with "
                 "torch.load and save it again with torch.save");
         entries_ = read_stored_zip(bytes);
         folder_ = find_folder();
         if (find("constants.pkl") != nullptr)
             throw FileError(
-                "a TorchScript program, which is not supported; save its state_dict instead");
+                "the file is a TorchScript program, which is not supported; save its state_dict "
+                "instead");
         if (const StoredEntry* order = find("byteorder"); order != nullptr)
             if (!std::ranges::equal(order->bytes, std::as_bytes(std::span("little", 6))))
                 fail("byteorder", "only little-endian is supported");
@@ -82,7 +84,7 @@ class TorchFile {
             folder = name.substr(0, name.size() - kPickle.size());
         }
         if (!folder)
-            throw FileError("a zip file, but not from torch.save: it has no entry data.pkl");
+            throw FileError("the zip file is not from torch.save: it has no entry data.pkl");
         return *folder;
     }
     const StoredEntry* find(std::string_view name) const {

@@ -22,7 +22,7 @@ void check_options(const LoaderOptions& options) {
             str("DataLoader: prefetch_factor must be positive: ", options.prefetch_factor));
     if (options.sampler && options.shuffle)
         throw ValueError(
-            "DataLoader: shuffle cannot be combined with a sampler: shuffle the sampler's indices "
+            "DataLoader: shuffle cannot be combined with a sampler; shuffle the sampler's indices "
             "instead");
     const bool grouped =
         options.batch_size != 1 || options.shuffle || options.sampler || options.drop_last;

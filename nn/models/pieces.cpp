@@ -176,8 +176,8 @@ std::vector<Piece> pieces_of(Module& model) {
     if (auto* const bert = dynamic_cast<BertForMaskedLM*>(&model)) return pieces(*bert);
     if (auto* const bert = dynamic_cast<BertForSequenceClassification*>(&model))
         return pieces(*bert);
-    throw ValueError(str("pieces_of: the pieces of this type of model are unknown; list them: ",
-                         type_name(typeid(model))));
+    throw ValueError(str("pieces_of: the pieces of this type of model are unknown: ",
+                         type_name(typeid(model)), "; pass its pieces instead"));
 }
 
 Tensor label_loss(const Tensor& logits, const Tree& batch) {

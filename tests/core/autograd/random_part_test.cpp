@@ -16,7 +16,7 @@ Tensor part_of(const Tensor& x, const RandomPart& part) {
     return x.detach().narrow(part.dim, part.part * size, size).clone().set_requires_grad();
 }
 
-TEST(RandomPart, DropsTheElementsOfTheWholeTensor) {
+TEST(RandomPart, DropsTheSameElementsAsTheWholeTensor) {
     // The parts of the second shape do not begin with a block of four random numbers.
     for (const Shape& shape : {Shape{3, 4, 8}, Shape{3, 6, 5}, Shape{4, 1, 3}})
         for (int dim = 0; dim < 3; ++dim)
@@ -42,7 +42,7 @@ TEST(RandomPart, DropsTheElementsOfTheWholeTensor) {
             }
 }
 
-TEST(RandomPart, DropsTheAttentionWeightsOfAllHeads) {
+TEST(RandomPart, DropsTheSameAttentionWeightsAsAllHeads) {
     manual_seed(1);
     const Shape shape = {2, 4, 5, 6};
     std::vector<Tensor> whole;
@@ -77,7 +77,8 @@ TEST(RandomPart, IsRestoredAtTheEndOfTheScope) {
         const Tensor q = ones({1, 1, 2, 2});
         const RandomPartGuard other({2, 0, 3});
         expect_error<UsageError>(
-            {"scaled_dot_product_attention: random numbers for a part of dimension 2"},
+            {"scaled_dot_product_attention: ",
+             "must divide the heads (dimension 1): it divides dimension 2"},
             [&] { scaled_dot_product_attention(q, q, q, {.dropout_p = 0.5}); });
     }
     EXPECT_EQ(RandomPartGuard::current().parts, 1);

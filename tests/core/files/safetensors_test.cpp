@@ -288,21 +288,20 @@ TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
         {with_shape("[2]", "8"), 4, "must end within the 4 bytes of data in the file"},
         {with_shape("[1000000000000]", "4000000000000"), 4,
          "must end within the 4 bytes of data in the file"},
-        {with_offsets("[4,8]"), 8,
-         "a gap before the data or an overlap with other data, expected begin 0"},
+        {with_offsets("[4,8]"), 8, "the data must begin at 0, without a gap or an overlap"},
         {with_offsets("[4,0]"), 4, "data_offsets [4, 0]"},
         {with_offsets("[0]"), 4, "fewer than two data_offsets"},
         {with_offsets("[]"), 4, "fewer than two data_offsets"},
         {with_offsets("[0,4,4]"), 4, "more than two data_offsets"},
         {with_offsets("[0,4]"), 5, "1 unexpected bytes after the last tensor"},
         {"{\"x\":" + one + ",\"y\":" + one + "}", 4,
-         "tensor 'y': a gap before the data or an overlap with other data, expected begin 4"},
+         "tensor 'y': the data must begin at 4, without a gap or an overlap"},
         {"{\"x\":" + two + ",\"y\":" + one +
              R"(,"z":{"dtype":"U8","shape":[1],"data_offsets":[9,10]}})",
-         10, "tensor 'z': a gap before the data or an overlap with other data, expected begin 8"},
+         10, "tensor 'z': the data must begin at 8, without a gap or an overlap"},
         {R"({"b":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]},)"
          R"("n\u0007":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
-         1, "tensor 'n\\x07': a gap before the data or an overlap"},
+         1, "tensor 'n\\x07': the data must begin at"},
     };
     const TemporaryFolder folder;
     for (const BadFile& bad : bad_files) {

@@ -106,7 +106,8 @@ TEST(ShardedFolder, RejectsInvalidIndices) {
     expect_rejected(R"({"format": "other"})", "the format is 'other' instead of 'axle.sharded'");
     expect_rejected(R"({"format": "axle.sharded", "version": 2})",
                     "the version 2 is newer than this library's 1");
-    expect_rejected(with(R"({"dtype": "X", "shape": [1], "parts": []})"), "unknown dtype 'X'");
+    expect_rejected(with(R"({"dtype": "X", "shape": [1], "parts": []})"),
+                    "the dtype is unknown: 'X'");
     expect_rejected(with(R"({"dtype": "F32", "shape": [-1], "parts": []})"), "a negative size");
     expect_rejected(with(R"({"dtype": "F32", "shape": [9223372036854775807, 8], "parts": []})"),
                     "the shape is too large");
