@@ -42,7 +42,7 @@ TEST_F(GpuMatmul, AddsABiasThatIsNotAligned) {
 
 #if AXLE_SIMULATED_GPU
 // Covers 8.TF32.
-TEST_F(GpuMatmul, ComputesInTf32OnlyForF32AndIfThePrecisionIsHigh) {
+TEST_F(GpuMatmul, ComputesInTf32OnlyForF32WithHighPrecision) {
     const auto calls = [](const char* compute) {
         return kernels::simulator::calls_of(str("cublasLtMatmul CUBLAS_COMPUTE_", compute));
     };

@@ -66,14 +66,14 @@ void load_weights(nn::Module& model, const std::string& path) {
     model.load_state_dict({weights.begin(), weights.end()});
 }
 
-class StateFilePerOptimizer : public testing::TestWithParam<std::pair<std::string, Make>> {};
-std::string name_of_case(const testing::TestParamInfo<StateFilePerOptimizer::ParamType>& info) {
+class OptimizerStateFile : public testing::TestWithParam<std::pair<std::string, Make>> {};
+std::string name_of_case(const testing::TestParamInfo<OptimizerStateFile::ParamType>& info) {
     return info.param.first;
 }
-INSTANTIATE_TEST_SUITE_P(StateFile, StateFilePerOptimizer, testing::ValuesIn(kOptimizers),
+INSTANTIATE_TEST_SUITE_P(StateFile, OptimizerStateFile, testing::ValuesIn(kOptimizers),
                          name_of_case);
 
-TEST_P(StateFilePerOptimizer, ContinuesTrainingOfPyTorch) {
+TEST_P(OptimizerStateFile, ContinuesTrainingOfPyTorch) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
@@ -83,7 +83,7 @@ TEST_P(StateFilePerOptimizer, ContinuesTrainingOfPyTorch) {
     tests::expect_close(learn(model, *optimizer, 10, 10), data.at("losses." + name), 1e-9);
 }
 
-TEST_P(StateFilePerOptimizer, WritesSameTensorsAsPyTorch) {
+TEST_P(OptimizerStateFile, WritesSameTensorsAsPyTorch) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);
@@ -112,7 +112,7 @@ TEST_P(StateFilePerOptimizer, WritesSameTensorsAsPyTorch) {
     }
 }
 
-TEST_P(StateFilePerOptimizer, ResumesBitExactlyAfterLoadState) {
+TEST_P(OptimizerStateFile, ResumesBitExactlyAfterLoadState) {
     const auto& [name, make] = GetParam();
     nn::Sequential model = network();
     const auto optimizer = make(model);

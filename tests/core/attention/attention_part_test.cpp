@@ -26,7 +26,7 @@ Operands operands(DType dtype, std::int64_t queries, std::int64_t keys) {
 
 // Attention to all keys is combined from attention to parts of the keys by the log-sum-exp, and
 // each part gives its part of the gradients.
-TEST(AttentionPart, AddsUpToTheWholeAttention) {
+TEST(AttentionParts, AddUpToTheWholeAttention) {
     for (const bool causal : {false, true}) {
         const Operands x = operands(f64, 70, 70);
         const auto leaf = [](const Tensor& t) { return t.detach().clone().set_requires_grad(); };
@@ -66,7 +66,7 @@ TEST(AttentionPart, AddsUpToTheWholeAttention) {
 
 // A part of the heads, queries and keys drops the weights that the whole attention drops. Odd sizes
 // begin within a block of random numbers.
-TEST(AttentionPart, DropsTheWeightsOfTheWholeAttention) {
+TEST(AttentionParts, DropTheSameWeightsAsTheWholeAttention) {
     for (const DType dtype : {f32, f64})
         for (const std::int64_t time : {24, 37}) {
             const Operands x = operands(dtype, time, time);

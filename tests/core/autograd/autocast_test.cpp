@@ -45,10 +45,10 @@ void expect_unchanged(const OpCase& c, In x, DType low) {
         EXPECT_EQ(y[k].dtype(), plain[k].dtype()) << "output " << k;
 }
 
-class AutocastOps : public testing::TestWithParam<DType> {};
+class OpsUnderAutocast : public testing::TestWithParam<DType> {};
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, RunProductsInLowPrecision) {
+TEST_P(OpsUnderAutocast, RunProductsInLowPrecision) {
     for_each_row(Autocast::low, [](const OpCase& c, const Row& row) {
         for (const DType given : {f32, f16, bf16})
             expect_dtype(c, make_inputs(c, row, given), GetParam(), GetParam());
@@ -56,7 +56,7 @@ TEST_P(AutocastOps, RunProductsInLowPrecision) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
+TEST_P(OpsUnderAutocast, RunReductionsAndLossesInF32) {
     for_each_row(Autocast::f32, [](const OpCase& c, const Row& row) {
         for (const DType given : {f32, f16, bf16})
             expect_dtype(c, make_inputs(c, row, given), GetParam(), f32);
@@ -64,7 +64,7 @@ TEST_P(AutocastOps, RunReductionsAndLossesInF32) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, KeepTheDTypeInOpsWithoutACastRule) {
+TEST_P(OpsUnderAutocast, KeepTheDTypeWithoutACastRule) {
     for (const Autocast autocast : {Autocast::unchanged, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {
             for (const DType given : {f32, f16, bf16})
@@ -75,7 +75,7 @@ TEST_P(AutocastOps, KeepTheDTypeInOpsWithoutACastRule) {
 // Each floating operand in turn is f32 and the other operands have the low dtype. 0-d operands do
 // not take part in type promotion.
 // Covers 8.autocast.
-TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
+TEST_P(OpsUnderAutocast, PromoteOperandsToWidestDType) {
     for_each_row(Autocast::widest, [](const OpCase& c, const Row& row) {
         const std::vector<Tensor> x = make_inputs(c, row, f32);
         const auto floating = std::count_if(x.begin(), x.end(),
@@ -95,7 +95,7 @@ TEST_P(AutocastOps, PromoteOperandsToWidestDType) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, KeepF64Operands) {
+TEST_P(OpsUnderAutocast, KeepF64Operands) {
     for (const Autocast autocast :
          {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {
@@ -104,7 +104,7 @@ TEST_P(AutocastOps, KeepF64Operands) {
 }
 
 // Covers 8.autocast.
-TEST_P(AutocastOps, ReturnGradientsInDTypeOfOperand) {
+TEST_P(OpsUnderAutocast, ReturnGradientsInDTypeOfOperand) {
     for (const Autocast autocast :
          {Autocast::unchanged, Autocast::low, Autocast::f32, Autocast::widest})
         for_each_row(autocast, [](const OpCase& c, const Row& row) {
@@ -116,7 +116,7 @@ TEST_P(AutocastOps, ReturnGradientsInDTypeOfOperand) {
         });
 }
 
-INSTANTIATE_TEST_SUITE_P(LowDtypes, AutocastOps, testing::Values(f16, bf16),
+INSTANTIATE_TEST_SUITE_P(LowDtypes, OpsUnderAutocast, testing::Values(f16, bf16),
                          [](const auto& one) { return std::string(name_of(one.param)); });
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(GradientQueue, CallsHooksWhenALeafIsFinal) {
     EXPECT_EQ(finals, 1);
 }
 
-TEST(GradientQueue, IsNotUsedOutsideOfItsScopeAndForRecordedRules) {
+TEST(GradientQueue, IsUsedOnlyInItsScopeAndNotForRecordedRules) {
     const Layers layers;
     GradientQueue queue;
     {

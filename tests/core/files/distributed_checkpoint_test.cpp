@@ -319,7 +319,7 @@ TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
 
 // An index of a few bytes can refer to a long name. Each use of the name counts toward the memory
 // limit, so that the work is limited too.
-TEST(ReadDistributedMetadata, CountsEachUseOfALongName) {
+TEST(ReadDistributedMetadata, CountsEachUseOfALongNameTowardTheMemoryLimit) {
     using namespace std::string_literals;
     const std::string module = "torch.distributed.checkpoint.metadata";
     std::string items = "}(";

@@ -200,7 +200,7 @@ TEST(PickleLimits, BoundTheMemoryOfEveryOpcode) {
     }
 }
 
-TEST(PickleLimits, CheckARepeatedGlobalNameOnce) {
+TEST(ReadPickle, ChecksARepeatedGlobalNameOnce) {
     const std::string pickle = "\x80\x02(" + repeated("ctorch\nSize\n", 1 << 16) + "t.";
     int calls = 0;
     MemoryBudget budget(8 * kMiB);

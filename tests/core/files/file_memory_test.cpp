@@ -29,7 +29,7 @@ bool has_mapping(const std::string& folder) {
     return false;
 }
 
-TEST(FileMemory, HoldsATensorInAnUnnamedFile) {
+TEST(ZerosInFile, StoresATensorInAnUnnamedFile) {
     const TemporaryFolder folder;
     {
         Tensor x = zeros_in_file(folder.path(), {3, 1000}, f64);
@@ -43,7 +43,7 @@ TEST(FileMemory, HoldsATensorInAnUnnamedFile) {
     EXPECT_EQ(zeros_in_file(folder.path(), {0, 4}, f32).numel(), 0);
 }
 
-TEST(FileMemory, ReportsADiskThatIsFull) {
+TEST(ZerosInFile, ReportsADiskThatIsFull) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::int64_t before = free_blocks(folder.path());
     expect_error<FileError>({folder.path().c_str(), "can't reserve space"}, [&] {
@@ -52,7 +52,7 @@ TEST(FileMemory, ReportsADiskThatIsFull) {
     EXPECT_NEAR(static_cast<double>(free_blocks(folder.path())), static_cast<double>(before), 1e4);
 }
 
-TEST(FileMemory, RejectsMissingFoldersAndInvalidShapes) {
+TEST(ZerosInFile, RejectsMissingFoldersAndInvalidShapes) {
     expect_error<FileError>({"/no/folder: can't create a temporary file: No such file"},
                             [] { static_cast<void>(zeros_in_file("/no/folder", {2}, f32)); });
     EXPECT_THROW(static_cast<void>(zeros_in_file("/tmp", {-1}, f32)), ShapeError);

@@ -130,7 +130,7 @@ TEST(PathLock, DoesNotFollowALink) {
     EXPECT_EQ(PathLock::try_folder(folder / "none"), std::nullopt);
 }
 
-TEST(InputFileInFolder, RejectsLinksAndPathsOutside) {
+TEST(InputFile, RejectsLinksAndPathsOutsideOfItsFolder) {
     const TemporaryFolder folder, elsewhere;
     put(folder / "a/b/file");
     put(elsewhere / "secret");

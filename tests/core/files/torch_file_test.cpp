@@ -175,8 +175,8 @@ TEST(LoadTorchFile, ReadsOptimizerState) {
     EXPECT_EQ(state["state"]["5"]["exp_avg"].tensor().shape(), (Shape{5}));
 }
 
-// PyTorch saves tensors that have attributes, as those in a complete state of FSDP 1, by another
-// function (tests/golden/record_fsdp_state.py).
+// PyTorch saves a tensor that has attributes with the function _rebuild_from_type_v2. A full state
+// dict of FSDP 1 contains such tensors (tests/golden/record_fsdp_state.py).
 TEST(LoadTorchFile, ReadsTensorsWithAttributes) {
     const Tree state =
         load_torch_file(AXLE_TESTS_DIR "/golden/fsdp_state/full_1/pytorch_model_fsdp.bin");

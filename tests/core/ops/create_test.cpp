@@ -120,7 +120,7 @@ TEST(TensorOfValues, AcceptsOptionsWithoutShape) {
     EXPECT_EQ(tensor({1, 2}, 2, {.dtype = f32}).shape(), Shape{2});
 }
 
-TEST(ScalarNumber, AcceptsArithmeticTypesThatFitInt64) {
+TEST(Scalar, AcceptsArithmeticTypesThatFitInt64) {
     const Tensor x = tensor({2.0, 4.0});
     const std::vector<int> two(2);
     EXPECT_EQ((x / two.size()).to_vector(), (std::vector<double>{1, 2}));
@@ -133,7 +133,7 @@ TEST(ScalarNumber, AcceptsArithmeticTypesThatFitInt64) {
 // An odd integer above 2^53, which a double cannot represent.
 constexpr std::int64_t kExact = 9007199254740993;
 
-TEST(ScalarNumber, StoresIntegersExactly) {
+TEST(Scalar, StoresIntegersExactly) {
     EXPECT_EQ(Scalar(kExact).to_int64(), kExact);
     EXPECT_EQ(Scalar(INT64_MIN).to_int64(), INT64_MIN);
     EXPECT_FALSE(Scalar(kExact).fits_double());
@@ -152,7 +152,7 @@ TEST(ScalarNumber, StoresIntegersExactly) {
     EXPECT_EQ(y.fill_(kExact)[1].item_int(), kExact);
 }
 
-TEST(ScalarNumber, IsExactInIntegerArithmetic) {
+TEST(Scalar, IsExactInIntegerArithmetic) {
     const Tensor x = tensor({1, -1});
     EXPECT_EQ(add(x, kExact)[0].item_int(), kExact + 1);
     EXPECT_EQ(add(tensor({true}), kExact).item_int(), kExact + 1);
@@ -172,7 +172,7 @@ TEST(ScalarNumber, IsExactInIntegerArithmetic) {
     EXPECT_EQ(add(ones({1}), kExact).dtype(), f32);
 }
 
-TEST(ScalarNumber, IsExactInIntegerComparison) {
+TEST(Scalar, IsExactInIntegerComparison) {
     const Tensor x = tensor({kExact - 1, kExact, kExact + 1});
     EXPECT_EQ((x == kExact).to_vector(), (std::vector<double>{0, 1, 0}));
     EXPECT_EQ((x != kExact).to_vector(), (std::vector<double>{1, 0, 1}));
@@ -187,14 +187,14 @@ TEST(Arange, KeepsIntegersAbove2To53Exact) {
     EXPECT_EQ(arange(-kExact, -kExact - 2, -1)[1].item_int(), -kExact - 1);
 }
 
-TEST(PowOfNumber, RaisesNumberToPowerOfEachElement) {
+TEST(Pow, RaisesNumberToPowerOfEachElement) {
     EXPECT_EQ(pow(2.0, tensor({-1.0, 3.0})).to_vector(), (std::vector<double>{0.5, 8}));
     EXPECT_EQ(pow(2, tensor({0, 3})).dtype(), i64);
     EXPECT_EQ(pow(2, tensor({0, 3})).to_vector(), (std::vector<double>{1, 8}));
     EXPECT_EQ(pow(2.0, tensor({0, 3})).dtype(), f32);
 }
 
-TEST(WhereWithNumbers, InfersDType) {
+TEST(Where, InfersDTypeOfTwoNumbers) {
     const Tensor condition = tensor({true, false});
     EXPECT_EQ(where(condition, 1, -2).dtype(), i64);
     EXPECT_EQ(where(condition, 1, -2).to_vector(), (std::vector<double>{1, -2}));
@@ -230,7 +230,7 @@ TEST(ComparisonOperators, ReturnBooleanTensors) {
     is(2 >= x, {1, 1, 0});
 }
 
-TEST(Dimensions, CanBeGivenAsOneInteger) {
+TEST(Dims, CanBeGivenAsOneInteger) {
     const Tensor x = arange(6).reshape({2, 3});
     EXPECT_EQ(sum(x, 1).to_vector(), (std::vector<double>{3, 12}));
     EXPECT_EQ(x.sum(1).to_vector(), (std::vector<double>{3, 12}));

@@ -43,7 +43,8 @@ TEST(FromJson, ThrowsIfTheValuesNeedMoreMemoryThanTheLimit) {
     expect_error<ValueError>({"from_json: ", "more memory than the limit", ": 1000 bytes"},
                              [] { return from_json(list_of("0", 100), 1000); });
     EXPECT_EQ(from_json(list_of("0", 100), 10'000).size(), 50u);
-    // The index of a model's weights needs much less than its limit.
+    // Ordinary text, such as the index of a model's weights, needs much less memory than the limit
+    // of 64 bytes per byte.
     std::string index = R"({"weight_map": {)";
     for (int i = 0; i < 1000; ++i)
         index += str("\"model.layers.", i,

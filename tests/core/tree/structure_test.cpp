@@ -119,7 +119,7 @@ TEST(FromTree, ResizesVectors) {
 }
 
 // A Tree supports structured bindings with two names. Functions on user-defined types must
-// nevertheless not treat it as a pair.
+// not treat it as a pair.
 static_assert(!structure::IsProduct<Tree>);
 static_assert(std::is_same_v<decltype(to_tree(std::declval<const Tree&>())), Tree>);
 
