@@ -7,7 +7,8 @@
 // contains AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these errors itself.
 //
 // In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
-// statistics are zero. Stream, Event and the functions that use them are not defined.
+// statistics are zero. Stream, Event, the functions that use them, and set_memory_limit() are not
+// defined.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +46,9 @@ DeviceProperties get_device_properties(int device = 0);
 // empty in builds without CUDA.
 std::vector<std::pair<std::string, std::string>> find_libraries();
 
-// Waits for all streams of the device and throws the errors that kernels reported. Does nothing in
-// builds without CUDA.
+// Waits for all streams of the device and throws the errors that kernels reported on the streams
+// that this thread has used. Throws UsageError during a graph capture. Does nothing in builds
+// without CUDA.
 void synchronize(int device = 0);
 
 // A CUDA stream: a queue of work. Only events order the work of different streams. Copies of this
@@ -58,7 +60,8 @@ class Stream {
 
     int device() const;
     CUstream_st* handle() const;
-    // Waits until all work queued on this stream is done.
+    // Waits until all work queued on this stream is done. Throws UsageError if the stream is being
+    // captured.
     void synchronize() const;
     // Returns whether all work queued on this stream is done.
     bool query() const;
@@ -118,9 +121,11 @@ class Event {
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);
-// Returns the cached blocks that no stream uses to the driver.
+// Releases unused cached memory to the driver, after waiting for the streams that still use freed
+// blocks. Does nothing during a graph capture.
 void empty_cache(int device = 0);
 // Limits the reserved bytes; 0 means no limit. Allocations above the limit throw OutOfMemory.
+// Throws ValueError if the limit is negative.
 void set_memory_limit(std::int64_t bytes, int device = 0);
 
 }  // namespace axle::cuda

@@ -65,8 +65,8 @@ class Graph {
 
 // Captures this thread's work on the graph's device, from construction until end(). If the object
 // is destroyed before end(), for example by an exception, the capture is discarded and the graph
-// stays empty. Throws UsageError if the graph was already captured or if another capture is active
-// on this thread.
+// stays empty. Throws UsageError if the graph was already captured, or if another capture is active
+// on this thread or device.
 class GraphCapture {
   public:
     explicit GraphCapture(Graph& graph);

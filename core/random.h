@@ -14,15 +14,16 @@ struct GeneratorState {
     friend bool operator==(const GeneratorState&, const GeneratorState&) = default;
 };
 
-// Seeds the default generator and sets its offset to 0. The initial seed is 0.
+// Seeds the default generator and sets its offset to 0. The initial seed is 0. Throws UsageError
+// during a graph capture.
 void manual_seed(std::uint64_t seed);
 // Return and set the state of the default generator. A state that is returned during a graph
 // capture can only be used within this capture, to draw the same numbers again.
 GeneratorState generator_state();
 void set_generator_state(GeneratorState state);
 
-// Makes this thread draw from a generator of its own, which starts in `state`, while the scope
-// exists: all functions of this file that use the default generator then use this generator. Other
+// Replaces the default generator on this thread while the scope exists. All functions of this file
+// that use the default generator then use a generator of this scope, which starts in `state`. Other
 // threads are not affected. Has no effect during a graph capture.
 class [[nodiscard]] GeneratorScope {
   public:

@@ -191,12 +191,14 @@ class Tensor {
     // --- gradients (the engine is core/autograd/autograd.h)
     bool requires_grad() const;
     // Sets whether a gradient is computed. Throws UsageError unless this tensor is a leaf with a
-    // floating dtype.
+    // floating dtype, and if `value` is true for a frozen parameter that is sharded over processes.
     Tensor& set_requires_grad(bool value = true);
     bool is_leaf() const;
-    // Returns the accumulated gradient, or an undefined Tensor.
+    // Returns the accumulated gradient, or an undefined Tensor. Throws UsageError for a parameter
+    // that is sharded over processes (docs/sharding.md).
     Tensor grad() const;
-    // Replaces the accumulated gradient.
+    // Replaces the accumulated gradient. Throws ShapeError unless `grad` is undefined or has the
+    // shape of this tensor, and UsageError for a sharded parameter.
     void set_grad(const Tensor& grad) const;
     // Removes the gradient (zero_grad with set_to_none in PyTorch).
     void zero_grad() const;

@@ -11,10 +11,10 @@
 
 namespace axle {
 
-// Returns the parameters of attention. With dropout, draws the random numbers of
-// all weights of `grid` for `batch` sequences, so that all processes that share a sequence must
-// draw in the same order. The sizes of `grid` must not be 0. Throws ValueError unless dropout_p is
-// in [0, 1].
+// Returns the parameters of attention. With dropout, draws the random numbers of all weights of
+// `grid` for `batch` sequences. Processes that share a sequence must therefore make all draws in
+// the same order. The sizes of `grid` must not be 0. Throws ValueError unless dropout_p is in
+// [0, 1].
 kernels::AttentionParams attention_params(const AttentionOptions& options, std::int64_t batch,
                                           std::int64_t head_size, const kernels::WeightGrid& grid);
 
@@ -28,7 +28,7 @@ Tensor attention_to_part(const Tensor& q, const Tensor& k, const Tensor& v,
 struct AttentionPart {
     Tensor out, lse;
 };
-// Computes the attention to some of the keys, without a history.
+// Computes the attention to some of the keys, without recording it for backward.
 AttentionPart attention_part(const Tensor& q, const Tensor& k, const Tensor& v,
                              const kernels::AttentionParams& params);
 
@@ -36,7 +36,7 @@ struct AttentionGradients {
     Tensor q, k, v;
 };
 // Returns the parts of the gradients that come from the given keys and values. `all` is the
-// attention to all keys, and dout its gradient; params are those of attention_part().
+// attention to all keys, and dout is its gradient. params must be the params of attention_part().
 AttentionGradients attention_part_backward(const Tensor& dout, const Tensor& q, const Tensor& k,
                                            const Tensor& v, const AttentionPart& all,
                                            const kernels::AttentionParams& params);

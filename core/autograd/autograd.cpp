@@ -195,8 +195,8 @@ void attach(const char* op, std::span<Tensor* const> outputs, std::span<const Te
             std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return has_nan(x); });
     node->outputs.reserve(outputs.size());
     for (Tensor* y : outputs) {
-        // An op that returns one of its inputs must return a new tensor, because the output has
-        // another history than the input.
+        // If an op returns one of its inputs, the output must be a new tensor, because its history
+        // differs from the history of the input.
         if (y->impl()->autograd != nullptr) *y = y->detach();
         Meta& meta = meta_of(*y);
         meta.requires_grad = is_floating(y->dtype());

@@ -84,8 +84,9 @@ class SavedTensorHooksGuard {
 namespace autograd {
 
 // rule(dy, needs) returns the gradients of the inputs, given the gradients of the outputs. Rules
-// run with autocast off and are recorded only with create_graph. A gradient can have the broadcast
-// shape or another floating dtype than the input; the engine reduces and casts it.
+// run with autocast off and are recorded only with create_graph. The shape of a gradient can be the
+// broadcast shape, and its floating dtype can differ from the dtype of the input; the engine
+// reduces and casts it.
 using Rule = std::function<Grads(const Grads& dy, Needs needs)>;
 
 bool any_requires_grad(std::span<const Tensor> inputs);
@@ -135,7 +136,7 @@ class HookHandle {
 };
 
 // Adds a hook to a leaf. backward() calls hook(leaf) when the leaf's gradient of this pass is final
-// and accumulated.
+// and accumulated. Throws UsageError if the tensor is not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
 // Add hooks that run at the beginning and at the end of every accumulating backward() in this
 // process. `leaves` are the leaves that the pass will reach, which are computed before the first

@@ -35,7 +35,7 @@ struct Node {
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
     Rule rule;  // null after it was freed
-    // Whether an output has NaN although no input has. Set only while anomalies are detected.
+    // Whether an output contains NaN although no input does. Set only while anomalies are detected.
     bool made_nan = false;
 
     // The state of the node in the current backward pass.
@@ -66,8 +66,8 @@ struct Meta {
     Tensor incoming;
 };
 
-// A queued computation of the gradients of some edges (deferred.h). An edge can lead nowhere; its
-// gradient is then undefined.
+// A queued computation of the gradients of some edges (deferred.h). The gradient of an edge without
+// a node or leaf is undefined.
 struct DeferredGradient {
     const char* op;
     std::vector<Edge> edges;

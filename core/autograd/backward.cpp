@@ -199,7 +199,8 @@ class Pass {
         Grads dx(node->inputs.size());
         if (reached) dx = call_rule(node, dy);
         if (reached && detect_anomaly_) check_gradients(*node, dx);
-        // Queued gradients can pass through a node later that none has reached now.
+        // If gradients are deferred, a node that no gradient has reached keeps its rule, because a
+        // queued gradient can reach the node later.
         if (!options_.retain_graph && (reached || !is_deferring())) {
             // The node's rule is moved to a local variable and freed at the end of this scope,
             // because freeing saved tensors can free adjacent nodes.

@@ -1,4 +1,4 @@
-// Gradients of parameters that are computed after backward(), as zero-bubble pipelines need them.
+// Computes gradients of parameters after backward(), as zero-bubble pipelines require.
 //
 //     autograd::GradientQueue queue;
 //     {

@@ -65,12 +65,13 @@ void set_slice(const Tensor& leaf, std::shared_ptr<const TensorSlice> slice);
 // If `leaf` is a slice, makes `copy`, a leaf with the same elements, the same slice.
 void copy_slice(const Tensor& leaf, const Tensor& copy);
 // Replaces the elements of a slice by the whole tensor, which is gathered from all processes, and
-// removes its gradient. All processes must call this function together.
+// removes its gradient. All processes must call this function together. Throws UsageError if `leaf`
+// is not a slice.
 void join_slice(const Tensor& leaf);
 // Returns the shape of the whole tensor, which is the leaf's shape if the leaf is not a slice.
 Shape whole_shape(const Tensor& leaf);
-// Returns the slice of `whole` that the leaf is, or `whole` itself if it has another shape than the
-// whole tensor or the leaf is not a slice.
+// Returns the slice of `whole` that the leaf is. Returns `whole` itself if the leaf is not a slice,
+// or if `whole` does not have the shape of the whole tensor.
 Tensor slice_for(const Tensor& leaf, const Tensor& whole);
 
 }  // namespace axle::autograd

@@ -156,8 +156,8 @@ bool is_synchronous() {
                          " for a dimension of size ", t.size));
 }
 
-// Throws the errors that kernels have reported on the device's streams, as far as this thread has
-// used them. A graph reports its errors to the stream on which it was captured.
+// Throws the errors that kernels have reported on the streams of the device that this thread has
+// used. A graph reports its errors to the stream on which it was captured.
 void throw_reported(int device) {
     for (auto& [stream, on] : thread_state().contexts) {
         if (on->device() != device) continue;

@@ -131,7 +131,7 @@ DType dtype_of_array(const DataType& dlpack_dtype) {
                          " bits, ", dlpack_dtype.lanes, " lanes"));
 }
 
-// The contents of a DLPack handle after they were checked.
+// The checked contents of a DLPack handle.
 struct Imported {
     void* data = nullptr;  // address of the lowest element
     std::size_t bytes = 0;

@@ -5,7 +5,8 @@
 
 namespace axle {
 
-// With `none`, data survive the end of the process, but not a power failure.
+// `full` writes data to the disk. `none` leaves this to the system: the data survive the end of the
+// process, but not a power failure.
 enum class Durability : std::uint8_t { full, none };
 
 }  // namespace axle

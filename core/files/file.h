@@ -26,7 +26,7 @@ class InputFile {
   public:
     explicit InputFile(const std::string& path);
     // Opens the file `name` in `folder`, for example "unet/config.json". Throws FileError if a
-    // component of the name is a symbolic link or "..".
+    // component of the name is empty, a symbolic link or "..".
     InputFile(const std::string& folder, const std::string& name);
     ~InputFile();
     InputFile(InputFile&& other) noexcept;
@@ -86,10 +86,12 @@ class AtomicFile {
 
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // Closes the temporary file after all data are written. Does not replace the old file.
+    // Writes the data to disk, unless durability is `none`, and closes the temporary file. Does not
+    // replace the old file. After this call, write() and sync() throw UsageError.
     void sync();
-    // Calls sync() if it was not called, then replaces the old file by the temporary file. The new
-    // name may get lost in a power failure, unless the caller syncs the folder (folder.h).
+    // Calls sync() if it was not called, then replaces the old file by the temporary file. Throws
+    // UsageError if it is called twice. The new name may get lost in a power failure, unless the
+    // caller syncs the folder (folder.h).
     void replace();
     // Calls replace() and writes the new name to disk, unless durability is `none`.
     void commit();

@@ -55,7 +55,7 @@ void add_contents(int parent, const std::string& name, const std::string& path,
     for (const std::string& entry : sorted_names(folder.get(), path)) {
         FileStatus status;
         const int result = file_system().status(folder.get(), entry, status);
-        if (result == -ENOENT) continue;  // removed meanwhile
+        if (result == -ENOENT) continue;  // another process has removed it
         if (result < 0) fail_with(path + "/" + prefix + entry, "can't be read", result);
         auto& list = status.kind == FileKind::folder ? found.folders
                      : status.kind == FileKind::file ? found.files

@@ -60,21 +60,24 @@ void remove_file(const std::string& path);
 void remove_file(const std::string& folder, const std::string& name);
 void remove_if_empty(const std::string& folder, const std::string& name);
 
-// The exclusive lock of a file or folder. It is released on destruction and when the process ends,
-// also by SIGKILL. Locks of the same path exclude each other within a process too. Some file
-// systems have no locks, or no locks of folders (NFS); there the object exists, but has no effect.
+// An exclusive lock of a file or folder, which also excludes other PathLocks of this process. The
+// destructor and the end of the process (also by SIGKILL) release the lock. Some file systems do
+// not support locks, or locks of folders (NFS). On such a file system an object has no effect, and
+// excludes_others() returns false.
 class PathLock {
   public:
-    // Takes the lock of a folder, or of a file, which is created if it is missing. Returns nullopt
-    // if another owner has the lock, or if the path was replaced meanwhile. A symbolic link is not
-    // followed.
+    // Take the lock of a folder or a file without waiting. try_file() creates a missing file.
+    // Return nullopt if another PathLock has the lock, if the folder (of the file) does not exist,
+    // or if the path was removed or replaced during the call. Throw FileError for a symbolic link,
+    // and if the path cannot be opened or locked.
     static std::optional<PathLock> try_folder(const std::string& path);
     static std::optional<PathLock> try_file(const std::string& path);
 
     ~PathLock();
-    // Returns whether the file system has locks of this kind.
+    // Returns whether the file system supports this kind of lock.
     bool excludes_others() const { return excludes_others_; }
-    // Writes text at the beginning of a file, on a lock that was just taken. Throws FileError.
+    // Writes text at the beginning of a file whose lock was just taken. Throws FileError if writing
+    // fails.
     void write(std::string_view text) const;
 
     PathLock(PathLock&& other) noexcept;

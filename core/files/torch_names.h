@@ -16,8 +16,8 @@ inline constexpr std::string_view kParameter = "torch._utils._rebuild_parameter"
 inline constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 inline constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 inline constexpr std::string_view kBytes = "torch.storage.UntypedStorage";
-// The name of the function that creates a tensor of a type with attributes, which complete states
-// of FSDP contain, and the types.
+// The function that creates a tensor with attributes, and the types of such tensors. Full state
+// dicts of FSDP contain them.
 inline constexpr std::string_view kFromType = "torch._tensor._rebuild_from_type_v2";
 inline constexpr std::string_view kTensorType = "torch.Tensor";
 inline constexpr std::string_view kParameterType = "torch.nn.parameter.Parameter";

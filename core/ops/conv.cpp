@@ -1,6 +1,6 @@
-// Convolution. It is linear in its input and in its weight, and so are its gradients. Each of these
-// three linear maps is a gradient of another of the three, so derivatives of any order are
-// supported.
+// Convolution. The convolution, its transpose and the gradient of the weight are linear in each of
+// their two operands. The gradients of each of these three ops are the other two ops, so
+// derivatives of any order are supported.
 #include "kernels/ops/conv.h"
 
 #include <algorithm>

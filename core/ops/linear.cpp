@@ -94,7 +94,8 @@ void defer_parameter_gradients(int weight_input, const Tensor& dz, const Tensor&
                                std::optional<DType> db_dtype, Tensor& dw, Tensor& db) {
     if (!dw_dtype && !db_dtype) return;
     if (autograd::is_deferring() && !grad_enabled()) {
-        // Without their histories, the operands do not keep the graph.
+        // The operands are detached, so that the queued computation does not keep the graph in
+        // memory.
         const auto queued = [dz = dz.detach(), x = x.defined() ? x.detach() : x,
                              weight = weight.detach(), dw_dtype, db_dtype] {
             auto [of_weight, of_bias] = parameter_gradients(dz, x, weight, dw_dtype, db_dtype);
@@ -141,7 +142,8 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);
     const DType db_dtype = bias.defined() ? gradient_dtype(bias_in) : dw_dtype;
-    // The gradients are computed for the operands before autocast.
+    // The op is recorded with the operands before the casts of autocast, so that the gradients have
+    // the dtypes of these operands.
     return record(kLinear, y, {x_in, weight_in, bias_in},
                   [x = saved(keeps_x ? x : Tensor()), weight = saved(weight), bias = saved(bias),
                    kept = saved(kept), activation, dw_dtype,

@@ -28,8 +28,8 @@ std::string number(double value, DType) {
     return {text, result.ptr};
 }
 
-// Prints the part of t with the dimensions from `dim` on. `values` are the elements of t in
-// row-major order; the part starts at `offset`.
+// Prints the part of t that consists of the dimensions `dim`, `dim` + 1 and so on. `values` are all
+// elements of t in row-major order; the part starts at `offset`.
 template <class T>
 void print(std::ostream& out, std::span<const T> values, const Tensor& t, int dim,
            std::int64_t offset, bool shorten) {

@@ -50,9 +50,9 @@ Tensor apply_dropout(const Tensor& x, double p, kernels::Philox random) {
     });
 }
 
-// Applies dropout to a part of a larger tensor, for which `random` has a number for each element.
-// The elements of the part are consecutive in the larger tensor in runs, each of which is
-// `part.parts` runs after the one before.
+// Applies dropout to a part of a larger tensor. `random` has one number for each element of the
+// larger tensor. The part consists of runs of elements that are consecutive in the larger tensor;
+// the distance between the starts of two runs is `part.parts` times the length of a run.
 Tensor apply_dropout_to_part(const Tensor& x, double p, kernels::Philox random,
                              const RandomPart& part) {
     std::int64_t runs = 1;
@@ -64,8 +64,8 @@ Tensor apply_dropout_to_part(const Tensor& x, double p, kernels::Philox random,
         const std::int64_t first = (i * part.parts + part.part) * run;
         kernels::Philox of_run = random;
         of_run.offset += static_cast<std::uint64_t>(first / 4);
-        // A block has four numbers. If the run does not begin with a block, it is preceded by the
-        // elements that the block's first numbers belong to.
+        // A Philox block has four numbers. If the run starts within a block, the input is padded at
+        // its start, so that it begins with the first number of the block.
         const std::int64_t before = first % 4;
         Tensor to = y.narrow(0, i, 1);
         if (before == 0) {

@@ -45,7 +45,8 @@ void start(Options options = {});
 // filled. Throw UsageError if no recording is active. Open scopes are discarded.
 Trace stop();
 void stop(Trace& trace);
-// Moves the events recorded so far to the end of `trace`, and continues the recording.
+// Moves the events recorded so far to the end of `trace`, and continues the recording. Throws
+// UsageError if no recording is active.
 void collect(Trace& trace);
 
 // Sets the name of this thread in traces. The name must be a string literal, because the pointer is
