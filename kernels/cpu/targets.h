@@ -25,7 +25,7 @@
 // Axle uses only Highway's headers; AXLE_DISPATCH replaces the code in Highway's library.
 #pragma once
 
-// With these targets disabled, x86 CPUs without AVX2 use the baseline, and AVX-512 has one target
+// Disables targets, so that x86 CPUs without AVX2 use the baseline, and AVX-512 has one target
 // (HWY_AVX3).
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #define HWY_IS_DEBUG_BUILD 0

@@ -1,5 +1,5 @@
-// Tests GPU kernels with sizes that select other code paths than the small rows of the op cases
-// (OpCase::gpu_rows). Also tests integer operands and optimizers.
+// Tests GPU kernels with sizes that select code paths which the small rows of the op cases
+// (OpCase::gpu_rows) do not select. Also tests integer operands and optimizers.
 #include <limits>
 
 #include "core/ops.h"

@@ -74,8 +74,8 @@ void load_queries(const Job& job, const Rows& rows, const BackwardMemory<Lane>& 
 }
 
 // Converts scores to the weights by which v was multiplied, and gradients of these weights to the
-// gradients of the scores: p (factor dweight - delta), where p is the softmax, and factor is 0 for
-// a dropped weight, else 1 / (1 - dropout_p).
+// gradients of the scores. The gradient of a score is p (factor dweight - delta), where p is the
+// softmax, and factor is 0 for a dropped weight, else 1 / (1 - dropout_p).
 template <class Lane>
 void score_gradients(const Job& job, const Rows& rows, const Keys& keys,
                      const BackwardMemory<Lane>& m) {

@@ -13,9 +13,9 @@ namespace axle::kernels {
 inline constexpr std::int64_t kSmallPlane = 64;  // planes of at least this size are spans
 inline constexpr std::int64_t kRow = 512;        // elements in a row of small planes
 inline constexpr std::int64_t kTile = 32;        // rows whose statistics are computed together
-// The maximum size of a group that one task processes, in elements: kShared if there are at least
-// kManyGroups groups, enough to keep many threads busy, else kPrivate. kPrivate elements stay in
-// L2, and kShared elements in one task's part of L3.
+// The maximum size of a group that one task processes, in elements. kPrivate elements stay in L2.
+// kShared elements stay in one task's part of L3; this size is used if there are at least
+// kManyGroups groups, which keep many threads busy.
 inline constexpr std::int64_t kPrivate = std::int64_t{1} << 17;
 inline constexpr std::int64_t kShared = std::int64_t{1} << 19;
 inline constexpr std::int64_t kManyGroups = 16;

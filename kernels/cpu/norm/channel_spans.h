@@ -102,8 +102,8 @@ struct DensePlanes {
     const void* data = nullptr;
     DType dtype = DType::f32;
 
-    // Returns n elements that start at `offset` as lanes. Uses `buffer` if the elements have
-    // another type than L.
+    // Returns n elements that start at `offset` as lanes. Uses `buffer` unless the type of the
+    // elements is L.
     template <class L>
     const L* load(std::int64_t offset, std::int64_t n, L* buffer) const {
         return load_lanes<L>(at(data, dtype, offset), dtype, 1, n, buffer);

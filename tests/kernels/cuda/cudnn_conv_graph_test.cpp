@@ -17,19 +17,19 @@ constexpr std::int64_t kImages = 32;
 constexpr Case kLeNet[] = {{kImages, 1, 28, 6, 5, 1, 2}, {kImages, 6, 14, 16, 5, 1, 0}};
 constexpr Case kResNet[] = {
     {kImages, 3, 224, 64, 7, 2, 3},
-    // 3 x 3 convolutions of both ResNets
+    // The 3 x 3 convolutions of both ResNets.
     {kImages, 64, 56, 64, 3, 1, 1},
     {kImages, 128, 28, 128, 3, 1, 1},
     {kImages, 256, 14, 256, 3, 1, 1},
     {kImages, 512, 7, 512, 3, 1, 1},
-    // downsampling in ResNet-18
+    // The convolutions in ResNet-18 that reduce the image size.
     {kImages, 64, 56, 128, 3, 2, 1},
     {kImages, 64, 56, 128, 1, 2, 0},
     {kImages, 128, 28, 256, 3, 2, 1},
     {kImages, 128, 28, 256, 1, 2, 0},
     {kImages, 256, 14, 512, 3, 2, 1},
     {kImages, 256, 14, 512, 1, 2, 0},
-    // bottlenecks in ResNet-50
+    // The bottlenecks of ResNet-50.
     {kImages, 64, 56, 64, 1, 1, 0},
     {kImages, 64, 56, 256, 1, 1, 0},
     {kImages, 256, 56, 64, 1, 1, 0},
