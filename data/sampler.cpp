@@ -82,8 +82,8 @@ std::vector<std::int64_t> RandomSampler::permutation(std::int64_t epoch, std::in
     return randperm(n, options_.generator->initial_seed() + static_cast<std::uint64_t>(epoch));
 }
 
-// Returns the order of a grown pass. Before each growth, samples were read in the order for the
-// size that the dataset had then, without the samples that were read before.
+// Returns the order of a grown pass. Until each growth, the pass has read samples in the order for
+// the size of the dataset at that time, without the samples that it had already read.
 std::vector<std::int64_t> RandomSampler::grown_indices() const {
     const std::int64_t largest = grown_.growths.back().size;
     std::vector<bool> is_read(static_cast<std::size_t>(largest));

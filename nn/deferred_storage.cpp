@@ -39,7 +39,7 @@ bool DeferredStorage::record(const Tensor& t, Fill fill, double first, double se
                     .first = first,
                     .second = second};
     if (fill != Fill::constant) {
-        // On the meta device, the ops only check their arguments.
+        // Calls the op on a meta tensor, which checks the arguments and computes nothing.
         Tensor checked = Tensor::empty(t.shape(), {.device = Device::meta()});
         fill == Fill::uniform ? checked.uniform_(first, second) : checked.normal_(first, second);
         view.random = take_random(random_blocks(t.numel()));

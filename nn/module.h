@@ -223,8 +223,9 @@ class Module {
     // names nor ignores, and the member is a module or a parameter (a Tensor that is a leaf and
     // requires a gradient). A parameter that another module in the tree names is accepted, and so
     // are the parameters of ignored modules. The message contains the type and the byte position of
-    // the member. The check does not include tensors that do not require a gradient (buffers and
-    // frozen parameters), elements of vectors, and objects to which pointers refer.
+    // the member. Also throws UsageError if visit() uses a name twice. The check does not include
+    // tensors that do not require a gradient (buffers and frozen parameters), elements of vectors,
+    // and objects to which pointers refer.
     void check_visit() const;
 
     // Returns the types of the modules that must not be split when the model is divided, for

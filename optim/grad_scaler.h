@@ -45,7 +45,8 @@ class GradScaler {
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
     // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if step() is called
-    // twice for an optimizer between two updates, or if no parameter has a gradient.
+    // twice for an optimizer between two updates, if no parameter has a gradient, or if the first
+    // step of an optimizer is captured in a graph.
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
     // finite. Otherwise counts the update: after growth_interval such updates in a row, multiplies

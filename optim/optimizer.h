@@ -212,7 +212,7 @@ class Optimizer {
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
-    // Throws ValueError for duplicate parameters and for tensors that are not leaves.
+    // Throws ValueError for parameters that are undefined, repeated or not leaves.
     void check_params(const std::vector<Tensor>& params);
     // Updates one parameter that has a gradient. `place` is its index across all groups.
     void step_one(const Tensor& param, std::size_t group, std::uint64_t place);

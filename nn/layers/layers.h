@@ -47,7 +47,8 @@ class Dropout : public Model<Dropout> {
     void visit(Visitor&) override {}
 
     double p;
-    // Set if x is a part of a larger tensor, whose other parts are on other processes.
+    // Set if x is a part of a larger tensor, whose other parts are on other processes. forward()
+    // then drops the elements that dropout of the larger tensor would drop.
     RandomPart random_part = {};
 };
 

@@ -24,8 +24,8 @@ struct PositionRange {
 
 struct SequencePolicy : ForwardContext {
     // Returns the attention of the queries of this process to the keys of the whole sequence. The
-    // arguments are those of scaled_dot_product_attention(), for this process's part of the
-    // sequence.
+    // arguments have the same meaning as in scaled_dot_product_attention(), but q, k and v contain
+    // only this process's part of the sequence.
     virtual Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionOptions& options) = 0;
     // Returns the positions of this process's tokens, in their order, for a part of `time` tokens.

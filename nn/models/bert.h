@@ -80,7 +80,8 @@ struct BertSelfAttention : Model<BertSelfAttention> {
     Linear query, key, value;
     std::int64_t head_size;
     double dropout;
-    // Set if query computes a part of the heads (dimension 1), as Dropout::random_part.
+    // Set if query computes a part of the heads (dimension 1), whose other parts are on other
+    // processes. Selects the random numbers of dropout for these heads.
     RandomPart random_part = {};
 };
 
@@ -162,7 +163,8 @@ struct Bert : Model<Bert> {
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& token_type_ids = {});
     // Returns the pooled output [B, C] of a hidden state [B, T, C] (BertPooler). Throws UsageError
-    // if the model has no pooler.
+    // if the model has no pooler, or if processes share the sequences
+    // (nn/layers/sequence_policy.h).
     Tensor pooled(const Tensor& hidden);
     void visit(Visitor& v) override {
         v("embeddings", embeddings), v("encoder", encoder);

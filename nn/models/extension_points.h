@@ -13,9 +13,9 @@ namespace axle::nn {
 // the sequence among processes.
 struct BlockStackPolicy {
     virtual ~BlockStackPolicy() = default;
-    // Returns the input of the first block for x [B, T, C].
+    // Returns the input of the first block, given the embeddings x [B, T, C].
     virtual Tensor enter(const Tensor& x) = 0;
-    // Returns the final hidden state for x, the output of the last block and the final norm.
+    // Returns the final hidden state, given x, the output of the norm after the last block.
     virtual Tensor leave(const Tensor& x) = 0;
 };
 

@@ -2,9 +2,12 @@
 //
 // Pieces refer to the model, which must outlive them and must not be moved. A batch is a map with
 // the keys of the model's outputs(batch), such as "input_ids"; other keys are ignored. If the batch
-// is itself a tensor, it is "input_ids". The output of the last piece are the logits. The cost of a
-// block is the number of its parameters, the cost of a head the number of multiplications for one
-// token.
+// is itself a tensor, it is "input_ids". The last piece returns the logits. The cost of a block is
+// the number of its parameters; the cost of a head is the number of multiplications for one token.
+//
+// pieces() throws UsageError if processes divide the model (dist/tensor_parallel/). The first piece
+// throws ValueError if the batch has no "input_ids", and ShapeError unless they are [batch, time]
+// with a supported length.
 #pragma once
 
 #include <vector>
@@ -27,7 +30,7 @@ std::vector<Piece> pieces(BertForSequenceClassification& model);
 std::vector<Piece> pieces_of(Module& model);
 
 // Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], without
-// positions with the label -100.
+// positions with the label -100. Throws ValueError if the batch has no "labels".
 Tensor label_loss(const Tensor& logits, const Tree& batch);
 
 }  // namespace axle::nn

@@ -89,9 +89,9 @@ struct ScheduleField {
 // rate. The optimizer must outlive the schedule. Not thread-safe.
 //
 // A schedule can be moved before it is prepared, for example to store it in a vector. The object
-// that was moved from must only be destroyed. The move throws UsageError if hooks are set, because
-// they refer to the object, and if the schedule is a part of a composed schedule, which refers to
-// its parts.
+// that was moved from must only be destroyed. The move throws UsageError if hooks are set, or if
+// the schedule is a part of a composed schedule, because the hooks or the composed schedule refer
+// to the object.
 class Scheduler {
   public:
     explicit Scheduler(Optimizer& optimizer) : optimizer_(optimizer.address_) {}
@@ -133,8 +133,8 @@ class Scheduler {
     Tree state_dict() const;
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
     // of the optimizer, because they are loaded with the state of the optimizer; only GreedyLR
-    // changes them. Throws ValueError if an option is out of range, or if a list has another length
-    // than in this schedule.
+    // changes them. Throws ValueError if an option is out of range, or if the length of a list
+    // differs from this schedule.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

@@ -90,7 +90,6 @@ TEST(SequencePolicy, ComputesTheAttentionOfModels) {
     EXPECT_EQ(policy->calls, 6);
 }
 
-// A model that recomputes its blocks computes the same attention again, also after the scope.
 TEST(SequencePolicy, CannotBeUsedWithThePooledOutputOfBert) {
     nn::BertConfig config{.vocab_size = 11,
                           .hidden_size = 8,
@@ -105,6 +104,8 @@ TEST(SequencePolicy, CannotBeUsedWithThePooledOutputOfBert) {
                                     [&] { bert.pooled(hidden); });
 }
 
+// The backward pass runs after the scope, but recomputes the blocks with the policy of the forward
+// pass.
 TEST(SequencePolicy, IsUsedWhenBlocksAreRecomputed) {
     const auto policy = std::make_shared<HalfPolicy>();
     nn::Gpt gpt({.vocab_size = 5,
