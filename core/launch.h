@@ -14,8 +14,8 @@ kernels::Cpu& cpu_context();
 // Returns this thread's context for the current stream of a GPU (core/cuda.h). Throws DeviceError
 // if the GPU does not exist.
 kernels::Cuda& cuda_context(int device);
-// Does nothing unless AXLE_CUDA_SYNC=1. Then waits for the kernels of an op and throws the errors
-// that they reported. Called after the kernels were launched.
+// If AXLE_CUDA_SYNC=1, waits for the kernels of an op and throws the errors that they reported;
+// otherwise does nothing. Called after the kernels were launched.
 void check_after_launch(kernels::Cuda& on);
 
 // Returns the view of a tensor, or an empty view, which kernels accept for an optional operand, if

@@ -62,7 +62,7 @@ void FusedOptimizer::clip_to(const Tensor& norm) {
 
 void FusedOptimizer::apply_and_free(const Tensor& param, std::uint64_t place) {
     const NoGrad no_grad;
-    // The gradient of a sharded parameter is reduced only after the hook.
+    // A sharded parameter has no gradient here if its gradient is reduced after the hook.
     if (!autograd::local_part(param).grad().defined()) return;
     if (clip_grad_value_) optim::clip_grad_value_({param}, *clip_grad_value_);
     if (param.numel() > 0) apply(param, place);

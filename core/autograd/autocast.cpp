@@ -49,7 +49,8 @@ bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     return leaf.is_contiguous() && low >= 0 && high < leaf.numel();
 }
 
-// If x is a leaf or a view of a leaf, and the leaf's cached cast can replace it, returns the leaf.
+// Returns the leaf if x is a leaf or a view of a leaf and the leaf's cached cast can replace x.
+// Otherwise returns nullopt.
 std::optional<Tensor> leaf_of(const Tensor& x) {
     // The maximum number of views to follow back to the leaf. A weight has only a few, but an
     // activation can have a long history.

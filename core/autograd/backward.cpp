@@ -100,7 +100,8 @@ class Pass {
         if (accumulate_) call_end_hooks();
     }
 
-    // Starts from edges whose gradients are computed one after another.
+    // Computes the deferred gradients one after another, and continues the pass from the edges of
+    // each.
     void run(std::vector<DeferredGradient>& deferred) {
         std::vector<Edge> starts;
         for (const DeferredGradient& each : deferred)

@@ -125,7 +125,7 @@ constinit thread_local int current_device = -1;  // current device of the CUDA r
 
 // The streams and contexts of one thread.
 struct ThreadState {
-    std::vector<Stream> current;  // indexed by device
+    std::vector<Stream> current;  // at most one per device
     std::map<cudaStream_t, std::unique_ptr<kernels::Cuda>> contexts;
     // The contexts of the current streams, by device; null before their first use.
     std::vector<kernels::Cuda*> current_contexts;

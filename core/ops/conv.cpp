@@ -138,8 +138,8 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
     return axis.dilation * (kernel - 1) + 1;
 }
 
-// Throws if the padded sizes are too large. Kernels multiply them by the numbers of channels and
-// images to compute the sizes of scratch memory.
+// Throws ShapeError if a padded image has more than 2^40 pixels. Kernels multiply this number by
+// the numbers of channels and images to compute the sizes of scratch memory.
 void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
     constexpr std::int64_t kMax = std::int64_t{1} << 40;
     if (padded.h <= kMax / padded.w) return;

@@ -60,8 +60,8 @@ std::optional<std::int64_t> bytes_in(std::string_view text, std::span<const Unit
     return std::nullopt;
 }
 
-// Formats a number with two decimals. Ties of the exact value are rounded to even, as in Python's
-// round().
+// Formats a number with two decimals, without a zero in the second. Ties of the exact value are
+// rounded to even, as in Python's round().
 std::string two_digits(double value) {
     std::string text = format_number(value, std::chars_format::fixed, 2);
     return text.ends_with('0') ? text.substr(0, text.size() - 1) : text;

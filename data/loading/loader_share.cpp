@@ -44,8 +44,9 @@ std::optional<std::int64_t> DataLoader::micro_steps(std::int64_t parts) const {
 void DataLoader::set_micro_batches(std::int64_t n) {
     check_idle("set_micro_batches");
     if (n < 1 || processes() % n != 0)
-        throw ValueError(str("DataLoader: set_micro_batches: the number must divide the number of ",
-                             "processes, ", processes(), ": ", n));
+        throw ValueError(
+            str("DataLoader: set_micro_batches: the number of micro-batches must divide ",
+                "the number of processes: ", n, " micro-batches, ", processes(), " processes"));
     micro_batches_ = n;
 }
 

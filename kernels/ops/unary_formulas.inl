@@ -342,8 +342,7 @@ struct PowScalar {
         const double factor = exponent * (exponent - 1);
         return factor == 0 ? T(0) : T(factor) * power(x, exponent - 2);
     }
-    // Returns x^exponent. Small integer exponents use products, which are exact for
-    // negative x and much faster than pow.
+    // Returns x^exponent. Exponents with a simple formula do not use pow, which is much slower.
     template <class T>
     AXLE_HOST_DEVICE static T power(T x, double e) {
         if (e == 0) return T(1);
@@ -358,7 +357,7 @@ struct PowScalar {
 };
 
 // Clamping, min(max(x, low), high). NaN inputs give NaN. The slope at a bound is 0, as in PyTorch
-// 2.
+// 2.15.
 struct Clamp {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     double low, high;

@@ -45,7 +45,7 @@ struct HeadPolicy {
                         const Tensor& targets) = 0;
 };
 
-// A module with a product with the vocabulary.
+// The interface of modules that compute logits as a product with a weight [vocab_size, C].
 struct LanguageHead {
     virtual ~LanguageHead() = default;
     std::shared_ptr<HeadPolicy> head_policy;

@@ -74,8 +74,8 @@ struct LlamaAttention : Model<LlamaAttention> {
     Linear q_proj, k_proj, v_proj, o_proj;
     std::int64_t head_size;
     double rope_theta, dropout;
-    // Set if q_proj computes a part of the heads (dimension 1), whose other parts are on other
-    // processes. Selects the random numbers of dropout for these heads.
+    // Set if q_proj computes only a part of the heads (dimension 1), while other processes compute
+    // the other heads. Selects the random numbers of dropout for this part.
     RandomPart random_part = {};
 };
 

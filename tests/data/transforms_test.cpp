@@ -73,7 +73,8 @@ TEST(Transforms, AcceptImagesOfAnyStrideAndDType) {
     }
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f16})).dtype(), f32);
     EXPECT_EQ(ToFloat()(ones({1, 2, 2}, {f64})).to_vector(), (Values{1, 1, 1, 1}));
-    // The last two dimensions are cropped, without channels and with several frames.
+    // Crops change only the last two dimensions. Images can have no dimension of channels, or
+    // several frames.
     EXPECT_EQ(CenterCrop(2)(pixels(3, 1, 4, 4).squeeze(1)).shape(), (Shape{3, 2, 2}));
     EXPECT_EQ(apply(RandomCrop(2), ones({3, 5, 2, 4, 4})).shape(), (Shape{3, 5, 2, 2, 2}));
     EXPECT_EQ(Normalize({0.5}, {0.25})(ones({1, 3, 1, 1})).to_vector(), (Values{2, 2, 2}));

@@ -302,7 +302,7 @@ TEST(Optimizer, SkipsStepAndZeroGradIfHooksRequestIt) {
     EXPECT_NE(values(params), values(parameters()));
 }
 
-TEST(Optimizer, AppliesStepPlanScalarsOfHooks) {
+TEST(Optimizer, UsesTheScalarsThatHooksReturnInTheStepPlan) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     const auto hooks = std::make_shared<FixedPlan>(

@@ -54,8 +54,8 @@ bool is_bias_gradient(std::uint32_t epilogue) {
     return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
-// Checks Hopper's restrictions on float8 products: the first operand must be transposed, and the
-// second must not.
+// Checks Hopper's restrictions on float8 products. For example, the first operand must be
+// transposed, and the second must not.
 cublasStatus_t check_float8(const Shapes& s, std::uint64_t m, std::uint64_t k) {
     const Operation* const op = s.operation;
     const bool types =

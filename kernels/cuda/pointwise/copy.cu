@@ -135,7 +135,7 @@ __global__ void arange_kernel(double start, double step, std::int64_t n, T* y,
     }
 }
 
-// The rows of all matrices of a call. An element has the same position in x and y.
+// The shape of a batch of matrices, and the strides of the batch in x and y.
 struct Matrices {
     int ndim;
     std::int64_t numel;

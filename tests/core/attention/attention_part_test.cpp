@@ -24,8 +24,8 @@ Operands operands(DType dtype, std::int64_t queries, std::int64_t keys) {
     return {random(4, queries), random(2, keys), random(2, keys), random(4, queries)};
 }
 
-// Attention to all keys is combined from attention to parts of the keys by the log-sum-exp, and
-// each part gives its part of the gradients.
+// The test combines the attention to parts of the keys by their log-sum-exp. The result must be the
+// attention to all keys, and the gradients of the parts must add up to its gradients.
 TEST(AttentionParts, AddUpToTheWholeAttention) {
     for (const bool causal : {false, true}) {
         const Operands x = operands(f64, 70, 70);

@@ -17,7 +17,7 @@ Tensor part_of(const Tensor& x, const RandomPart& part) {
 }
 
 TEST(RandomPart, DropsTheSameElementsAsTheWholeTensor) {
-    // The parts of the second shape do not begin with a block of four random numbers.
+    // Some parts of the second shape begin within a block of four random numbers.
     for (const Shape& shape : {Shape{3, 4, 8}, Shape{3, 6, 5}, Shape{4, 1, 3}})
         for (int dim = 0; dim < 3; ++dim)
             for (std::int64_t parts = 1; parts <= 3; ++parts) {

@@ -14,7 +14,7 @@ using tests::expect_error;
 using tests::expect_same_bits;
 using tests::TemporaryFolder;
 
-// Writes the parts of a rank and returns its entries of the index.
+// Writes the parts of a rank and returns the rank's entries of the index.
 Tree write_parts(const std::string& folder, int rank, const std::vector<TensorPart>& parts) {
     write_tensor_parts(folder, rank, parts);
     return entries_of(rank, parts);

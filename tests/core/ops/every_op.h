@@ -64,8 +64,9 @@ inline void expect_result(const OpCase& c, const Row& row, const Result& actual,
         const Tensor &a = actual.outputs[k], &e = expected.outputs[k];
         const DType expected_type = expected_dtype(c, row, e.dtype(), dtype);
         EXPECT_EQ(a.dtype(), expected_type);
-        // Rounds first, because f64 values can become infinite in this dtype. PyTorch's f32 results
-        // for integer operands are only as precise as f32.
+        // The expected values are rounded before the comparison, because f64 values can become
+        // infinite in this dtype. PyTorch's f32 results for integer operands are only as precise as
+        // f32.
         const double reference_tolerance = is_floating(e.dtype()) ? c.tolerance.of(e.dtype()) : 0;
         expect_close(a, to(e, expected_type), std::max(c.tolerance.of(dtype), reference_tolerance));
     }

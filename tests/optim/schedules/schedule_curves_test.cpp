@@ -266,7 +266,7 @@ TEST(ScheduleCurves, ContinueFromSavedState) {
         const std::int64_t at = c["state_at"].integer();
         for (std::int64_t t = 0; t < at; ++t) first.step(t);
         second.optimizer->load_state_dict(first.optimizer->state_dict());
-        // Converts the state to JSON and back, as saving to a file does.
+        // Saving to a file also converts the state to JSON and back.
         second.schedule->load_state_dict(from_json(to_json(first.schedule->state_dict())));
         EXPECT_EQ(second.schedule->last_epoch(), first.schedule->last_epoch());
         EXPECT_EQ(second.schedule->step_count(), first.schedule->step_count());
