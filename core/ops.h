@@ -250,7 +250,7 @@ Tensor argmin(const Tensor& x, std::int64_t dim, bool keepdim = false);
 // Returns the variance over dims. The sum of squared differences from the mean is divided by n -
 // correction, where n is the number of elements; the default of 1 is PyTorch's.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-// Returns the cumulative sum along dim (scan.cpp); bool and integers give i64.
+// Returns the cumulative sum along dim; bool and integers give i64.
 Tensor cumsum(const Tensor& x, std::int64_t dim);
 // Returns the cumulative product along dim; bool and integers give i64. The gradient is exact even
 // if x contains zeros.

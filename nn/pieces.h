@@ -14,7 +14,7 @@ namespace axle::nn {
 // A part of a model: a function from the output of the previous piece to the input of the next one.
 struct Piece {
     std::string name;
-    // The modules and, in addition, the tensors whose parameters and buffers the piece uses. A
+    // The modules whose parameters and buffers the piece uses, and other parameters that it uses. A
     // parameter that several pieces use is tied.
     std::vector<Module*> modules;
     std::vector<Tensor> tensors = {};

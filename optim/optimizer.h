@@ -127,9 +127,9 @@ class Optimizer {
     // Updates every parameter that has a gradient. Does nothing if the hooks do not allow a step,
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
     // if the parameters are on several devices, ShapeError if the shape or the device of a gradient
-    // differs from its parameter, and UsageError if a captured step would create state. If step()
-    // throws one of these errors, or runs out of memory, no parameter and no existing state has
-    // changed.
+    // differs from that of its parameter, and UsageError if a captured step would create state. If
+    // step() throws one of these errors, or runs out of memory, no parameter and no existing state
+    // has changed.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss. If the hooks do not allow a step, does not call closure and returns an undefined

@@ -17,8 +17,8 @@ inline Tensor flatten_rows(const Tensor& x) {
     return reshape(x, {rows, x.shape().back()});
 }
 
-// Throws unless x is [..., in], weight is [out, in], bias is [out] or undefined, and all have one
-// floating dtype.
+// Throws ShapeError unless x is [..., in], weight is [out, in], and bias is [out] or undefined.
+// Throws DTypeError unless all have one floating dtype.
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // Writes activation(x weight^T + bias) to y without recording. If `pre` is defined, it receives the

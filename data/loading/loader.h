@@ -193,8 +193,9 @@ class DataLoader {
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. A loader
     // with the same total batch size can load the state with any number of processes. A loader with
     // another total batch size can load it if the dataset is not iterable and the number of samples
-    // read so far is a multiple of this batch size. If processes read their own shards, their
-    // number must divide, or be a multiple of, the number of processes that began the pass.
+    // read so far is a multiple of this batch size. If processes read their own shards, the number
+    // of processes that load the state must divide, or be a multiple of, the number of processes
+    // that began the pass.
     Tree state_dict() const;
     // Loads a state from state_dict(). The dataset may have grown: a pass then continues with the
     // samples that it has not read yet, in an order of the larger dataset (Sampler::grown()), and
@@ -218,9 +219,9 @@ class DataLoader {
     // is iterable, or during a pass; and ValueError if its batch size does not fit the options of
     // shard() (check_shard()).
     void set_batch_sampler(std::shared_ptr<const BatchSampler> batch_sampler);
-    // Makes the next and all later passes read only the batches of one process, or all batches, and
-    // no micro-batches, if `options` is nullopt. Throws ValueError if options are invalid
-    // (check_shard()), and UsageError during a pass.
+    // Makes the next and all later passes read only the batches of one process. If `options` is
+    // nullopt, the passes read all batches and have no micro-batches. Throws ValueError if options
+    // are invalid (check_shard()), and UsageError during a pass.
     void shard(std::optional<ShardOptions> options);
     // Makes the next and all later passes get their batches from `dispatch`, which distributes the
     // batches that one process reads. Ignores even_batches. Throws the errors of shard(), and

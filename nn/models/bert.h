@@ -80,8 +80,8 @@ struct BertSelfAttention : Model<BertSelfAttention> {
     Linear query, key, value;
     std::int64_t head_size;
     double dropout;
-    // Set if query computes a part of the heads (dimension 1), whose other parts are on other
-    // processes. Selects the random numbers of dropout for these heads.
+    // Set if query computes only a part of the heads (dimension 1), while other processes compute
+    // the other heads. Selects the random numbers of dropout for this part.
     RandomPart random_part = {};
 };
 

@@ -63,8 +63,8 @@ struct GptAttention : Model<GptAttention> {
     Dropout resid_dropout;
     std::int64_t head_size;
     double attn_dropout;
-    // Set if c_attn computes a part of the heads (dimension 1), whose other parts are on other
-    // processes. Selects the random numbers of dropout for these heads.
+    // Set if c_attn computes only a part of the heads (dimension 1), while other processes compute
+    // the other heads. Selects the random numbers of dropout for this part.
     RandomPart random_part = {};
 };
 

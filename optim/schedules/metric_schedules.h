@@ -60,8 +60,8 @@ struct PlateauOptions {
     double eps = 1e-8;  // smaller changes of the rate are not made
 };
 
-// Multiplies lr by factor, but not below min_lr, when the metric has not improved for more than
-// `patience` steps.
+// Multiplies lr by factor, but keeps lr at min_lr or above, when the metric has not improved for
+// more than `patience` steps.
 class ReduceLROnPlateau : public MetricScheduler {
   public:
     explicit ReduceLROnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
