@@ -43,8 +43,8 @@ void check_index_dtype(const char* op, const Tensor& index) {
 
 void check_compute(const char* op, const Tensor& x) {
     if (!is_compute(x.dtype()))
-        throw DTypeError(
-            str(op, ": storage dtypes are not supported, convert the tensor first: ", x.dtype()));
+        throw DTypeError(str(op, ": storage dtypes are not supported: x is ", x.dtype(),
+                             "; convert the tensor first"));
 }
 
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {

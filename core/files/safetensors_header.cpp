@@ -205,7 +205,8 @@ std::string json_text(const std::string& text) {
 }
 
 // Throws FileError if a quoted text, or the text between two quoted texts, is too long. The parser
-// keeps this text, and for an error copies it several times, with 8 bytes for each line break.
+// keeps this text. For an error message, it makes several copies in which each line break has 8
+// bytes.
 void check_tokens(std::string_view text) {
     constexpr std::size_t kMaxGap = std::size_t{1} << 19;
     std::size_t begin = 0;

@@ -223,7 +223,7 @@ void randint(Cpu&, Philox random, std::int64_t low, std::int64_t high, View y) {
 }
 
 void dropout(Cpu&, Philox random, double p, ConstView x, View y) {
-    // Compares integers instead of u >= p, where u = bits / 2^24.
+    // The test u >= p, where u = bits / 2^24, is computed as a comparison of integers.
     const auto threshold = static_cast<std::int32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     for_blocks(random, y.numel(), [&](const std::uint32_t* words, std::int64_t i, std::int64_t n) {

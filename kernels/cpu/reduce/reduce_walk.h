@@ -13,8 +13,8 @@
 
 namespace axle::kernels {
 
-inline constexpr int kRows = 8;                   // rows that the columns walk reads together
-inline constexpr std::int64_t kColumns = kBlock;  // results that the columns walk computes together
+inline constexpr int kRows = 8;                   // rows that reduce_columns() reads together
+inline constexpr std::int64_t kColumns = kBlock;  // results that reduce_columns() computes together
 inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elements per task
 
 // A reduction (Op below) is a struct with these members:

@@ -170,7 +170,8 @@ __device__ inline void add_atomically(T* at, T x) {
         atomicAdd(at, x);
 }
 
-// Adds with atomics. `walk` is over src, the index, and y (at index 0 along the dimension).
+// Computes scatter_add() with atomics. `walk` is over src, the index, and y (at index 0 along the
+// dimension).
 template <class T, class Index>
 __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std::int64_t size,
                                    const T* src, const Index* index, T* y) {

@@ -214,7 +214,7 @@ void randint(Cuda& on, Philox random, std::int64_t low, std::int64_t high, View 
 void dropout(Cuda& on, Philox random, double p, ConstView x, View y) {
     const std::int64_t n = y.numel();
     if (n == 0) return;
-    // Compares integers instead of u >= p, where u = bits / 2^24.
+    // The test u >= p, where u = bits / 2^24, is computed as a comparison of integers.
     const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));
     const double scale = p < 1 ? 1 / (1 - p) : 0;
     visit_float(y.dtype, [&]<class T>() {

@@ -56,7 +56,7 @@ TEST(GradientQueue, ComputesGradientsOfWeightsLater) {
         expect_close(layers.gradients()[i], expected.gradients()[i], 1e-13);
 }
 
-TEST(GradientQueue, DoesNotQueueGradientsThatTheInputDependsOn) {
+TEST(GradientQueue, DoesNotQueueGradientsOfWeightsThatDependOnTheInput) {
     const auto output = [](const Tensor& x) { return sum(linear(x, x * 2)); };
     const Layers expected, layers;
     output(expected.x).backward();
