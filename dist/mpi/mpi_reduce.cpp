@@ -1,4 +1,4 @@
-// The reductions of MpiEngine.
+// Implements the reductions of MpiEngine.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -8,8 +8,8 @@
 namespace axle::dist {
 namespace {
 
-// After a process has closed its connection: the time to wait for the launcher's report that the
-// process has ended.
+// The time to wait for the launcher's report that a process has ended, after the process has closed
+// its connection.
 constexpr std::chrono::milliseconds kCauseOfDeath{300};
 
 }  // namespace

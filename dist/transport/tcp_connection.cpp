@@ -203,7 +203,7 @@ bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) 
 
 void TcpConnection::fail(const std::string& reason) noexcept {
     Lock lock(mutex_);
-    // Messages that have arrived completely can't be received after this function either.
+    // After this function, not even messages that have arrived completely can be received.
     for (Arrived& arrived : arrived_) arrived.is_complete = false;
     fail_locked(reason);
     unlock(lock);
@@ -228,8 +228,8 @@ void TcpConnection::fail_locked(std::string_view reason) noexcept {
     expected_.clear();
 }
 
-// If another thread sends frames, it calls this function when it has found out which messages it
-// has sent completely.
+// Makes all queued sends fail. Does nothing while a thread is in flush(): flush() calls this
+// function at its end, when it is known which messages were sent completely.
 void TcpConnection::fail_sends() {
     if (writing_) return;
     for (const Outgoing& frame : queue_) set_failed(frame.message);

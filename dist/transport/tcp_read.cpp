@@ -66,7 +66,7 @@ bool TcpConnection::receive_once(Lock& lock) {
     }
     try {
         consume(static_cast<std::uint64_t>(received));
-    } catch (const std::exception& invalid) {  // also if there is no memory
+    } catch (const std::exception& invalid) {  // invalid data, or out of memory
         fail_locked(invalid.what());
         return false;
     }
