@@ -250,7 +250,7 @@ void expect_damage_to_be_named(int changes) {
 }
 
 TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
-TEST(DamagedCheckpoint, LongSeriesIsAnErrorThatNamesTheFileAndTheRank) {
+TEST(DamagedCheckpoint, LongSeriesThrowsErrorsThatNameTheFileAndTheRank) {
     expect_damage_to_be_named(64);
 }
 

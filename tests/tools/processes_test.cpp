@@ -129,7 +129,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithZeroStages2And3) {
     }
 }
 
-// 100 updates of nanoGPT's model for a CPU, with the same batches of 12 sequences.
+// Both runs train nanoGPT's model for a CPU in 100 updates, with the same batches of 12 sequences.
 // Covers 14.sharding_strategy, 15.zero_stage, 26.launch.
 TEST_F(LaunchedTrainer, LongShardedTrainingEndsAtTheLossOfOneProcess) {
     const auto training = [&](const std::string& out, int batch_size) -> Arguments {

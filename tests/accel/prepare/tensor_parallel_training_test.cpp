@@ -192,7 +192,7 @@ TEST(TensorParallelAccelerator, AcceptsOnlyModelsThatAreDividedIntoItsSize) {
     });
 }
 
-TEST(TensorParallelAccelerator, RejectsModelsThatCanNotBeDivided) {
+TEST(TensorParallelAccelerator, RejectsModelsThatCannotBeDivided) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         accel::Accelerator accelerator(divided_on(group, {.tp_size = 2}));

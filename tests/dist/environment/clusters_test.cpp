@@ -1,6 +1,6 @@
 // Tests the files in docs/examples/cluster/. The tests run the batch script with a stand-in for
 // srun, and start processes with the variables of the Kubernetes Job. Each process runs
-// UnderLauncher.
+// LaunchedProcess.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -30,7 +30,7 @@ using testing::HasSubstr;
 constexpr const char* kExpectedSize = "AXLE_TEST_LAUNCHED_SIZE";
 
 // A test that ctest does not run. The tests of Clusters run it in the processes of a job.
-TEST(UnderLauncher, JoinsTheJobAndReducesATensor) {
+TEST(LaunchedProcess, JoinsTheJobAndReducesATensor) {
     const char* const expected = std::getenv(kExpectedSize);
     if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (Clusters.*)";
     const dist::Environment environment = dist::read_environment();
@@ -74,11 +74,11 @@ Ended run(const std::string& command) {
     return ended;
 }
 
-// Returns a command that runs UnderLauncher in one process of a job with `size` processes.
+// Returns a command that runs LaunchedProcess in one process of a job with `size` processes.
 std::string launched(int size) {
     return str(kExpectedSize, '=', size, ' ',
                std::filesystem::read_symlink("/proc/self/exe").string(),
-               " --gtest_brief=1 --gtest_filter=UnderLauncher.*");
+               " --gtest_brief=1 --gtest_filter=LaunchedProcess.*");
 }
 
 // The stand-in starts two of the tasks on this machine, with the variables that srun sets.

@@ -1,4 +1,4 @@
-// Errors of pipelines, which all ranks throw, and states.
+// Tests errors of pipelines, which all ranks throw, and states of pipelines.
 #include <string>
 
 #include "core/autograd/autograd.h"
@@ -122,7 +122,7 @@ TEST(PipelineErrors, AreThrownOnAllRanksForDifferentBatches) {
     });
 }
 
-TEST(PipelineErrors, OfOneStageEndTheOtherStages) {
+TEST(PipelineErrors, EndTheOtherStagesIfOneStageFails) {
     auto models = clones_of(pipeline_gpt(), 3);
     const auto errors = outcomes(3, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
@@ -197,7 +197,7 @@ TEST(PipelineState, LoadsTheStateOfOneProcess) {
     });
 }
 
-TEST(PipelineState, OfOptimizersContinuesWithAnotherNumberOfStages) {
+TEST(PipelineState, ResumesOptimizersWithAnotherNumberOfStages) {
     nn::Gpt whole = pipeline_gpt();
     const nn::Gpt original = whole.clone();
     const tests::PipelineReference expected = tests::train_whole(whole, 6);

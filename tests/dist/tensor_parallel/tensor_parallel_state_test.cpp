@@ -220,13 +220,13 @@ void expect_same_data_parallel_training(Wrap&& wrap) {
     });
 }
 
-TEST(TensorParallelState, TrainsWithDataParallelAsOneProcess) {
+TEST(TensorParallelState, TrainsWithDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::DataParallel>(model, group);
     });
 }
 
-TEST(TensorParallelState, TrainsWithShardedDataParallelAsOneProcess) {
+TEST(TensorParallelState, TrainsWithShardedDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::ShardedDataParallel>(
             model, group,
