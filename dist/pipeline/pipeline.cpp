@@ -107,8 +107,8 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
     share_initial_values();
 }
 
-// Replicas, and the copies of tied parameters, begin with the same values, as in data parallel
-// training.
+// Broadcasts the initial values, so that replicas and the copies of tied parameters begin with the
+// same values, as in data parallel training.
 void Pipeline::Impl::share_initial_values() {
     const NoGrad no_grad;
     int index = 0;

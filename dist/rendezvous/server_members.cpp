@@ -199,7 +199,7 @@ void Server::on_call_timeout(const CallTimeout& timeout_error) {
     fail(text, first, member_of(first).connection != nullptr);
 }
 
-// Returns text such as " is alive but".
+// Returns the state of a member as a part of a sentence, such as " is alive but".
 std::string Server::state_text(const Member& member) const {
     if (member.connection == nullptr) return " is not connected and";
     const auto silence = now_ - member.connection->last_received;

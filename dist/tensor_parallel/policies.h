@@ -41,7 +41,7 @@ class ColumnPolicy : public nn::LinearPolicy {
   public:
     struct Options {
         bool gathers_output = false;
-        std::int64_t segments = 1;  // segments of a gathered output
+        std::int64_t segments = 1;  // the number of segments of a gathered output
         // The ranks with the same slice of the weight, whose gradients are summed; null if only
         // this rank has it.
         std::shared_ptr<ProcessGroup> copies = {};

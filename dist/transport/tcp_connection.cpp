@@ -266,10 +266,10 @@ void TcpConnection::on_readable() noexcept {
 
 void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR); }
 
-// If unread data is in the socket when it is closed, or arrives later, the system resets the
-// connection and discards data that the peer's system has not received. So received data is
-// discarded here, and the socket is kept until the data that it has sent has arrived. If both
-// processes are on one machine, data has arrived when it is sent.
+// Returns whether the socket can be closed without loss. If unread data is in the socket when it is
+// closed, or arrives later, the system resets the connection and discards data that the peer's
+// system has not received. So this function discards received data, and returns false until all
+// sent data has arrived. If both processes are on one machine, data has arrived when it is sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

@@ -165,7 +165,7 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
         run.train(1);
         expect_weights(run, expected.model);
     });
-    // One process loads it too.
+    // One process can load the checkpoint too.
     nn::Gpt single = initial.clone();
     DividedRun alone(std::move(single), divided_on(dist::ProcessGroup::alone()), 2);
     alone.accelerator.load_state(folder / "state");

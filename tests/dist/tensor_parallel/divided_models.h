@@ -23,7 +23,7 @@ namespace axle::tests {
 
 inline constexpr std::int64_t kVocabularySize = 13, kTimeSteps = 8, kBatchSize = 3;
 
-// Return models with the same initial values in every call. Heads: 4; width: 16.
+// Return models with the same initial values in every call. They have 4 heads and width 16.
 inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false) {
     manual_seed(7);
     nn::Gpt model({.vocab_size = kVocabularySize,
