@@ -76,7 +76,7 @@ TEST(Plans, PredictMemoryBytesAndTimeOfPipelines) {
     EXPECT_TRUE(std::ranges::is_sorted(found, {}, &Plan::seconds));
 }
 
-TEST(Plans, LeaveOutMeshesThatDoNotFit) {
+TEST(Plans, LeaveOutMeshesThatDoNotFitIntoMemory) {
     PlanOptions options{
         .num_processes = 4, .memory = 20'000, .batch = 8, .time = 1, .flops = 10, .link = 1e12};
     for (const Plan& plan : plans(four_pieces(), options)) EXPECT_EQ(plan.stages, 4);
@@ -94,7 +94,7 @@ class AxlePlan : public tests::TrainerTest {
 };
 
 // Covers 26.plan.
-TEST_F(AxlePlan, PrintsTheMeshesThatFit) {
+TEST_F(AxlePlan, PrintsTheMeshesThatFitIntoMemory) {
     const tests::TemporaryFolder folder;
     const std::string config = config_in(folder);
     const tests::Ended ended = run({"plan", "--config", config, "--num_processes", "4", "--memory",

@@ -77,7 +77,7 @@ TEST(PipelineErrors, AreThrownOnAllRanksForGradientsOfOtherStages) {
     });
 }
 
-TEST(PipelineErrors, AreThrownForStagesThatDoNotFit) {
+TEST(PipelineErrors, AreThrownForStageSizesThatDoNotMatchTheModel) {
     expect_error_on_all(2, "stage_sizes must be 2 positive numbers whose sum is 8", [](int) {
         return PipelineOptions{.stage_sizes = {4, 5}};
     });
@@ -140,7 +140,7 @@ TEST(PipelineErrors, EndTheOtherStagesIfOneStageFails) {
     }
 }
 
-TEST(PipelineErrors, AreThrownForSchedulesThatDoNotFit) {
+TEST(PipelineErrors, AreThrownForSchedulesThatCannotTrainTheModel) {
     nn::Gpt gpt = pipeline_gpt();
     const Group alone = dist::ProcessGroup::alone();
     dist::Schedule deadlock = dist::make_schedule(ScheduleKind::gpipe, 1, 1);
