@@ -70,7 +70,8 @@ AccumulationOptions accumulation(const AcceleratorOptions& options) {
     return result;
 }
 
-// `num_processes` is the number of processes that train with different samples.
+// Returns the options of schedules. `num_processes` is the number of processes that train with
+// different samples.
 ScheduleOptions schedules(const AcceleratorOptions& options, bool split_batches,
                           int num_processes) {
     ScheduleOptions result{.step_with_optimizer = options.step_scheduler_with_optimizer};

@@ -221,7 +221,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // Returns "no", "fp16", "bf16" or "fp8".
     const std::string& mixed_precision() const { return mixed_precision_; }
-    // Returns whether prepared models run under autocast (mixed_precision is not "no").
+    // Returns whether mixed_precision is not "no", so that prepared models run under autocast.
     bool native_amp() const { return autocast_dtype().has_value(); }
     // Returns a scope in which this thread's operations run in mixed precision; a handler with
     // enabled = false turns mixed precision off. Has no effect if mixed_precision is "no". The

@@ -1,4 +1,4 @@
-// Accelerator's methods for micro-batches, losses and gradients.
+// Implements Accelerator's methods for micro-batches, losses and gradients.
 #include <algorithm>
 #include <cmath>
 #include <memory>

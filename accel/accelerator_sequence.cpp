@@ -1,4 +1,4 @@
-// Functions of Accelerator for sequences that several processes share.
+// Implements Accelerator's methods for sequences that several processes share.
 #include <utility>
 
 #include "accel/accelerator.h"

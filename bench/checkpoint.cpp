@@ -4,7 +4,7 @@
 // of a checkpoint, the median seconds of a blocking save, and, for an asynchronous save, the
 // seconds until save_state() returns (the stall of the training) and until the checkpoint is
 // complete. Also measures the disk: the seconds to write and sync a file of the same size. Half of
-// the saves block. bench/peers/checkpoint runs this program beside PyTorch's dcp.async_save.
+// the saves block. bench/peers/checkpoint compares this program with PyTorch's dcp.async_save.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

@@ -5,8 +5,8 @@
 //
 //     small64, small512   rows of 16 f32 and a label, shuffled, 64 or 512 in a batch
 //     cifar               128 images of 3 x 32 x 32 bytes, padded, cropped and flipped at
-//                         random, made f32 and normalised
-//     images              32 images of 3 x 224 x 224 bytes, made f32 and normalised
+//                         random, converted to f32 and normalized
+//     images              32 images of 3 x 224 x 224 bytes, converted to f32 and normalized
 //     tokens              the file mapped as u16: 32 shuffled blocks of 256 and their labels
 //
 // The program replies to each line of its input with a line of JSON:
@@ -104,7 +104,8 @@ Case case_of(const std::string& name, const std::string& path) {
                            data::Compose({data::ToFloat(), normalize}));
     if (name == "tokens")
         return {std::make_shared<data::BlockDataset>(data::Tokens::open(path), 256), 32, 257 * 2};
-    throw ValueError("--case must be small64, small512, cifar, images or tokens: " + name);
+    throw ValueError("bench_loader: --case must be small64, small512, cifar, images or tokens: " +
+                     name);
 }
 
 // A 64-bit checksum of the numbers in batches. It depends on the order of the numbers.

@@ -25,7 +25,7 @@ void answer_requests(Answer&& answer) {
         words >> name >> count;
         if (name == "quit") return;
         const nlohmann::json result = answer(name, count);
-        if (result.is_null()) throw ValueError("unknown request: " + line);
+        if (result.is_null()) throw ValueError("bench: unknown request: " + line);
         reply(result);
     }
 }

@@ -154,7 +154,7 @@ void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree
                              .cpu = options.device == "cpu"});
     const Device device = accelerator.device();
     if (options.device != "cpu" && !device.is_cuda())
-        throw DeviceError("no GPU: " + cuda::why_unavailable());
+        throw DeviceError("serve: no GPU is available: " + cuda::why_unavailable());
     accelerator.prepare(model, optimizer);
     batch = map_tensors(batch, [&](const Tensor& t) { return Tree(t.to(device)); });
 

@@ -15,7 +15,7 @@ namespace axle::tests {
 // figures. Without this variable, only prints the figure.
 inline void record_figure(const std::string& name, const nlohmann::ordered_json& values) {
     std::printf("%s: %s\n", name.c_str(), values.dump().c_str());
-    std::fflush(stdout);  // or a child that is forked later would print the text, too
+    std::fflush(stdout);  // otherwise a child that is forked later would print it too
     const char* const path = std::getenv("AXLE_FIGURES");
     if (path == nullptr) return;
     nlohmann::ordered_json all = nlohmann::ordered_json::object();

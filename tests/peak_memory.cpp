@@ -27,7 +27,7 @@ std::int64_t resident_peak() {
 // Writes the result of the child: the memory, a space, and the message of an exception.
 [[noreturn]] void measure(const std::function<void()>& f, int to) {
     std::string message;
-    ::malloc_trim(0);                               // or reuse of freed memory would hide growth
+    ::malloc_trim(0);  // otherwise reuse of freed memory would hide growth
     std::ofstream("/proc/self/clear_refs") << "5";  // sets the peak to the current memory
     const std::int64_t before = resident_peak();
     try {

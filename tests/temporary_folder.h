@@ -13,7 +13,7 @@ enum class FolderStorage { on_disk, in_memory };
 
 class TemporaryFolder {
   public:
-    // in_memory uses shared memory if it is available, because syncing files is faster there.
+    // `in_memory` uses shared memory if it is available, because syncing files is faster there.
     explicit TemporaryFolder(FolderStorage storage = FolderStorage::on_disk) {
         const bool shared_memory =
             storage == FolderStorage::in_memory && ::access("/dev/shm", W_OK) == 0;

@@ -41,7 +41,7 @@ struct AORecipeKwargs {
     // Whether rows of zeros are added to products whose number of rows is not a multiple of 16.
     // True by default. If false, such products are not computed in fp8.
     std::optional<bool> pad_inner_dim = {};
-    std::optional<bool> enable_fsdp_float8_all_gather = {};  // has no effect: nothing is sharded
+    std::optional<bool> enable_fsdp_float8_all_gather = {};  // no effect: gathers are not in fp8
     bool round_scales_to_power_of_2 = false;
     bool emulate = false;  // emulates fp8 on any device: rounds to 8 bits and multiplies in f32
 };

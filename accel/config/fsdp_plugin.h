@@ -106,8 +106,8 @@ struct FullyShardedDataParallelPlugin {
     // default, the values must be equal. Version 2 always uses the values of rank 0.
     // (FSDP_SYNC_MODULE_STATES)
     std::optional<bool> sync_module_states = {};
-    // Whether only rank 0 has the values of the model, which implies sync_module_states. (false by
-    // default; FSDP_CPU_RAM_EFFICIENT_LOADING)
+    // Whether only rank 0 has the values of the model, which implies sync_module_states (false by
+    // default; FSDP_CPU_RAM_EFFICIENT_LOADING).
     std::optional<bool> cpu_ram_efficient_loading = {};
     // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
     // FSDP_ACTIVATION_CHECKPOINTING).

@@ -130,7 +130,7 @@ struct AcceleratorOptions {
     // ao_recipe_kwargs applies.
     std::optional<AORecipeKwargs> ao_recipe_kwargs = {};
     std::optional<TERecipeKwargs> te_recipe_kwargs = {};
-    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // for mixed_precision "fp16"
+    std::optional<GradScalerKwargs> grad_scaler_kwargs = {};  // used by mixed_precision "fp16"
     std::optional<ProfileKwargs> profile_kwargs = {};         // used by profile() without options
     dist::DataParallelOptions ddp_kwargs = {};
     dist::ProcessGroupOptions init_process_group_kwargs = {};

@@ -1,4 +1,4 @@
-// ParallelismConfig: how the processes of a job are divided among several kinds of parallelism.
+// ParallelismConfig: the division of the processes of a job among several kinds of parallelism.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct TorchTensorParallelConfig {
 
 // Options of context parallel training.
 struct TorchContextParallelConfig {
-    // How attention gets the keys and values of other processes: "allgather" gathers all of them,
-    // "alltoall" passes them around a ring and needs less memory. If empty, it is read from
-    // PARALLELISM_CONFIG_CP_COMM_STRATEGY; the default is "allgather".
+    // The method by which attention gets the keys and values of other processes: "allgather"
+    // gathers all of them, "alltoall" passes them around a ring and needs less memory. If empty, it
+    // is read from PARALLELISM_CONFIG_CP_COMM_STRATEGY; the default is "allgather".
     std::string cp_comm_strategy = {};
 };
 

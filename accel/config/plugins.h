@@ -69,7 +69,7 @@ struct MegatronLMPlugin {
     // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).
     // "interleaved" is the default with num_layers_per_virtual_pipeline_stage.
     std::string schedule = {};
-    // How losses of micro-batches are averaged: "rows", "equal" or "tokens" (MicroBatchAverage).
+    // The average of the losses of micro-batches: "rows", "equal" or "tokens" (MicroBatchAverage).
     std::string average = "rows";
     // The number of pieces of each stage; balanced if empty.
     std::vector<int> stage_sizes = {};

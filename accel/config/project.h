@@ -17,7 +17,7 @@ struct ProjectConfiguration {
     // without a folder loads the newest of these checkpoints.
     bool automatic_checkpoint_naming = false;
     // The number of checkpoints of this run that are kept. Older ones are removed after a new one
-    // is complete. A run is continued by load_state(); checkpoints of other runs stay.
+    // is complete. load_state() continues a run. Checkpoints of other runs are not removed.
     std::optional<int> total_limit = {};
     // The number of checkpoints with the best SaveStateOptions::metric that are kept in addition to
     // the newest total_limit checkpoints.

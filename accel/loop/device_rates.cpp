@@ -69,7 +69,7 @@ void DeviceRates::fill() {
             ++capacity_;
         }
     } catch (const std::exception&) {
-        // The schedule has ended.
+        // The schedule has ended, so the table has no further rows.
     }
     scheduler_.load_state_dict(before);
     set_rates(left_.rates);

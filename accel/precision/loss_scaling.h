@@ -28,7 +28,7 @@ class LossScaling {
   public:
     // `group` is null if there is one process. The object does not own it, because prepared objects
     // can outlive the Accelerator and must not keep this rank in the job. After the group is
-    // destroyed, each process decides for itself which steps to skip.
+    // destroyed, each process skips steps independently of the other processes.
     LossScaling(const optim::GradScalerOptions& options, Device device,
                 const std::shared_ptr<dist::ProcessGroup>& group = nullptr);
     LossScaling(const LossScaling&) = delete;

@@ -68,7 +68,8 @@ void checkpoint_units(nn::Module& model, const dist::ShardingOptions& options) {
 
 void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlugin& plugin,
               const PartialState& processes, bool is_mixed) {
-    // An output_dtype that is equal to param_dtype leaves the dtype to convert_outputs_to_fp32.
+    // If output_dtype is equal to param_dtype, convert_outputs_to_fp32 determines the dtype of the
+    // outputs.
     if (const auto* const p = std::get_if<MixedPrecisionPolicy>(&plugin.mixed_precision_policy);
         p != nullptr && p->output_dtype != p->param_dtype)
         preparation.output_dtype = p->output_dtype;

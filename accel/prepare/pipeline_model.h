@@ -11,7 +11,8 @@
 
 namespace axle::accel {
 
-// Averages gradients in every step, so set_sync() has no effect on them.
+// A prepared model and its pipeline. The pipeline averages gradients in every step, so set_sync()
+// has no effect on them.
 class PipelineModel : public dist::DistributedModel {
   public:
     PipelineModel(nn::Module& model, std::vector<nn::Piece> pieces,

@@ -199,8 +199,7 @@ std::unique_ptr<dist::DistributedModel> Preparation::distribute(nn::Module& mode
     const bool trains = std::any_of(parameters.begin(), parameters.end(),
                                     [](const Tensor& p) { return p.requires_grad(); });
     // In deterministic mode, one process adds the gradients of micro-batches in the order of
-    // several processes. On a GPU, NCCL chooses the order, and captured steps count during the
-    // replay.
+    // several processes. GPUs are excluded, because NCCL chooses the order there.
     const bool adds_like_processes = are_deterministic_algorithms_enabled() &&
                                      loop_->accumulation.options().num_steps > 1 &&
                                      processes_.device().is_cpu();

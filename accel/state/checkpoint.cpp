@@ -282,7 +282,7 @@ void CheckpointWriter::commit(CheckpointLabel label) {
                   {"run", label.run},  {"identity", label.identity},   {"files", files}};
     if (label.metric) manifest.set("metric", *label.metric);
     manifest.set("crc32", crc_of_text(to_json(manifest)));
-    // With Durability::full, this syncs the manifest and then the directory.
+    // With Durability::full, write_file_atomically() syncs the manifest and then the directory.
     write_file_atomically(child(temporary_, kManifest), to_json(manifest) + "\n", durability_);
     const std::string old = put_in_place(temporary_, path_, durability_);
     temporary_.clear();

@@ -69,8 +69,8 @@ std::optional<std::string> latest_checkpoint(const std::string& folder) {
     const bool is_empty = list.entries.empty();
     if (const auto* const damaged =
             list.newer_damaged(is_empty ? INT64_MIN : list.entries.back().iteration))
-        throw FileError(str("the latest checkpoint may be damaged: ", damaged->reason,
-                            is_empty ? "" : "; the newest undamaged one is ",
+        throw FileError(str("latest_checkpoint: the newest checkpoint may be damaged: ",
+                            damaged->reason, is_empty ? "" : "; the newest undamaged one is ",
                             is_empty ? "" : printable(list.entries.back().path)));
     if (is_empty) return std::nullopt;
     return list.entries.back().path;

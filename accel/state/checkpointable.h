@@ -10,8 +10,8 @@
 namespace axle::accel {
 
 // An object with state that checkpoints save and load. All processes call each method together, so
-// the methods may call collectives. The checkpoint contains the state that the method returns on
-// the process that writes the checkpoint.
+// the methods may call collectives. The checkpoint contains the result of state_dict() on the
+// process that writes the checkpoint.
 struct Checkpointable {
     virtual ~Checkpointable() = default;
     virtual Tree state_dict() const = 0;

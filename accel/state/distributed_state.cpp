@@ -56,7 +56,7 @@ class OptimizerEntries {
     }
 
     const std::string& folder_;
-    std::map<std::string, Tree> states_;  // by the name of the parameter
+    std::map<std::string, Tree> states_;  // indexed by the name of the parameter
     std::map<std::int64_t, Tree> groups_;
 };
 

@@ -59,7 +59,8 @@ std::shared_ptr<const FolderOwner> FolderOwner::claim(const std::string& folder)
     static std::map<std::pair<std::uint64_t, std::uint64_t>, std::weak_ptr<const FolderOwner>>
         owners;
     check_no_link(folder);
-    create_directories(folder, Durability::full);  // CheckpointWriter syncs only new ones
+    // The new folder is synced here, because CheckpointWriter syncs only folders that it creates.
+    create_directories(folder, Durability::full);
     const std::lock_guard lock(mutex);
     auto& known = owners[identity_of_folder(folder)];
     if (auto owner = known.lock()) return owner;

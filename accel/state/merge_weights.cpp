@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct Source {
     nn::StateDict weights;  // meta tensors
     TensorReader read;
-    std::vector<std::string> files;  // the index first
+    std::vector<std::string> files;  // the index is the first element
     bool has_other_values = false;
 };
 
@@ -91,7 +91,8 @@ Source open_source(const std::string& folder) {
     throw missing_checkpoint(folder);
 }
 
-// Removes the files of a checkpoint, the index first, because without it there is no checkpoint.
+// Removes the files of a checkpoint, the index first, because a folder without an index is not a
+// checkpoint.
 void remove_checkpoint(const std::string& folder, const std::vector<std::string>& files) {
     const std::string path = fs::canonical(folder).string();
     for (const std::string& name : files) remove_file(path, name);

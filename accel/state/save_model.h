@@ -68,7 +68,7 @@ bool is_saving_process(const PartialState& state, bool save_on_each_node);
 // for a value that contains both tensors and other leaves.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
-// Like save(), but the calling process writes the file.
+// Write the same files as save(), but on the calling process.
 void write_object(const nn::StateDict& state, const std::string& path);
 void write_object(const Tree& object, const std::string& path);
 // Reads a file that save() or torch.save has written. A suffix other than .safetensors and .json,

@@ -155,7 +155,8 @@ TensorBoardTracker::TensorBoardTracker(const TrackerRun& run) : folder_(run.fold
 }
 
 SummaryWriter& TensorBoardTracker::writer() {
-    if (!writer_) throw UsageError("tensorboard: writer used before start() or after finish()");
+    if (!writer_)
+        throw UsageError("tensorboard: the writer was used before start() or after finish()");
     return *writer_;
 }
 

@@ -59,7 +59,7 @@ class Tracking {
     std::unique_ptr<Guard> blank_;
     bool initialized_ = false, warned_ = false;
     bool resumed_ = false;
-    LoggedSteps loaded_;  // the steps of trackers that have not logged since
+    LoggedSteps loaded_;  // the loaded steps of trackers that have not logged since the load
 };
 
 }  // namespace axle::accel

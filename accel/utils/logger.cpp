@@ -40,8 +40,8 @@ Logger::Logger(std::string name, LogLevel level, std::optional<PartialState> sta
 const PartialState& Logger::state() const {
     if (!state_) state_ = PartialState::current();
     if (!state_)
-        throw UsageError(
-            str("get_logger: '", name_, "': create an Accelerator or a PartialState first"));
+        throw UsageError(str("get_logger: '", name_,
+                             "' needs an Accelerator or a PartialState; create one first"));
     return *state_;
 }
 

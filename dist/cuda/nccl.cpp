@@ -47,7 +47,7 @@ ncclDataType_t type_of(DType t) {
         case DType::u32:
             return ncclUint32;
         case DType::u8:
-        case DType::boolean:  // values are 0 and 1, so max is any and min is all
+        case DType::boolean:  // 0 or 1, so max computes "any" and min "all"
             return ncclUint8;
         default:
             throw DTypeError(str("NCCL: the dtype is not supported: ", t));

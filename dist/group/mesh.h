@@ -42,8 +42,7 @@ class DeviceMesh {
     const std::vector<int>& coordinates() const { return coordinates_; }
 
     // Returns the group of the processes whose coordinates differ from this process's only along
-    // this dimension.
-    // The name can also be a name passed to add_flattened().
+    // this dimension. `name` can also be a name that was passed to add_flattened().
     std::shared_ptr<ProcessGroup> get_group(const std::string& name) const;
     // Creates and returns the group of the processes whose coordinates differ from this process's
     // only along these dimensions, in row-major order. All ranks of the mesh must call flatten()

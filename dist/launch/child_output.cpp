@@ -70,7 +70,7 @@ std::array<OwnedFd, 2> ChildOutput::open(int rank, int local_rank) {
 
 void ChildOutput::add_poll_entries(std::vector<pollfd>& waited) const {
     if (!pieces_.empty()) waited.push_back({pieces_.front().fd, POLLOUT, 0});
-    if (queued_ > kMaxQueued) return;  // waits until the queue is shorter
+    if (queued_ > kMaxQueued) return;  // reads no more until the queue is shorter
     for (const Stream& stream : streams_)
         if (stream.pipe) waited.push_back({stream.pipe.get(), POLLIN, 0});
 }

@@ -64,7 +64,8 @@ std::vector<MachineMessage> request(MachineLink& link, const MachinesOptions& op
             throw Refused(text);
         }
         if (link.is_lost()) throw CommError(link.reason());
-        if (Clock::now() >= deadline) throw CommError("the launcher did not answer in time");
+        if (Clock::now() >= deadline)
+            throw CommError("the launcher of machine 0 did not respond in time");
         std::vector<pollfd> waited;
         link.add_poll_entry(waited);
         wait(std::move(waited), cancel, std::min(deadline, link.next_timer()));

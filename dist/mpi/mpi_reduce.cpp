@@ -1,4 +1,4 @@
-// The reductions of MpiEngine.
+// Implements the reductions of MpiEngine.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -42,10 +42,10 @@ void MpiEngine::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, 
     reduce_parts(data, memory_[2]->parts.data(), numel, dtype, op);
 }
 
-// In each round, a rank receives one part from all ranks, reduces it, and sends the result to all
-// ranks. Three rounds are processed at the same time, in different steps. The transfer of the third
-// round begins after the transfer of the first round has ended, so both can use the same
-// MpiOperation.
+// Reduces the data in rounds. In each round, a rank receives one part from all ranks, reduces it,
+// and sends the result to all ranks. Three rounds are processed at the same time, in different
+// steps. The transfer of the third round begins after the transfer of the first round has ended, so
+// both can use the same MpiOperation.
 void MpiEngine::reduce_in_rounds(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype), bytes = numel * width;
     const std::int64_t part = std::max<Bytes>(1, parts_.part / width), segment = part * size_;

@@ -65,7 +65,7 @@ Tensor copy_to_group(const Tensor& x, const Group& group) {
 
 namespace {
 
-// Returns the sums over all ranks of the tensors, which have one dtype, in one message.
+// Sums the tensors, which have one dtype, over all ranks with one message, and returns the sums.
 Grads summed(const Grads& tensors, const Group& group) {
     if (grad_enabled()) {
         Grads sums;

@@ -21,10 +21,10 @@
 
 namespace axle::dist {
 
-// How a gathered tensor is used, which decides how its gradient is computed.
+// The use of a gathered tensor, which decides how its gradient is computed.
 enum class GradientKind {
-    partial,  // each rank uses the result in its own way: gradients are summed (reduce-scatter)
-    same,     // all ranks compute the same from the result: each rank takes its slice
+    partial,  // ranks compute different values from the result: gradients are summed
+    same,     // ranks compute equal values from the result: each rank takes its slice
 };
 
 // Returns x. The gradient is the sum of the gradients of all ranks.

@@ -25,7 +25,8 @@ std::string text_of(const Schedule& schedule) {
                schedule.chunks, " stages per rank");
 }
 
-// Throws ValueError on every rank if texts of the ranks differ. All ranks pass the same lists.
+// Throws ValueError unless all[rank][key] is the same text for all ranks. All ranks pass the same
+// `all`, so all of them throw.
 void check_equal(const char* op, const char* what, const std::vector<Tree>& all, const char* key) {
     for (std::size_t rank = 1; rank < all.size(); ++rank)
         if (all[rank][key].string() != all[0][key].string())
@@ -106,8 +107,8 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
     share_initial_values();
 }
 
-// Replicas, and the copies of tied parameters, begin with the same values, as in data parallel
-// training.
+// Broadcasts the initial values, so that replicas and the copies of tied parameters begin with the
+// same values, as in data parallel training.
 void Pipeline::Impl::share_initial_values() {
     const NoGrad no_grad;
     int index = 0;
@@ -344,7 +345,7 @@ std::vector<std::int64_t> Pipeline::generate(std::int64_t longest, std::vector<s
         ids = nn::generate(*impl_->model, logits, longest, std::move(ids), count, options);
         state.offset = generator_state().offset;
     }
-    set_generator_state(state);  // the next call draws other numbers
+    set_generator_state(state);  // the next call draws different random numbers
     return ids;
 }
 

@@ -32,9 +32,9 @@
 
 namespace axle::dist {
 
-// How the losses of the micro-batches of all data parallel ranks are averaged, if each is a mean.
+// The average of the losses of all micro-batches on all data parallel ranks. Each loss is a mean.
 enum class MicroBatchAverage : std::uint8_t {
-    rows,   // weighted by the numbers of rows; the result for the mean over rows of the whole batch
+    rows,   // weighted by the numbers of rows, as in a mean over all rows of the batch
     equal,  // the mean of the micro-batches, as gradient accumulation computes it
     tokens  // weighted by the numbers of labels that are not -100
 };
@@ -124,7 +124,8 @@ class Pipeline {
     // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
     // missing or unexpected, and the errors of Module::load_state_dict().
     void load_state_dict(const nn::StateDict& state);
-    // The same for the state of an optimizer over the parameters of the whole model.
+    // Return and load the state of an optimizer over the parameters of the whole model, in the same
+    // way.
     Tree full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options = {}) const;
     void load_state_dict(optim::Optimizer& optimizer, const Tree& state) const;
 

@@ -31,7 +31,7 @@ inline int tag_of(MessageKind kind, int number) { return number * 5 + static_cas
 // The results of the last stage.
 struct PipelineResult {
     double loss = 0;                   // the sum of the scaled losses
-    std::vector<Tensor> outputs = {};  // by micro-batch
+    std::vector<Tensor> outputs = {};  // indexed by micro-batch
 };
 
 struct Pipeline::Impl {
@@ -54,8 +54,8 @@ struct Pipeline::Impl {
     // one rank on all ranks, and ValueError on all ranks if they have different schedules or
     // micro-batches.
     Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
-    // Returns the batch as `count` micro-batches of consecutive rows, or, if allow_fewer is true,
-    // as at most so many.
+    // Returns the batch as `count` micro-batches of consecutive rows. If allow_fewer is true, a
+    // batch with fewer rows is divided into single rows.
     static std::vector<Tree> divide(const Tree& batch, int count, bool allow_fewer);
     Tensor step(const std::function<std::vector<Tree>()>& split, const PipelineLoss& loss,
                 double gradient_scale);

@@ -155,7 +155,7 @@ Tensor PipelineRun::run_stage(int stage, int micro_batch, const Tensor& input) {
         for (int i = begin; i < end; ++i) x = run_piece(i, x);
         return x;
     };
-    // The input of the first piece is undefined, and checkpoint() needs none.
+    // The input of the first piece is undefined, so it is not an input of checkpoint().
     const auto recompute = [](const Tensor& x, const auto& f) {
         std::vector<Tensor> inputs;
         if (x.defined()) inputs.push_back(x);
@@ -200,7 +200,8 @@ void PipelineRun::forward(int stage, int micro_batch) {
     }
     const GeneratorScope scope(
         {mix(mix(seed_, static_cast<std::uint64_t>(micro_batch)), pipeline_.pieces.size()), 0});
-    // A mean over no tokens is not a number. It has the weight 0, and is left out.
+    // A mean over no tokens is NaN. Its factor is 0, and 0 * NaN would be NaN, so the loss is set
+    // to 0.
     const double factor = factors_[index];
     at.output = factor == 0
                     ? sum(at.output.reshape({-1}).narrow(0, 0, 0))  // 0, with zero gradients

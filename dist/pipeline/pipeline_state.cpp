@@ -1,4 +1,4 @@
-// The gradients' norm and the states of the whole model and its optimizer.
+// Implements the norm of the gradients, and the states of the whole model and its optimizer.
 #include <algorithm>
 #include <cmath>
 #include <limits>

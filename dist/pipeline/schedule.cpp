@@ -59,8 +59,9 @@ void add_one_forward_one_backward(Schedule& schedule, int rank) {
     schedule.bound.push_back(std::min(schedule.ranks - rank, schedule.micro_batches));
 }
 
-// Rank r computes the gradients of weights r micro-batches after the gradients of inputs. So all
-// ranks store the activations of as many micro-batches as rank 0 of one_forward_one_backward.
+// Adds the actions of a rank. Rank r computes the gradients of weights r micro-batches after the
+// gradients of inputs. So all ranks store the activations of as many micro-batches as rank 0 of
+// one_forward_one_backward.
 void add_zero_bubble(Schedule& schedule, int rank) {
     Actions& actions = schedule.actions.emplace_back();
     const int count = schedule.micro_batches;
@@ -77,7 +78,8 @@ void add_zero_bubble(Schedule& schedule, int rank) {
     schedule.bound.push_back(std::min(schedule.ranks, count));
 }
 
-// Micro-batches pass through the chunks of a rank in groups of `ranks`, as in Megatron-LM.
+// Adds the actions of a rank. Micro-batches pass through the chunks of a rank in groups of `ranks`,
+// as in Megatron-LM.
 void add_interleaved(Schedule& schedule, int rank) {
     Actions& actions = schedule.actions.emplace_back();
     const int ranks = schedule.ranks, chunks = schedule.chunks;

@@ -39,7 +39,7 @@ struct Schedule {
     int ranks = 1;
     int chunks = 1;
     int micro_batches = 1;
-    std::vector<std::vector<Action>> actions;  // by rank
+    std::vector<std::vector<Action>> actions;  // indexed by rank
     // The largest number of micro-batches, by rank, whose activations the rank's stages may store
     // at once. An activation is stored from forward to backward, or to backward_weight if the
     // weight gradients are queued.

@@ -83,7 +83,8 @@ class Simulation {
                              text_of(action), ": ", why));
     }
 
-    // Marks the event, which must not have happened before, after the events `needed`.
+    // Marks the event. Throws ValueError if an event in `needed` has not happened, or if this event
+    // has happened already.
     void mark(int rank, const Action& action, Event event, int needed, const char* missing) {
         std::uint8_t& have = events(action.stage, action.micro_batch);
         if ((have & needed) != needed) fail(rank, action, missing);
@@ -91,7 +92,7 @@ class Simulation {
         have |= event;
     }
 
-    // Executes the actions of a rank until it has to wait.
+    // Executes the actions of a rank until the rank has to wait.
     void run_rank(int rank) {
         const std::vector<Action>& actions = schedule_.actions[static_cast<std::size_t>(rank)];
         std::size_t& next = next_[static_cast<std::size_t>(rank)];
@@ -245,11 +246,11 @@ class Simulation {
     const Schedule& schedule_;
     const ActionCosts& costs_;
     bool trains_;
-    std::vector<std::uint8_t> events_;  // by stage and micro-batch
+    std::vector<std::uint8_t> events_;  // indexed by stage and micro-batch
     std::vector<std::size_t> next_;
     std::vector<double> clocks_, busy_;
     std::vector<std::int64_t> stored_, stored_by_stage_;
-    std::vector<Channel> activations_, gradients_;  // by receiving stage
+    std::vector<Channel> activations_, gradients_;  // indexed by the receiving stage
     std::vector<int> runnable_;
     ScheduleReport report_;
 };

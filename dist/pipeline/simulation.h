@@ -13,7 +13,7 @@ namespace axle::dist {
 // The times of the actions of one stage for one micro-batch, in any unit.
 struct ActionCosts {
     double forward = 1, backward = 2, backward_input = 1, backward_weight = 1;
-    double link_delay = 0;  // from the end of an action until the receiver has its result
+    double link_delay = 0;  // time from the end of an action until the receiver has its result
     // Factors of the times of each stage; 1 for all stages if empty.
     std::vector<double> stage_factors = {};
     // Whether the report contains the timeline.
@@ -26,13 +26,13 @@ struct TimedAction {
 };
 
 struct ScheduleReport {
-    double time = 0;        // from the first action to the end of the last one
+    double time = 0;        // time from the first action to the end of the last one
     double idle_share = 0;  // the part of the time of all ranks in which they compute nothing
     // The largest number of micro-batches whose activations are stored, by rank and by stage.
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
     std::int64_t messages = 0;
-    std::vector<std::vector<TimedAction>> timeline = {};  // by rank, without messages
+    std::vector<std::vector<TimedAction>> timeline = {};  // indexed by rank, without messages
 };
 
 // Executes the lists of a schedule. Time and memory are linear in the number of actions. Throws

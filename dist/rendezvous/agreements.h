@@ -50,7 +50,8 @@ class Agreements {
         CollectiveCall call;
         std::vector<int> ranks;
     };
-    // Returns nullopt if all members have made the call.
+    // Returns the call with this sequence number and the ranks that have not made it, or nullopt if
+    // all members have made it.
     std::optional<Missing> missing(std::uint32_t group, std::uint64_t sequence) const;
 
   private:

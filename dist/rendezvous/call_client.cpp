@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time that a call waits for a reply after its timeout.
+// The time that a call waits for a reply after its timeout.
 constexpr milliseconds kReplyAfterTimeout{2000};
 constexpr milliseconds kMissingDelay{2000};  // delay before a missing rank is reported
 

@@ -51,7 +51,7 @@ class ControlChannel {
     void check(const Lock& lock) const;
     // Waits until ready() returns true or there is a failure. Returns false after the deadline.
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
-    // Waits for a failure, but only for a short time.
+    // Waits for a failure, but at most 1.5 seconds.
     void wait_for_failure(Lock& lock);
     // Sends a message. The caller must not have locked the mutex. Throws the failure of the job if
     // the connection is lost.

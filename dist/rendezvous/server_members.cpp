@@ -8,8 +8,8 @@
 namespace axle::dist {
 namespace {
 
-// After a process has closed its connection: the time to wait for the launcher's report that the
-// process has ended.
+// The time to wait for the launcher's report that a process has ended, after the process has closed
+// its connection.
 constexpr std::chrono::milliseconds kCauseOfDeath{300};
 
 }  // namespace
@@ -199,7 +199,7 @@ void Server::on_call_timeout(const CallTimeout& timeout_error) {
     fail(text, first, member_of(first).connection != nullptr);
 }
 
-// Returns text such as " is alive but".
+// Returns the state of a member as a part of a sentence, such as " is alive but".
 std::string Server::state_text(const Member& member) const {
     if (member.connection == nullptr) return " is not connected and";
     const auto silence = now_ - member.connection->last_received;

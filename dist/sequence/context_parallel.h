@@ -25,7 +25,7 @@
 
 namespace axle::dist {
 
-// How attention gets the keys and values of the other processes.
+// The method by which attention gets the keys and values of the other processes.
 enum class ContextExchange : std::uint8_t {
     all_gather,  // gathers the keys and values of the whole sequence
     ring,        // passes the parts around a ring, so that a process stores at most two of them
@@ -63,7 +63,7 @@ class ContextParallel : public nn::SequencePolicy {
 // A scope in which sequences are divided. The constructor replaces the contents of each buffer by
 // this process's part along the given dimension, and the policy computes attention on this thread.
 // The destructor restores the buffers, except no_restore_buffers. The handles stay valid. The
-// backward pass must be in the scope.
+// backward pass must run in the scope.
 class [[nodiscard]] ContextParallelScope {
   public:
     // Throws ValueError if the numbers of buffers and dimensions differ, if a length is not a

@@ -46,7 +46,8 @@ void for_visible(const Ranges& queries, const Ranges& keys, const AttentionParam
     }
 }
 
-// A tensor on its way to the next rank, and the tensor on its way from the previous rank.
+// The exchange of one tensor: it is sent to the next rank while the tensor of the previous rank is
+// received.
 class Transfer {
   public:
     Transfer(const Tensor& x, ProcessGroup& group, int tag)
@@ -129,7 +130,7 @@ AttentionGradients backward(const Tensor& dy, const Tensor& q, const Tensor& k, 
     const Tensor dq = zeros(q.shape(), options);
     Shape both = k.shape();
     both[1] = 2 * heads;
-    std::optional<Transfer> gradients;  // of the part that this rank gets next
+    std::optional<Transfer> gradients;  // gradients of the part that this rank gets next
     around_ring(k, v, group, [&](const Tensor& key, const Tensor& value, int rank) {
         Tensor sum = zeros(both, options);
         const Tensor dk = sum.narrow(1, 0, heads), dv = sum.narrow(1, heads, heads);

@@ -1,4 +1,4 @@
-// Private to dist: attention whose keys and values travel around a ring of processes.
+// Private to dist: attention whose keys and values are passed around a ring of processes.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace axle::dist {
 // with blockwise transformers for near-infinite context", 2023). positions[r] contains the
 // positions of rank r's tokens. In each step, a rank computes attention to the part that it has
 // received, and sends this part to the next rank at the same time. The results are combined by
-// their log-sum-exps. In the backward pass, the gradients of keys and values travel with their
+// their log-sum-exps. In the backward pass, the gradients of keys and values are sent with their
 // part, in f32 or f64.
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const kernels::AttentionParams& params,

@@ -43,8 +43,8 @@ void check_ulysses_batch(const Tree& batch, const ProcessGroup& group);
 // Gathers the batches of all ranks, which are maps, and returns this rank's part of each, in rank
 // order. Tensors with at least two dimensions are divided along dimension 1. A batch with "labels"
 // gets "shift_labels": labels[b, t + 1] at position t, and -100 at the end of the whole sequence. A
-// batch without "position_ids" gets them, from 0. The result for a batch that is null is null. All
-// ranks must call this function. Throws the errors of check_ulysses_batch() on all ranks.
+// batch without "position_ids" gets positions that count from 0. The result for a null batch is
+// null. All ranks must call this function. Throws the errors of check_ulysses_batch() on all ranks.
 std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 
 // Returns the mean of the losses of all ranks, weighted by their numbers of tokens: the loss of the

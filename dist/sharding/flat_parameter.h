@@ -63,7 +63,7 @@ class FlatParameter final : public ShardProvider {
     // otherwise each part has the values of its own rank.
     FlatParameter(const nn::StateDict& parameters, ShardingContext& context,
                   bool sync_module_states);
-    // After the destructor, the parameters have no elements.
+    // Frees the elements. The handles of the parameters stay valid, but have no elements.
     ~FlatParameter() override;
     FlatParameter(const FlatParameter&) = delete;
     FlatParameter& operator=(const FlatParameter&) = delete;
@@ -124,7 +124,7 @@ class FlatParameter final : public ShardProvider {
     enum class State : std::uint8_t { sharded, gathering, gathered };
     struct Reduction {
         Tensor whole, part;
-        std::vector<bool> has_gradient;  // by member
+        std::vector<bool> has_gradient;  // indexed by member
         Work work;
         bool started = false;
     };

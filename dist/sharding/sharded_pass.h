@@ -33,8 +33,8 @@ class ShardedPass : public GatherObserver {
     // Frees all gathered parameters.
     void reshard() noexcept;
 
-    // Called before and after a call of one of the unit's modules. `is_last` tells whether the
-    // module is the last module of the unit.
+    // Called before and after a call of one of the unit's modules. `is_last` is true for the last
+    // module of the unit.
     void enter(std::size_t unit);
     void leave(std::size_t unit, bool is_last) noexcept;
 

@@ -377,7 +377,8 @@ void DividedModel::apply() {
         const auto& [tensor, layout] = slices_.at(impl);
         autograd::set_slice(tensor, std::make_shared<GroupSlice>(layout, group));
     }
-    // Attention computes a part of the heads.
+    // On each rank, attention computes a part of the heads, and its dropout draws the numbers of
+    // these heads.
     const RandomPart heads{1, group->rank(), group->size()};
     const auto is_divided = [](const nn::Linear& layer) {
         const auto* const policy = dynamic_cast<const ColumnPolicy*>(layer.policy.get());

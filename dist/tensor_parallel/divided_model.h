@@ -66,12 +66,11 @@ class DividedModel {
     std::map<std::string, std::shared_ptr<SharedInput>> inputs_;
     std::map<std::int64_t, std::shared_ptr<ProcessGroup>> copies_;
     std::unordered_map<const Impl*, std::pair<Tensor, autograd::SliceLayout>> slices_;
-    std::vector<const Impl*> order_;  // of slices_
+    std::vector<const Impl*> order_;  // the keys of slices_, in the order of insertion
     std::string description_;
-    // The modules whose rule handles a divided weight.
     std::set<std::string> by_sequence_;  // names that a rule sequence_parallel selects
     std::vector<std::string> stacks_;    // the names of stacks of blocks among them
-    std::vector<const void*> handled_;
+    std::vector<const void*> handled_;   // modules whose rule handles a divided weight
 };
 
 }  // namespace axle::dist

@@ -41,7 +41,8 @@ TensorParallelPlan llama_plan() {
     return plan;
 }
 
-// `prefix` is the name of the encoder in the model, with a dot.
+// Returns the plan of a BERT model. `prefix` is the name of the encoder in the model, followed by a
+// dot.
 TensorParallelPlan bert_plan(const std::string& prefix, bool has_language_head) {
     TensorParallelPlan plan = {{prefix + "embeddings.word_embeddings", "embedding_rowwise"},
                                {prefix + "encoder", "sequence_parallel"}};

@@ -41,7 +41,7 @@ class ColumnPolicy : public nn::LinearPolicy {
   public:
     struct Options {
         bool gathers_output = false;
-        std::int64_t segments = 1;  // of a gathered output
+        std::int64_t segments = 1;  // the number of segments of a gathered output
         // The ranks with the same slice of the weight, whose gradients are summed; null if only
         // this rank has it.
         std::shared_ptr<ProcessGroup> copies = {};
@@ -76,7 +76,8 @@ class RowPolicy : public nn::LinearPolicy {
 };
 
 // An Embedding with the rows [begin, begin + number of rows of its weight) of a table with
-// `vocabulary` rows. Ranks add the rows that they have.
+// `vocabulary` rows. An id that another rank has gives zeros, and the results of all ranks are
+// added.
 class VocabularyEmbedding : public nn::EmbeddingPolicy {
   public:
     VocabularyEmbedding(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)

@@ -27,7 +27,7 @@
 
 namespace axle::dist {
 
-// A rule of a plan, which selects modules by their names and says how they are divided.
+// A rule of a plan, which selects modules by their names and specifies how they are divided.
 struct TensorParallelRule {
     // The name of a module, in which * stands for one or more characters other than a dot, as in
     // "model.layers.*.mlp.up_proj"; or "regex:" and an ECMAScript regular expression.

@@ -48,7 +48,8 @@ struct Rows {
     std::int64_t begin = 0;
 };
 
-// The logits [n, classes] of a chunk, and what the ranks know about them together.
+// The logits [n, classes] of a chunk on this rank, and values that the ranks have computed
+// together.
 struct Chunk {
     Tensor logits, lse, losses;
     Tensor is_elsewhere;  // whether another rank has the target's logit; bool [n]

@@ -41,7 +41,7 @@ class TcpAcceptor {
     int port_ = 0;
     bool is_stopped_ = false;
     int missing_;                      // ranks that have not connected
-    std::vector<bool> has_connected_;  // by rank
+    std::vector<bool> has_connected_;  // indexed by rank
     std::thread thread_;
 };
 

@@ -203,7 +203,7 @@ bool TcpConnection::is_same_size(const TcpMessage& receive, std::uint64_t sent) 
 
 void TcpConnection::fail(const std::string& reason) noexcept {
     Lock lock(mutex_);
-    // Messages that have arrived completely can't be received after this function either.
+    // After this function, not even messages that have arrived completely can be received.
     for (Arrived& arrived : arrived_) arrived.is_complete = false;
     fail_locked(reason);
     unlock(lock);
@@ -228,8 +228,8 @@ void TcpConnection::fail_locked(std::string_view reason) noexcept {
     expected_.clear();
 }
 
-// If another thread sends frames, it calls this function when it has found out which messages it
-// has sent completely.
+// Makes all queued sends fail. Does nothing while a thread is in flush(): flush() calls this
+// function at its end, when it is known which messages were sent completely.
 void TcpConnection::fail_sends() {
     if (writing_) return;
     for (const Outgoing& frame : queue_) set_failed(frame.message);
@@ -266,10 +266,10 @@ void TcpConnection::on_readable() noexcept {
 
 void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR); }
 
-// If unread data is in the socket when it is closed, or arrives later, the system resets the
-// connection and discards data that the peer's system has not received. So received data is
-// discarded here, and the socket is kept until the data that it has sent has arrived. If both
-// processes are on one machine, data has arrived when it is sent.
+// Returns whether the socket can be closed without loss. If unread data is in the socket when it is
+// closed, or arrives later, the system resets the connection and discards data that the peer's
+// system has not received. So this function discards received data, and returns false until all
+// sent data has arrived. If both processes are on one machine, data has arrived when it is sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

@@ -86,8 +86,8 @@ class TcpConnection {
     void on_readable() noexcept;
     void on_writable() noexcept;
 
-    // Ends the connection after all messages, when the poller has stopped. close_writing() tells
-    // the peer that no more data follows. Then is_flushed() returns whether the socket can be
+    // Ends the connection after all messages, when the poller has stopped. close_writing() signals
+    // to the peer that no more data follows. Then is_flushed() returns whether the socket can be
     // closed without losing data that the peer has not received; call it repeatedly.
     void close_writing() noexcept;
     bool is_flushed() noexcept;

@@ -41,7 +41,7 @@ void send_message(const Socket& socket, int rank, const std::array<std::uint8_t,
     const HandshakeMessage message{.rank = rank, .bytes = bytes};
     const std::string_view raw(reinterpret_cast<const char*>(&message), sizeof message);
     if (send_some(socket, raw) != static_cast<std::ptrdiff_t>(raw.size()))
-        throw CommError("the handshake could not be sent");
+        throw CommError("handshake: the message could not be sent");
 }
 
 // Receives the rest of a message of the handshake. Returns nullopt if it is not complete yet.
@@ -50,14 +50,15 @@ std::optional<HandshakeMessage> receive_message(const Socket& socket,
                                                 std::size_t& received) {
     while (received < in.size()) {
         const auto count = receive_some(socket, std::span(in).subspan(received));
-        if (count < 0) throw CommError("the peer closed the connection during the handshake");
+        if (count < 0) throw CommError("handshake: the peer closed the connection");
         if (count == 0) return {};
         received += static_cast<std::size_t>(count);
     }
     received = 0;
     HandshakeMessage message;
     std::memcpy(&message, in.data(), sizeof message);
-    if (message.magic != kMagic) throw CommError("the peer is not a rank of an Axle job");
+    if (message.magic != kMagic)
+        throw CommError("handshake: the peer is not a rank of an Axle job");
     return message;
 }
 
@@ -66,10 +67,11 @@ void wait_for(const Socket& socket, short events, TimePoint deadline, const Sock
     for (;;) {
         pollfd entries[] = {{socket.descriptor(), events, 0}, {cancel.descriptor(), POLLIN, 0}};
         const int found = ::poll(entries, std::size(entries), milliseconds_until(deadline));
-        if (entries[1].revents != 0) throw CommError("the connections were closed");
+        if (entries[1].revents != 0)
+            throw CommError("handshake: canceled, because the connections are being closed");
         if (found > 0) return;
         if (found == 0 && Clock::now() >= deadline)
-            throw CommError("the peer did not respond in time");
+            throw CommError("handshake: the peer did not respond in time");
     }
 }
 
@@ -83,7 +85,7 @@ std::optional<int> IncomingHandshake::proceed() {
     while (const auto message = receive_message(socket_, in_, received_)) {
         if (!client_) {
             if (message->rank <= rank_ || message->rank >= size_)
-                throw CommError("the client has an invalid rank");
+                throw CommError("handshake: the client has an invalid rank");
             client_ = message->rank;
             nonces_ = {message->bytes, make_nonce()};
             send_message(socket_, rank_, nonces_.server);
@@ -91,7 +93,7 @@ std::optional<int> IncomingHandshake::proceed() {
         }
         if (message->rank != *client_ ||
             !is_equal(message->bytes, client_proof(key_, nonces_, *client_, rank_)))
-            throw CommError("the client does not have the job's token");
+            throw CommError("handshake: the client does not have the job's token");
         AXLE_FAILPOINT("connect: before the reply");
         send_message(socket_, rank_, server_proof(key_, nonces_, *client_, rank_));
         return client_;
@@ -122,7 +124,7 @@ Socket connect_and_prove(const Address& address, const Key& key, int from, int t
     const HandshakeMessage reply = next_message();
     if (challenge.rank != to || reply.rank != to ||
         !is_equal(reply.bytes, server_proof(key, nonces, from, to)))
-        throw WrongKey("the peer does not have the job's token");
+        throw WrongKey("handshake: the peer does not have the job's token");
     return socket;
 }
 

@@ -31,7 +31,7 @@ void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
         if (until != nullptr && until->is_over()) return;
 }
 
-// Calls recvmsg() once. Returns whether the socket may contain more.
+// Calls recvmsg() once. Returns whether the socket may contain more data.
 bool TcpConnection::receive_once(Lock& lock) {
     if (!failure_.empty()) return false;
     // The rest of the payload is received directly into its memory. If another data frame of the
@@ -66,7 +66,7 @@ bool TcpConnection::receive_once(Lock& lock) {
     }
     try {
         consume(static_cast<std::uint64_t>(received));
-    } catch (const std::exception& invalid) {  // also if there is no memory
+    } catch (const std::exception& invalid) {  // invalid data, or out of memory
         fail_locked(invalid.what());
         return false;
     }

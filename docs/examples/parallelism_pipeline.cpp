@@ -45,7 +45,7 @@ void train(const std::string&) {
     // [/train]
 }
 
-// A model of the user, as a list of pieces.
+// A user-defined model. The program below describes it as a list of pieces.
 struct Net : axle::nn::Model<Net> {
     axle::nn::Linear in{8, 32}, hidden{32, 32}, out{32, 4};
     void visit(axle::nn::Visitor& v) override { v("in", in), v("hidden", hidden), v("out", out); }

@@ -87,13 +87,13 @@ void fail_each_allocation(TrainingStep& step, bool all_later) {
     step.load(after);
 }
 
-TEST(OperatorNew, FailureLeavesATrainingStepThatCanBeRepeated) {
+TEST(OperatorNewFailure, LeavesATrainingStepThatCanBeRepeated) {
     TrainingStep step;
     fail_each_allocation(step, false);  // the first step creates the state of the optimizer
     fail_each_allocation(step, true);
 }
 
-TEST(OperatorNew, FailureOfOptimizerStepChangesNothing) {
+TEST(OperatorNewFailure, ChangesNothingInAnOptimizerStep) {
     const auto test = [](DType dtype, auto&& make) {
         for (std::int64_t number = 1;; ++number) {
             SCOPED_TRACE(str("allocation ", number));
@@ -133,7 +133,7 @@ TEST(OperatorNew, FailureOfOptimizerStepChangesNothing) {
     });
 }
 
-TEST(OperatorNew, FailureInATaskIsRethrownByTheThreadPool) {
+TEST(OperatorNewFailure, IsRethrownByTheThreadPoolAfterATask) {
     kernels::set_num_threads(3);
     for (int repeat = 0; repeat < 50; ++repeat) {
         std::array<std::atomic<int>, 64> done = {};
@@ -150,7 +150,7 @@ TEST(OperatorNew, FailureInATaskIsRethrownByTheThreadPool) {
     }
 }
 
-TEST(OperatorNew, FailureToStartThreadsLeavesTheThreadPoolUsable) {
+TEST(OperatorNewFailure, LeavesTheThreadPoolUsableWhenThreadsStart) {
     for (std::int64_t number = 1;; ++number) {
         kernels::set_num_threads(1);
         const Outcome outcome = attempt(number, false, [] { kernels::set_num_threads(4); });
@@ -168,7 +168,7 @@ TEST(OperatorNew, FailureToStartThreadsLeavesTheThreadPoolUsable) {
 }
 
 // The memory of kernels grows on the first call of a thread.
-TEST(OperatorNew, FailureInAKernelLeavesTheKernelUsable) {
+TEST(OperatorNewFailure, LeavesAKernelUsable) {
     kernels::set_num_threads(3);
     manual_seed(2);
     const Tensor a = randn({200, 300}), b = randn({300, 250}), images = randn({2, 3, 40, 40});
@@ -199,7 +199,7 @@ TEST(OperatorNew, FailureInAKernelLeavesTheKernelUsable) {
     }
 }
 
-TEST(OperatorNew, FailureInALoaderWorkerIsRethrownInTheLoop) {
+TEST(OperatorNewFailure, IsRethrownInTheLoopAfterALoaderWorker) {
     data::DataLoader loader(data::from_function(6,
                                                 [](std::int64_t i) {
                                                     return Tree{{"x", full({2}, double(i))}};
@@ -224,7 +224,7 @@ TEST(OperatorNew, FailureInALoaderWorkerIsRethrownInTheLoop) {
         }
 }
 
-TEST(OperatorNew, FailureInALoopLeavesTheLoaderUsable) {
+TEST(OperatorNewFailure, LeavesTheLoaderOfALoopUsable) {
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
         data::DataLoader loader(data::from_function(6,
@@ -275,13 +275,13 @@ bool fail_data_parallel(std::int64_t number, bool all_later, Threads threads) {
     return outcome != Outcome::not_reached;
 }
 
-TEST(OperatorNew, FailureOfOneRankEndsDataParallelOnAllRanks) {
+TEST(OperatorNewFailure, EndsDataParallelOnAllRanks) {
     std::int64_t number = 1;
     while (fail_data_parallel(number, false, Threads::this_one)) number += 41;
     EXPECT_GT(number, 300);
 }
 
-TEST(OperatorNew, FailureInACollectiveIsRethrownByBackward) {
+TEST(OperatorNewFailure, IsRethrownByBackwardAfterACollective) {
     std::int64_t number = 1;
     while (fail_data_parallel(number, false, Threads::collectives)) number += 7;
     EXPECT_GT(number, 10);
@@ -289,7 +289,7 @@ TEST(OperatorNew, FailureInACollectiveIsRethrownByBackward) {
         EXPECT_TRUE(fail_data_parallel(number, true, Threads::collectives));
 }
 
-TEST(OperatorNew, FailureToPostATaskLeavesTheQueueUsable) {
+TEST(OperatorNewFailure, LeavesTheQueueUsableWhenATaskIsPosted) {
     const dist::Queues::Key key{1, 2, false};
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
@@ -305,7 +305,7 @@ TEST(OperatorNew, FailureToPostATaskLeavesTheQueueUsable) {
     }
 }
 
-TEST(OperatorNew, FailureInTheLogDoesNotEndTheProgram) {
+TEST(OperatorNewFailure, DoesNotEndTheProgramInTheLog) {
     testing::internal::CaptureStderr();
     const std::string text = "a line that is longer than the buffer of a short string";
     EXPECT_NE(attempt(1, true, [&] { log_text(LogLevel::warning, text); }), Outcome::failed);
@@ -313,7 +313,7 @@ TEST(OperatorNew, FailureInTheLogDoesNotEndTheProgram) {
     EXPECT_EQ(attempt(1, true, [&] { static_cast<void>(str(text, 1)); }), Outcome::failed);
 }
 
-TEST(OperatorNew, FailureWhileAGraphIsFreedDoesNotEndTheProgram) {
+TEST(OperatorNewFailure, DoesNotEndTheProgramWhileAGraphIsFreed) {
     Tensor y = full({2}, 1.0).set_requires_grad();
     for (int i = 0; i < 1000; ++i) y = y + y * 2.0;
     const std::int64_t nodes = autograd::live_nodes();
@@ -321,7 +321,7 @@ TEST(OperatorNew, FailureWhileAGraphIsFreedDoesNotEndTheProgram) {
     EXPECT_EQ(autograd::live_nodes(), nodes - 2000);
 }
 
-TEST(OperatorNew, FailureAtTheEndOfGenerateDoesNotEndTheProgram) {
+TEST(OperatorNewFailure, DoesNotEndTheProgramAtTheEndOfGenerate) {
     ConvAttentionNet net;
     std::optional<FailingNew> failing;
     const auto logits = [&](const Tensor&) -> Tensor {
@@ -334,7 +334,7 @@ TEST(OperatorNew, FailureAtTheEndOfGenerateDoesNotEndTheProgram) {
     EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("std::bad_alloc"));
 }
 
-TEST(OperatorNew, FailureWhileAModuleIsMovedDoesNotEndTheProgram) {
+TEST(OperatorNewFailure, DoesNotEndTheProgramWhileAModuleIsMoved) {
     nn::Linear from(2, 3);
     const Tensor weight = from.weight;
     EXPECT_NE(attempt(1, true,
@@ -345,7 +345,7 @@ TEST(OperatorNew, FailureWhileAModuleIsMovedDoesNotEndTheProgram) {
               Outcome::failed);
 }
 
-TEST(OperatorNew, FailureInAnInPlaceOpLeavesTheTensorUnchanged) {
+TEST(OperatorNewFailure, LeavesTheTensorOfAnInPlaceOpUnchanged) {
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
         const Tensor x = full({2}, 3.0).set_requires_grad();

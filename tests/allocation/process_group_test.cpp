@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 // A collective that could not be started was not announced to the other ranks, so it can be called
 // again. The first collective of a group also starts a thread.
-TEST(OperatorNew, FailureToStartACollectiveLeavesTheGroupUsable) {
+TEST(OperatorNewFailure, LeavesTheGroupUsableWhenACollectiveStarts) {
     bool is_reached = true;
     for (std::int64_t number = 1; is_reached; ++number) {
         SCOPED_TRACE(str("allocation ", number));
@@ -50,7 +50,7 @@ TEST(OperatorNew, FailureToStartACollectiveLeavesTheGroupUsable) {
 }
 
 // The control thread allocates memory for the heartbeat that it sends each second.
-TEST(OperatorNew, FailureInAControlThreadEndsTheJobOnAllRanks) {
+TEST(OperatorNewFailure, EndsTheJobOnAllRanksIfAControlThreadFails) {
     for (const bool all_later : {false, true}) {
         const std::vector<std::string> errors = run_ranks(2, [&](const Group& group) {
             group->barrier();

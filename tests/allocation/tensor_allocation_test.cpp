@@ -84,13 +84,13 @@ void fail_each_allocation(TrainingStep& step) {
     step.load(after);
 }
 
-TEST(TensorAllocation, FailureLeavesATrainingStepThatCanBeRepeated) {
+TEST(TensorAllocationFailure, LeavesATrainingStepThatCanBeRepeated) {
     TrainingStep step;
     fail_each_allocation(step);  // the first step creates the state of the optimizer
     fail_each_allocation(step);
 }
 
-TEST(TensorAllocation, FailureLeavesABf16TrainingStepThatCanBeRepeated) {
+TEST(TensorAllocationFailure, LeavesABf16TrainingStepThatCanBeRepeated) {
     TrainingStep step("bf16");
     fail_each_allocation(step);
 }
@@ -117,7 +117,7 @@ struct LimitedThread {
     static void deallocate(void* block, std::size_t, void*) noexcept { std::free(block); }
 };
 
-TEST(TensorAllocation, FailureOnOneProcessReducesTheBatchSizeOnAllProcesses) {
+TEST(TensorAllocationFailure, ReducesTheBatchSizeOnAllProcesses) {
     const LimitedThread limited;
     std::array<int, 3> found = {};
     on_ranks(3, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -133,7 +133,7 @@ TEST(TensorAllocation, FailureOnOneProcessReducesTheBatchSizeOnAllProcesses) {
     EXPECT_EQ(found, (std::array{22, 22, 22}));
 }
 
-TEST(TensorAllocation, FailureAtEveryBatchSizeThrowsOnAllProcesses) {
+TEST(TensorAllocationFailure, ThrowsOnAllProcessesIfEveryBatchSizeFails) {
     const LimitedThread limited;
     const std::vector<std::exception_ptr> errors =
         outcomes(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -151,7 +151,7 @@ TEST(TensorAllocation, FailureAtEveryBatchSizeThrowsOnAllProcesses) {
     }
 }
 
-TEST(TensorAllocation, FailureInALoaderWorkerIsRethrownInTheLoop) {
+TEST(TensorAllocationFailure, IsRethrownInTheLoopAfterALoaderWorker) {
     const LimitedThread limited;
     std::atomic<int> fails_at = -1;
     data::DataLoader loader(

@@ -132,7 +132,7 @@ TEST(DamagedCheckpoint, ThrowsAnAxleErrorForEachFileAndKindOfDamage) {
 // The error number that kills the process instead of returning an error.
 constexpr int kKill = -1;
 
-// Kills the process in one of its operations.
+// A file system that kills the process in one operation.
 class DeadlyFileSystem : public FaultyFileSystem {
   public:
     DeadlyFileSystem(FileSystem& system, std::size_t failing)

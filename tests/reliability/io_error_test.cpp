@@ -96,7 +96,8 @@ accel::ProjectConfiguration project_of_machine(const std::string& folder, int ra
             .save_on_each_node = true};
 }
 
-// Two machines save. Each operation fails on one of the machines. Reports the number of faults.
+// Saves on two machines, while each operation in turn fails on one of them. Reports the number of
+// faults.
 void save_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     become_machine(*group);
@@ -149,8 +150,8 @@ TEST(FaultySave, LongSeriesThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
-// Two ranks load. Each operation that reads fails on one of the ranks. Reports the number of
-// faults.
+// Loads on two ranks, while each operation that reads fails in turn on one of them. Reports the
+// number of faults.
 void load_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     Training training(7, 0, true, group,
@@ -250,7 +251,7 @@ void expect_damage_to_be_named(int changes) {
 }
 
 TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
-TEST(DamagedCheckpoint, LongSeriesIsAnErrorThatNamesTheFileAndTheRank) {
+TEST(DamagedCheckpoint, LongSeriesThrowsErrorsThatNameTheFileAndTheRank) {
     expect_damage_to_be_named(64);
 }
 

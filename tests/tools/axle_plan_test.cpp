@@ -42,7 +42,7 @@ TEST(ModelCosts, CountParametersAndMultiplications) {
     EXPECT_THROW(model_costs(other, 1024), FileError);
 }
 
-// Four equal pieces of 1000 parameters; a row takes 1 s per piece.
+// Returns a model of four equal pieces with 1000 parameters each. A row takes 1 s per piece.
 ModelCosts four_pieces() {
     return {
         .pieces = std::vector<ModelCosts::Piece>(4, {1000, 10, 5}), .parameters = 4000, .width = 2};
@@ -67,7 +67,7 @@ TEST(Plans, PredictMemoryBytesAndTimeOfPipelines) {
     const Plan pipeline = plan_of(4, "1f1b");
     EXPECT_EQ(pipeline.replicas, 1);
     EXPECT_EQ(pipeline.micro_batches, 8);
-    EXPECT_EQ(pipeline.memory, 16 * 1000 + 4 * 5);  // of the first stage
+    EXPECT_EQ(pipeline.memory, 16 * 1000 + 4 * 5);  // memory of the first stage
     EXPECT_EQ(pipeline.bytes, 2 * 8 * 2 * 4);
     EXPECT_NEAR(pipeline.seconds, 8 * 3 + 3 * 3, 1e-6);
     EXPECT_NEAR(pipeline.idle_share, 9.0 / 33, 1e-6);
@@ -76,7 +76,7 @@ TEST(Plans, PredictMemoryBytesAndTimeOfPipelines) {
     EXPECT_TRUE(std::ranges::is_sorted(found, {}, &Plan::seconds));
 }
 
-TEST(Plans, LeaveOutMeshesThatDoNotFit) {
+TEST(Plans, LeaveOutMeshesThatDoNotFitIntoMemory) {
     PlanOptions options{
         .num_processes = 4, .memory = 20'000, .batch = 8, .time = 1, .flops = 10, .link = 1e12};
     for (const Plan& plan : plans(four_pieces(), options)) EXPECT_EQ(plan.stages, 4);
@@ -94,7 +94,7 @@ class AxlePlan : public tests::TrainerTest {
 };
 
 // Covers 26.plan.
-TEST_F(AxlePlan, PrintsTheMeshesThatFit) {
+TEST_F(AxlePlan, PrintsTheMeshesThatFitIntoMemory) {
     const tests::TemporaryFolder folder;
     const std::string config = config_in(folder);
     const tests::Ended ended = run({"plan", "--config", config, "--num_processes", "4", "--memory",

@@ -80,7 +80,8 @@ class LaunchedTrainer : public TrainerTest {
         }
     }
 
-    // `readers` is the number of processes that read different data, by default all processes.
+    // Expects the same training as with one process. `readers` is the number of processes that read
+    // different data, by default all processes.
     void expect_to_train_as_one(const Arguments& launcher, int processes = 2, int readers = 0) {
         ASSERT_EQ(run(training("one", 8)).code, 0);
         const int parts = readers == 0 ? processes : readers;
@@ -129,7 +130,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithZeroStages2And3) {
     }
 }
 
-// 100 updates of nanoGPT's model for a CPU, with the same batches of 12 sequences.
+// Both runs train nanoGPT's model for a CPU in 100 updates, with the same batches of 12 sequences.
 // Covers 14.sharding_strategy, 15.zero_stage, 26.launch.
 TEST_F(LaunchedTrainer, LongShardedTrainingEndsAtTheLossOfOneProcess) {
     const auto training = [&](const std::string& out, int batch_size) -> Arguments {

@@ -113,7 +113,8 @@ class Planner {
     }
 
   private:
-    // Accelerate rejects --cpu with sharding. In Axle, --cpu means that the processes use the CPU.
+    // Throws ValueError if flags exclude each other. Accelerate rejects --cpu with sharding. In
+    // Axle, --cpu means that the processes use the CPU.
     void check_exclusive() const {
         std::vector<std::string> given;
         if (f_.use_deepspeed) given.emplace_back("use_deepspeed");

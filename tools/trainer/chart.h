@@ -8,7 +8,7 @@ namespace axle::trainer {
 
 struct Curve {
     std::string name;          // such as "training"
-    std::vector<double> x, y;  // of equal length; x ascends; a y that is not finite is a gap
+    std::vector<double> x, y;  // equal lengths; x ascends; a y that is not finite is a gap
     bool strong = false;       // drawn with a thicker line, for evaluations
 };
 

@@ -124,8 +124,8 @@ MpiComm* open(const int* ranks, int size, int tag, MpiError* error) {
     return made.release();
 }
 
-// MPI_Comm_free is a collective in the standard, but neither implementation waits for other ranks
-// in it, and ranks free their communicators at different times.
+// Frees a communicator. MPI_Comm_free is a collective in the standard, but neither implementation
+// waits for other ranks in it, and ranks free their communicators at different times.
 void close(MpiComm* comm) {
     if (!is_ended()) MPI_Comm_free(&comm->comm);
     delete comm;

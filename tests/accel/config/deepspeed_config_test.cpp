@@ -11,7 +11,7 @@ namespace {
 
 using tests::expect_error;
 
-// {"zero_optimization": {"stage": 3}} in base64.
+// The text {"zero_optimization": {"stage": 3}} in base64.
 constexpr const char* kBase64 = "eyJ6ZXJvX29wdGltaXphdGlvbiI6IHsic3RhZ2UiOiAzfX0=";
 
 DeepSpeedConfig example() {

@@ -37,7 +37,7 @@ TEST(ParseYaml, NeedsAtMost512BytesOfMemoryPerByteOfText) {
     }
 }
 
-TEST(ParseYaml, RefusesLargeDocumentsAndFiles) {
+TEST(ParseYaml, RejectsLargeDocumentsAndFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text = "a: " + std::string(accel::kMaxYaml, 'x');
     std::ofstream(folder / "f") << text;

@@ -99,23 +99,23 @@ TEST_P(ShortWindowOption, DividesGradientsByTheConfiguredStepsByDefault) {
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, ActualDividesGradientsByTheRealNumberOfBatches) {
+TEST_P(ShortWindowOption, DividesGradientsByTheRealNumberOfBatchesIfActual) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, CarryOverContinuesTheShortWindowInTheNextPass) {
+TEST_P(ShortWindowOption, ContinuesTheShortWindowInTheNextPassIfCarryOver) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DropDiscardsTheShortWindow) {
+TEST_P(ShortWindowOption, DiscardsTheShortWindowIfDrop) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
 // Each micro-batch has two losses of the model `often`. The model `once` is used only in the first
 // micro-batch.
-TEST(ShortWindow, ActualScalesGradientsOfEachModelOnce) {
+TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
@@ -175,7 +175,7 @@ TEST(ShortWindow, IsNotSavedIfDropped) {
 }
 
 // This test saves within the short window.
-TEST(ShortWindow, ActualResumesFromACheckpoint) {
+TEST(ShortWindow, ResumesFromACheckpointIfActual) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};

@@ -111,9 +111,9 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyState, TrainingNeedsNoFurtherResources) { expect_nothing_taken(100, 200); }
+TEST(SteadyStateTraining, NeedsNoFurtherResources) { expect_nothing_taken(100, 200); }
 
-TEST(SteadyState, LongTrainingNeedsNoFurtherResources) { expect_nothing_taken(1000, 10000); }
+TEST(SteadyStateTraining, LongRunNeedsNoFurtherResources) { expect_nothing_taken(1000, 10000); }
 
 }  // namespace
 }  // namespace axle::tests

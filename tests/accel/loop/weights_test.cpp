@@ -271,7 +271,7 @@ TEST(WeightedLosses, UseLocalWeightsUnderLocalSgd) {
 // If the gradients of one process overflow, no process takes a step, and the sums of the loss
 // weights are reset.
 // Covers 8.GradScaler.
-TEST(WeightedLosses, ForgetTheirWeightsWhenTheScalerSkipsAStep) {
+TEST(WeightedLosses, DropTheirWeightsWhenTheScalerSkipsAStep) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 2, "fp16"));
         Model model;
@@ -316,7 +316,7 @@ TEST(WeightedLosses, ScaleTheGradientsOfAllOptimizersOfAModel) {
     EXPECT_EQ(model.b.grad().item(), 1.0 / 8);
 }
 
-TEST(WeightedLosses, ForgetTheirWeightsOnFreeMemory) {
+TEST(WeightedLosses, DropTheirWeightsOnFreeMemory) {
     Accelerator accelerator({.cpu = true});
     Model model;
     optim::SGD sgd(model.parameters(), {.lr = 1});

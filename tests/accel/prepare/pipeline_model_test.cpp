@@ -162,7 +162,7 @@ TEST(PipelineModel, SavesStatesThatOneProcessLoads) {
     accelerator.load_state(path);
     tests::expect_same_state(loaded.saved_state(), whole.saved_state(), 1e-9);
     EXPECT_EQ(optimizer.state_dict()["state"].size(), loaded.parameters().size());
-    // The stages load it again.
+    // Three stages load the same checkpoint.
     auto again = clones_of(original, 3);
     on_ranks(3, [&](const Group& group) {
         nn::Gpt& model = again[at(group)];

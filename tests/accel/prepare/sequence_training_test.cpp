@@ -223,7 +223,8 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
     constexpr std::int64_t kSamples = 24;
     const int replicas = processes / 2;
     const data::TensorDataset dataset = texts(kSamples);
-    // Update u uses the samples whose loaders have read them for micro-batch u % 2.
+    // In each step, a group reads two samples, one per process. Update u trains on sample u % 2 of
+    // each group.
     Model alone = tests::model_of<Model>(f64);
     tests::SequenceRun expected;
     optim::AdamW optimizer(alone.parameters(), {.lr = 0.01});

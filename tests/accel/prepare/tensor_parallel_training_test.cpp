@@ -165,7 +165,7 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
         run.train(1);
         expect_weights(run, expected.model);
     });
-    // One process loads it too.
+    // One process can load the checkpoint too.
     nn::Gpt single = initial.clone();
     DividedRun alone(std::move(single), divided_on(dist::ProcessGroup::alone()), 2);
     alone.accelerator.load_state(folder / "state");
@@ -192,7 +192,7 @@ TEST(TensorParallelAccelerator, AcceptsOnlyModelsThatAreDividedIntoItsSize) {
     });
 }
 
-TEST(TensorParallelAccelerator, RejectsModelsThatCanNotBeDivided) {
+TEST(TensorParallelAccelerator, RejectsModelsThatCannotBeDivided) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         accel::Accelerator accelerator(divided_on(group, {.tp_size = 2}));

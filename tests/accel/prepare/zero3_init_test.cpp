@@ -88,7 +88,7 @@ TEST(Zero3Init, TrainsLikeAModelThatWasConstructedAsUsual) {
 
 // Four ranks share this process. No rank may have more than its part and one unit.
 // Covers 15.zero3_init_flag.
-TEST(Zero3Init, NeverHoldsMoreThanOneUnitBesidesThePart) {
+TEST(Zero3Init, ConstructsModelsInTheMemoryOfOnePartAndOneUnit) {
     nn::Gpt whole = make_gpt(192);
     const std::int64_t all = whole.num_parameters() * 4;
     const std::int64_t unit = whole.transformer.h[0].num_parameters() * 4;

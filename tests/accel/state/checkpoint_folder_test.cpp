@@ -79,9 +79,9 @@ TEST(LatestCheckpoint, ThrowsIfADamagedCheckpointMayBeNewer) {
     const TemporaryFolder folder;
     write(folder / "checkpoint_1", 1);
     const std::string file = damage(write(folder / "checkpoint_2", 2) + "/manifest.json");
-    expect_error<FileError>(
-        {"the latest checkpoint may be damaged: ", file.c_str(), (folder / "checkpoint_1").c_str()},
-        [&] { latest_checkpoint(folder.path()); });
+    expect_error<FileError>({"latest_checkpoint: the newest checkpoint may be damaged: ",
+                             file.c_str(), (folder / "checkpoint_1").c_str()},
+                            [&] { latest_checkpoint(folder.path()); });
     write(folder / "checkpoint_3", 3);
     EXPECT_EQ(latest_checkpoint(folder.path()), folder / "checkpoint_3");
     EXPECT_NO_THROW(rotate_checkpoints(folder.path(), 1));

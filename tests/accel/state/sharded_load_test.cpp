@@ -72,13 +72,13 @@ class RecordingFileSystem final : public tests::FaultyFileSystem {
 
   private:
     mutable std::mutex mutex_;
-    std::map<int, int> parts_;  // from descriptors to the numbers of parts
+    std::map<int, int> parts_;  // the number of the part of each descriptor
     std::map<int, std::map<int, Use>> uses_;
 };
 
 constexpr std::int64_t kWidth = 1024;
-constexpr std::int64_t kBytes = 4 * kWidth * (kWidth + 1);  // of the model, in f32
-constexpr std::int64_t kBlock = std::int64_t{1} << 20;      // of a checksum
+constexpr std::int64_t kBytes = 4 * kWidth * (kWidth + 1);  // size of the model in f32
+constexpr std::int64_t kBlock = std::int64_t{1} << 20;      // size of the block of a checksum
 
 nn::Linear large_layer(std::uint64_t seed) {
     manual_seed(seed);

@@ -59,7 +59,7 @@ TEST(CsvFile, IsContinuedWithoutCopyingItToMemory) {
               std::count(text.begin(), text.end(), '\n') + 1);
 }
 
-TEST(CsvFile, RefusesAHugeHeader) {
+TEST(CsvFile, RejectsAHugeHeader) {
     const OldRun old("metrics.csv", "step" + std::string(4 * kMiB, ',') + "\n");
     EXPECT_LE(peak_memory([&] {
                   try {

@@ -1,6 +1,6 @@
 // Tests the files in docs/examples/cluster/. The tests run the batch script with a stand-in for
 // srun, and start processes with the variables of the Kubernetes Job. Each process runs
-// UnderLauncher.
+// LaunchedProcess.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -29,10 +29,10 @@ using testing::HasSubstr;
 
 constexpr const char* kExpectedSize = "AXLE_TEST_LAUNCHED_SIZE";
 
-// A test that ctest does not run. The tests of Clusters run it in the processes of a job.
-TEST(UnderLauncher, JoinsTheJobAndReducesATensor) {
+// A test that ctest does not run. The tests of ClusterExamples run it in the processes of a job.
+TEST(LaunchedProcess, JoinsTheJobAndReducesATensor) {
     const char* const expected = std::getenv(kExpectedSize);
-    if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (Clusters.*)";
+    if (expected == nullptr) GTEST_SKIP() << "runs only under a launcher (ClusterExamples.*)";
     const dist::Environment environment = dist::read_environment();
     EXPECT_TRUE(environment.token_is_secret);
     EXPECT_GE(environment.token.size(), 64U);
@@ -74,16 +74,16 @@ Ended run(const std::string& command) {
     return ended;
 }
 
-// Returns a command that runs UnderLauncher in one process of a job with `size` processes.
+// Returns a command that runs LaunchedProcess in one process of a job with `size` processes.
 std::string launched(int size) {
     return str(kExpectedSize, '=', size, ' ',
                std::filesystem::read_symlink("/proc/self/exe").string(),
-               " --gtest_brief=1 --gtest_filter=UnderLauncher.*");
+               " --gtest_brief=1 --gtest_filter=LaunchedProcess.*");
 }
 
 // The stand-in starts two of the tasks on this machine, with the variables that srun sets.
 // Covers 27.RANK, 30.22.
-TEST(Clusters, RunTheBatchScriptOfSlurm) {
+TEST(ClusterExamples, RunTheBatchScriptOfSlurm) {
     const std::string script = text_of("train.sbatch");
     for (const char* option : {"--nodes=4", "--ntasks-per-node=8", "--cpus-per-task=8"})
         EXPECT_THAT(script, HasSubstr(str("\n#SBATCH ", option, "\n")));
@@ -119,7 +119,7 @@ std::string value_of(const Tree& environment, const std::string& name) {
 }
 
 // Covers 30.22.
-TEST(Clusters, RunWithTheVariablesOfTheKubernetesJob) {
+TEST(ClusterExamples, RunWithTheVariablesOfTheKubernetesJob) {
     const std::string text = text_of("train.yaml");
     const std::size_t middle = text.find("\n---\n");
     ASSERT_NE(middle, std::string::npos);
@@ -155,7 +155,7 @@ TEST(Clusters, RunWithTheVariablesOfTheKubernetesJob) {
 }
 
 // docs/clusters.md shows the batch script, and the variables of the Job that set ranks.
-TEST(Clusters, AreShownInTheDocumentation) {
+TEST(ClusterExamples, AreShownInTheDocumentation) {
     std::ifstream in(std::string(AXLE_TESTS_DIR) + "/../docs/clusters.md");
     const std::string page{std::istreambuf_iterator<char>(in), {}};
     EXPECT_THAT(page, HasSubstr("```bash\n" + text_of("train.sbatch") + "```"));

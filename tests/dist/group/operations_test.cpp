@@ -25,7 +25,7 @@ using tests::json_of;
 using tests::on_ranks;
 using Group = std::shared_ptr<ProcessGroup>;
 
-TEST(Operations, ThrowCommErrorIfRanksCallDifferentOperations) {
+TEST(TreeCollectives, ThrowCommErrorIfRanksCallDifferentOperations) {
     expect_everywhere<CommError>(
         2, {"rank 0 calls gather, rank 1 calls reduce sum times 1"}, [](ProcessGroup& group) {
             group.rank() == 0 ? dist::gather(group, ones({2})) : dist::reduce(group, ones({2}));
@@ -255,7 +255,7 @@ void expect_same_tree(const Tree& a, const Tree& b) {
     for_each_tensor(a, [&](const Tensor& t) { expect_same_bits(t, expected.at(i++)); });
 }
 
-TEST(Operations, MatchResultsOnTheWholeBatchForRandomTrees) {
+TEST(TreeCollectives, MatchResultsOnTheWholeBatchForRandomTrees) {
     for (const int size : {1, 2, 3})
         on_ranks(size, [&](const Group& group) {
             for (unsigned seed = 0; seed < 25; ++seed) {

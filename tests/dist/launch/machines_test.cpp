@@ -289,7 +289,7 @@ TEST_F(Launchers, StartWithoutAMissingMachineAfterTheJoinTimeout) {
     EXPECT_THAT(err(0), HasSubstr("starting on 2 of 3 machines without machine 1"));
 }
 
-TEST_F(Launchers, RefuseLaunchersWithOtherOptionsOrAMachineNumberInUse) {
+TEST_F(Launchers, RejectLaunchersWithOtherOptionsOrAMachineNumberInUse) {
     num_machines_ = min_nodes_ = 3;
     start(0, started() + "sleep 60");
     start(1, started() + "sleep 60", [](MachinesOptions& o) { o.place.local_world_size = 2; });
@@ -333,7 +333,7 @@ TEST_F(Launchers, JoinWhileClientsWithoutTheTokenHoldAllConnections) {
     for (const int index : {0, 1}) EXPECT_EQ(end(index), 0) << err(index);
 }
 
-TEST_F(Launchers, RefuseALauncherWithAnotherToken) {
+TEST_F(Launchers, RejectALauncherWithAnotherToken) {
     join_timeout_ = Milliseconds(1000), num_machines_ = min_nodes_ = 2;
     start(0, started());
     start(1, started(), [](MachinesOptions& o) { o.place.token = "another token"; });

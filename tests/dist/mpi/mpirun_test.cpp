@@ -1,5 +1,5 @@
 // Runs tests of this program in the processes of mpirun, with the engine library of each
-// implementation of MPI: the suite UnderMpirun, and the tests of the host engine and of process
+// implementation of MPI: the suite MpiBackend, and the tests of the host engine and of process
 // groups, except tests whose ranks share memory or die.
 #include <chrono>
 #include <cstdio>
@@ -66,9 +66,9 @@ std::string program() { return std::filesystem::read_symlink("/proc/self/exe").s
 // backend, share memory or types of exceptions between ranks, fork, or leave a send in progress,
 // after which MPI is not finalized and mpirun reports a failure.
 constexpr const char* kTests =
-    "UnderMpirun.*:Ranks/HostEngineCollectives.*/0:HostEngine.MatchesMessagesByTag:"
+    "MpiBackend.*:Ranks/HostEngineCollectives.*/0:HostEngine.MatchesMessagesByTag:"
     "Ranks/Collectives.*/1:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"
-    "Operations.*:Reduce.*:Broadcast.*:BroadcastObjectList.*:PadAcrossProcesses.*:Gather.*:"
+    "TreeCollectives.*:Reduce.*:Broadcast.*:BroadcastObjectList.*:PadAcrossProcesses.*:Gather.*:"
     "GatherObject.*:GatherOrThrow.*"
     "-ProcessGroup.ReturnsTcpAsTheBackendOfCpuTensors:ProcessGroup.ReportsTheMissingRank*:"
     "ProcessGroup.EndsCollectivesOfOtherRanksIfARankLeaves:GatherOrThrow.ConvertsOtherExceptions*:"
@@ -78,7 +78,7 @@ constexpr const char* kTests =
     "Ranks/Collectives.ScatterReducedPartsToRanks/1:"
     "Ranks/Collectives.AllReduceInPairsInDeterministicMode/1";
 constexpr const char* kLongTests =
-    "UnderMpirun.*:Ranks/HostEngineCollectives.*:HostEngine.MatchesMessagesByTag:"
+    "MpiBackend.*:Ranks/HostEngineCollectives.*:HostEngine.MatchesMessagesByTag:"
     "Ranks/Collectives.*:Operations/CollectiveMismatch.*:UnevenInputs.*:DataParallel/*:Reducer.*:"
     "ProcessGroup.EndsCollectivesOfOtherRanksIfARankLeaves";
 

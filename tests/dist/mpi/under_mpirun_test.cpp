@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 using tests::MpiWorld;
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-class UnderMpirun : public testing::Test {
+class MpiBackend : public testing::Test {
   protected:
     void SetUp() override {
         if (MpiWorld::get() == nullptr) GTEST_SKIP() << "runs only under mpirun (Mpirun.*)";
@@ -53,7 +53,7 @@ class UnderMpirun : public testing::Test {
     }
 };
 
-TEST_F(UnderMpirun, ReportsMpiAsTheBackend) {
+TEST_F(MpiBackend, HasTheNameMpi) {
     tests::on_ranks(2, [](const Group& group) {
         EXPECT_EQ(group->backend(), "mpi");
         EXPECT_EQ(group->split(0)->backend(), "mpi");
@@ -61,7 +61,7 @@ TEST_F(UnderMpirun, ReportsMpiAsTheBackend) {
     });
 }
 
-TEST_F(UnderMpirun, SelectsMpiByTheBackendVariable) {
+TEST_F(MpiBackend, IsSelectedByTheBackendVariable) {
     MpiWorld& world = *MpiWorld::get();
     ::setenv("AXLE_BACKEND", "mpi", 1);
     expect_no_errors(world.run(2, [&](int port) {
@@ -81,7 +81,7 @@ std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count) {
 }
 
 // The counts of MPI are of type int. A small limit stands for INT_MAX.
-TEST_F(UnderMpirun, TransfersMoreThanTheLargestCountInRounds) {
+TEST_F(MpiBackend, TransfersMoreThanTheLargestCountInRounds) {
     constexpr int kSize = 3;
     const std::vector<std::int64_t> sizes = {1000, 0, 333};
     on_engines(kSize, 64, [&](HostEngine& engine, int rank) {
@@ -139,7 +139,7 @@ TEST_F(UnderMpirun, TransfersMoreThanTheLargestCountInRounds) {
     });
 }
 
-TEST_F(UnderMpirun, RejectsMessagesOfAnotherSize) {
+TEST_F(MpiBackend, RejectsMessagesOfAnotherSize) {
     on_engines(2, 0, [](HostEngine& engine, int rank) {
         std::vector<std::uint8_t> data(100);
         if (rank == 0) {
@@ -154,7 +154,7 @@ TEST_F(UnderMpirun, RejectsMessagesOfAnotherSize) {
     });
 }
 
-TEST_F(UnderMpirun, RejectsTagsAboveTheLimitOfMpi) {
+TEST_F(MpiBackend, RejectsTagsAboveTheLimitOfMpi) {
     on_engines(2, 0, [](HostEngine& engine, int) {
         const std::uint64_t tag = std::uint64_t{1} << 33;
         tests::expect_error<ValueError>({"send: the tag must be at most "},
@@ -163,7 +163,7 @@ TEST_F(UnderMpirun, RejectsTagsAboveTheLimitOfMpi) {
 }
 
 // Rank 1 sends nothing.
-TEST_F(UnderMpirun, ThrowsCommErrorAfterTheTimeout) {
+TEST_F(MpiBackend, ThrowsCommErrorAfterTheTimeout) {
     MpiWorld& world = *MpiWorld::get();
     expect_no_errors(world.run(2, [&](int) {
         const auto engine = tests::open_mpi_engine(world.rank(), 2, milliseconds(300));
@@ -178,7 +178,7 @@ TEST_F(UnderMpirun, ThrowsCommErrorAfterTheTimeout) {
 }
 
 // Collectives of two groups and messages run in threads of their own.
-TEST_F(UnderMpirun, RunsGroupsAndMessagesConcurrently) {
+TEST_F(MpiBackend, RunsGroupsAndMessagesConcurrently) {
     tests::on_ranks(4, [](const Group& group) {
         const Group pair = group->split(group->rank() / 2);
         std::vector<dist::Work> work;
@@ -223,7 +223,7 @@ std::pair<std::vector<double>, std::vector<Tensor>> train(const Group& group) {
 }
 
 // Covers 30.21.
-TEST_F(UnderMpirun, TrainsWithTheSameBitsAsOverTcp) {
+TEST_F(MpiBackend, TrainsWithTheSameBitsAsOverTcp) {
     std::vector<double> losses, expected;
     std::vector<Tensor> parameters, expected_parameters;
     tests::on_ranks(2, [&](const Group& group) {
@@ -249,7 +249,7 @@ TEST_F(UnderMpirun, TrainsWithTheSameBitsAsOverTcp) {
     }
 }
 
-TEST_F(UnderMpirun, ReducesWithTheSameBitsAsOverTcp) {
+TEST_F(MpiBackend, ReducesWithTheSameBitsAsOverTcp) {
     std::vector<Tensor> results[2];
     for (const char* backend : {"tcp", "mpi"}) {
         dist::ProcessGroupOptions options = tests::short_options();

@@ -77,7 +77,7 @@ void expect_same_derivatives(int size, const Shape& shape, const Shape& local_sh
     });
 }
 
-TEST(CollectiveOps, CopyAndReduceHaveTheDerivativesOfOneProcess) {
+TEST(ReduceFromGroup, HasTheDerivativesOfOneProcessAfterCopyToGroup) {
     expect_same_derivatives(
         3, {4}, {4},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -90,7 +90,7 @@ TEST(CollectiveOps, CopyAndReduceHaveTheDerivativesOfOneProcess) {
         });
 }
 
-TEST(CollectiveOps, GatheredTensorsThatAllRanksUseEquallyHaveTheDerivativesOfOneProcess) {
+TEST(AllGatherAlong, HasTheDerivativesOfOneProcessIfRanksUseTheResultEqually) {
     expect_same_derivatives(
         3, {2, 6, 2}, {2, 2, 2},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -101,7 +101,7 @@ TEST(CollectiveOps, GatheredTensorsThatAllRanksUseEquallyHaveTheDerivativesOfOne
         });
 }
 
-TEST(CollectiveOps, GatheredTensorsThatRanksUseDifferentlyHaveTheDerivativesOfOneProcess) {
+TEST(AllGatherAlong, HasTheDerivativesOfOneProcessIfRanksUseTheResultDifferently) {
     expect_same_derivatives(
         2, {2, 6}, {2, 3},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -115,7 +115,7 @@ TEST(CollectiveOps, GatheredTensorsThatRanksUseDifferentlyHaveTheDerivativesOfOn
         });
 }
 
-TEST(CollectiveOps, SplitHasTheDerivativesOfOneProcess) {
+TEST(SplitAlong, HasTheDerivativesOfOneProcess) {
     expect_same_derivatives(
         3, {2, 6}, {2, 2},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -126,7 +126,7 @@ TEST(CollectiveOps, SplitHasTheDerivativesOfOneProcess) {
         });
 }
 
-TEST(CollectiveOps, ReduceScatterHasTheDerivativesOfOneProcess) {
+TEST(ReduceScatterAlong, HasTheDerivativesOfOneProcess) {
     expect_same_derivatives(
         2, {2, 4}, {2, 4},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -138,7 +138,7 @@ TEST(CollectiveOps, ReduceScatterHasTheDerivativesOfOneProcess) {
         });
 }
 
-TEST(CollectiveOps, AllToAllHasTheDerivativesOfOneProcess) {
+TEST(AllToAllAlong, HasTheDerivativesOfOneProcess) {
     expect_same_derivatives(
         2, {1, 2, 4, 3}, {1, 4, 2, 3},
         [](const Tensor& x, const Tensor& local, const Group& group) {
@@ -154,7 +154,7 @@ TEST(CollectiveOps, AllToAllHasTheDerivativesOfOneProcess) {
         });
 }
 
-TEST(CollectiveOps, AllToAllAlongOneDimensionExchangesItsParts) {
+TEST(AllToAllAlong, ExchangesPartsOfOneDimension) {
     on_ranks(2, [](const Group& group) {
         const double r = group->rank();
         const Tensor y = all_to_all_along(tensor({r, 10 + r}), 0, 0, group);
@@ -162,7 +162,7 @@ TEST(CollectiveOps, AllToAllAlongOneDimensionExchangesItsParts) {
     });
 }
 
-TEST(CollectiveOps, CopiesOfSeveralTensorsShareOneMessage) {
+TEST(CopyToGroup, SumsGradientsOfSeveralTensorsInOneMessage) {
     on_ranks(2, [](const Group& group) {
         const Tensor a = values({2, 3}, 1), b = values({4}, 2), frozen = ones({2}), none;
         const double r = group->rank() + 1;
@@ -185,13 +185,13 @@ TEST(CollectiveOps, CopiesOfSeveralTensorsShareOneMessage) {
         add(again[0].sum(), again[1].sum()).backward();
         expect_close(a.grad(), mul(a, 54), 1e-12);
         expect_close(b.grad(), mul(b, 54 * 8), 1e-12);
-        // Gradients of one of the tensors only.
+        // Only one of the tensors is used.
         const std::vector<Tensor> used = copy_to_group({a, b}, group);
         expect_close(autograd::grad({cubes(used[1])}, {b})[0], mul(mul(b, b), 6), 1e-12);
     });
 }
 
-TEST(CollectiveOps, ReturnTheirOperandInAGroupOfOneProcess) {
+TEST(DifferentiableCollectives, ReturnTheirOperandInAGroupOfOneProcess) {
     const Group group = dist::ProcessGroup::alone();
     const Tensor x = values({3}, 1);
     for (const Tensor& y :
@@ -201,7 +201,7 @@ TEST(CollectiveOps, ReturnTheirOperandInAGroupOfOneProcess) {
         EXPECT_TRUE(y.is_same(x));
 }
 
-TEST(CollectiveOps, RejectUnequalPartsAndUnknownDimensionsOnEveryRank) {
+TEST(DifferentiableCollectives, RejectUnequalPartsAndUnknownDimensionsOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         const Tensor x = ones({2, 3});
         expect_error<ShapeError>(
@@ -219,7 +219,7 @@ TEST(CollectiveOps, RejectUnequalPartsAndUnknownDimensionsOnEveryRank) {
     });
 }
 
-TEST(CollectiveOps, ThrowCommErrorOnEveryRankIfPartsDiffer) {
+TEST(DifferentiableCollectives, ThrowCommErrorOnEveryRankIfPartsDiffer) {
     const auto errors = outcomes(2, [](const Group& group) {
         all_gather_along(ones({2 + group->rank()}), 0, group, GradientKind::same);
     });

@@ -1,4 +1,4 @@
-// Errors of pipelines, which all ranks throw, and states.
+// Tests errors of pipelines, which all ranks throw, and states of pipelines.
 #include <string>
 
 #include "core/autograd/autograd.h"
@@ -77,7 +77,7 @@ TEST(PipelineErrors, AreThrownOnAllRanksForGradientsOfOtherStages) {
     });
 }
 
-TEST(PipelineErrors, AreThrownForStagesThatDoNotFit) {
+TEST(PipelineErrors, AreThrownForStageSizesThatDoNotMatchTheModel) {
     expect_error_on_all(2, "stage_sizes must be 2 positive numbers whose sum is 8", [](int) {
         return PipelineOptions{.stage_sizes = {4, 5}};
     });
@@ -122,7 +122,7 @@ TEST(PipelineErrors, AreThrownOnAllRanksForDifferentBatches) {
     });
 }
 
-TEST(PipelineErrors, OfOneStageEndTheOtherStages) {
+TEST(PipelineErrors, EndTheOtherStagesIfOneStageFails) {
     auto models = clones_of(pipeline_gpt(), 3);
     const auto errors = outcomes(3, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
@@ -140,7 +140,7 @@ TEST(PipelineErrors, OfOneStageEndTheOtherStages) {
     }
 }
 
-TEST(PipelineErrors, AreThrownForSchedulesThatDoNotFit) {
+TEST(PipelineErrors, AreThrownForSchedulesThatCannotTrainTheModel) {
     nn::Gpt gpt = pipeline_gpt();
     const Group alone = dist::ProcessGroup::alone();
     dist::Schedule deadlock = dist::make_schedule(ScheduleKind::gpipe, 1, 1);
@@ -197,7 +197,7 @@ TEST(PipelineState, LoadsTheStateOfOneProcess) {
     });
 }
 
-TEST(PipelineState, OfOptimizersContinuesWithAnotherNumberOfStages) {
+TEST(PipelineState, ResumesOptimizersWithAnotherNumberOfStages) {
     nn::Gpt whole = pipeline_gpt();
     const nn::Gpt original = whole.clone();
     const tests::PipelineReference expected = tests::train_whole(whole, 6);

@@ -1,4 +1,4 @@
-// Outputs of pipelines without training, and pipelines of BERT.
+// Tests outputs of pipelines without training, and pipelines of BERT.
 #include "dist/pipeline/pipeline.h"
 #include "nn/models/bert.h"
 #include "tests/dist/pipeline/pipeline_models.h"
@@ -50,7 +50,7 @@ TEST(Pipeline, GeneratesLikeOneProcess) {
         const std::vector<std::int64_t> sampled = pipeline.generate(6, {1}, 8);
         EXPECT_EQ(tensor(sampled).to_vector(),
                   group->broadcast_object(tensor(sampled)).tensor().to_vector());
-        EXPECT_NE(pipeline.generate(6, {1}, 8), sampled);  // draws other numbers
+        EXPECT_NE(pipeline.generate(6, {1}, 8), sampled);  // draws different random numbers
     });
 }
 

@@ -93,8 +93,8 @@ TEST(Pipeline, FreesParametersOfOtherStages) {
         EXPECT_EQ(model.transformer.h[0].mlp.c_fc.weight.device().is_meta(), !is_first);
         EXPECT_EQ(model.transformer.h[5].mlp.c_fc.weight.device().is_meta(), is_first);
         EXPECT_FALSE(model.transformer.wte.weight.device().is_meta());
-        // Position embeddings and two blocks, or the last norm and four blocks, and the tied
-        // weight.
+        // Rank 0 has the two embeddings and two blocks. Rank 1 has the tied weight, the last norm
+        // and four blocks.
         EXPECT_EQ(pipeline.parameters().size(), is_first ? 2 + 2 * 12 : 1 + 2 + 4 * 12);
     });
 }
@@ -192,8 +192,9 @@ TEST(Pipeline, WeightsMicroBatchesByTokens) {
     });
 }
 
-// The sum of the losses would be four times as large, and the last loss would differ.
-TEST(Pipeline, AveragesMicroBatchesAsGradientAccumulation) {
+// The last of four micro-batches has one row instead of two, but the same weight as the other
+// micro-batches.
+TEST(Pipeline, AveragesMicroBatchesLikeGradientAccumulation) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 2);
     const Tree batch = pipeline_batch(0, 7);  // 2, 2, 2 and 1 rows
@@ -228,7 +229,7 @@ TEST(Pipeline, AgreesOnShapesWhenTheyChange) {
             nn::Gpt& model = models[at(group)];
             Pipeline pipeline(model, nn::pieces(model), group, options_of(kind, 2));
             expect_same_pipeline(model, pipeline, expected, 1e-9, batch_of);
-            // Micro-batches have 3, or 1 or 2 rows, and 3, 4 or 5 tokens.
+            // Micro-batches have 1, 2 or 3 rows and 3, 4 or 5 tokens, so there are 9 shapes.
             const int inputs =
                 group->rank() == 0 ? (kind == interleaved ? 1 : 0) : (kind == interleaved ? 2 : 1);
             EXPECT_EQ(pipeline.counters().agreed_shapes, 9 * inputs);
@@ -299,7 +300,7 @@ TEST(Pipeline, DrawsTheSameDropoutForAnyNumberOfStages) {
                             testing::Pointwise(testing::DoubleNear(1e-10), expected));
             });
         }
-    // Another step draws other numbers.
+    // Another step draws different random numbers.
     Pipeline again(whole, nn::pieces(whole), dist::ProcessGroup::alone());
     const double first = again.step(pipeline_batch(0), nn::label_loss).item();
     EXPECT_NE(again.step(pipeline_batch(0), nn::label_loss).item(), first);

@@ -36,7 +36,7 @@ std::string error_of(const Schedule& schedule) {
     return {};
 }
 
-// A schedule without bounds in practice, for two ranks and one micro-batch.
+// Returns a schedule for two ranks and one micro-batch, with bounds that no test exceeds.
 Schedule two_ranks(std::vector<Action> first, std::vector<Action> second) {
     return {.name = "lists",
             .ranks = 2,
@@ -65,7 +65,7 @@ TEST(Schedule, NeitherDeadlocksNorExceedsItsBoundForAnySize) {
                 }
 }
 
-TEST(Schedule, IdlesAsThePapersSay) {
+TEST(Schedule, HasTheIdleTimeOfThePapers) {
     constexpr int kRanks = 4, kBatches = 8;
     const auto time_of = [](ScheduleKind kind, int chunks = 1) {
         // A chunk has 1 / chunks of the work of a rank.
@@ -98,12 +98,12 @@ TEST(Schedule, StoresFewerActivationsOnLaterRanks) {
     EXPECT_EQ(peaks(zero_bubble), (Peaks{4, 4, 4, 4}));
 }
 
-TEST(Schedule, OfThousandRanksIsSimulated) {
+TEST(Schedule, IsSimulatedForAThousandRanks) {
     const Schedule schedule = make_schedule(one_forward_one_backward, 1024, 1024);
     EXPECT_DOUBLE_EQ(simulate(schedule).time, 3 * (1024 + 1023));
 }
 
-TEST(Schedule, OfForwardsStoresNothing) {
+TEST(ForwardSchedule, StoresNothing) {
     for (const int chunks : {1, 2})
         for (const int micro_batches : {1, 3, 8}) {
             const ScheduleReport report =
@@ -122,7 +122,7 @@ TEST(Schedule, RejectsInvalidSizes) {
     EXPECT_EQ(dist::schedule_kind_of("1f1b"), one_forward_one_backward);
 }
 
-TEST(Schedule, FingerprintDependsOnEveryAction) {
+TEST(Schedule, HasAFingerprintThatDependsOnEveryAction) {
     Schedule schedule = make_schedule(zero_bubble, 2, 4);
     EXPECT_EQ(schedule.fingerprint(), make_schedule(zero_bubble, 2, 4).fingerprint());
     EXPECT_NE(schedule.fingerprint(), make_schedule(zero_bubble, 2, 5).fingerprint());
@@ -140,7 +140,7 @@ TEST(Simulate, RejectsDeadlock) {
               "0 on stage 0, rank 1 waits in receive_activation of micro-batch 0 on stage 1");
 }
 
-TEST(Simulate, RejectsListsOverTheirBound) {
+TEST(Simulate, RejectsSchedulesAboveTheirBound) {
     Schedule schedule = make_schedule(gpipe, 2, 4);
     schedule.bound[1] = 3;
     EXPECT_EQ(error_of(schedule),
@@ -198,7 +198,7 @@ TEST(DrawSchedules, DrawsOneBoxForEachComputation) {
     for (std::size_t at = svg.find("<rect x="); at != std::string::npos;
          at = svg.find("<rect x=", at + 1))
         ++boxes;
-    EXPECT_EQ(boxes, 2 * 4 * 3 + 3);  // and the legend
+    EXPECT_EQ(boxes, 2 * 4 * 3 + 3);  // the legend has 3 boxes
 }
 
 // docs/examples/parallelism_pipeline.cpp draws the image.

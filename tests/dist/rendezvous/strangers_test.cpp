@@ -100,7 +100,7 @@ class Repeated {
     std::thread thread_;
 };
 
-TEST(Strangers, CannotPreventAJoinByHoldingAllConnections) {
+TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
     // The join timeout is shorter than the time for which the server keeps a silent connection.
     job.options.join_timeout = milliseconds(4500);
@@ -129,9 +129,9 @@ TEST(Strangers, CannotPreventAJoinByHoldingAllConnections) {
 // The behavior of a stranger (a client without the token) on a new connection.
 enum class Stranger { holds, sends_garbage, sends_half_a_handshake, closes };
 
-class StrangerFlood : public testing::TestWithParam<Stranger> {};
+class UnauthenticatedFlood : public testing::TestWithParam<Stranger> {};
 
-TEST_P(StrangerFlood, DoesNotPreventRanksFromJoining) {
+TEST_P(UnauthenticatedFlood, DoesNotPreventRanksFromJoining) {
     const ControlJob job(4);
     const Address address = address_of(job);
     std::deque<Socket> held;
@@ -158,12 +158,12 @@ std::string title(const testing::TestParamInfo<Stranger>& named) {
     return names[static_cast<int>(named.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Strangers, StrangerFlood,
+INSTANTIATE_TEST_SUITE_P(Strangers, UnauthenticatedFlood,
                          testing::Values(Stranger::holds, Stranger::sends_garbage,
                                          Stranger::sends_half_a_handshake, Stranger::closes),
                          title);
 
-TEST(Strangers, HaveALimitedNumberOfConnections) {
+TEST(UnauthenticatedClients, HaveALimitedNumberOfConnections) {
     const FileLimit limit(512);
     ASSERT_EQ(dist::max_unauthenticated(), 64u);
     Pair pair;
@@ -177,14 +177,14 @@ TEST(Strangers, HaveALimitedNumberOfConnections) {
     pair.check(2);
 }
 
-TEST(Strangers, MayHoldAtMostAnEighthOfTheFileLimitAsConnections) {
+TEST(UnauthenticatedClients, MayHoldAtMostAnEighthOfTheFileLimitAsConnections) {
     for (const auto& [files, places] : {std::pair{100, 16}, {1024, 128}}) {
         const FileLimit limit(static_cast<rlim_t>(files));
         EXPECT_EQ(dist::max_unauthenticated(), static_cast<std::size_t>(places));
     }
 }
 
-TEST(Strangers, AreDroppedAfterTheJoinTimeout) {
+TEST(UnauthenticatedClients, AreDroppedAfterTheJoinTimeout) {
     Pair pair(seconds(2));
     const auto begin = Clock::now();
     const auto socket = dist::connect_to(address_of(pair), begin + seconds(20));
@@ -194,7 +194,7 @@ TEST(Strangers, AreDroppedAfterTheJoinTimeout) {
     pair.check(1);
 }
 
-TEST(Strangers, AreDroppedIfTheyStartTheHandshakeTwice) {
+TEST(UnauthenticatedClients, AreDroppedIfTheyStartTheHandshakeTwice) {
     Pair pair;
     const auto deadline = Clock::now() + seconds(20);
     const auto socket = dist::connect_to(address_of(pair), deadline);
@@ -232,7 +232,7 @@ void connect_now(const Socket& socket, const Address& address) {
     ASSERT_EQ(::fcntl(socket.descriptor(), F_SETFL, O_NONBLOCK), 0);
 }
 
-TEST(Strangers, AreReplacedIfTheProcessHasNoMoreDescriptors) {
+TEST(UnauthenticatedClients, AreReplacedIfTheProcessHasNoMoreDescriptors) {
     const FileLimit limit(256);
     Pair pair;
     const Address address = address_of(pair);
@@ -252,7 +252,7 @@ TEST(Strangers, AreReplacedIfTheProcessHasNoMoreDescriptors) {
     pair.check(1);
 }
 
-TEST(Strangers, AreAcceptedWhenTheProcessHasDescriptorsAgain) {
+TEST(UnauthenticatedClients, AreAcceptedWhenTheProcessHasDescriptorsAgain) {
     const FileLimit limit(256);
     Pair pair;
     const Address address = address_of(pair);

@@ -57,19 +57,19 @@ void expect_same_training(DType dtype, double tolerance) {
 }
 
 // Covers 17.CP.
-TEST(ContextParallel, TrainsGptAsOneProcess) {
+TEST(ContextParallel, TrainsGptLikeOneProcess) {
     expect_same_training<nn::Gpt>(f64, 1e-9);
     expect_same_training<nn::Gpt>(f32, 1e-4);
 }
 
 // Covers 17.CP.
-TEST(ContextParallel, TrainsLlamaAsOneProcess) {
+TEST(ContextParallel, TrainsLlamaLikeOneProcess) {
     expect_same_training<nn::Llama>(f64, 1e-9);
     expect_same_training<nn::Llama>(f32, 1e-4);
 }
 
 // Covers 17.CP.
-TEST(ContextParallel, TrainsBertAsOneProcess) {
+TEST(ContextParallel, TrainsBertLikeOneProcess) {
     expect_same_training<nn::BertForMaskedLM>(f64, 1e-9);
     expect_same_training<nn::BertForMaskedLM>(f32, 1e-4);
 }
@@ -155,7 +155,8 @@ TEST(ContextParallel, ExchangesTheExpectedNumberOfBytes) {
                 EXPECT_EQ(calls["reduce_scatter_along"], kLayers * size);
                 EXPECT_EQ(elements["reduce_scatter_along"], kLayers * size * part * size);
             } else {
-                // Keys and values travel in both passes, and their gradients return to their rank.
+                // Keys and values are sent in both passes, and their gradients are sent back to
+                // their rank.
                 const std::int64_t transfers = 2 * (size - 1) + size;
                 EXPECT_EQ(calls["ring_transfer"], kLayers * size * transfers);
                 EXPECT_EQ(elements["ring_transfer"], kLayers * size * transfers * part);
@@ -224,7 +225,7 @@ TEST(ContextParallelScope, RejectsInvalidBuffers) {
     });
 }
 
-TEST(ContextParallel, RejectsOtherAttention) {
+TEST(ContextParallel, RejectsCrossAttentionAndMasksWithoutCausality) {
     on_ranks(2, [](const Group& group) {
         ContextParallel policy(group);
         const Tensor q = ones({1, 2, 4, 8}), k = ones({1, 2, 6, 8});

@@ -45,19 +45,19 @@ void expect_same_training(DType dtype, double tolerance) {
 }
 
 // Covers 17.SP.
-TEST(Ulysses, TrainsGptAsOneProcess) {
+TEST(Ulysses, TrainsGptLikeOneProcess) {
     expect_same_training<nn::Gpt>(f64, 1e-9);
     expect_same_training<nn::Gpt>(f32, 1e-4);
 }
 
 // Covers 17.SP.
-TEST(Ulysses, TrainsLlamaAsOneProcess) {
+TEST(Ulysses, TrainsLlamaLikeOneProcess) {
     expect_same_training<nn::Llama>(f64, 1e-9);
     expect_same_training<nn::Llama>(f32, 1e-4);
 }
 
 // Covers 17.SP.
-TEST(Ulysses, TrainsBertAsOneProcess) {
+TEST(Ulysses, TrainsBertLikeOneProcess) {
     expect_same_training<nn::BertForMaskedLM>(f64, 1e-9);
     expect_same_training<nn::BertForMaskedLM>(f32, 1e-4);
 }
@@ -206,7 +206,7 @@ TEST(MeanOverTokens, WeightsTheLossesOfRanks) {
         const ForwardContextGuard context(std::make_shared<Ulysses>(group));
         const auto own = [&](const Tensor& x) { return x.narrow(1, group->rank() * 4, 4); };
         const Tensor count = ne(own(labels), -100).to(f64).sum();
-        // The sum of the losses, because the mean over no tokens is not a number.
+        // The loss is computed from the sum, because the mean over no tokens is NaN.
         const Tensor each = cross_entropy(model(own(ids)).reshape({-1, tests::kSequenceVocabulary}),
                                           own(labels).reshape({-1}), {.reduction = Reduction::sum});
         const Tensor loss =
@@ -227,7 +227,7 @@ TEST(MeanOverTokens, IgnoresLossesOfRanksWithoutTokens) {
             dist::mean_over_tokens(loss, tensor(has_tokens ? 5.0 : 0.0, {f64}), group);
         EXPECT_EQ(mean.item(), 3);
         mean.backward();
-        EXPECT_EQ(loss.grad().item(), has_tokens ? 2 : 0);  // averaged over the ranks: 1
+        EXPECT_EQ(loss.grad().item(), has_tokens ? 2 : 0);  // the average over the ranks is 1
         expect_error<ShapeError>({"mean_over_tokens: loss and tokens must have one element"},
                                  [&] { dist::mean_over_tokens(ones({2}), ones({}), group); });
     });

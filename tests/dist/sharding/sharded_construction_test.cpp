@@ -171,7 +171,7 @@ TEST(ShardedConstruction, RejectsDeferredWeightsThatDifferBetweenRanks) {
     std::vector<nn::Gpt> models;
     models.push_back(deferred_gpt(3, 8));
     const nn::init::DeferredWeights scope;
-    models.push_back(nn::Gpt(models[0].config));  // with other random numbers
+    models.push_back(nn::Gpt(models[0].config));  // uses other random numbers
     const auto errors = tests::run_ranks(2, [&](const Group& group) {
         const ShardedDataParallel sharded(models[at(group)], group, {.sync_module_states = false});
     });

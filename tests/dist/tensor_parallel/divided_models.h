@@ -23,7 +23,7 @@ namespace axle::tests {
 
 inline constexpr std::int64_t kVocabularySize = 13, kTimeSteps = 8, kBatchSize = 3;
 
-// Return models with the same initial values in every call. Heads: 4; width: 16.
+// Return models with the same initial values in every call. They have 4 heads and width 16.
 inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false) {
     manual_seed(7);
     nn::Gpt model({.vocab_size = kVocabularySize,
@@ -80,7 +80,7 @@ Tensor loss_at(M& model, std::int64_t step) {
     const auto [ids, labels] = ids_and_labels(step);
     return model.loss(ids, labels);
 }
-// Labels of sequences, and a mask for padding.
+// Returns the loss of sequences with one label each and a padding mask.
 inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t step) {
     const Tensor ids = ids_and_labels(step).first;
     Tensor mask = ones({kBatchSize, kTimeSteps}, {.dtype = i64});
@@ -91,12 +91,12 @@ inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t ste
 struct DividedTraining {
     std::int64_t steps = 20;
     double tolerance = 1e-9;
-    double eps = 1e-8;  // of AdamW
-    // The largest norm of the gradients, which clips most steps.
+    double eps = 1e-8;  // epsilon of AdamW
+    // The norm to which gradients are clipped. It is so small that most steps are clipped.
     double max_norm = 0.3;
 };
-// For f32, in which gradients that should be zero are not; a large epsilon makes their updates
-// small.
+// The options for f32. Rounding makes gradients nonzero that are zero in exact arithmetic, so the
+// epsilon is large enough to make their updates small.
 inline constexpr DividedTraining kSingle{.tolerance = 1e-4, .eps = 1e-3};
 
 // Trains a model on this rank, and returns the loss of each step.

@@ -28,7 +28,7 @@ void expect_refused(const M& whole, int size, const TensorParallelPlan& plan,
     });
 }
 
-TEST(TensorParallelErrors, NamesTheNumbersThatDoNotDivide) {
+TEST(TensorParallelize, ReportsNumbersThatCannotBeDivided) {
     expect_refused(small_gpt(), 3, {},
                    {"tensor_parallelize: ", "the 4 attention heads of ",
                     "transformer.h.0.attn.c_attn", "3 ranks"});
@@ -40,7 +40,7 @@ TEST(TensorParallelErrors, NamesTheNumbersThatDoNotDivide) {
                    {"tensor_parallelize: ", "64 input features", "3 ranks"});
 }
 
-TEST(TensorParallelErrors, NamesKeyValueHeadsThatCanNotBeCopied) {
+TEST(TensorParallelize, ReportsKeyValueHeadsThatCannotBeCopied) {
     manual_seed(1);
     nn::Llama model({.vocab_size = 11,
                      .hidden_size = 24,
@@ -53,7 +53,7 @@ TEST(TensorParallelErrors, NamesKeyValueHeadsThatCanNotBeCopied) {
                     "4 ranks"});
 }
 
-TEST(TensorParallelErrors, RejectsInvalidPlans) {
+TEST(TensorParallelize, RejectsInvalidPlans) {
     const nn::Gpt gpt = small_gpt();
     expect_refused(gpt, 2, {{"transformer.wte", "diagonal"}},
                    {"tensor_parallelize: unknown style 'diagonal' of 'transformer.wte'",
@@ -72,7 +72,7 @@ TEST(TensorParallelErrors, RejectsInvalidPlans) {
     expect_refused(nn::Linear(4, 4), 2, {}, {"tensor_parallelize: the model has no plan"});
 }
 
-TEST(TensorParallelErrors, RejectsPlansThatDifferBetweenRanks) {
+TEST(TensorParallelize, RejectsPlansThatDifferBetweenRanks) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         TensorParallelPlan plan = {{"transformer.h.*.mlp.c_fc", "colwise_rep"}};
@@ -84,7 +84,7 @@ TEST(TensorParallelErrors, RejectsPlansThatDifferBetweenRanks) {
     });
 }
 
-TEST(TensorParallelErrors, AreThrownOnEveryRankIfOneRankHasThem) {
+TEST(TensorParallelize, ThrowsTheErrorOfOneRankOnEveryRank) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         const TensorParallelPlan plan = {
@@ -104,7 +104,7 @@ struct Twice : nn::LinearPolicy {
     }
 };
 
-TEST(TensorParallelErrors, RejectsModulesWithOtherPoliciesAndDividedModels) {
+TEST(TensorParallelize, RejectsModulesWithOtherPoliciesAndDividedModels) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
@@ -124,7 +124,7 @@ TEST(TensorParallelErrors, RejectsModulesWithOtherPoliciesAndDividedModels) {
     });
 }
 
-TEST(TensorParallelErrors, NamesAnIdThatIsNotInTheVocabulary) {
+TEST(TensorParallel, ReportsAnIdThatIsNotInTheVocabulary) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
@@ -137,7 +137,7 @@ TEST(TensorParallelErrors, NamesAnIdThatIsNotInTheVocabulary) {
     });
 }
 
-TEST(TensorParallelErrors, RejectsPiecesOfADividedModel) {
+TEST(TensorParallel, RejectsPiecesOfADividedModel) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
@@ -147,7 +147,7 @@ TEST(TensorParallelErrors, RejectsPiecesOfADividedModel) {
     });
 }
 
-TEST(TensorParallelErrors, NamesASequenceThatCanNotBeDivided) {
+TEST(TensorParallel, ReportsASequenceThatCannotBeDivided) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);

@@ -86,7 +86,7 @@ TEST(TensorParallelState, IsLoadedWithTheOptimizerOnAnyNumberOfRanks) {
             expect_close(state_of_four["state"][number][name].tensor(),
                          saved["state"][number][name].tensor(), 1e-9);
     }
-    // Two ranks continue from the state of four.
+    // Two ranks continue from the state of four ranks.
     const std::vector<double> expected = tests::train(whole, {.steps = 3}, alone);
     on_ranks(2, [&](const Group& group) {
         nn::Llama model = std::move(models[at(group) + 4]);
@@ -177,7 +177,8 @@ TEST(TensorParallelState, DropsTheSameElementsAsOneProcess) {
     }
 }
 
-// Each pair of ranks divides a model, and the two pairs read different data.
+// Expects the same training as with one process, if each pair of ranks divides a model and the two
+// pairs read different data.
 template <class Wrap>
 void expect_same_data_parallel_training(Wrap&& wrap) {
     nn::Gpt whole = small_gpt();
@@ -220,13 +221,13 @@ void expect_same_data_parallel_training(Wrap&& wrap) {
     });
 }
 
-TEST(TensorParallelState, TrainsWithDataParallelAsOneProcess) {
+TEST(TensorParallelState, TrainsWithDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::DataParallel>(model, group);
     });
 }
 
-TEST(TensorParallelState, TrainsWithShardedDataParallelAsOneProcess) {
+TEST(TensorParallelState, TrainsWithShardedDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::ShardedDataParallel>(
             model, group,

@@ -23,16 +23,16 @@ using tests::small_gpt;
 using tests::small_llama;
 
 // Covers 17.TP.
-TEST(TensorParallel, TrainsGptAsOneProcess) {
+TEST(TensorParallel, TrainsGptLikeOneProcess) {
     for (const int size : {2, 4}) expect_same_training(small_gpt(), size);
 }
 
-TEST(TensorParallel, TrainsGptWithSequenceParallelAsOneProcess) {
+TEST(TensorParallel, TrainsGptWithSequenceParallelLikeOneProcess) {
     for (const int size : {2, 4})
         expect_same_training(small_gpt(), size, {.sequence_parallel = true});
 }
 
-TEST(TensorParallel, TrainsLlamaAsOneProcess) {
+TEST(TensorParallel, TrainsLlamaLikeOneProcess) {
     for (const bool tied : {false, true})
         for (const bool sequence_parallel : {false, true})
             expect_same_training(small_llama(tied), 2, {.sequence_parallel = sequence_parallel});
@@ -45,7 +45,7 @@ TEST(TensorParallel, CopiesKeyValueHeadsIfThereAreFewerThanRanks) {
                                  {.sequence_parallel = sequence_parallel});
 }
 
-TEST(TensorParallel, TrainsBertAsOneProcess) {
+TEST(TensorParallel, TrainsBertLikeOneProcess) {
     manual_seed(9);
     nn::BertForMaskedLM masked(small_bert());
     nn::BertForSequenceClassification classifier(small_bert());
@@ -131,7 +131,7 @@ TEST(TensorParallel, CountsEachGradientOnceInNorms) {
     }
 }
 
-TEST(TensorParallel, RunsTheCollectivesOfTheFormula) {
+TEST(TensorParallel, RunsTheExpectedCollectives) {
     constexpr std::int64_t kLayers = 2, kActivation = kBatchSize * kTimeSteps * 16 * 8,
                            kWidth = 16 * 8;
     auto models = clones_of(small_gpt(), 4);
@@ -148,18 +148,19 @@ TEST(TensorParallel, RunsTheCollectivesOfTheFormula) {
             expected.all_reduces += 2;
             expected.bytes += 2 * kActivation;
             if (!sequence_parallel) {
-                // Attention and MLP: one all-reduce each in the forward and in the backward pass.
+                // Attention and the MLP use one all-reduce each in the forward and in the backward
+                // pass.
                 expected.all_reduces += 4 * kLayers;
                 expected.bytes += 4 * kLayers * kActivation;
             } else {
-                // Each of these all-reduces is an all-gather and a reduce-scatter.
+                // An all-gather and a reduce-scatter replace each of these all-reduces.
                 expected.all_gathers += 4 * kLayers;
                 expected.reduce_scatters += 4 * kLayers;
                 expected.bytes += 2 * 4 * kLayers * kActivation;
                 // The hidden state is gathered after the blocks, and its gradient before them.
                 expected.all_gathers += 2;
                 expected.bytes += 2 * kActivation;
-                // The gradients of norms (weight and bias) and of biases.
+                // The gradients of norms (weight and bias) and of biases are summed.
                 expected.all_reduces += (2 * kLayers + 1) + 2 * kLayers;
                 expected.bytes += (2 * kLayers + 1) * 2 * kWidth + 2 * kLayers * kWidth;
             }

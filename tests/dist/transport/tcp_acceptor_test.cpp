@@ -147,7 +147,7 @@ TEST(TcpHandshake, ConnectsRanksThatHaveTheKey) {
 TEST(TcpHandshake, RejectsAClientWithAnotherKey) {
     Rank0 server(3);
     EXPECT_EQ(error_of([&] { server.connect(1, dist::hash("another key")); }),
-              "the peer closed the connection during the handshake");
+              "handshake: the peer closed the connection");
     const Socket two = server.connect(2);
     EXPECT_TRUE(server.has(2));
     EXPECT_EQ(server.count(), 1u);
@@ -201,7 +201,7 @@ TEST(TcpHandshake, RejectsAClientWithALowerOrEqualRank) {
     Rank0 server(2);
     for (const int rank : {-1, 0, 2})
         EXPECT_EQ(error_of([&] { server.connect(rank); }),
-                  "the peer closed the connection during the handshake");
+                  "handshake: the peer closed the connection");
 }
 
 TEST(TcpHandshake, StopsWhenItIsCancelled) {

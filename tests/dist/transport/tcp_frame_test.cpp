@@ -153,7 +153,7 @@ TEST(TcpFrames, AreRejectedIfTheyNeedMoreMemoryThanAgreed) {
     EXPECT_THAT(job.error_of_receive(8, 2), HasSubstr("it needs more memory than agreed"));
 }
 
-TEST(TcpFrames, HoldMessagesThatThePeerDoesNotReceive) {
+TEST(TcpConnection, HoldsMessagesThatThePeerDoesNotReceive) {
     ConnectedRank job;
     const Bytes data(dist::kMaxEager);
     std::vector<Message> messages;

@@ -122,11 +122,11 @@ struct Mode {
     std::string bytes;
 };
 
-class StrangerOnTheMachine : public testing::TestWithParam<Mode> {};
+class UnauthenticatedLocalClient : public testing::TestWithParam<Mode> {};
 
 // Ranks 0 to 2 listen and wait for rank 3, which connects when the stranger holds connections to
 // all of them. Then groups with sockets of their own are opened.
-TEST_P(StrangerOnTheMachine, DoesNotStopAJob) {
+TEST_P(UnauthenticatedLocalClient, DoesNotStopAJob) {
     constexpr int kRanks = 4, kListeners = 4;  // the server of rank 0, and ranks 0 to 2
     const TemporaryFolder folder;
     const std::string mark = folder / "stranger_is_connected";
@@ -163,7 +163,7 @@ TEST_P(StrangerOnTheMachine, DoesNotStopAJob) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sends, StrangerOnTheMachine,
+    Sends, UnauthenticatedLocalClient,
     testing::Values(Mode{"Nothing", ""}, Mode{"Zeros", std::string(4096, '\0')},
                     Mode{"Garbage", std::string(4096, '\xa5')},
                     Mode{"HalfAHandshake", std::string("AXD1\3\0\0\0", 8)},

@@ -23,8 +23,9 @@ namespace {
 constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 constexpr std::int64_t kFloat = 4;    // bytes
 constexpr std::int64_t kTrained = 4;  // floats per parameter: value, gradient, two moments
-constexpr std::int64_t kBlockFloats =
-    17;  // stored per token and channel of a block: about 34 halves
+// The floats that a block stores per token and channel: as many bytes as about 34 values in half
+// precision.
+constexpr std::int64_t kBlockFloats = 17;
 
 // Returns the costs of a model without memory. Blocks are the pieces between the first and the
 // last.
@@ -59,7 +60,7 @@ ModelCosts costs_of(const Config& config, std::int64_t width, std::int64_t vocab
 
 struct Stage {
     std::int64_t parameters = 0, activation_bytes = 0;
-    double seconds = 0;  // of a forward pass of one row
+    double seconds = 0;  // duration of a forward pass of one row
 };
 
 std::vector<Stage> stages_of(const ModelCosts& model, int count, const PlanOptions& options) {

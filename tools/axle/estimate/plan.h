@@ -12,12 +12,12 @@ namespace axle::launcher {
 struct ModelCosts {
     struct Piece {
         std::int64_t parameters = 0;
-        double flops = 0;                   // of a forward pass of one token
-        std::int64_t activation_bytes = 0;  // that one token stores for backward, in float32
+        double flops = 0;                   // operations of a forward pass of one token
+        std::int64_t activation_bytes = 0;  // bytes that one token stores for backward, in float32
     };
     std::vector<Piece> pieces;
-    std::int64_t parameters = 0;  // of the model; tied parameters count once
-    std::int64_t width = 0;       // of the activation between two pieces
+    std::int64_t parameters = 0;  // number of parameters; tied parameters count once
+    std::int64_t width = 0;       // width of the activation between two pieces
 };
 // Returns the costs of the model in a config.json of gpt2, llama or bert, for sequences of `time`
 // tokens. Throws FileError for other files.
@@ -27,7 +27,7 @@ struct PlanOptions {
     int num_processes = 1;
     std::int64_t memory = 0;           // bytes of one process
     std::int64_t batch = 0, time = 0;  // rows of the batch of all processes, and tokens of a row
-    double flops = 0, link = 0;        // of one process: operations and bytes per second
+    double flops = 0, link = 0;        // operations and bytes per second of one process
 };
 
 // A way to train: `replicas` pipelines of `stages` stages each.
@@ -36,8 +36,8 @@ struct Plan {
     std::string method;  // the schedule, or how the parameters are sharded
     int micro_batches = 1;
     std::int64_t memory = 0;  // bytes of the process that needs most
-    std::int64_t bytes = 0;   // that this process sends in a step
-    double seconds = 0;       // of a step
+    std::int64_t bytes = 0;   // bytes that this process sends in a step
+    double seconds = 0;       // duration of a step
     double idle_share = 0;
 };
 

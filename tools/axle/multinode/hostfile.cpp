@@ -15,7 +15,7 @@
 namespace axle::launcher {
 namespace {
 
-constexpr int kMaxSlots = 1024;  // for one machine
+constexpr int kMaxSlots = 1024;  // maximum number of slots of a machine
 
 bool is_host(std::string_view name) {
     const auto fits = [](char c) {

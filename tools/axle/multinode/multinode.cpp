@@ -46,7 +46,8 @@ std::string shell_quoted(const std::string& argument) {
     return text + "'";
 }
 
-// pdsh replaces %n, %h and %u in the command, and %% by a percent sign.
+// Doubles percent signs, because pdsh replaces %n, %h and %u in the command, and %% by a percent
+// sign.
 std::string with_doubled_percents(const std::string& text) {
     std::string result;
     for (const char c : text) result += c == '%' ? std::string("%%") : std::string(1, c);
@@ -87,7 +88,8 @@ Arguments names_of(const MultinodeJob& job) {
     return names;
 }
 
-// Removes AXLE_LAUNCHER_FD, which connects `axle launch` only with mpirun or srun on this machine.
+// Returns the command of a process. It removes AXLE_LAUNCHER_FD, which connects `axle launch` only
+// with mpirun or srun on this machine.
 Arguments program_arguments(const MultinodeJob& job) {
     Arguments arguments = {"env", "-u", "AXLE_LAUNCHER_FD"};
     append(arguments, job.command);
