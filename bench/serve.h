@@ -82,7 +82,7 @@ inline double fan_in_bound(const std::string&, const Tensor& p) {
     return 1 / std::sqrt(static_cast<double>(p.numel() / p.size(0)));
 }
 
-// Returns the FNV-1a hash of the words of all parameters.
+// Returns an FNV-1a hash, in hexadecimal, of the 32-bit words of all f32 parameters.
 inline std::string digest_of(const std::vector<Tensor>& parameters) {
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const Tensor& p : parameters) {

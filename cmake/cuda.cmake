@@ -194,7 +194,7 @@ function(cuda_tests)
     add_test_suites(test_cuda_simulated PREFIX simulated_refused TIMEOUT 900
                     FILTER *linear_gelu*:*feed_forward* ENVIRONMENT AXLE_CUBLASLT_REFUSE=96)
     # These tests run with three GPUs.
-    add_test_suites(test_cuda_simulated PREFIX simulated_gpus TIMEOUT 900 FILTER DeviceOptionOnGpu.*
+    add_test_suites(test_cuda_simulated PREFIX simulated_gpus TIMEOUT 900 FILTER AcceleratorDevice.*
                     ENVIRONMENT AXLE_SIMULATOR_DEVICES=3)
     # These tests run on a driver without virtual memory management.
     add_test_suites(test_cuda_simulated PREFIX simulated_segments TIMEOUT 900

@@ -45,6 +45,7 @@ const std::vector<std::string> kPresets = {"shakespeare-char-cpu", "quickstart",
 Settings preset_of(const std::string& name) {
     Settings s;
     s.preset = name, s.out = "runs/gpt";
+    // nanoGPT's settings for training on a CPU.
     s.batch_size = 12, s.steps = 2000, s.lr = 1e-3, s.weight_decay = 0.1;
     s.eval_every = 250, s.save_every = 500;
     s.model = {.block_size = 64,
@@ -52,7 +53,7 @@ Settings preset_of(const std::string& name) {
                .n_head = 4,
                .n_embd = 128,
                .bias = false,
-               .activation = Gelu::erf};  // as in nanoGPT's settings for a CPU
+               .activation = Gelu::erf};
     if (name == "shakespeare-char-cpu") return s;
     if (name == "quickstart") {
         s.tokenizer = "byte";

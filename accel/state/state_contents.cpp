@@ -25,7 +25,7 @@ std::int64_t aligned(std::int64_t bytes) {
 void Staging::reserve(std::int64_t bytes, bool pinned) {
     used_ = 0;
     if (memory_.defined() && memory_.numel() >= bytes && memory_.is_pinned() == pinned) return;
-    memory_ = Tensor();  // freed before the larger memory is allocated
+    memory_ = Tensor();  // freed before the new memory is allocated
     memory_ = empty({bytes}, {.dtype = u8, .pinned = pinned});
 }
 

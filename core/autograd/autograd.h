@@ -144,9 +144,10 @@ class HookHandle {
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Returns the number of accumulating passes that are active on this thread, which is more than one
-// if a rule calls backward(). Hooks use this number to identify the pass that called them, and the
-// pass that ended with an exception.
+// Returns the number of accumulating passes that are active on this thread; it is more than one if
+// a rule calls backward(). A begin hook stores the number. A later hook that finds the same number
+// belongs to the same pass. If a begin hook finds a number that is not larger than the stored one,
+// the stored pass ended with an exception.
 int backward_depth();
 
 // Sets whether backward() and grad() check for NaN, in all threads of the process (as PyTorch's

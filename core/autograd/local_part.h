@@ -41,7 +41,7 @@ Tensor pending_gradient(const Tensor& leaf);
 void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
 // Calls f when the gradient rule that runs on this thread has returned, or at once if no rule runs.
-// When f is called, no op uses the memory of its operands.
+// If a rule runs, its operands are no longer used when f is called.
 void run_after_rule(std::function<void()> f);
 
 }  // namespace axle::autograd

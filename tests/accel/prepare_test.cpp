@@ -1,4 +1,5 @@
-// Tests prepare(): the attached hooks, skipped steps, and rejected options.
+// Tests prepare() and free_memory(), prepared optimizers and schedulers, which step once per
+// update, options of the Accelerator, and mixed precision in bf16.
 #include <array>
 #include <map>
 #include <memory>

@@ -93,7 +93,7 @@ TEST(OperatorNewFailure, LeavesATrainingStepThatCanBeRepeated) {
     fail_each_allocation(step, true);
 }
 
-TEST(OperatorNewFailure, ChangesNothingInAnOptimizerStep) {
+TEST(OperatorNewFailure, LeavesOptimizersUnchangedInAStep) {
     const auto test = [](DType dtype, auto&& make) {
         for (std::int64_t number = 1;; ++number) {
             SCOPED_TRACE(str("allocation ", number));
@@ -305,7 +305,7 @@ TEST(OperatorNewFailure, LeavesTheQueueUsableWhenATaskIsPosted) {
     }
 }
 
-TEST(OperatorNewFailure, DoesNotEndTheProgramInTheLog) {
+TEST(OperatorNewFailure, DoesNotEndTheProgramWhileLogging) {
     testing::internal::CaptureStderr();
     const std::string text = "a line that is longer than the buffer of a short string";
     EXPECT_NE(attempt(1, true, [&] { log_text(LogLevel::warning, text); }), Outcome::failed);

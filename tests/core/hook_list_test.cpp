@@ -11,7 +11,7 @@ namespace {
 
 using List = HookList<std::function<int()>>;
 
-TEST(HookList, CallsHooksInOrderUntilTheyAreRemoved) {
+TEST(HookList, ReturnsHooksInOrderUntilTheyAreRemoved) {
     List list;
     const auto remove_first = list.add([] { return 1; });
     list.add([] { return 2; });

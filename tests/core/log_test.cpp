@@ -65,7 +65,7 @@ TEST_F(ErrorReport, IgnoresExceptionsOfSink) {
     EXPECT_NO_THROW(report_error(full_disk()));
 }
 
-TEST(DefaultSink, WritesWarningsAndErrorsToStderr) {
+TEST(DefaultLogSink, WritesWarningsAndErrorsToStderr) {
     testing::internal::CaptureStderr();
     log(LogLevel::info, "loaded");
     log(LogLevel::warning, "tracker '", 7, "'");

@@ -58,13 +58,13 @@ TEST(Tensor, RemainsTheSameTensorAfterSetData) {
     EXPECT_THROW(a.set_data(ones({3})), ShapeError);
 }
 
-TEST(Tensor, RejectsReadingStorageOnlyDTypes) {
+TEST(Tensor, RejectsReadingElementsOfStorageDTypes) {
     const Tensor x = empty({1}, {.dtype = DType::f8_e4m3});
     EXPECT_THROW(x.to_vector(), DTypeError);
     EXPECT_THROW(x.item(), DTypeError);
 }
 
-TEST(Tensor, RejectsStorageOnlyAndUndefinedSourcesInCopy) {
+TEST(Tensor, RejectsSourcesOfStorageDTypesAndUndefinedSourcesInCopy) {
     Tensor x = ones({2});
     for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::f8_e8m0})
         EXPECT_THROW(x.copy_(empty({2}, {.dtype = dtype})), DTypeError) << dtype;

@@ -70,7 +70,7 @@ TEST_F(AcceleratorOnGpu, SavesItsStateInTheBackground) {
     }
 }
 
-TEST_F(AcceleratorOnGpu, ResumesFromACheckpointOfAnyDevice) {
+TEST_F(AcceleratorOnGpu, ResumesFromCheckpointsOfTheCpuAndTheGpu) {
     expect_resume(false, true, 1e-4);
     expect_resume(true, false, 1e-4);
     use_deterministic_algorithms(true);

@@ -53,7 +53,7 @@ double gradient_bound(DType dtype) { return 4 * output_bound(dtype); }
 
 // With the scattered masks, query 3 attends to no key. If attention is causal and a mask hides the
 // first keys, the first queries also attend to no key.
-TEST_F(GpuAttention, SupportsAllKindsOfMasks) {
+TEST_F(GpuAttention, SupportsBooleanAndFloatMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
     const Shape shape = {batch, heads, length, depth};
@@ -207,7 +207,7 @@ TEST_F(CudnnAttention, ConvertsMasksToFiniteBiases) {
         }
 }
 
-TEST_F(CudnnAttention, ClearsRowsWithoutKeys) {
+TEST_F(CudnnAttention, ClearsOutputsOfQueriesWithoutKeys) {
     Tensor mask = ones({2, 1, 3, 70}, {boolean});
     mask.select(0, 0).select(1, 1).fill_(0);  // row 1 of the first batch element attends to no key
     // Row 2 of the second batch element attends only to its last key.

@@ -18,11 +18,11 @@
 namespace axle::tests {
 namespace {
 
-class DeviceOptionOnGpu : public GpuTest {};
+class AcceleratorDevice : public GpuTest {};
 
 // The tests simulated_gpus.* run this test with three simulated GPUs.
 // Covers 6.device.
-TEST_F(DeviceOptionOnGpu, IsTheLocalRankModuloTheNumberOfGpus) {
+TEST_F(AcceleratorDevice, IsTheGpuOfTheLocalRankModuloTheNumberOfGpus) {
     const int gpus = cuda::device_count();
     on_ranks(gpus + 2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         const Device expected = Device::cuda(group->rank() % gpus);
@@ -32,7 +32,7 @@ TEST_F(DeviceOptionOnGpu, IsTheLocalRankModuloTheNumberOfGpus) {
 }
 
 // Covers 1.cpu, 2.device, 27.ACCELERATE_USE_CPU, 27.ACCELERATE_TORCH_DEVICE.
-TEST_F(DeviceOptionOnGpu, IsTheCpuIfTheOptionOrAVariableRequestsIt) {
+TEST_F(AcceleratorDevice, IsTheCpuIfAnOptionOrVariableRequestsIt) {
     EXPECT_EQ(Accelerator().device(), kGpu);
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     {
@@ -51,7 +51,7 @@ TEST_F(DeviceOptionOnGpu, IsTheCpuIfTheOptionOrAVariableRequestsIt) {
 }
 
 // Covers 6.AcceleratorState.
-TEST_F(DeviceOptionOnGpu, MustBeEqualInAllAccelerators) {
+TEST_F(AcceleratorDevice, MustBeEqualInAllAccelerators) {
     const auto make = [](bool cpu) { return Accelerator({.cpu = cpu}).device(); };
     {
         const Accelerator first;
@@ -101,8 +101,10 @@ struct Objects {
     data::DataLoader loader;
 };
 
+class DevicePlacementOnGpu : public GpuTest {};
+
 // Covers 1.cpu, 1.device_placement, 3.prepare.
-TEST_F(DeviceOptionOnGpu, PlacesPreparedObjectsAsRequested) {
+TEST_F(DevicePlacementOnGpu, MovesPreparedObjectsAsRequested) {
     const Device cpu = Device::cpu();
     {
         Objects all, none, only_batches, only_model;
@@ -130,8 +132,10 @@ TEST_F(DeviceOptionOnGpu, PlacesPreparedObjectsAsRequested) {
     objects.expect_devices(accelerator, cpu, cpu);
 }
 
+class DeviceMapOnGpu : public GpuTest {};
+
 // Covers 3.load_checkpoint_in_model.
-TEST_F(DeviceOptionOnGpu, PlacesALoadedModelByItsDeviceMap) {
+TEST_F(DeviceMapOnGpu, SelectsTheDeviceOfALoadedModel) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     SmallNet saved;
     save_safetensors(folder / "model.safetensors", saved.state_dict(), {{"format", "pt"}});

@@ -173,7 +173,7 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, ReturnsCurrentLearningRateAndScaleAfterAnyStep) {
+TEST_F(Fp16CompiledTraining, ReturnsTheCurrentLearningRateAndScaleBetweenSteps) {
     after = [](Training& t, int i, Result& result) {
         if (i % 3 == 0) result.losses.push_back(t.schedule->get_last_lr()[1]);
         if (i % 4 == 1) result.losses.push_back(t.adamw.param_groups()[0].lr);
@@ -295,7 +295,9 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepPerIteration) {
     EXPECT_EQ(expect_alike().captures, 1);
 }
 
-TEST_F(Fp16CompiledTraining, SupportsSeveralUpdatesPerStepInBf16) {
+class Bf16CompiledTraining : public Fp16CompiledTraining {};
+
+TEST_F(Bf16CompiledTraining, SupportsSeveralUpdatesPerStep) {
     options.mixed_precision = "bf16";
     infinite.clear();
     const Result result = expect_alike([](Training& t, Tree& batch) {

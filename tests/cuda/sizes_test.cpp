@@ -15,14 +15,14 @@ namespace axle::tests {
 
 namespace {
 
-class OpOfAnySizeOnGpu : public OpTest {
+class OpOfManySizesOnGpu : public OpTest {
   protected:
     void SetUp() override {
         if (!cuda::is_available()) GTEST_SKIP() << "no GPU: " << cuda::why_unavailable();
     }
 };
 
-TEST_P(OpOfAnySizeOnGpu, MatchesTheCpu) {
+TEST_P(OpOfManySizesOnGpu, MatchesTheCpu) {
     OpCase c = op_case();
     c.tolerance = c.gpu_tolerance;
     for (const Row& row : c.gpu_rows) {
@@ -37,7 +37,7 @@ TEST_P(OpOfAnySizeOnGpu, MatchesTheCpu) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, OpOfAnySizeOnGpu, testing::ValuesIn(names_of([](const OpCase& c) {
+INSTANTIATE_TEST_SUITE_P(Cases, OpOfManySizesOnGpu, testing::ValuesIn(names_of([](const OpCase& c) {
                              return !c.gpu_rows.empty();
                          })),
                          test_name);

@@ -55,7 +55,7 @@ void expect_same_construction(F&& make) {
     }
 }
 
-TEST(DeferredWeights, HaveTheValuesOfUsualConstruction) {
+TEST(DeferredWeights, HaveTheValuesOfWeightsThatAreNotDeferred) {
     expect_same_construction(small_gpt);
     expect_same_construction([] {  // a row of the embedding is zero
         return nn::Bert({.vocab_size = 11,
@@ -85,7 +85,7 @@ TEST(DeferredWeights, UseNoMemoryBeforeTheFirstUse) {
 }
 
 // Ops other than initializers, for example in the constructor of a user's module, use the elements.
-TEST(DeferredWeights, CanBeChangedByAnyOp) {
+TEST(DeferredWeights, CanBeChangedByOpsOtherThanInitializers) {
     const auto make = [] {
         nn::Linear layer(3, 2);
         const NoGrad no_grad;
@@ -108,7 +108,7 @@ TEST(DeferredWeights, CanBeChangedByAnyOp) {
     expect_same_bits(actual.bias.detach(), expected.bias.detach());
 }
 
-TEST(DeferredWeights, TrainLikeUsualWeights) {
+TEST(DeferredWeights, TrainLikeWeightsThatAreNotDeferred) {
     const Tensor ids = tensor(std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}).reshape({1, 6});
     const auto train = [&](bool deferred) {
         manual_seed(5);

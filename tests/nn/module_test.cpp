@@ -145,7 +145,7 @@ TEST(LoadStateDict, ThrowsAndChangesNothingForAWrongShape) {
         expect_same_bits(named(to.state_dict(), name), tensor);
 }
 
-TEST(LoadStateDict, ThrowsAndChangesNothingForAStorageOnlyDType) {
+TEST(LoadStateDict, ThrowsAndChangesNothingForStorageDTypes) {
     for (const DType dtype : {DType::i8, DType::f8_e4m3}) {
         Tied from, to, on_meta;
         on_meta.to(Device::meta());

@@ -274,7 +274,7 @@ TEST(UpdateScaleKernel, DoesNotOverflowF32) {
     }
 }
 
-TEST(TakeRatesKernel, ReadsTableRowOfStepCount) {
+TEST(TakeRatesKernel, ReadsTheLearningRatesOfTheStepCount) {
     kernels::Cpu on;
     std::int64_t count = 0;
     const double yes = 1, no = 0;

@@ -125,7 +125,7 @@ TEST_P(OptimizerStateFile, ResumesBitExactlyAfterLoadState) {
     expect_same_bits(learn(copy, *other, 3, 5), learn(model, *optimizer, 3, 5));
 }
 
-TEST(StateFile, ContainsOnlyGroupsBeforeFirstStep) {
+TEST(SavedOptimizerState, ContainsOnlyParameterGroupsBeforeFirstStep) {
     nn::Sequential model = network();
     AdamW optimizer(model.parameters(), {.lr = 0.25});
     const TemporaryFolder folder;
@@ -154,7 +154,7 @@ void expect_refused(const NamedTensors& tensors, const Metadata& metadata, const
     EXPECT_EQ(optimizer.state(params[0]), nullptr);
 }
 
-TEST(StateFile, RejectsInvalidFiles) {
+TEST(SavedOptimizerState, IsRejectedIfTheFileIsInvalid) {
     expect_refused({}, {}, "the metadata has no entry param_groups");
     expect_refused({}, {{"param_groups", "[{"}}, "from_json");
     expect_refused({}, {{"param_groups", "7"}}, "expected a list");
@@ -173,7 +173,7 @@ TEST(StateFile, RejectsInvalidFiles) {
                    "'state.2.step': the parameter does not exist: the optimizer has 2 parameters");
 }
 
-TEST(StateFile, RejectsStateThatDoesNotMatchParameters) {
+TEST(SavedOptimizerState, IsRejectedIfItDoesNotMatchTheParameters) {
     expect_refused({{"state.0.step", ones({})}, {"state.0.exp_avg", ones({5})}},
                    {{"param_groups", kGroup}},
                    "exp_avg must be [2] for a parameter of shape [2], not [5]");

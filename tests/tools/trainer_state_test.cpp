@@ -14,9 +14,9 @@ namespace {
 
 using namespace tests;  // NOLINT: the harness of this folder
 
-class TrainerState : public TrainerTest {
+class Trainer : public TrainerTest {
   protected:
-    TrainerState() : TrainerTest("train_gpt") {}
+    Trainer() : TrainerTest("train_gpt") {}
 
     void SetUp() override {
         TrainerTest::SetUp();
@@ -34,7 +34,7 @@ class TrainerState : public TrainerTest {
     std::string checkpoints(const std::string& out) { return folder_ / out + "/checkpoints"; }
 };
 
-TEST_F(TrainerState, SavesACheckpointAndExitsWith143OnSigterm) {
+TEST_F(Trainer, SavesACheckpointAndExitsWith143OnSigterm) {
     const Ended whole = run(constant("whole", {"--steps", "400"}));
     ASSERT_EQ(whole.code, 0) << whole.text();
     for (const int signal : {SIGTERM, SIGINT}) {
@@ -66,7 +66,7 @@ std::vector<pid_t> trainers_of(pid_t parent) {
     return trainers;
 }
 
-TEST_F(TrainerState, SavesOneCheckpointIfAnyProcessOfAJobGetsSigterm) {
+TEST_F(Trainer, SavesOneCheckpointIfAnyProcessOfAJobGetsSigterm) {
     const Arguments options = {"--steps", "400", "--save-every", "0"};
     const Arguments launch = {AXLE_BIN_DIR "/axle", "launch", "--quiet", "--cpu",
                               "--num_processes",    "2"};
@@ -96,7 +96,7 @@ TEST_F(TrainerState, SavesOneCheckpointIfAnyProcessOfAJobGetsSigterm) {
     }
 }
 
-TEST_F(TrainerState, SavesACheckpointAndContinuesOnSigusr1) {
+TEST_F(Trainer, SavesACheckpointAndContinuesOnSigusr1) {
     const pid_t child = start(constant("a", {"--steps", "300", "--save-every", "0"}));
     ASSERT_TRUE(wait_for_rows(child, 3, "a"));
     kill(child, SIGUSR1);
@@ -109,7 +109,7 @@ TEST_F(TrainerState, SavesACheckpointAndContinuesOnSigusr1) {
     EXPECT_EQ(list.entries[1].iteration, 300);
 }
 
-TEST_F(TrainerState, ContinuesAFinishedRunWithMoreSteps) {
+TEST_F(Trainer, ContinuesAFinishedRunWithMoreSteps) {
     ASSERT_EQ(run(constant("a", {"--steps", "20"})).code, 0);
     const Ended longer = run(constant("a", {"--steps", "40", "--resume", "latest"}));
     ASSERT_EQ(longer.code, 0) << longer.text();
@@ -119,7 +119,7 @@ TEST_F(TrainerState, ContinuesAFinishedRunWithMoreSteps) {
     EXPECT_TRUE(model("a") == model("whole"));
 }
 
-TEST_F(TrainerState, RejectsAnotherIdentityUnlessTheFieldMayChange) {
+TEST_F(Trainer, RejectsChangedSettingsUnlessTheyAreAllowed) {
     ASSERT_EQ(run(constant("a", {"--steps", "20"})).code, 0);
     const auto resume = [&](Arguments more) {
         more.insert(more.end(), {"--steps", "30", "--resume", "latest"});
@@ -133,7 +133,7 @@ TEST_F(TrainerState, RejectsAnotherIdentityUnlessTheFieldMayChange) {
     EXPECT_EQ(allowed.code, 0) << allowed.text();
 }
 
-TEST_F(TrainerState, AcceptsDataThatHaveGrownButNoOtherData) {
+TEST_F(Trainer, AcceptsDataThatHaveGrownButNoOtherData) {
     const std::string file = folder_ / "text.txt";
     const std::string text = read_file(file);
     ASSERT_EQ(run(constant("a", {"--steps", "20"})).code, 0);
@@ -148,7 +148,7 @@ TEST_F(TrainerState, AcceptsDataThatHaveGrownButNoOtherData) {
     EXPECT_EQ(metrics("a").size(), 30u);
 }
 
-TEST_F(TrainerState, StartsOrContinuesARunWithResumeAuto) {
+TEST_F(Trainer, StartsOrContinuesARunWithResumeAuto) {
     const Arguments options = constant("a", {"--steps", "20", "--resume", "auto"});
     ASSERT_EQ(run(options).code, 0);
     EXPECT_EQ(metrics("a").size(), 20u);
@@ -157,7 +157,7 @@ TEST_F(TrainerState, StartsOrContinuesARunWithResumeAuto) {
     EXPECT_EQ(again.result()["checkpoint"], checkpoints("a") + "/checkpoint_20");
 }
 
-TEST_F(TrainerState, SkipsADamagedCheckpointOnlyWithLatestGood) {
+TEST_F(Trainer, SkipsADamagedCheckpointOnlyWithLatestGood) {
     ASSERT_EQ(run(constant("a", {"--steps", "20", "--save-every", "10"})).code, 0);
     const std::string newest = checkpoints("a") + "/checkpoint_20";
     const std::string file = newest + "/manifest.json";
@@ -172,7 +172,7 @@ TEST_F(TrainerState, SkipsADamagedCheckpointOnlyWithLatestGood) {
     EXPECT_EQ(run(constant("a", {"--steps", "20", "--resume", older})).code, 0);
 }
 
-TEST_F(TrainerState, RejectsASecondRunInTheSameFolder) {
+TEST_F(Trainer, RejectsASecondRunInTheSameFolder) {
     const pid_t first = start(constant("a", {"--steps", "1000000"}));
     ASSERT_TRUE(wait_for_rows(first, 1, "a"));
     expect_refused(constant("a", {"--steps", "20"}),
@@ -182,7 +182,7 @@ TEST_F(TrainerState, RejectsASecondRunInTheSameFolder) {
     EXPECT_EQ(run(constant("a", {"--steps", "20"})).code, 0);  // the earlier owner has ended
 }
 
-TEST_F(TrainerState, ContinuesWithoutAnOptionalOutputThatCannotBeWritten) {
+TEST_F(Trainer, ContinuesWithoutAnOptionalOutputThatCannotBeWritten) {
     fs::create_directories(folder_ / "a/trace.json");
     fs::create_directories(folder_ / "a/report.html");
     const Ended ended = run(constant("a", {"--steps", "20"}));
@@ -192,7 +192,7 @@ TEST_F(TrainerState, ContinuesWithoutAnOptionalOutputThatCannotBeWritten) {
     EXPECT_TRUE(accel::latest_checkpoint(checkpoints("a")).has_value());
 }
 
-TEST_F(TrainerState, ContinuesTrainingAfterAFailedSave) {
+TEST_F(Trainer, ContinuesTrainingAfterAFailedSave) {
     const pid_t child = [&] {
         const FullDisk full(20'000);  // bytes; the weights are larger, and the metrics smaller
         return start(constant("a", {"--steps", "30", "--save-every", "10"}));
@@ -206,7 +206,7 @@ TEST_F(TrainerState, ContinuesTrainingAfterAFailedSave) {
     EXPECT_FALSE(has_checkpoint("a"));
 }
 
-TEST_F(TrainerState, RepeatsInterruptedSystemCalls) {
+TEST_F(Trainer, RepeatsInterruptedSystemCalls) {
     if (!fs::exists("/usr/bin/strace")) GTEST_SKIP() << "strace is not installed";
     wrapper_ = {"/usr/bin/strace", "-f", "-qq", "-o", "/dev/null"};
     // Every third call of each kind fails with EINTR, so that its repetition succeeds.

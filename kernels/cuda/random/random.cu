@@ -23,8 +23,7 @@ struct Run {
     T at[kRun<T>];
 };
 
-// Loads kRun elements that begin at p. Elements after the first `count` do not exist and are not
-// read.
+// Loads kRun elements that begin at p. Elements after the first `count` are not read; they are 0.
 template <class T>
 __device__ inline Run<T> load_run(const T* p, std::int64_t count, bool aligned) {
     Run<T> run;

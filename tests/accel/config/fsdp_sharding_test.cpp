@@ -257,7 +257,7 @@ TEST(FsdpSharding, TakesThePrecisionFromThePlugin) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpBuffers, HaveTheDtypeOfThePolicy) {
+TEST(FsdpBuffers, HaveTheBufferDTypeOfTheMixedPrecisionPolicy) {
     const Plugin plugin =
         resolved({.mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = bf16}});
     Classifier model;

@@ -248,7 +248,7 @@ TEST(Dynamo, AcceptsEveryBackendAndLogsItsEffectOnce) {
 }
 
 // Covers 32.DynamoBackend.
-TEST(Dynamo, DoesNotChangeTrainingOnCpu) {
+TEST(Dynamo, DoesNotChangeModelOutputsOnCpu) {
     set_log_sink([](LogLevel, std::string_view) {});
     SmallNet net;
     net.eval();

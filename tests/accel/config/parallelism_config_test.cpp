@@ -104,7 +104,7 @@ TEST(ParallelismConfig, RejectsInvalidSizesAndBackends) {
 }
 
 // Covers 17.tp_handler, 17.cp_handler, 17.sp_handler.
-TEST(ParallelismConfig, ChecksItsHandlers) {
+TEST(ParallelismConfig, RejectsInvalidHandlersAndWarnsAboutUnusedHandlers) {
     expect_refused(
         {.cp_size = 2, .cp_handler = {{.cp_comm_strategy = "ring"}}},
         {"ParallelismConfig: cp_comm_strategy: must be one of allgather, alltoall", "ring"});
@@ -206,7 +206,7 @@ TEST(ParallelismConfig, MakesTheMeshOfTheAccelerator) {
 }
 
 // Covers 1.parallelism_config, 17.CP.
-TEST(ParallelismConfig, ChecksPlugins) {
+TEST(ParallelismConfig, RejectsMissingAndUnsupportedPlugins) {
     on_ranks(2, [](const Group& group) {
         const auto refused = [&](const AcceleratorOptions& given,
                                  std::initializer_list<const char*> text) {

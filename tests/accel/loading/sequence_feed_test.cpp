@@ -67,7 +67,7 @@ struct SharedLoader {
 };
 
 // Covers 3.deepspeed_ulysses_dl_adapter, 17.data, 31.maybe_context_parallel.
-TEST(UlyssesAdapter, FeedsTheBatchesOfTheGroupOneAfterAnother) {
+TEST(UlyssesAdapter, YieldsTheBatchesOfAllRanksOfAGroupInTurn) {
     on_ranks(4, [](const Group& group) {
         SharedLoader shared(sharing(group, kTwoByTwo), 8);
         EXPECT_EQ(shared.loader.len(), 4);

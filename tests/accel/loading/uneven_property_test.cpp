@@ -123,9 +123,9 @@ TEST(JoinUnevenInputs, TrainsRandomNumbersOfBatchesLikeOneProcess) {
 
 // --- gather_for_metrics
 
-class GatherForMetrics : public testing::TestWithParam<int> {};
+class GatherForMetricsOnRanks : public testing::TestWithParam<int> {};
 
-TEST_P(GatherForMetrics, ReturnsEachSampleOnceForRandomSizes) {
+TEST_P(GatherForMetricsOnRanks, ReturnsEachSampleOnceForRandomSizes) {
     expect_no_errors(tests::outcomes(
         GetParam(),
         [](const Group& group) {
@@ -164,7 +164,7 @@ TEST_P(GatherForMetrics, ReturnsEachSampleOnceForRandomSizes) {
         time_limit()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, GatherForMetrics, testing::Values(1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Processes, GatherForMetricsOnRanks, testing::Values(1, 2, 3, 4),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST(Accumulation, ContinuesAShortWindowInTheNextPassIfSyncWithDataloaderIsFalse
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{1, 0, 1}));
 }
 
-TEST(Accumulation, DropsAShortWindowAtTheEndOfAPass) {
+TEST(Accumulation, DropsAShortWindowAtTheEndOfAPassOnRequest) {
     data::DataLoader loader(samples(3));
     Accumulation accumulation({.num_steps = 2, .short_window = ShortWindow::drop});
     EXPECT_EQ(sync_flags(accumulation, loader), (std::vector<bool>{0, 1, 0}));

@@ -162,7 +162,7 @@ Gan by_accelerator(const Nets& start, const Group& group, bool overflows_everywh
 
 // Covers 2.optimizer_step_was_skipped, 3.unscale_gradients, 7.several, 8.GradScaler,
 // 8.multi-optimizer, 30.16.
-TEST(GanTraining, MatchesTheHandWrittenLoopInFp16) {
+TEST(GanTraining, MatchesAHandWrittenLoopInFp16) {
     const Nets start = new_nets();
     const Gan expected = by_hand(start);
     EXPECT_EQ(expected.scales[kOverflow], expected.scales[kOverflow - 1] / 2);

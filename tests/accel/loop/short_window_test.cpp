@@ -99,23 +99,23 @@ TEST_P(ShortWindowOption, DividesGradientsByTheConfiguredStepsByDefault) {
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DividesGradientsByTheRealNumberOfBatchesIfActual) {
+TEST_P(ShortWindowOption, CanDivideGradientsByTheNumberOfBatchesInTheWindow) {
     expect(ShortWindow::actual, {0, 1, 0, 1, 1, 0, 1, 0, 1, 1}, {1.5, 3.5, 5, 1.5, 3.5, 5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, ContinuesTheShortWindowInTheNextPassIfCarryOver) {
+TEST_P(ShortWindowOption, CanContinueTheWindowInTheNextPass) {
     expect(ShortWindow::carry_over, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {1.5, 3.5, 3, 2.5, 4.5});
 }
 
 // Covers 7.short, 30.6.
-TEST_P(ShortWindowOption, DiscardsTheShortWindowIfDrop) {
+TEST_P(ShortWindowOption, CanDiscardTheWindow) {
     expect(ShortWindow::drop, {0, 1, 0, 1, 0, 0, 1, 0, 1, 0}, {1.5, 3.5, 1.5, 3.5});
 }
 
 // Each micro-batch has two losses of the model `often`. The model `once` is used only in the first
 // micro-batch.
-TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
+TEST(ShortWindow, ScalesGradientsOfAModelOnceIfItHasSeveralLosses) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
@@ -136,7 +136,7 @@ TEST(ShortWindow, ScalesGradientsOfEachModelOnceIfActual) {
     EXPECT_NEAR(once.value.item(), -0.5, 1e-12);
 }
 
-TEST(ShortWindow, NeedsSyncWithDataloader) {
+TEST(ShortWindow, CanBeRescaledOrDroppedOnlyIfSyncWithDataloaderIsTrue) {
     for (const ShortWindow kind : {ShortWindow::actual, ShortWindow::drop})
         expect_error<UsageError>({"Accelerator: short_window", "sync_with_dataloader"}, [&] {
             const Accelerator accelerator(
@@ -175,7 +175,7 @@ TEST(ShortWindow, IsNotSavedIfDropped) {
 }
 
 // This test saves within the short window.
-TEST(ShortWindow, ResumesFromACheckpointIfActual) {
+TEST(ShortWindow, GivesTheSameGradientsAfterResuming) {
     const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
     const GradientAccumulationPlugin plugin{
         .num_steps = 4, .adjust_scheduler = true, .short_window = ShortWindow::actual};

@@ -111,9 +111,13 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyStateTraining, NeedsNoFurtherResources) { expect_nothing_taken(100, 200); }
+TEST(SteadyStateTraining, NeedsNoFurtherMemoryDescriptorsOrThreads) {
+    expect_nothing_taken(100, 200);
+}
 
-TEST(SteadyStateTraining, LongRunNeedsNoFurtherResources) { expect_nothing_taken(1000, 10000); }
+TEST(SteadyStateTraining, LongRunNeedsNoFurtherMemoryDescriptorsOrThreads) {
+    expect_nothing_taken(1000, 10000);
+}
 
 }  // namespace
 }  // namespace axle::tests

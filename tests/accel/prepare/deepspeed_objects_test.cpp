@@ -56,7 +56,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 }
 
 // Covers 15.hf_ds_config, 15.engine.
-TEST(MakeOptimizer, CreatesTheOptimizerOfTheConfiguration) {
+TEST(MakeOptimizer, CreatesTheOptimizerOfTheDeepSpeedConfiguration) {
     DeepSpeedConfig config = with_optimizer(
         "AdamW", {{"lr", "auto"}, {"weight_decay", "auto"}, {"betas", Tree::list({0.8, 0.95})}});
     const auto made = make_optimizer(config, DummyOptim({parameter()}, 0.25, 0.5));
@@ -85,7 +85,7 @@ TEST(MakeOptimizer, CreatesTheOptimizerOfTheConfiguration) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeOptimizer, KeepsTheOptionsOfGroups) {
+TEST(MakeOptimizer, KeepsTheOptionsOfParameterGroups) {
     DeepSpeedConfig config = with_optimizer("AdamW", {{"lr", 0.5}, {"weight_decay", 0.1}});
     const auto made =
         make_optimizer(config, DummyOptim(std::vector<DummyOptim::Group>{
@@ -152,7 +152,7 @@ TEST(MakeScheduler, MatchesTheSchedulesOfDeepSpeed) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeScheduler, CyclesRatesAndMomentums) {
+TEST(MakeScheduler, CyclesRatesAndMomentumsInOneCycleSchedules) {
     const Course cycle = course("OneCycle",
                                 {{"cycle_min_lr", 0.01},
                                  {"cycle_max_lr", 0.1},
@@ -187,7 +187,7 @@ TEST(MakeScheduler, CyclesRatesAndMomentums) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeScheduler, FillsAutoValues) {
+TEST(MakeScheduler, FillsAutoValuesOfTheDeepSpeedConfiguration) {
     optim::AdamW adamw({parameter()}, {.lr = 0.5});
     const auto config = [] {
         return DeepSpeedConfig(Tree{{"scheduler",

@@ -48,7 +48,7 @@ std::string units_of(const dist::ShardingOptions& options) {
 }
 
 // Covers 15.zero_stage.
-TEST(ShardingOptionsOf, ConvertsStagesToShardingStrategies) {
+TEST(ShardingOptionsOf, ConvertsZeroStagesToShardingStrategies) {
     EXPECT_FALSE(options_of_stage(0));
     const auto one = options_of_stage(1), two = options_of_stage(2), three = options_of_stage(3);
     EXPECT_EQ(one->strategy, ShardingStrategy::shard_optimizer);

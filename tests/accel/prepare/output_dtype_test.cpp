@@ -39,7 +39,7 @@ Outputs outputs_of(nn::Gpt& model, const Group& group, const std::string& mixed_
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(OutputDtype, IsTheDtypeOfTheOutputsIfItDiffersFromParamDtype) {
+TEST(OutputDtype, ConvertsModelOutputsIfItDiffersFromParamDtype) {
     nn::Gpt initial = Gpt64().make();
     initial.to(f32);
     for (const char* mixed_precision : {"no", "bf16"}) {

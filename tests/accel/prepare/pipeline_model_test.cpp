@@ -60,7 +60,7 @@ AcceleratorOptions options_of(const Group& group, MegatronLMPlugin plugin) {
 }
 
 // Covers 16.tp_degree, 16.MegatronEngine.forward, 1.megatron_lm_plugin.
-TEST(PipelineModel, TrainsLikeOneProcessWithAnyNumberOfStagesAndReplicas) {
+TEST(PipelineModel, TrainsLikeOneProcessWithSeveralStagesAndReplicas) {
     const nn::Gpt original = pipeline_gpt();
     nn::Gpt whole = original.clone();
     const std::vector<double> expected =
@@ -103,7 +103,7 @@ TEST(PipelineModel, DividesGradientsByTheAccumulationSteps) {
 }
 
 // Covers 16.gradient_clipping.
-TEST(PipelineModel, ClipsGradientsOfAllStagesInSteps) {
+TEST(PipelineModel, ClipsGradientsOfAllStagesInPipelineStep) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
@@ -117,7 +117,7 @@ TEST(PipelineModel, ClipsGradientsOfAllStagesInSteps) {
 }
 
 // Covers 2.pipeline_parallel_rank, 1.parallelism_config.
-TEST(PipelineModel, IsDividedByTheParallelismConfigToo) {
+TEST(PipelineModel, IsDividedIntoTheStagesOfAParallelismConfig) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];
@@ -178,7 +178,7 @@ TEST(PipelineModel, SavesStatesThatOneProcessLoads) {
     });
 }
 
-TEST(PipelineModel, TakesThePiecesOfAnyModel) {
+TEST(PipelineModel, IsDividedIntoThePiecesThatThePluginReturns) {
     on_ranks(2, [&](const Group& group) {
         manual_seed(2);
         nn::Mlp mlp = tests::small_mlp();
@@ -209,7 +209,7 @@ TEST(PipelineModel, TakesThePiecesOfAnyModel) {
 }
 
 // Covers 16.pipeline_model_parallel_split_rank, 16.recompute_activations.
-TEST(MegatronPlugin, ChoosesTheScheduleAndTheStages) {
+TEST(MegatronPlugin, InterleavesStagesIfLayersPerVirtualStageAreSet) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

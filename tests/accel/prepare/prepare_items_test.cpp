@@ -190,7 +190,7 @@ TEST(Prepare, UsesTheSelectedDeepSpeedPlugin) {
 }
 
 // Covers 15.zero3_save_16bit_model.
-TEST(Accelerator, SavesWeightsOfStage3In16BitsOnRequest) {
+TEST(Accelerator, ReturnsTheStateDictOfZeroStage3In16BitsOnRequest) {
     on_ranks(2, [&](const Group& group) {
         for (const bool in_16_bits : {false, true}) {
             AcceleratorOptions options{

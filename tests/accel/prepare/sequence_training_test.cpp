@@ -119,13 +119,13 @@ void expect_context_training_for_meshes() {
 
 // Covers 3.maybe_context_parallel, 17.CP, 17.cp_handler, 17.fsdp_dim_names, 17.HSDP,
 // 1.parallelism_config.
-TEST(ContextParallelTraining, ShardsParametersOverDataAndContext) {
+TEST(ContextParallelTraining, ShardsParametersOverDataAndContextParallelRanks) {
     expect_context_training_for_meshes<nn::Gpt>();
     expect_context_training_for_meshes<nn::Llama>();
 }
 
 // Covers 17.CP.
-TEST(ContextParallelTraining, NeedsNoShardingIfAllowed) {
+TEST(ContextParallelTraining, RunsWithoutShardingIfStandaloneIsAllowed) {
     const tests::EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
     const tests::SequenceRun expected = train_alone(alone);
@@ -271,14 +271,14 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
 }
 
 // Covers 3.deepspeed_ulysses_dl_adapter, 17.SP, 17.data.
-TEST(UlyssesTraining, TrainsReplicasWithSharedSequences) {
+TEST(UlyssesTraining, TrainsReplicasLikeOneProcess) {
     expect_ulysses_training<nn::Gpt>(2, {.parallelism_config = ParallelismConfig{.sp_size = 2}});
     expect_ulysses_training<nn::Llama>(
         4, {.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2}});
 }
 
 // Covers 17.SP, 1.parallelism_config.
-TEST(UlyssesTraining, ShardsParameters) {
+TEST(UlyssesTraining, TrainsShardedParametersLikeOneProcess) {
     expect_ulysses_training<nn::Gpt>(
         4, {.fsdp_plugin = FullyShardedDataParallelPlugin{.fsdp_version = 2},
             .parallelism_config = ParallelismConfig{.dp_shard_size = 2, .sp_size = 2}});

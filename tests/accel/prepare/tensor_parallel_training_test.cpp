@@ -174,7 +174,7 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
 }
 
 // As in Accelerate, the program may divide the model before prepare().
-TEST(TensorParallelAccelerator, AcceptsOnlyModelsThatAreDividedIntoItsSize) {
+TEST(TensorParallelAccelerator, AcceptsDividedModelsOnlyIfTheirSlicesMatchTpSize) {
     auto models = clones_of(small_gpt(), 6);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);

@@ -56,7 +56,7 @@ TEST(Zero3Init, HasAnEffectOnlyForShardedParametersOfSeveralProcesses) {
 // The ranks are threads of this process and share its random numbers, so each rank constructs its
 // model while the other ranks wait.
 // Covers 15.zero3_init_flag.
-TEST(Zero3Init, TrainsLikeAModelThatWasConstructedAsUsual) {
+TEST(Zero3Init, ConstructsModelsThatTrainLikeModelsConstructedWithoutIt) {
     manual_seed(7);
     nn::Gpt whole = make_gpt(8);
     const nn::Gpt initial = whole.clone();

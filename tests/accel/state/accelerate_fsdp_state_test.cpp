@@ -84,7 +84,7 @@ TEST(AccelerateFsdpCheckpoint, CanBeLoadedIntoAShardedModel) {
 
 // The optimizer's file has names of parameters in place of numbers.
 // Covers 10.load, 10.FSDP.
-TEST(AccelerateFsdpCheckpoint, CanHaveCompleteStatesOfVersions1And2) {
+TEST(AccelerateFsdpCheckpoint, CanHaveFullStateDictsOfFsdp1And2) {
     LogCapture logged;
     for (const char* version : {"1", "2"}) {
         SCOPED_TRACE(version);
@@ -130,7 +130,7 @@ TEST(AccelerateFsdpCheckpoint, IsRejectedWithoutChangesIfAFileIsDamaged) {
 }
 
 // The test replaces the optimizer's checkpoint by the model's checkpoint.
-TEST(AccelerateFsdpCheckpoint, RejectsTheModelCheckpointInPlaceOfTheOptimizerCheckpoint) {
+TEST(AccelerateFsdpCheckpoint, IsRejectedIfTheOptimizerFolderHasTheModelCheckpoint) {
     LogCapture logged;
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string copy = folder / "state";

@@ -154,9 +154,9 @@ void expect_invariants(unsigned sequences) {
     }
 }
 
-TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInRandomSequences) { expect_invariants(200); }
+TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInRandomOperations) { expect_invariants(200); }
 
-TEST(CheckpointFolder, LongRandomSequencesLoseNoCheckpointOrForeignFile) {
+TEST(CheckpointFolder, LongSequencesOfRandomOperationsLoseNoCheckpointOrForeignFile) {
     constexpr unsigned kSequences = 100'000;
     expect_invariants(kSequences);
     tests::record_figure("random_sequences_in_memory",

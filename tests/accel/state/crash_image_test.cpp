@@ -109,7 +109,7 @@ class SavedRun {
 };
 
 // A fixture that counts the crash images of all tests.
-class CrashImage : public testing::Test {
+class PowerFailure : public testing::Test {
   protected:
     // Calls f with every crash image (see MemoryFileSystem::for_each_crash_image()).
     template <class F>
@@ -145,7 +145,7 @@ class CrashImage : public testing::Test {
     static inline int images_ = 0, failed_cases_ = 0;
 };
 
-TEST_F(CrashImage, HasTheEarlierOrTheNewCheckpointAfterASave) {
+TEST_F(PowerFailure, LeavesTheEarlierOrTheNewCheckpointDuringASave) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);
@@ -171,7 +171,7 @@ TEST_F(CrashImage, HasTheEarlierOrTheNewCheckpointAfterASave) {
     }
 }
 
-TEST_F(CrashImage, HasTheOldOrTheNewCheckpointAfterAReplacement) {
+TEST_F(PowerFailure, LeavesTheOldOrTheNewCheckpointDuringAReplacement) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     save(checkpoint(0), 1);
@@ -185,7 +185,7 @@ TEST_F(CrashImage, HasTheOldOrTheNewCheckpointAfterAReplacement) {
     });
 }
 
-TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
+TEST_F(PowerFailure, LeavesTheNewestCheckpointsDuringARotation) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     for (int i = 0; i < 4; ++i) save(checkpoint(i), i);
@@ -203,11 +203,11 @@ TEST_F(CrashImage, HasTheNewestCheckpointsAfterARotation) {
 
 // If a power failure interrupts a save or a removal, the newest acknowledged state must not be
 // lost.
-TEST_F(CrashImage, ResumesARunWithACheckpointLimitFromTheNewestState) {
+TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestState) {
     expect_runs_to_resume({1}, 2);
 }
 
-TEST_F(CrashImage, LongSeriesResumesARunWithACheckpointLimitFromTheNewestState) {
+TEST_F(PowerFailure, LongSeriesLetsARunWithACheckpointLimitResumeFromTheNewestState) {
     expect_runs_to_resume({1, 2, 3}, 6);
 }
 
@@ -217,7 +217,7 @@ void save_shards(double value) {
                      nn::ShardSize(40));
 }
 
-TEST_F(CrashImage, NeverContainsWeightsOfTwoModels) {
+TEST_F(PowerFailure, NeverLeavesWeightsOfTwoModels) {
     for (const bool is_first : {true, false}) {
         MemoryFileSystem memory;
         const ReplacedFileSystem replaced(memory);

@@ -343,7 +343,7 @@ TEST(LocalSGD, LoadsTheStateOfTheMainProcessOnAnotherNumberOfProcesses) {
     EXPECT_EQ(warnings.count(), 1);
 }
 
-TEST(LocalSGD, CountsFromZeroAfterCheckpointOutsideScope) {
+TEST(LocalSGD, CountsStepsFromZeroAfterLoadingACheckpointSavedOutsideItsScope) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     on_ranks(2, [&](const Group& group) {
         ReplicaRun run(group);

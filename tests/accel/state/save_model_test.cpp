@@ -121,7 +121,7 @@ TEST(SaveModel, WritesOnlyOnTheMainProcess) {
 }
 
 // Covers 10.save_on_each_node, 31.save.
-TEST(IsSavingProcess, IsTrueOnTheMainProcessOrTheLocalMainProcess) {
+TEST(IsSavingProcess, IsTrueOnTheMainProcessOfTheJobOrOfEachMachine) {
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), false));
     EXPECT_TRUE(accel::is_saving_process(accel::PartialState({.cpu = true}), true));
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
@@ -241,7 +241,7 @@ TEST(LoadCheckpointInModel, ChangesNothingIfAShapeDiffers) {
     expect_same_bits(net.in.weight, before);
 }
 
-TEST(LoadCheckpointInModel, ChangesNothingForAStorageOnlyDType) {
+TEST(LoadCheckpointInModel, ChangesNothingForStorageDTypes) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net, on_meta;
@@ -363,7 +363,7 @@ TEST(Save, WritesTensorsAsSafetensorsAndOtherValuesAsJson) {
 }
 
 // Covers 3.save, 13.load.
-TEST(Save, WritesFilesWithAnySuffixThatLoadCanRead) {
+TEST(Save, WritesFilesThatLoadCanReadIfTheSuffixIsNotSafetensors) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     accel::Accelerator accelerator({.cpu = true});
     for (const char* name : {"array.pkl", "array.bin", "array"}) {

@@ -61,7 +61,7 @@ TEST(ShuffledOrder, MatchesTheMainProcessInEveryPass) {
 }
 
 // Covers 1.rng_types, 4.rng_types.
-TEST(ShuffledOrder, KeepsSeedOfEachProcessWithoutSynchronization) {
+TEST(PreparedLoader, KeepsItsSeedIfRngTypesIsEmpty) {
     on_ranks(2, [](const Group& group) {
         data::DataLoader loader(numbers(10), {.shuffle = true, .seed = own_seed(group)});
         accel::prepare_data_loader(loader, group, {.rng_types = {}});

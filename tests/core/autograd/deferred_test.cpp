@@ -101,7 +101,7 @@ TEST(GradientQueue, CallsHooksWhenALeafIsFinal) {
     EXPECT_EQ(finals, 1);
 }
 
-TEST(GradientQueue, IsUsedOnlyInItsScopeAndNotForRecordedRules) {
+TEST(GradientQueue, IsNotUsedOutsideItsScopeOrWithCreateGraph) {
     const Layers layers;
     GradientQueue queue;
     {

@@ -40,7 +40,7 @@ std::size_t count_operations() {
     return counting.operations();
 }
 
-TEST(AtomicFile, ReportsTheFailureOfEachOperation) {
+TEST(AtomicFile, ReportsTheFailureOfEachOperationBeforeTheLast) {
     const std::size_t operations = count_operations();
     // The operations are: create, write, sync and close the file; rename it; sync and close the
     // folder. A failure of the last operation has no effect, because the changes are on the disk.

@@ -132,7 +132,7 @@ TEST(DistributedCheckpoint, ReadsValuesThatAreNotTensors) {
     EXPECT_THROW(checkpoint.read_value("weight"), FileError);
 }
 
-TEST(DistributedCheckpoint, RemovesTheCommonKeyFromNames) {
+TEST(DistributedCheckpoint, RemovesTheCommonPrefixFromNames) {
     const DistributedCheckpoint model(recorded("model")), plain(recorded("plain"));
     EXPECT_EQ(model.names_in_state().at("linear.weight"), "model.linear.weight");
     EXPECT_EQ(plain.names_in_state().at("nested.tensors.0"), "nested.tensors.0");

@@ -175,7 +175,7 @@ std::span<const std::byte> span_of(const std::string& text) {
     return std::as_bytes(std::span(text));
 }
 
-TEST(PickleLimits, BoundTheMemoryOfEveryOpcode) {
+TEST(PickleLimits, BoundTheMemoryOfRepeatedOpcodes) {
     using namespace std::string_literals;
     constexpr std::int64_t kBudget = 32 * kMiB;
     const std::string sparse = [] {  // stores a value with the numbers 1, 3, 5 and so on

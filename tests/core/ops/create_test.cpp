@@ -52,7 +52,7 @@ TEST(FullLike, KeepsDTypeOfTensor) {
     EXPECT_EQ(full_like(arange(2), 2.5).dtype(), i64);
 }
 
-TEST(TensorOfValues, InfersDTypeFromBraces) {
+TEST(TensorOfValues, InfersDTypeFromBracedLists) {
     EXPECT_EQ(tensor({1, 2}, {2}).dtype(), i64);
     EXPECT_EQ(tensor({1L, 2L}, {2}).dtype(), i64);
     EXPECT_EQ(tensor({1L, 2}, {2}).dtype(), i64);

@@ -42,7 +42,7 @@ void expect_same_result(const Result& actual, const Result& expected, double tol
 
 class StridedOp : public OpTest {};
 
-TEST_P(StridedOp, GivesSameResultForEveryLayout) {
+TEST_P(StridedOp, GivesSameResultForTransposedSlicedAndExpandedOperands) {
     const OpCase& c = op_case();
     for (const Row& row : c.rows) {
         for (const DType dtype : {f64, f32, bf16}) {

@@ -65,7 +65,7 @@ void write_file(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST(Idx, ReadsEveryDTypeAndNumberOfDimensions) {
+TEST(Idx, ReadsEveryDTypeAndUpToEightDimensions) {
     const Tensor bytes = parsed(idx(0x08, {2, 3}, "\1\2\3\4\5\xff"));
     EXPECT_EQ(bytes.dtype(), u8);
     EXPECT_EQ(bytes.shape(), (Shape{2, 3}));
@@ -216,7 +216,7 @@ TEST(Mnist, RejectsFoldersWithInvalidFiles) {
         {images.c_str(), "byte 0: expected uint8 images of 28 x 28, not uint8 [2, 28]"}, read);
 }
 
-TEST(Mnist, ReadsRealFiles) {
+TEST(Mnist, ReadsTheOriginalFiles) {
     const char* data = std::getenv("AXLE_DATA");
     if (data == nullptr) GTEST_SKIP() << "set AXLE_DATA to a folder that contains mnist/";
     for (const bool train : {true, false}) {

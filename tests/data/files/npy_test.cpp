@@ -75,7 +75,7 @@ std::string npy(const std::string& header, const std::string& data = "") {
            data;
 }
 
-TEST(Npy, ReadsSupportedDTypesInEveryOrderAndEndianness) {
+TEST(Npy, ReadsSupportedDTypesInBothOrdersAndEndiannesses) {
     for (const auto& [name, dtype] : kCodes)
         for (const char* form : {".npy", "_big_fortran.npy"}) {
             const Tensor array = load_npy(golden_image(std::string(name) + form));
@@ -139,7 +139,7 @@ TEST(Npy, RejectsMostFlippedBytesOfHeader) {
     }
 }
 
-TEST(Npy, AcceptsAnyWhitespaceQuotesAndKeyOrder) {
+TEST(Npy, AcceptsOtherWhitespaceQuotesAndKeyOrders) {
     const auto shape_of = [](const std::string& header, const std::string& data) {
         const std::string file = npy(header, data);
         return parse_npy(std::as_bytes(std::span(file)), "memory").shape();

@@ -162,7 +162,7 @@ TEST(Tokens, ShareMemoryWithTheirSlices) {
     }
 }
 
-TEST(BlockDataset, GivesTheSameSamplesForTextFiles) {
+TEST(RandomBlockDataset, GivesTheSameSamplesForTextFilesAndTokens) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text = sample_text(50'000, false), path = written(folder, text);
     const auto chars = CharTokenizer::from_text(text);

@@ -289,7 +289,7 @@ TEST(GrownDataset, IsRejectedWithinAPassIfTheOrderIsUnknown) {
                     "the sampler does not support growth within a pass");
 }
 
-TEST(SmallerDataset, IsRejectedUnlessThePassMayStartAgain) {
+TEST(SmallerDataset, IsRejectedUnlessRestartIfResizedIsTrue) {
     Tree within, between;
     run_pass({}, {{13, 1, 2}}, &within);
     run_pass({}, {{13, 1, kAll}}, &between);

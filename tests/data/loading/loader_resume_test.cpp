@@ -104,7 +104,7 @@ class Job {
 constexpr std::int64_t kAll = 1000;
 
 // Covers 30.1.
-TEST(LoaderState, ResumesExactlyAtEveryBatchForAnyNumberOfProcesses) {
+TEST(LoaderState, ResumesExactlyAtEveryBatchOnOneAndSeveralProcesses) {
     for (const Kind kind : kKinds)
         for (const int workers : {0, 1, 4})
             for (const std::int64_t processes : {1, 2, 4}) {

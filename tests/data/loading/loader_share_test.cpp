@@ -206,7 +206,7 @@ std::string log_of(DataLoader& loader, const char* fails_in, const std::function
     return recorder->log;
 }
 
-TEST(LoaderHooks, AreCalledInOrderForEveryWayToEndAPass) {
+TEST(LoaderHooks, AreCalledInOrderInCompleteInterruptedAndFailedPasses) {
     for (const int workers : {0, 2}) {
         DataLoader loader(from_function(2, sample), {.num_workers = workers});
         const auto whole = [&] { pass(loader); };

@@ -81,7 +81,7 @@ TEST(DatasetShards, AreEachReadByOneProcess) {
     }
 }
 
-TEST(DatasetShards, MarkRepeatedRows) {
+TEST(DatasetShards, DoNotCountRepeatedRowsAsValid) {
     const ShardedDataset whole = shards_of({1, 3});
     DataLoader loader(whole, {.batch_size = 4});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 0});

@@ -262,7 +262,7 @@ TEST_P(Collectives, RestoreGatheredTensorsWithScatter) {
     });
 }
 
-TEST_P(Collectives, TransferStorageOnlyDTypes) {
+TEST_P(Collectives, TransferStorageDTypes) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::u16, DType::c64}) {
@@ -308,7 +308,7 @@ TEST_P(Collectives, RunConcurrently) {
     });
 }
 
-TEST_P(Collectives, AllReduceInPairsInDeterministicMode) {
+TEST_P(Collectives, AddInputsInPairsInDeterministicMode) {
     const int size = GetParam();
     use_deterministic_algorithms(true);
     tests::on_ranks(size, [&](const Group& group) {

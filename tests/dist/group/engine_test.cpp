@@ -94,7 +94,7 @@ std::vector<T> reduced(int size, std::int64_t count, ReduceOp op) {
 
 class HostEngineCollectives : public testing::TestWithParam<int> {};
 
-TEST_P(HostEngineCollectives, AllReduceTensorsOfAnySize) {
+TEST_P(HostEngineCollectives, AllReduceTensorsOfManySizes) {
     const int size = GetParam();
     expect_no_errors(run_ranks(size, [&](HostEngine& engine, int rank) {
         for (const std::int64_t count : {0, 1, 3, 1000, 40000, 700001, 3000000}) {

@@ -46,7 +46,7 @@ TEST(Gather, ConcatenatesRowsOfEveryTensorInRankOrder) {
     });
 }
 
-TEST(Gather, KeepsDTypesAndAcceptsAnyStrides) {
+TEST(Gather, KeepsDTypesAndAcceptsStridedTensors) {
     on_ranks(2, [](const Group& group) {
         const double rank = group->rank();
         for (const DType dtype : {f64, f32, f16, bf16, i64, i32, u8, boolean}) {

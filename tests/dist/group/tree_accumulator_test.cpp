@@ -84,7 +84,7 @@ std::vector<Tensor> trained(int size, int accumulation, double bucket, bool as_v
     return result;
 }
 
-TEST(DeterministicMode, GivesSameParametersForAnySplitOfTheBatch) {
+TEST(DeterministicMode, GivesSameParametersForDifferentSplitsOfTheBatch) {
     const Deterministic mode;
     const std::vector<Tensor> expected = trained(1, 4, 25, true);
     for (const auto& [size, accumulation] : {std::pair(2, 2), std::pair(4, 1), std::pair(1, 4)})

@@ -156,7 +156,8 @@ TEST(RankFailures, LongSeriesAreReportedBySurvivors) {
                             std::make_unique<Job>(size, [planned](const dist::Environment& e) {
                                 return run_rank(e, planned);
                             }));
-                        // Waits for the frozen processes of all jobs together.
+                        // With SIGSTOP, starts all jobs before it waits, because the survivors of
+                        // each job wait for the heartbeat timeout.
                         if (signal == SIGSTOP && victim + 1 < size) continue;
                         for (std::size_t i = 0; i < jobs.size(); ++i) {
                             const int of = signal == SIGSTOP ? static_cast<int>(i) : victim;

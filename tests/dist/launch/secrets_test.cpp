@@ -325,7 +325,7 @@ TEST_F(JobSecrets, AreExchangedOnlyOverLoopbackSockets) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, ProtectTheJobFromWrongProofs) { expect_no_effect(1000); }
+TEST_F(JobSecrets, ProtectTheJobFromClientsWithWrongProofs) { expect_no_effect(1000); }
 TEST_F(JobSecrets, LongSeriesOfWrongProofsHasNoEffectOnTheJob) { expect_no_effect(10'000); }
 
 }  // namespace

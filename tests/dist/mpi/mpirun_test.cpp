@@ -76,7 +76,7 @@ constexpr const char* kTests =
     "ProcessGroup.AllowsRanksToLeaveAfterTheLastCollective:"
     "ProcessGroup.ThrowsCommErrorOnBothSidesIfShapesOfAMessageDiffer:"
     "Ranks/Collectives.ScatterReducedPartsToRanks/1:"
-    "Ranks/Collectives.AllReduceInPairsInDeterministicMode/1";
+    "Ranks/Collectives.AddInputsInPairsInDeterministicMode/1";
 constexpr const char* kLongTests =
     "MpiBackend.*:Ranks/HostEngineCollectives.*:HostEngine.MatchesMessagesByTag:"
     "Ranks/Collectives.*:Operations/CollectiveMismatch.*:UnevenInputs.*:DataParallel/*:Reducer.*:"
@@ -102,14 +102,14 @@ void run_tests(const Implementation& mpi, const char* patterns, int seconds) {
 }
 
 // Covers 30.21.
-TEST(Mpirun, PassesTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi, kTests, 200); }
+TEST(Mpirun, RunsTestsOfTheMpiEngineWithOpenMpi) { run_tests(kOpenMpi, kTests, 200); }
 
 // Covers 30.21.
-TEST(Mpirun, PassesTestsOfTheEngineOverMpich) { run_tests(kMpich, kTests, 200); }
+TEST(Mpirun, RunsTestsOfTheMpiEngineWithMpich) { run_tests(kMpich, kTests, 200); }
 
-TEST(Mpirun, LongRunPassesAllTestsOfTheEngineOverOpenMpi) { run_tests(kOpenMpi, kLongTests, 1500); }
+TEST(Mpirun, LongRunPassesTestsOfTheMpiEngineWithOpenMpi) { run_tests(kOpenMpi, kLongTests, 1500); }
 
-TEST(Mpirun, LongRunPassesAllTestsOfTheEngineOverMpich) { run_tests(kMpich, kLongTests, 1500); }
+TEST(Mpirun, LongRunPassesTestsOfTheMpiEngineWithMpich) { run_tests(kMpich, kLongTests, 1500); }
 
 }  // namespace
 }  // namespace axle

@@ -272,7 +272,7 @@ TEST(Pipeline, RecomputesPiecesAndStages) {
         }
 }
 
-TEST(Pipeline, DrawsTheSameDropoutForAnyNumberOfStages) {
+TEST(Pipeline, DropsTheSameElementsAsOneProcess) {
     const nn::Gpt original = pipeline_gpt(f64, 0.2);
     manual_seed(11);
     const auto train = [](nn::Gpt& model, const Group& group, PipelineOptions options) {

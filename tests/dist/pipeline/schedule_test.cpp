@@ -47,7 +47,7 @@ Schedule two_ranks(std::vector<Action> first, std::vector<Action> second) {
 }
 
 // Covers 16.pipeline_model_parallel_split_rank.
-TEST(Schedule, NeitherDeadlocksNorExceedsItsBoundForAnySize) {
+TEST(PipelineSchedule, NeitherDeadlocksNorStoresMoreActivationsThanItsBound) {
     for (const ScheduleKind kind : {gpipe, one_forward_one_backward, interleaved, zero_bubble})
         for (const int ranks : {1, 2, 3, 4, 7})
             for (const int micro_batches : {1, 2, 3, 4, 8, 21, 28})
@@ -65,7 +65,7 @@ TEST(Schedule, NeitherDeadlocksNorExceedsItsBoundForAnySize) {
                 }
 }
 
-TEST(Schedule, HasTheIdleTimeOfThePapers) {
+TEST(PipelineSchedule, HasTheIdleTimeThatItsPaperReports) {
     constexpr int kRanks = 4, kBatches = 8;
     const auto time_of = [](ScheduleKind kind, int chunks = 1) {
         // A chunk has 1 / chunks of the work of a rank.
@@ -81,14 +81,14 @@ TEST(Schedule, HasTheIdleTimeOfThePapers) {
     EXPECT_DOUBLE_EQ(time_of(zero_bubble), kWork + (kRanks - 1));
 }
 
-TEST(Schedule, ReportsIdleShareAndDelaysOfLinks) {
+TEST(SimulateSchedule, IncludesLinkDelaysInTimeAndIdleShare) {
     const Schedule schedule = make_schedule(gpipe, 2, 1);
     const ScheduleReport report = simulate(schedule, {.link_delay = 0.5});
     EXPECT_DOUBLE_EQ(report.time, 7);  // two forwards and backwards, and two messages
     EXPECT_DOUBLE_EQ(report.idle_share, 1 - 6.0 / 14);
 }
 
-TEST(Schedule, StoresFewerActivationsOnLaterRanks) {
+TEST(PipelineSchedule, StoresFewerActivationsOnLaterRanksOnlyIn1F1B) {
     const auto peaks = [](ScheduleKind kind) {
         return simulate(make_schedule(kind, 4, 8)).peak_stored;
     };
@@ -98,12 +98,12 @@ TEST(Schedule, StoresFewerActivationsOnLaterRanks) {
     EXPECT_EQ(peaks(zero_bubble), (Peaks{4, 4, 4, 4}));
 }
 
-TEST(Schedule, IsSimulatedForAThousandRanks) {
+TEST(SimulateSchedule, SupportsAThousandRanks) {
     const Schedule schedule = make_schedule(one_forward_one_backward, 1024, 1024);
     EXPECT_DOUBLE_EQ(simulate(schedule).time, 3 * (1024 + 1023));
 }
 
-TEST(ForwardSchedule, StoresNothing) {
+TEST(ForwardPipelineSchedule, StoresNoActivations) {
     for (const int chunks : {1, 2})
         for (const int micro_batches : {1, 3, 8}) {
             const ScheduleReport report =
@@ -112,7 +112,7 @@ TEST(ForwardSchedule, StoresNothing) {
         }
 }
 
-TEST(Schedule, RejectsInvalidSizes) {
+TEST(PipelineSchedule, RejectsInvalidSizes) {
     EXPECT_THROW(make_schedule(gpipe, 0, 1), ValueError);
     EXPECT_THROW(make_schedule(gpipe, 1, 0), ValueError);
     EXPECT_THROW(make_schedule(gpipe, 2, 2, 2), ValueError);
@@ -122,7 +122,7 @@ TEST(Schedule, RejectsInvalidSizes) {
     EXPECT_EQ(dist::schedule_kind_of("1f1b"), one_forward_one_backward);
 }
 
-TEST(Schedule, HasAFingerprintThatDependsOnEveryAction) {
+TEST(PipelineSchedule, HasAFingerprintThatDependsOnItsActions) {
     Schedule schedule = make_schedule(zero_bubble, 2, 4);
     EXPECT_EQ(schedule.fingerprint(), make_schedule(zero_bubble, 2, 4).fingerprint());
     EXPECT_NE(schedule.fingerprint(), make_schedule(zero_bubble, 2, 5).fingerprint());
@@ -130,7 +130,7 @@ TEST(Schedule, HasAFingerprintThatDependsOnEveryAction) {
     EXPECT_NE(schedule.fingerprint(), make_schedule(zero_bubble, 2, 4).fingerprint());
 }
 
-TEST(Simulate, RejectsDeadlock) {
+TEST(SimulateSchedule, RejectsDeadlock) {
     // Rank 0 waits for a gradient before it sends the activation that rank 1 needs for it.
     const Schedule schedule = two_ranks(
         {{forward, 0, 0}, {receive_gradient, 0, 0}, {send_activation, 0, 0}, {backward, 0, 0}},
@@ -140,7 +140,7 @@ TEST(Simulate, RejectsDeadlock) {
               "0 on stage 0, rank 1 waits in receive_activation of micro-batch 0 on stage 1");
 }
 
-TEST(Simulate, RejectsSchedulesAboveTheirBound) {
+TEST(SimulateSchedule, RejectsSchedulesAboveTheirBound) {
     Schedule schedule = make_schedule(gpipe, 2, 4);
     schedule.bound[1] = 3;
     EXPECT_EQ(error_of(schedule),
@@ -148,7 +148,7 @@ TEST(Simulate, RejectsSchedulesAboveTheirBound) {
               "activations of 4 micro-batches, but the bound is 3");
 }
 
-TEST(Simulate, CountsQueuedWeightGradients) {
+TEST(SimulateSchedule, CountsQueuedWeightGradients) {
     Schedule schedule = make_schedule(zero_bubble, 2, 4);
     std::vector<Action>& last = schedule.actions[1];
     // Moves all gradients of weights to the end.
@@ -156,7 +156,7 @@ TEST(Simulate, CountsQueuedWeightGradients) {
     EXPECT_THAT(error_of(schedule), HasSubstr("but the bound is 2"));
 }
 
-TEST(Simulate, RejectsActionsInTheWrongPlace) {
+TEST(SimulateSchedule, RejectsActionsInTheWrongPlace) {
     const std::vector<Action> second = {
         {receive_activation, 1, 0}, {forward, 1, 0}, {backward, 1, 0}, {send_gradient, 1, 0}};
     const std::vector<Action> first = {
@@ -182,7 +182,7 @@ TEST(Simulate, RejectsActionsInTheWrongPlace) {
                 HasSubstr("stage 1 does not complete micro-batch 0"));
 }
 
-TEST(Simulate, RejectsMessagesInDifferentOrders) {
+TEST(SimulateSchedule, RejectsMessagesInDifferentOrders) {
     Schedule schedule = dist::make_forward_schedule(2, 2);
     std::vector<Action>& actions = schedule.actions[1];  // receive 0, forward 0, receive 1, ...
     std::swap(actions[0], actions[2]);

@@ -17,7 +17,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(Store, SharesAValueWithAllRanks) {
+TEST(KeyValueStore, SharesAValueWithAllRanks) {
     const auto errors = run_job(ControlJob(3), [](Control& control) {
         if (control.rank() == 1) control.set("key", "a value");
         EXPECT_EQ(control.get("key", seconds(20)), "a value");
@@ -25,7 +25,7 @@ TEST(Store, SharesAValueWithAllRanks) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, WaitsUntilAKeyIsSet) {
+TEST(KeyValueStore, WaitsUntilAKeyIsSet) {
     std::atomic<bool> set = false;
     std::atomic<pid_t> waiting = 0;  // the thread of rank 0
     const auto errors = run_job(ControlJob(2), [&](Control& control) {
@@ -42,7 +42,7 @@ TEST(Store, WaitsUntilAKeyIsSet) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
+TEST(KeyValueStore, ReportsAKeyThatIsNotSetAfterTheTimeout) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         EXPECT_THAT([&] { control.get("nowhere", milliseconds(50)); },
                     ThrowsMessage<CommError>(HasSubstr("key 'nowhere' was not set within 0.05 s")));
@@ -55,7 +55,7 @@ TEST(Store, ReportsAKeyThatIsNotSetAfterTheTimeout) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, AddsAtomically) {
+TEST(KeyValueStore, AddsAtomically) {
     const auto errors = run_job(ControlJob(4), [](Control& control) {
         for (int i = 0; i < 250; ++i) control.add("count", 1);
         control.add("ready", 1);
@@ -66,7 +66,7 @@ TEST(Store, AddsAtomically) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, RejectsAddToTextAndInt64Overflow) {
+TEST(KeyValueStore, RejectsAddToTextAndInt64Overflow) {
     const auto errors = run_job(ControlJob(1), [](Control& control) {
         control.set("text", "seven");
         EXPECT_THAT([&] { control.add("text", 1); },
@@ -79,7 +79,7 @@ TEST(Store, RejectsAddToTextAndInt64Overflow) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, StoresAnyBytesUpToItsLimits) {
+TEST(KeyValueStore, StoresBinaryValuesUpToItsLimits) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         const std::string key(dist::kMaxKey, '\0'), value(dist::kMaxValue, '\xff');
         if (control.rank() == 0) control.set(key, value);
@@ -94,7 +94,7 @@ TEST(Store, StoresAnyBytesUpToItsLimits) {
     EXPECT_THAT(errors, Each(""));
 }
 
-TEST(Store, IsThreadSafe) {
+TEST(KeyValueStore, IsThreadSafe) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         const auto failures = run_threads(4, [&](int thread) {
             for (int i = 0; i < 100; ++i) {

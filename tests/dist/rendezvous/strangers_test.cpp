@@ -177,7 +177,7 @@ TEST(UnauthenticatedClients, HaveALimitedNumberOfConnections) {
     pair.check(2);
 }
 
-TEST(UnauthenticatedClients, MayHoldAtMostAnEighthOfTheFileLimitAsConnections) {
+TEST(UnauthenticatedClients, MayHoldAnEighthOfTheFileLimitButAtLeast16Connections) {
     for (const auto& [files, places] : {std::pair{100, 16}, {1024, 128}}) {
         const FileLimit limit(static_cast<rlim_t>(files));
         EXPECT_EQ(dist::max_unauthenticated(), static_cast<std::size_t>(places));

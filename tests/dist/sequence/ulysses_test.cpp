@@ -112,7 +112,7 @@ TEST(Ulysses, RejectsHeadsThatCannotBeDivided) {
 }
 
 // Covers 17.SP.
-TEST(Ulysses, ExchangesTheExpectedNumberOfElements) {
+TEST(Ulysses, ExchangesQueriesKeysValuesAndOutputsOncePerPass) {
     constexpr std::int64_t kLayers = 2;
     constexpr int kRanks = 2;
     auto models = tests::clones_of(tests::model_of<nn::Llama>(f64), kRanks);

@@ -83,7 +83,7 @@ TEST(FullState, MatchesTheOptimizerStateOfOneProcess) {
 
 // Saves on 3 ranks, loads on 1, 2 and 4 ranks and on one process without sharding, and continues
 // training.
-TEST(FullState, CanBeResumedOnAnyNumberOfRanks) {
+TEST(FullState, CanBeResumedOnOtherNumbersOfRanks) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);

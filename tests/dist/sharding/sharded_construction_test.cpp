@@ -150,7 +150,7 @@ nn::Gpt deferred_gpt(std::int64_t layers, std::int64_t width) {
 
 // The initial values must not depend on the number of ranks, and be the same as without sharding.
 // Covers 15.zero3_init_flag.
-TEST(ShardedConstruction, ComputesTheUsualInitialValuesOfDeferredWeights) {
+TEST(ShardedConstruction, ComputesTheSameInitialValuesOfDeferredWeightsAsWithoutSharding) {
     manual_seed(7);
     const nn::Gpt whole(config_of(3, 8));
     for (const bool sync : {true, false})

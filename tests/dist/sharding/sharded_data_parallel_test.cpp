@@ -246,7 +246,7 @@ TEST(ShardedDataParallel, AveragesOverReplicasOfShards) {
     });
 }
 
-TEST(ShardedDataParallel, ComputesInTheParameterDtype) {
+TEST(ShardedDataParallel, ComputesInTheParameterDType) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     whole.to(f32);

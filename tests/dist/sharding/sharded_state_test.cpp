@@ -77,7 +77,7 @@ void expect_same_state(const Tree& actual, const Tree& expected) {
 
 // Saves with each layout, loads with each other layout, and compares all bits.
 // Covers 14.set_state_dict_type.
-TEST(ShardedState, LoadsWithAnyOtherLayout) {
+TEST(ShardedState, LoadsWithOtherNumbersOfRanksAndStrategies) {
     const std::vector<Layout> layouts = {{1},
                                          {2, ShardingStrategy::full_shard},
                                          {3, ShardingStrategy::shard_optimizer},

@@ -59,7 +59,7 @@ TEST(TensorParallelState, GathersWholeTensorsOnRankZeroOnly) {
     });
 }
 
-TEST(TensorParallelState, IsLoadedWithTheOptimizerOnAnyNumberOfRanks) {
+TEST(TensorParallelState, IsLoadedWithTheOptimizerOnOtherNumbersOfRanks) {
     nn::Llama whole = small_llama(false);
     optim::AdamW alone(whole.parameters(), {.lr = 0.01});
     auto models = clones_of(whole, 6);
@@ -147,7 +147,7 @@ TEST(TensorParallelState, KeepsGradientsBetweenMicroBatches) {
 }
 
 // Ranks are processes, because threads share one generator.
-TEST(TensorParallelState, DropsTheSameElementsAsOneProcess) {
+TEST(TensorParallelDropout, DropsTheSameElementsAsOneProcess) {
     const auto losses_of = [](nn::Gpt& model, const Group& group, bool sequence_parallel) {
         if (group->size() > 1)
             tensor_parallelize(model, group, {.sequence_parallel = sequence_parallel});
@@ -221,13 +221,13 @@ void expect_same_data_parallel_training(Wrap&& wrap) {
     });
 }
 
-TEST(TensorParallelState, TrainsWithDataParallelLikeOneProcess) {
+TEST(TensorParallel, TrainsWithDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::DataParallel>(model, group);
     });
 }
 
-TEST(TensorParallelState, TrainsWithShardedDataParallelLikeOneProcess) {
+TEST(TensorParallel, TrainsWithShardedDataParallelLikeOneProcess) {
     expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::ShardedDataParallel>(
             model, group,

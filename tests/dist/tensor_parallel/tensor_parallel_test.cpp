@@ -131,7 +131,7 @@ TEST(TensorParallel, CountsEachGradientOnceInNorms) {
     }
 }
 
-TEST(TensorParallel, RunsTheExpectedCollectives) {
+TEST(TensorParallel, ExchangesActivationsFourTimesPerBlock) {
     constexpr std::int64_t kLayers = 2, kActivation = kBatchSize * kTimeSteps * 16 * 8,
                            kWidth = 16 * 8;
     auto models = clones_of(small_gpt(), 4);

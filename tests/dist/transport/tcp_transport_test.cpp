@@ -42,7 +42,7 @@ std::string error_of(const std::function<void()>& f) {
 
 class TcpTransportOfRanks : public testing::TestWithParam<int> {};
 
-TEST_P(TcpTransportOfRanks, SendsMessagesOfAnySize) {
+TEST_P(TcpTransportOfRanks, SendsMessagesOfManySizes) {
     const int size = GetParam();
     const auto errors = run_transports(size, [&](Transport& transport) {
         const int rank = transport.rank();

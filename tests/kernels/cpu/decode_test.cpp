@@ -36,7 +36,7 @@ TEST(ByteScale, MatchesF32DivisionSubtractionAndDivisionBitForBit) {
         }
 }
 
-TEST(ScaleBytes, ScalesAnyWindowWithAndWithoutMirroring) {
+TEST(ScaleBytes, ScalesWindowsThatExceedTheImageWithAndWithoutMirroring) {
     const std::int64_t planes = 4, height = 5;
     const ByteScale scales[] = {{0, 1}, {0.3f, 0.2f}};
     for (const std::int64_t width : {1, 3, 16, 21, 40}) {
