@@ -43,8 +43,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// --- the host program
-
 std::string link_text(const fs::path& link) {
     std::error_code ignored;
     return fs::read_symlink(link, ignored).string();
@@ -122,6 +120,14 @@ struct Commas : std::numpunct<char> {
     std::string do_falsename() const override { return "falsch"; }
 };
 
+// Returns the folder of the locale de_DE.UTF-8, which localedef compiles in seconds, or "".
+std::string compiled_locale() {
+    static const TemporaryFolder folder;
+    static const std::string command = "localedef -i de_DE -f UTF-8 " + folder / "de_DE.UTF-8";
+    static const int status = std::system((command + " 2>/dev/null").c_str());
+    return status == 0 ? folder.path() : "";
+}
+
 // A scope in which the global C++ locale has decimal commas. The C locale also has decimal commas
 // if the system has such a locale or can create one.
 class ForeignLocale {
@@ -131,10 +137,8 @@ class ForeignLocale {
           c_before_(std::setlocale(LC_ALL, nullptr)) {
         for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"})
             if (std::setlocale(LC_ALL, name) != nullptr) return;
-        const std::string name = folder_ / "de_DE.UTF-8";
-        if (std::system(("localedef -i de_DE -f UTF-8 " + name + " 2>/dev/null").c_str()) != 0)
-            return;
-        ::setenv("LOCPATH", folder_.path().c_str(), 1);
+        if (compiled_locale().empty()) return;
+        ::setenv("LOCPATH", compiled_locale().c_str(), 1);
         std::setlocale(LC_ALL, "de_DE.UTF-8");
         ::unsetenv("LOCPATH");
     }
@@ -146,7 +150,6 @@ class ForeignLocale {
     ForeignLocale& operator=(const ForeignLocale&) = delete;
 
   private:
-    TemporaryFolder folder_;
     std::locale before_;
     std::string c_before_;
 };
@@ -239,8 +242,6 @@ int threads_of_the_process() {
     const fs::directory_iterator tasks("/proc/self/task");
     return static_cast<int>(std::distance(begin(tasks), end(tasks)));
 }
-
-// --- guarantees for hosts
 
 class EmbeddedAxle : public testing::Test {
   protected:
