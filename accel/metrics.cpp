@@ -50,8 +50,7 @@ Tensor checked_classes(const std::string& op, const char* what, const Tensor& cl
     if (classes.device().is_cpu() && classes.numel() > 0)
         for (const std::int64_t c : {classes.min().item_int(), classes.max().item_int()})
             if (c < 0 || c >= count)
-                throw IndexError(str(op, ": ", what, " out of range: ", c, ", with ", count,
-                                     count == 1 ? " class" : " classes"));
+                throw IndexError(str(op, ": ", what, " must be in [0, ", count, "): ", c));
     return index_select(arange(count, {i64, classes.device()}), 0, classes);
 }
 

@@ -88,10 +88,13 @@ int main(int argc, char** argv) {
             else if (option == "--saves")
                 saves = std::stoi(argv[i + 1]);
             else
-                throw axle::ValueError("unknown option " + option);
+                throw axle::ValueError("bench_checkpoint: the option must be --out or --saves: " +
+                                       option);
         }
-        if (out.empty()) throw axle::ValueError("--out FOLDER is required");
-        if (saves < 1) throw axle::ValueError("--saves must be at least 1");
+        if (out.empty()) throw axle::ValueError("bench_checkpoint: --out FOLDER is required");
+        if (saves < 1)
+            throw axle::ValueError("bench_checkpoint: --saves must be at least 1: " +
+                                   std::to_string(saves));
         axle::bench::run(out, saves);
         return 0;
     } catch (const std::exception& error) {

@@ -199,7 +199,8 @@ int main(int argc, char** argv) {
             else if (option == "--file")
                 path = value;
             else
-                throw std::invalid_argument("unknown option " + option);
+                throw std::invalid_argument(
+                    "bench_loader: the option must be --case, --workers or --file: " + option);
         }
         axle::bench::serve(name, workers, path);
     } catch (const std::exception& error) {

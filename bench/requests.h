@@ -25,7 +25,9 @@ void answer_requests(Answer&& answer) {
         words >> name >> count;
         if (name == "quit") return;
         const nlohmann::json result = answer(name, count);
-        if (result.is_null()) throw ValueError("bench: unknown request: " + line);
+        if (result.is_null())
+            throw ValueError("bench: expected a request such as 'run 10', 'check 10' or 'quit': " +
+                             line);
         reply(result);
     }
 }

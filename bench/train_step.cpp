@@ -250,7 +250,10 @@ void serve_model(const Options& options) {
     if (name == "gpt2-350m") return gpt2(24, 16, 1024);
     if (name == "gpt2-774m") return gpt2(36, 20, 1280);
     if (name == "gpt2-1558m") return gpt2(48, 25, 1600);
-    throw std::invalid_argument("--model: unknown: " + name);
+    throw std::invalid_argument(
+        "--model: expected mlp, tiny-mlp, lenet, resnet18, char-gpt, gpt2, gpt2-124m, gpt2-350m, "
+        "gpt2-774m or gpt2-1558m: " +
+        name);
 }
 
 void run_server(Options options) {
@@ -308,11 +311,15 @@ Options parse(const std::vector<std::string>& arguments) {
         else if (name == "--time")
             options.time = std::stoll(value);
         else
-            throw std::invalid_argument("unknown option " + name);
+            throw std::invalid_argument(
+                "bench_train_step: expected --serve, --compile, --deterministic, --model, "
+                "--threads, --steps, --dtype, --sharding, --device, --batch or --time: " +
+                name);
     }
     if (options.dtype != "f32" && options.dtype != "bf16")
         throw std::invalid_argument("--dtype: expected f32 or bf16: " + options.dtype);
-    if (options.steps < 1) throw std::invalid_argument("--steps: must be positive");
+    if (options.steps < 1)
+        throw std::invalid_argument("--steps: must be positive: " + std::to_string(options.steps));
     return options;
 }
 

@@ -20,14 +20,19 @@ void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
     Growth before;
     for (const Growth& growth : growths) {
         if (growth.size <= before.size || growth.at <= before.at || growth.at >= growth.size)
-            throw ValueError(str("Sampler: a pass cannot have grown from ", growth.size,
-                                 " samples at position ", growth.at, " after a growth from ",
-                                 before.size, " samples at position ", before.at));
+            throw ValueError(str(
+                "Sampler: the growths of a pass must have increasing sizes and positions, and "
+                "each position must be positive and below its size: size ",
+                growth.size, ", position ", growth.at,
+                before.size == 0 ? ""
+                                 : str(", after size ", before.size, ", position ", before.at)));
         before = growth;
     }
     if (before.size >= size && !growths.empty())
-        throw ValueError(str("Sampler: a pass cannot have grown from ", before.size, " samples to ",
-                             size, " samples"));
+        throw ValueError(
+            str("Sampler: the size of the last growth of a pass must be below the size "
+                "of the pass: ",
+                before.size, " samples, ", size, " samples"));
 }
 
 std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }

@@ -216,7 +216,7 @@ Normalize::Normalize(std::vector<double> mean, std::vector<double> std)
                 "mean has ", mean_.size(), " elements, std has ", std_.size()));
     for (const double s : std_)
         if (!(static_cast<float>(s) > 0))
-            throw ValueError(str("Normalize: each std must be positive: ", s));
+            throw ValueError(str("Normalize: each std must be positive as a float32: ", s));
 }
 
 Tensor Normalize::operator()(const Tensor& images, std::span<SampleRandom>) const {

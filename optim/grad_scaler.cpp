@@ -22,7 +22,7 @@ double checked_scale(double scale) {
 }
 double checked_growth(double factor) {
     if (!(factor > 1) || std::isinf(factor))
-        throw ValueError(str("GradScaler: growth_factor must be above 1: ", factor));
+        throw ValueError(str("GradScaler: growth_factor must be finite and above 1: ", factor));
     return factor;
 }
 double checked_backoff(double factor) {

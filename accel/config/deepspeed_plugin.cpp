@@ -42,7 +42,7 @@ std::optional<double> clipping_variable() {
     const char* const end = text->data() + text->size();
     const auto [stop, error] = std::from_chars(text->data(), end, number);
     if (error != std::errc() || stop != end)
-        throw ValueError(str(kName, ": not a number: '", printable(*text), "'"));
+        throw ValueError(str(kName, ": must be a number, auto or none: ", in_quotes(*text)));
     return number;
 }
 
@@ -133,7 +133,8 @@ void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) 
     const Tree* const zero = config.find("zero_optimization");
     if (zero == nullptr || !zero->is_map())
         throw ValueError(str("DeepSpeedPlugin: ", config.source(),
-                             ": the section zero_optimization is missing"));
+                             ": zero_optimization: must be a section: ",
+                             zero == nullptr ? "it is missing" : str(*zero)));
     for (const char* section : {"offload_optimizer", "offload_param"}) {
         const Tree* const offload = zero->find(section);
         if (offload != nullptr && !offload->is_null() && !offload->is_map())
@@ -252,7 +253,8 @@ void check_offload(const DeepSpeedPlugin& p) {
                                  ": zero_stage is ", *p.zero_stage));
         if (device == "nvme" && path == "none")
             throw ValueError(str("DeepSpeedPlugin: ", option,
-                                 "_nvme_path: 'nvme' needs the path of a folder on an NVMe disk"));
+                                 "_nvme_path: must be the path of a folder on an NVMe disk if ",
+                                 option, "_device is 'nvme': 'none'"));
     };
     const std::string& device = p.offload_optimizer_device;
     check("offload_optimizer", device, p.offload_optimizer_nvme_path, device == "nvme" ? 3 : 2);

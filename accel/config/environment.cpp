@@ -40,7 +40,7 @@ std::optional<int> number_variable(const char* name) {
     int number = 0;
     const auto [stop, error] = std::from_chars(text->data(), text->data() + text->size(), number);
     if (error != std::errc() || *stop != '\0')
-        throw ValueError(str(name, ": must be an integer: '", *text, "'"));
+        throw ValueError(str(name, ": must be a 32-bit integer: '", *text, "'"));
     return number;
 }
 

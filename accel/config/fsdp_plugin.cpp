@@ -58,10 +58,10 @@ MixedPrecisionPolicy policy_of(const std::map<std::string, DType>& fields, int v
 
 void check_policy(const MixedPrecisionPolicy& policy, int version) {
     if ((version == 2 ? policy.buffer_dtype : policy.output_dtype).has_value())
-        throw ValueError(str(kPlugin,
-                             ": mixed_precision_policy: ", last_field(version == 2 ? 1 : 2),
-                             " is for version ", version == 2 ? 1 : 2, " of FSDP; fsdp_version is ",
-                             version, ", use ", last_field(version)));
+        throw ValueError(
+            str(kPlugin, ": mixed_precision_policy: ", last_field(version == 2 ? 1 : 2),
+                " is only for version ", version == 2 ? 1 : 2, " of FSDP, and fsdp_version is ",
+                version, "; remove it or set fsdp_version to ", version == 2 ? 1 : 2));
     for (const auto& dtype :
          {policy.param_dtype, policy.reduce_dtype, policy.buffer_dtype, policy.output_dtype})
         if (dtype && !is_floating(*dtype))

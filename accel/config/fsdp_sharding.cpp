@@ -172,7 +172,7 @@ dist::ShardingOptions sharding_options_of(Plugin plugin, nn::Module& model, Devi
                                           std::shared_ptr<dist::ProcessGroup> replicas) {
     const std::string strategy = plugin.strategy();
     if (!plugin.shards())
-        throw UsageError("sharding_options_of: the strategy is NO_SHARD: the model is not sharded");
+        throw UsageError("sharding_options_of: the strategy must shard the model: NO_SHARD");
     plugin.set_auto_wrap_policy(model);
     const bool is_v2 = plugin.fsdp_version == 2;
     dist::ShardingOptions options;

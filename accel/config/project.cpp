@@ -10,8 +10,9 @@ namespace {
 // Throws UsageError if the two differ.
 void merge(std::string& field, const std::string& other, const char* name) {
     if (!field.empty() && !other.empty() && field != other)
-        throw UsageError(str("Accelerator: ", name, " is '", other, "' and project_config.", name,
-                             " is '", field, "'; give only one of them"));
+        throw UsageError(str("Accelerator: ", name, " and project_config.", name,
+                             " must be equal: '", other, "', '", field,
+                             "'; give only one of them"));
     if (field.empty()) field = other;
 }
 

@@ -90,8 +90,9 @@ class Resolver {
         if (const auto* const text = text_in(p_.reshard_after_forward))
             name = strategy_named(named("reshard_after_forward"), *text);
         if (!old.empty() && !name.empty() && old != name)
-            fail("sharding_strategy", str(old, " and reshard_after_forward ", name,
-                                          " differ; give reshard_after_forward alone"));
+            throw ValueError(str(named("sharding_strategy"),
+                                 " and reshard_after_forward must name the same strategy: ", old,
+                                 ", ", name, "; set only reshard_after_forward"));
         if (name.empty()) name = old.empty() ? strategy_of_environment() : old;
         p_.sharding_strategy = name;
         p_.reshard_after_forward = name;
@@ -107,9 +108,9 @@ class Resolver {
         if (!reshard || parse_flag(*reshard)) return old;
         std::string name = strategy_named("FSDP_RESHARD_AFTER_FORWARD", *reshard);
         if (old != "FULL_SHARD" && old != name)
-            throw ValueError(str("FSDP_SHARDING_STRATEGY is ", old,
-                                 " and FSDP_RESHARD_AFTER_FORWARD is ", name,
-                                 "; set FSDP_RESHARD_AFTER_FORWARD alone"));
+            throw ValueError(str(named("FSDP_SHARDING_STRATEGY"),
+                                 " and FSDP_RESHARD_AFTER_FORWARD must name the same strategy: ",
+                                 old, ", ", name, "; set only FSDP_RESHARD_AFTER_FORWARD"));
         return name;
     }
 
@@ -191,7 +192,8 @@ class Resolver {
         const char* const end = text->data() + text->size();
         const auto [stop, error] = std::from_chars(text->data(), end, number);
         if (error != std::errc() || stop != end)
-            throw ValueError(str("FSDP_MIN_NUM_PARAMS: must be an integer: ", in_quotes(*text)));
+            throw ValueError(
+                str("FSDP_MIN_NUM_PARAMS: must be a 64-bit integer: ", in_quotes(*text)));
         return number;
     }
     void resolve_checkpointing() {

@@ -107,9 +107,9 @@ void take_fp16(AcceleratorOptions& options) {
     if (!options.fp16) return;
     const bool is_given = !options.mixed_precision.empty();
     if (is_given && *options.fp16 != (lower(options.mixed_precision) == "fp16"))
-        throw UsageError(str("Accelerator: fp16 is ", *options.fp16 ? "true" : "false",
-                             " and mixed_precision is '", printable(options.mixed_precision),
-                             "'; give mixed_precision alone"));
+        throw UsageError(str("Accelerator: fp16 and mixed_precision must agree: fp16 is ",
+                             *options.fp16 ? "true" : "false", ", mixed_precision is '",
+                             printable(options.mixed_precision), "'; give only mixed_precision"));
     if (*options.fp16) options.mixed_precision = "fp16";
 }
 

@@ -97,10 +97,10 @@ class Reader {
   private:
     void check_tag(const YAML::Node& node, const char* known) const {
         if (!is_one_of(node.Tag(), {"", "?", "!", known}))
-            fail("the tag " + in_quotes(node.Tag()) + " is not allowed");
+            fail("the tag " + in_quotes(node.Tag()) + " is not allowed; remove it");
     }
     const std::string& utf8(const std::string& text) const {
-        if (replace_invalid_utf8(text) != text) fail("is not UTF-8");
+        if (replace_invalid_utf8(text) != text) fail("must be UTF-8 text: " + in_quotes(text));
         return text;
     }
     Tree scalar(const YAML::Node& node) const {
@@ -140,10 +140,10 @@ class Reader {
             const auto end = part.data() + part.size();
             const auto [at, error] = std::from_chars(part.data(), end, value, base);
             if (error != std::errc() || at != end || value > (std::int64_t{1} << 53))
-                fail("the integer " + in_quotes(whole) + " is too large");
+                fail("an integer must be from -2^53 to 2^53: " + in_quotes(whole));
             return value;
         };
-        if (digits.size() > 40) fail("the integer " + in_quotes(whole) + " is too large");
+        if (digits.size() > 40) fail("an integer must have at most 40 digits: " + in_quotes(whole));
         const bool sixty = digits.find(':') != std::string::npos;
         const std::int64_t value =
             sixty ? static_cast<std::int64_t>(sixty_based<double>(digits, parse)) : parse(digits);
@@ -228,7 +228,7 @@ std::string double_quoted(std::string_view text) {
 
 std::string text_of(const std::string& text) {
     if (replace_invalid_utf8(text) != text)
-        throw ValueError(str("to_yaml: text is not UTF-8: ", in_quotes(text)));
+        throw ValueError(str("to_yaml: text must be UTF-8: ", in_quotes(text)));
     const bool printable = std::all_of(text.begin(), text.end(), [](char c) {
         return is_printable_ascii(static_cast<unsigned char>(c));
     });

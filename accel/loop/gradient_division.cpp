@@ -26,7 +26,7 @@ T* object_at(const std::vector<T*>& list, std::int64_t index) {
         throw ValueError(
             str("load_state: the state contains loss weights for an object that is not "
                 "prepared: index ",
-                index));
+                index, ", ", list.size(), " prepared objects"));
     return list[static_cast<std::size_t>(index)];
 }
 

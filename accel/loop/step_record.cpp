@@ -12,8 +12,8 @@ void StepRecord::add_step(const optim::Optimizer& optimizer) {
         if (&scheduler->optimizer() != &optimizer) return false;
         if (again)
             throw UsageError(
-                "compile: a schedule steps between two steps of its optimizer, but its rates are "
-                "sent to the device once per replay");
+                "compile: a schedule must not step between two steps of its optimizer, because its "
+                "rates are sent to the device once per replay");
         early_schedulers.push_back(scheduler);
         return true;
     });

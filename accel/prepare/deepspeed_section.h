@@ -45,11 +45,14 @@ class DeepSpeedSection {
 
     // Throws ValueError if `params` has an option that is not in `names`.
     void allow_only(std::initializer_list<const char*> names) const {
-        for (const auto& [key, value] : params_.entries())
-            if (std::find(names.begin(), names.end(), key) == names.end())
-                throw ValueError(str("DeepSpeedConfig: ", source_, ": ", section_, ".params.",
-                                     printable(key), ": ", printable(type_),
-                                     " has no such option"));
+        for (const auto& [key, value] : params_.entries()) {
+            if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+            std::string known;
+            for (const char* name : names) known += str(known.empty() ? "" : ", ", name);
+            throw ValueError(str("DeepSpeedConfig: ", source_, ": ", section_, ".params.",
+                                 printable(key), ": ", printable(type_),
+                                 " has no such option; expected one of ", known));
+        }
     }
 
     // Each of the following functions returns `otherwise` if the option is missing or null.
@@ -63,7 +66,7 @@ class DeepSpeedSection {
         constexpr double kMost = 1e15;
         const double value = number(key, static_cast<double>(otherwise));
         if (value != std::floor(value) || value < static_cast<double>(low) || value > kMost)
-            fail(key, str("an integer of at least ", low), *find(key));
+            fail(key, str("an integer from ", low, " to 10^15"), *find(key));
         return static_cast<std::int64_t>(value);
     }
     bool flag(const char* key, bool otherwise) const {

@@ -22,7 +22,7 @@ std::int64_t size_in(const DeepSpeedConfig& config, const char* key, std::int64_
     // Sizes in DeepSpeed's files may be floating-point numbers, such as 5e8.
     if (!value.is_number() || !(value.number() >= 0) || value.number() > kMost)
         throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
-                             ": must be a number of elements, at least 0: ", value));
+                             ": must be a number of elements from 0 to 10^18: ", value));
     return static_cast<std::int64_t>(value.number());
 }
 

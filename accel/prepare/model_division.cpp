@@ -22,8 +22,8 @@ void check_slices(const nn::Module& model, int ranks) {
         if (const auto slice = autograd::slice_of(parameter))
             slices = std::max(slices, slice->layout().parts);
     if (slices != ranks)
-        throw ValueError(
-            str("prepare: the model is divided into ", slices, " slices, but tp_size is ", ranks));
+        throw ValueError(str("prepare: the model must be divided into tp_size slices: ", slices,
+                             " slices, tp_size ", ranks));
 }
 
 // Gives all ranks the generator of rank 0, because they must drop the same elements.

@@ -7,13 +7,15 @@
 
 #include "core/files/distributed_checkpoint.h"
 #include "core/files/file.h"
+#include "core/text/text.h"
+#include "core/tree/tree_utils.h"
 
 namespace axle::accel {
 namespace {
 
 using Path = std::vector<std::string>;
 
-[[noreturn]] void fail_to_read(const std::string& path, const char* reason) {
+[[noreturn]] void fail_to_read(const std::string& path, const std::string& reason) {
     throw FileError(str(printable(path), ": not the state of an optimizer: ", reason));
 }
 
@@ -34,7 +36,7 @@ class OptimizerEntries {
             for (const Tree& group : value.elements())
                 groups_.emplace(static_cast<std::int64_t>(groups_.size()), group);
         else
-            fail("an entry is neither in 'state' nor in 'param_groups'");
+            fail(str("an entry must be in 'state' or in 'param_groups': ", text_of(path)));
     }
     // Returns the state with numbers in place of the parameters' names.
     Tree state() const {
@@ -46,12 +48,17 @@ class OptimizerEntries {
     }
 
   private:
-    [[noreturn]] void fail(const char* reason) const { fail_to_read(folder_, reason); }
+    [[noreturn]] void fail(const std::string& reason) const { fail_to_read(folder_, reason); }
+    static std::string text_of(const Path& path) {
+        std::string text;
+        for (const std::string& key : path) text += (text.empty() ? "" : ".") + key;
+        return in_quotes(text);
+    }
     std::int64_t number(const std::string& text) const {
         std::int64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || value < 0)
-            fail("a group has no number");
+            fail(str("the key of a group must be an integer of at least 0: ", in_quotes(text)));
         return value;
     }
 
@@ -70,7 +77,9 @@ Tree with_parameter_numbers(const std::string& path, const Tree& saved) {
     };
     const Tree &states = find("state"), &saved_groups = find("param_groups");
     if (!states.is_map() || !saved_groups.is_list())
-        fail_to_read(path, "'state' is not a map, or 'param_groups' is not a list");
+        fail_to_read(
+            path, str("'state' must be a map and 'param_groups' a list: they are ",
+                      axle::name_of(states.kind()), " and ", axle::name_of(saved_groups.kind())));
     std::int64_t next = 0;
     Tree state = Tree::map(), groups = Tree::list();
     for (Tree group : saved_groups.elements()) {

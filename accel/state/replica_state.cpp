@@ -60,9 +60,9 @@ void StateFiles::read_replicas(LoadedState& state) const {
         own = models_of(file);
         if (const Tree* const optimizers = file.find("optimizers")) {
             if (optimizers->size() < state.optimizers.size())
-                throw FileError(str(printable(folder.file(stem)), ": contains the states of ",
-                                    optimizers->size(), " optimizers instead of ",
-                                    state.optimizers.size()));
+                throw FileError(str(printable(folder.file(stem)), ": must contain the states of ",
+                                    state.optimizers.size(), " optimizers: it contains ",
+                                    optimizers->size()));
             std::copy_n(optimizers->elements().begin(), state.optimizers.size(),
                         state.optimizers.begin());
         }

@@ -44,8 +44,10 @@ std::string encode_png(std::span<const std::uint8_t> pixels, std::int64_t height
     if (height < 1 || width < 1 || height > kLongest || width > kLongest ||
         std::ssize(pixels) / channels / width != height ||
         std::ssize(pixels) % (channels * width) != 0)
-        throw ValueError(str("encode_png: ", pixels.size(), " bytes do not match an image of ",
-                             height, "x", width, " pixels with ", channels, " channels"));
+        throw ValueError(str("encode_png: the height and the width must be from 1 to ", kLongest,
+                             ", and pixels must have height * width * channels bytes: height ",
+                             height, ", width ", width, ", channels ", channels, ", ",
+                             pixels.size(), " bytes"));
     // Each row begins with a filter type; 0 means no filter.
     const auto row = static_cast<std::size_t>(width * channels);
     std::string rows;

@@ -61,8 +61,12 @@ void check_options(const std::string& tracker, const Tree& options,
     for (const auto& [key, value] : options.entries()) {
         if (std::find(known.begin(), known.end(), key) != known.end()) continue;
         const std::string meant = nearest(key, known);
+        std::string names;
+        for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
         throw ValueError(str("tracker '", tracker, "': unknown option '", key, "'",
-                             meant.empty() ? "" : "; did you mean '" + meant + "'?"));
+                             meant.empty() ? "; expected one of "
+                                           : "; did you mean '" + meant + "'? Expected one of ",
+                             names));
     }
 }
 

@@ -127,7 +127,7 @@ std::vector<Tree::Entry> flattened(const Tree& values);
 // tensor by the map {"min", "max", "mean", "std"} of its elements.
 Tree summarised(const Tree& values);
 // Throws ValueError for an option that is not in `known`; the message suggests the most similar
-// name.
+// name and lists all names.
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
 // Returns options["purge_step"], or nullopt if it is not set. It is the first step that a resumed

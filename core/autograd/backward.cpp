@@ -320,10 +320,12 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const Tensor& root = roots[i];
-        if (!root.defined() || !root.requires_grad())
-            throw UsageError(
-                "backward: the tensor has no history: none of its inputs requires a gradient, or "
-                "it was computed under NoGrad");
+        if (!root.defined()) throw UsageError("backward: the tensor is undefined");
+        if (!root.requires_grad())
+            throw UsageError(str(
+                "backward: the tensor has no history: it must require a gradient, or be computed "
+                "outside of NoGrad from a tensor that does: shape ",
+                root.shape()));
         const Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
         if (!gradient.defined() && root.numel() != 1)
             throw UsageError(

@@ -82,7 +82,8 @@ void copy_slice(const Tensor& leaf, const Tensor& copy) {
 
 void join_slice(const Tensor& leaf) {
     const auto slice = slice_of(leaf);
-    if (slice == nullptr) throw UsageError("join_slice: the tensor is not a slice");
+    if (slice == nullptr)
+        throw UsageError(str("join_slice: the tensor is not a slice: shape ", leaf.shape()));
     leaf.zero_grad();
     set_elements(leaf, slice->gather(leaf));
     meta_of(leaf).slice = nullptr;

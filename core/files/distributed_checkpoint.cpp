@@ -65,7 +65,9 @@ class ChunkCheck {
 
     void operator()(const std::string& name, const DistributedTensor& tensor) const {
         if (checked_bytes(tensor.shape, tensor.dtype) < 0)
-            fail(path_, name, str("the shape ", tensor.shape, " is too large"));
+            fail(path_, name,
+                 str("the shape must have less than 2^63 bytes: ", tensor.shape, " of ",
+                     tensor.dtype));
         std::int64_t count = 0;
         for (const Chunk& chunk : tensor.chunks) {
             check_bounds(name, tensor, chunk);
@@ -75,7 +77,8 @@ class ChunkCheck {
         check_separate(name, tensor);
         if (count != numel(tensor.shape))
             fail(path_, name,
-                 str("the chunks have ", count, " of ", numel(tensor.shape), " elements"));
+                 str("the chunks must have the ", numel(tensor.shape), " elements of the shape ",
+                     tensor.shape, ": they have ", count));
     }
 
   private:
@@ -88,7 +91,7 @@ class ChunkCheck {
                         chunk.offsets[d] <= tensor.shape[d] - chunk.sizes[d];
         if (!is_inside)
             fail(path_, name,
-                 str("the chunk ", chunk.sizes, " at ", chunk.offsets, " is outside of the shape ",
+                 str("the chunk ", chunk.sizes, " at ", chunk.offsets, " must be within the shape ",
                      tensor.shape));
         const std::int64_t bytes = numel(chunk.sizes) * size_of(tensor.dtype);
         if (bytes > chunk.item.length)
@@ -291,8 +294,9 @@ Tensor DistributedCheckpoint::read(const std::string& name, std::int64_t begin,
     const Shape& shape = at(name).shape;
     const std::int64_t all = numel(shape);
     if (begin < 0 || count < 0 || begin > all - count)
-        throw IndexError(str("DistributedCheckpoint::read: the elements [", begin, ", ",
-                             begin + count, ") are outside of ", printable(name), ' ', shape));
+        throw IndexError(str("DistributedCheckpoint::read: the range [", begin, ", ", begin, " + ",
+                             count, ") must be within [0, ", all, "), the elements of ",
+                             printable(name), ' ', shape));
     if (count == 0) return Tensor::empty({0}, {.dtype = at(name).dtype});
     if (shape.empty()) return read(name).reshape({1});
     const std::int64_t row = all / shape[0], first = begin / row;

@@ -108,7 +108,9 @@ class MetadataReader {
         throw FileError(subject_.empty() ? std::string(reason)
                                          : str("tensor ", in_quotes(subject_), ": ", reason));
     }
-    [[noreturn]] void fail_structure() const { fail("the metadata has an unexpected structure"); }
+    [[noreturn]] void fail_structure() const {
+        fail("the metadata does not have the structure that torch.distributed.checkpoint writes");
+    }
     void charge(std::size_t bytes) { budget_.charge(bytes); }
 
     // --- values of the pickle

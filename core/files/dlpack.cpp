@@ -126,9 +126,11 @@ DType dtype_of_array(const DataType& dlpack_dtype) {
         if (row.dlpack_dtype.code == dlpack_dtype.code &&
             row.dlpack_dtype.bits == dlpack_dtype.bits && dlpack_dtype.lanes == 1)
             return row.dtype;
-    throw DTypeError(str("from_dlpack: unsupported dtype: ", code_name(dlpack_dtype.code),
-                         " (code ", int{dlpack_dtype.code}, ") of ", int{dlpack_dtype.bits},
-                         " bits, ", dlpack_dtype.lanes, " lanes"));
+    throw DTypeError(
+        str("from_dlpack: the dtype must be bool, an integer of 8 to 64 bits, a float of "
+            "8 to 64 bits or complex of 64 bits, in 1 lane: ",
+            code_name(dlpack_dtype.code), " (code ", int{dlpack_dtype.code}, ") of ",
+            int{dlpack_dtype.bits}, " bits, ", dlpack_dtype.lanes, " lanes"));
 }
 
 // The checked contents of a DLPack handle.

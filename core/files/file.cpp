@@ -211,7 +211,8 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
     if (descriptor_ < 0)
-        throw UsageError(str(printable(path_), ": write() was called after sync() or commit()"));
+        throw UsageError(str(printable(path_),
+                             ": write() must not be called after sync(), commit() or an error"));
     while (!bytes.empty()) {
         const std::int64_t n = retry([&] { return file_system().write(descriptor_, bytes); });
         if (n <= 0) fail("can't write", n < 0 ? static_cast<int>(-n) : EIO);
@@ -220,7 +221,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::sync() {
-    if (descriptor_ < 0) throw UsageError(str(printable(path_), ": sync() was called twice"));
+    if (descriptor_ < 0)
+        throw UsageError(str(printable(path_),
+                             ": sync() must not be called after sync(), commit() or an error"));
     if (durability_ == Durability::full)
         if (const int result = retry([&] { return file_system().sync(descriptor_); }); result < 0)
             fail("can't sync", -result);
@@ -237,7 +240,9 @@ void AtomicFile::commit() {
 }
 
 void AtomicFile::replace() {
-    if (temporary_.empty()) throw UsageError(str(printable(path_), ": commit() was called twice"));
+    if (temporary_.empty())
+        throw UsageError(
+            str(printable(path_), ": commit() must not be called after commit() or an error"));
     if (descriptor_ >= 0) sync();
     if (const int result = retry([&] { return file_system().rename(temporary_, path_); });
         result < 0)

@@ -33,7 +33,9 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, std::int
                                 ": data_offsets [", entry.begin, ", ", entry.end, "]"));
         };
         const std::int64_t bytes = checked_bytes(entry.shape, entry.dtype);
-        if (bytes < 0) fail(str("the shape has too many elements: ", entry.shape));
+        if (bytes < 0)
+            fail(str("the shape must have less than 2^63 bytes: ", entry.shape, " of ",
+                     entry.dtype));
         if (entry.begin != end)
             fail(str("the data must begin at ", end, ", without a gap or an overlap"));
         if (entry.end < entry.begin || entry.end - entry.begin != bytes)
@@ -133,7 +135,8 @@ void SafetensorsFile::State::read_text(const std::string& header) {
 
 void SafetensorsFile::State::read_header() {
     if (file.size() < kLengthBytes)
-        throw FileError(str(path, ": too short for a safetensors file: ", file.size(), " bytes"));
+        throw FileError(str(path, ": a safetensors file must have at least ", kLengthBytes,
+                            " bytes: it has ", file.size()));
     std::uint64_t length = 0;
     file.read_at(0, std::as_writable_bytes(std::span(&length, 1)));
     if (length > kMaxSafetensorsHeader)

@@ -144,7 +144,9 @@ bool HeaderReader::key(std::string& text) {
              : text == "shape"        ? kShape
              : text == "data_offsets" ? kOffsets
                                       : kNoField;
-    if (field_ == kNoField) return refuse(str(tensor(), "unknown field: ", in_quotes(text)));
+    if (field_ == kNoField)
+        return refuse(str(
+            tensor(), "unknown field, expected dtype, shape or data_offsets: ", in_quotes(text)));
     if (fields_seen_ & field_) return refuse(str(tensor(), "duplicate field: ", text));
     fields_seen_ |= field_;
     return true;
@@ -214,7 +216,10 @@ void check_tokens(std::string_view text) {
     for (std::size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
         if (i - begin > (is_quoted ? kMaxSafetensorsText : kMaxGap))
-            throw FileError(str("the header has a name, text or gap that is too long at byte ", i));
+            throw FileError(str("the header must have at most ",
+                                is_quoted ? kMaxSafetensorsText : kMaxGap,
+                                is_quoted ? " bytes in a name or text" : " bytes between two texts",
+                                ": more at byte ", i));
         if (c == '"') {
             is_quoted = !is_quoted;
             begin = i;

@@ -68,7 +68,9 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
     ShardedFolder::Entry entry;
     const std::string& dtype = tree["dtype"].string();
     const std::optional<DType> known = dtype_named(dtype);
-    if (!known) throw ValueError(str("the dtype is unknown: ", in_quotes(dtype)));
+    if (!known)
+        throw ValueError(
+            str("the dtype must be one of safetensors, such as F32: ", in_quotes(dtype)));
     entry.dtype = *known;
     if (tree["shape"].size() > kMaxDims)
         throw ValueError(
@@ -79,7 +81,8 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
         entry.shape.push_back(size.integer());
     }
     if (checked_bytes(entry.shape, entry.dtype) < 0)
-        throw ValueError(str("the shape is too large: ", entry.shape));
+        throw ValueError(
+            str("the shape must have less than 2^63 bytes: ", entry.shape, " of ", entry.dtype));
     const std::int64_t all = numel(entry.shape);
     for (const Tree& tree_of_part : tree["parts"].elements()) {
         ShardedFolder::Entry::Part part{tree_of_part[0].string(), tree_of_part[1].integer(),
@@ -88,15 +91,16 @@ ShardedFolder::Entry entry_from(const Tree& tree) {
             throw ValueError(
                 str("a file name must be rank_<number>.safetensors: ", in_quotes(part.file)));
         if (part.begin < 0 || part.end < part.begin || part.end > all)
-            throw ValueError(
-                str("the range [", part.begin, ", ", part.end, ") is outside of ", entry.shape));
+            throw ValueError(str("the range [", part.begin, ", ", part.end, ") must be within [0, ",
+                                 all, "), the elements of the shape ", entry.shape));
         entry.parts.push_back(std::move(part));
     }
     // A file contains at most one part of a tensor, so the tensor is not larger than its files.
     std::set<std::string_view> files;
     for (const ShardedFolder::Entry::Part& part : entry.parts)
         if (!files.insert(part.file).second)
-            throw ValueError(str("two parts are in the file ", part.file));
+            throw ValueError(
+                str("a file must have at most one part: two parts are in ", part.file));
     return entry;
 }
 
@@ -129,7 +133,12 @@ void write_sharded_index(const std::string& folder, const std::vector<Tree>& ent
     std::map<std::string, ShardedFolder::Entry> all;
     for (std::size_t rank = 0; rank < entries.size(); ++rank)
         for (const auto& [name, tree] : entries[rank].entries()) {
-            ShardedFolder::Entry entry = entry_from(tree);
+            ShardedFolder::Entry entry;
+            try {
+                entry = entry_from(tree);
+            } catch (const ValueError& error) {
+                throw ValueError(str("write_sharded_index: ", printable(name), ": ", error.what()));
+            }
             const auto [known, is_new] = all.try_emplace(name, entry);
             if (is_new) continue;
             if (known->second.shape != entry.shape || known->second.dtype != entry.dtype)
@@ -220,8 +229,9 @@ std::vector<Tensor> ShardedFolder::pieces(const std::string& name, std::int64_t 
                                           std::int64_t count) const {
     const Entry& entry = this->entry(name);
     if (begin < 0 || count < 0 || begin > numel(entry.shape) - count)
-        throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin + count,
-                             ") is outside of ", printable(name), ' ', entry.shape));
+        throw IndexError(str("ShardedFolder::read: the range [", begin, ", ", begin, " + ", count,
+                             ") must be within [0, ", numel(entry.shape), "), the elements of ",
+                             printable(name), ' ', entry.shape));
     // The parts are sorted by their first element and contain all elements.
     std::vector<Tensor> pieces;
     std::int64_t at = begin;

@@ -114,7 +114,7 @@ class TorchFile {
     const Value& item(const Value& of, std::size_t index, Kind kind) const {
         const auto items = pickle_.items(of);
         if (index >= items.size() || value(items[index]).kind != kind)
-            refuse("a tensor description has an unexpected structure");
+            refuse("a tensor description does not have the structure that torch.save writes");
         return value(items[index]);
     }
     std::string_view text(const Value& of, std::size_t index, Kind kind = Kind::text) const {
@@ -134,7 +134,10 @@ class TorchFile {
         charge(key.size());  // each tensor copies the key, which can be long
         StorageRef made{nullptr, dtype_of_torch_storage(type), "data/" + std::string(key)};
         if (!made.dtype && type != torch_names::kBytes)
-            refuse(str("unknown storage type: ", printable(type)));
+            refuse(
+                str("the type of a storage must be one of torch's storages, such as "
+                    "torch.FloatStorage: ",
+                    printable(type)));
         made.memory = &memory_of(made.entry);
         const std::int64_t size = made.dtype ? size_of(*made.dtype) : 1;
         if (made.memory->bytes % size != 0 || integer(fields, 4) != made.memory->bytes / size)
@@ -233,7 +236,8 @@ class TorchFile {
         const auto call = pickle_.items(value(id));
         const std::string_view function = pickle_.text(value(call[0]));
         if (!is_torch_name(function)) return {};  // options.unknown_as_null is set
-        if (value(id).kind == Kind::object) refuse(str("unexpected object of ", function));
+        if (value(id).kind == Kind::object)
+            refuse(str("objects of this type are not supported: ", printable(function)));
         const Value& arguments = value(call[1]);
         if (function == torch_names::kSize) {
             static_cast<void>(item(arguments, 0, Kind::tuple));
@@ -248,8 +252,9 @@ class TorchFile {
             const std::string_view type = text(arguments, 1, Kind::name);
             if ((rebuild != torch_names::kTensor && rebuild != torch_names::kTensorOfBytes) ||
                 (type != torch_names::kTensorType && type != torch_names::kParameterType))
-                refuse(str("unexpected tensor of type ", printable(type), " from ",
-                           printable(rebuild)));
+                refuse(str(
+                    "the type of a tensor, or the function that rebuilds it, is not supported: ",
+                    printable(type), ", ", printable(rebuild)));
             tensor =
                 tensor_of(item(arguments, 2, Kind::tuple), rebuild == torch_names::kTensorOfBytes);
         } else if (function == torch_names::kParameter) {
@@ -258,7 +263,7 @@ class TorchFile {
             if (!data.is_tensor()) refuse("a parameter is not a tensor");
             tensor = data.tensor();
         } else {
-            refuse(str("unexpected call of ", printable(function)));
+            refuse(str("only functions that rebuild tensors can be called: ", printable(function)));
         }
         return tensors_.emplace(id, tensor).first->second;
     }
@@ -301,7 +306,9 @@ class TorchFile {
     }
     Tree name_of_dtype(std::string_view name) const {
         if (!is_torch_name(name)) return {};  // options.unknown_as_null is set
-        if (!dtype_of_torch_name(name)) refuse(str("unexpected value: ", printable(name)));
+        if (!dtype_of_torch_name(name))
+            refuse(
+                str("a value of torch must be a dtype, such as torch.float32: ", printable(name)));
         return name;
     }
     Tree list_of(const Value& list, int depth) {

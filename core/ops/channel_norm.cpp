@@ -193,8 +193,8 @@ Tensor group_norm(const Tensor& x_given, std::int64_t groups, const Tensor& weig
     const profiler::OpScope scope("group_norm");
     check_input("group_norm", x_given);
     if (groups < 1 || x_given.size(1) % groups != 0)
-        throw ShapeError(str("group_norm: channels must be a multiple of groups: ", groups,
-                             " groups, x ", x_given.shape()));
+        throw ShapeError(str("group_norm: groups must be positive and divide the channels: ",
+                             groups, " groups, x ", x_given.shape()));
     const Tensor x = autocast_to_f32(x_given), weight = autocast_to_f32(weight_given),
                  bias = autocast_to_f32(bias_given);
     check_channels("group_norm", "weight", weight, x);

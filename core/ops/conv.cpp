@@ -91,8 +91,7 @@ Tensor weight_gradient(const Tensor& dy, const Tensor& x, const ConvGeometry& ge
 void check_range(const char* op, const char* name, Size2 value, std::int64_t min_value) {
     constexpr std::int64_t kMax = INT32_MAX;
     if (value.h < min_value || value.w < min_value || value.h > kMax || value.w > kMax)
-        throw ValueError(str(op, ": ", name, " must be ", min_value == 0 ? "0 or more" : "positive",
-                             ": ", value));
+        throw ValueError(str(op, ": ", name, " must be from ", min_value, " to 2^31 - 1: ", value));
 }
 
 // Throws unless x, weight and bias are valid operands of conv2d, or of conv_transpose2d if
@@ -143,8 +142,9 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
 void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
     constexpr std::int64_t kMax = std::int64_t{1} << 40;
     if (padded.h <= kMax / padded.w) return;
-    throw ShapeError(str(op, ": the padded images are too large, ", padded, ": x ", x.shape(),
-                         ", padding ", Size2(geometry.h.padding, geometry.w.padding), ", stride ",
+    throw ShapeError(str(op, ": the padded images must have at most 2^40 pixels: they have ",
+                         padded, ", x ", x.shape(), ", padding ",
+                         Size2(geometry.h.padding, geometry.w.padding), ", stride ",
                          Size2(geometry.h.stride, geometry.w.stride), ", dilation ",
                          Size2(geometry.h.dilation, geometry.w.dilation)));
 }

@@ -173,7 +173,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
     std::int64_t padding = padding_idx.value_or(-1);
     if (padding_idx && (padding < -rows || padding >= rows))
         throw ValueError(
-            str("embedding: padding_idx out of range: ", padding, " for ", rows, " rows"));
+            str("embedding: padding_idx must be in [", -rows, ", ", rows, "): ", padding));
     if (padding_idx && padding < 0) padding += rows;
     check_range("embedding", ids, rows);
     Shape shape = ids.shape();

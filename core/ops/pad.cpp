@@ -24,8 +24,8 @@ struct Sides {
 std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
     if (padding.size() % 2 != 0 || padding.size() / 2 > x.dim())
         throw ShapeError(
-            str("pad: the padding must contain two numbers for each padded dimension: padding ",
-                padding, ", x ", x.shape()));
+            str("pad: the padding must contain two numbers for each padded dimension, and at most ",
+                2 * x.dim(), " numbers: padding ", padding, ", x ", x.shape()));
     constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
     for (const std::int64_t n : padding)
         if (n > kMax || n < -kMax)

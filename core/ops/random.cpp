@@ -141,7 +141,7 @@ Tensor& Tensor::normal_(double mean, double std) {
     const profiler::OpScope scope("normal_");
     check_in_place("normal_", *this);
     check_floating("normal_", *this);
-    if (!(std >= 0)) throw ValueError(str("normal_: std can't be negative: ", std));
+    if (!(std >= 0)) throw ValueError(str("normal_: std must be at least 0: ", std));
     fill_random(*this, [&](Tensor& x, kernels::Philox random) {
         launch(x.device(), [&](auto& on) { kernels::normal(on, random, mean, std, x.view()); });
     });

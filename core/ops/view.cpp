@@ -40,7 +40,13 @@ Shape resolve(const char* op, const Tensor& x, Shape shape) {
         known *= shape[d];
     }
     if (unknown >= 0 && known != 0 && x.numel() % known == 0) shape[unknown] = x.numel() / known;
-    if ((unknown >= 0 && shape[unknown] < 0) || numel(shape) != x.numel())
+    if (unknown >= 0 && shape[unknown] < 0)
+        throw ShapeError(str(op,
+                             known == 0 ? ": a size of -1 needs other sizes above 0: tensor "
+                                        : ": the number of elements must be a multiple of the "
+                                          "product of the other sizes: tensor ",
+                             x.shape(), ", new shape ", shape));
+    if (numel(shape) != x.numel())
         throw ShapeError(
             str(op, ": the numbers of elements differ: tensor ", x.shape(), ", new shape ", shape));
     return shape;
@@ -248,8 +254,9 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
     const std::int64_t size = x.shape()[d];
     const std::int64_t first = start < 0 ? start + size : start;
     if (first < 0 || length < 0 || first > size || length > size - first)
-        throw IndexError(str("narrow: [", start, ", ", start, " + ", length,
-                             ") is outside dimension ", dim, ": x is ", x.shape()));
+        throw IndexError(str("narrow: the range [", first, ", ", first, " + ", length,
+                             ") must be within dimension ", dim, " of size ", size, ": start ",
+                             start, ", length ", length, ", x is ", x.shape()));
     if (length == size) return x;
     Shape shape = x.shape();
     shape[d] = length;
@@ -293,8 +300,8 @@ Tensor select(const Tensor& x, std::int64_t dim, std::int64_t index) {
     const int d = wrap_dim("select", dim, x.dim());
     const std::int64_t size = x.shape()[d];
     if (index < -size || index >= size)
-        throw IndexError(
-            str("select: index ", index, " is outside dimension ", dim, ": x is ", x.shape()));
+        throw IndexError(str("select: the index must be in [", -size, ", ", size,
+                             ") for dimension ", dim, ": index ", index, ", x is ", x.shape()));
     return squeeze(narrow(x, d, index < 0 ? index + size : index, 1), d);
 }
 

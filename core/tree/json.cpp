@@ -87,7 +87,7 @@ class Writer {
         try {
             text += Json(value).dump(-1, ' ', false, handler);
         } catch (const Json::exception&) {
-            throw ValueError("to_json: a string is not UTF-8: " + in_quotes(value));
+            throw ValueError("to_json: strings must be UTF-8: " + in_quotes(value));
         }
     }
     void write_list(const Tree& tree, int depth) {
@@ -143,13 +143,13 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
     bool number_integer(number_integer_t value) override { return add(value); }
     bool number_unsigned(number_unsigned_t value) override {
         if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-            throw ValueError(str("from_json: an integer exceeds 64 bits: ", value));
+            throw ValueError(str("from_json: an integer exceeds int64: ", value));
         return add(static_cast<std::int64_t>(value));
     }
     // `digits` contains the decimal point of the program's locale, so `value` is used instead.
     bool number_float(number_float_t value, const string_t& digits) override {
         if (digits.find_first_not_of("-0123456789") == std::string::npos)
-            throw ValueError(str("from_json: an integer exceeds 64 bits: ", printable(digits)));
+            throw ValueError(str("from_json: an integer exceeds int64: ", printable(digits)));
         return add(value);
     }
     bool string(string_t& value) override {

@@ -100,7 +100,7 @@ void Tree::set_number(double value) { value_ = value; }
 void Tree::set_integer(std::int64_t value) { value_ = value; }
 
 void Tree::throw_beyond_int64(std::uint64_t value) {
-    throw ValueError(str("Tree: an integer exceeds 64 bits: ", value));
+    throw ValueError(str("Tree: an integer exceeds int64: ", value));
 }
 
 void Tree::throw_wrong_kind(const char* expected, const char* fix) const {

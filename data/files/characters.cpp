@@ -17,8 +17,8 @@ std::string_view character_at(std::string_view text, std::size_t at, std::int64_
     bool valid = first >= 0xC2 && first <= 0xF4 && byte(1) >= low && byte(1) <= high;
     for (std::size_t i = 2; i < length; ++i) valid = valid && (byte(i) & 0xC0u) == 0x80u;
     if (!valid)
-        throw ValueError(
-            str("CharTokenizer: invalid UTF-8 at byte ", begin + static_cast<std::int64_t>(at)));
+        throw ValueError(str("CharTokenizer: the text must be UTF-8: invalid at byte ",
+                             begin + static_cast<std::int64_t>(at)));
     return text.substr(at, length);
 }
 

@@ -53,8 +53,9 @@ TensorDataset mnist(const std::string& folder, bool train) {
     const Tensor images = read_images(images_path);
     const Tensor labels = read_labels(labels_path);
     if (images.size(0) != labels.size(0))
-        throw FileError(str(printable(labels_path), ": byte 4: ", labels.size(0), " labels for ",
-                            images.size(0), " images in ", printable(images_path)));
+        throw FileError(str(
+            printable(labels_path), ": byte 4: the number of labels must be the number of images: ",
+            labels.size(0), " labels, ", images.size(0), " images in ", printable(images_path)));
     return TensorDataset(Tree{{"image", images}, {"label", labels}});
 }
 

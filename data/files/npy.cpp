@@ -37,7 +37,7 @@ void check_booleans(std::span<const std::byte> data, std::size_t start, const st
         std::find_if(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; });
     if (bad != data.end())
         throw_at_byte(name, static_cast<std::int64_t>(start) + (bad - data.begin()),
-                      "a boolean element must be 0 or 1");
+                      str("a boolean element must be 0 or 1: ", std::to_integer<int>(*bad)));
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ void DictParser::parse_entry() {
                       : key == "fortran_order" ? kOrder
                       : key == "shape"         ? kShape
                                                : 0;
-    if (field == 0) throw_here("unknown key: " + in_quotes(key));
+    if (field == 0)
+        throw_here("unknown key, expected descr, fortran_order or shape: " + in_quotes(key));
     if ((fields_seen_ & field) != 0) throw_here("duplicate key: " + in_quotes(key));
     fields_seen_ |= field;
     expect(':');
@@ -137,7 +138,8 @@ void DictParser::parse_descr() {
     }
     if (text.substr(0, 2) == "|O")
         throw_here("pickled Python objects are not supported: they can run code");
-    throw_here("unsupported dtype: " + in_quotes(text));
+    throw_here("unsupported dtype, expected a boolean, an integer or a float, such as '<f4': " +
+               in_quotes(text));
 }
 
 std::int64_t DictParser::parse_size() {

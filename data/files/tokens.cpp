@@ -163,8 +163,9 @@ void Tokens::save(const std::string& path, int bytes) const {
     const int width = bytes_for(path, bytes);
     const std::int64_t largest = max();
     if (width == 2 && largest > std::numeric_limits<std::uint16_t>::max())
-        throw ValueError(str("Tokens: save: token ", largest, " does not fit in 2 bytes: ",
-                             printable(path), "; use a file name ending in .u32.bin"));
+        throw ValueError(str("Tokens: save: token ", largest,
+                             " does not fit in 2 bytes: ", printable(path),
+                             "; save 4 bytes per token, as for a name that ends in .u32.bin"));
     write_file_atomically(path, [&](AtomicFile& file) {
         std::vector<std::byte> buffer(static_cast<std::size_t>(kPart * width));
         for_each_part([&](std::span<const std::int64_t> ids) {

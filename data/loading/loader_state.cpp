@@ -91,8 +91,8 @@ void add_growth(SavedPosition& saved, std::int64_t now) {
     }
     for (const Growth& growth : saved.growths)
         if (growth.at > read || growth.at % total != 0)
-            throw_error("grown: a pass that has read ", read, " samples, ", total,
-                        " per step, cannot have grown after ", growth.at);
+            throw_error("grown: the position of a growth must be a multiple of the ", total,
+                        " samples of a step, and at most the ", read, " samples read: ", growth.at);
     if (now > before && (saved.growths.empty() || saved.growths.back().at < read))
         saved.growths.push_back({before, read});
     if (std::ssize(saved.growths) > kMaxGrowths)

@@ -50,7 +50,8 @@ ncclDataType_t type_of(DType t) {
         case DType::boolean:  // 0 or 1, so max computes "any" and min "all"
             return ncclUint8;
         default:
-            throw DTypeError(str("NCCL: the dtype is not supported: ", t));
+            throw DTypeError(
+                str("NCCL: the dtype is not supported: ", t, "; convert the tensor first"));
     }
 }
 

@@ -29,12 +29,9 @@ class Reader {
         std::int64_t value = 0;
         const char* end = text->data() + text->size();
         const auto [stop, error] = std::from_chars(text->data(), end, value);
-        if (error != std::errc() || stop != end)
-            throw ValueError(str("environment: ", name, " is not a number: ", in_quotes(*text)));
-        if (value < low || value > high) {
-            throw ValueError(str("environment: ", name, " is out of range: ", value, " (expected ",
-                                 low, " to ", high, ")"));
-        }
+        if (error != std::errc() || stop != end || value < low || value > high)
+            throw ValueError(str("environment: ", name, " must be an integer from ", low, " to ",
+                                 high, ": ", in_quotes(*text)));
         return value;
     }
 
@@ -158,8 +155,9 @@ void read_slurm(const Reader& reader, Environment& e) {
         const char* const variable = reader.has("SLURM_STEP_TASKS_PER_NODE")
                                          ? "SLURM_STEP_TASKS_PER_NODE"
                                          : "SLURM_TASKS_PER_NODE";
-        throw ValueError(str("environment: ", variable, " is invalid for node ", e.node_rank, ": ",
-                             in_quotes(tasks.value_or(""))));
+        throw ValueError(str("environment: ", variable, " must give a number of tasks from 1 to ",
+                             e.world_size, " for node ", e.node_rank,
+                             ", such as '2(x3),1': ", in_quotes(tasks.value_or(""))));
     }
     e.local_world_size = *local;
     e.local_rank = as_int(reader.needed("SLURM_LOCALID", "SLURM_PROCID", 0, *local - 1));
@@ -191,7 +189,8 @@ void read_master(const Reader& reader, Environment& e) {
     const bool told = reader.has("MASTER_ADDR") || e.launcher == "slurm";
     if (auto address = reader.find("MASTER_ADDR")) {
         if (address->empty() || address->size() > 255)
-            throw ValueError("environment: MASTER_ADDR is not an address: " + in_quotes(*address));
+            throw ValueError("environment: MASTER_ADDR must have from 1 to 255 characters: " +
+                             in_quotes(*address));
         e.master_addr = *address;
     }
     if (!told && e.local_world_size < e.world_size) {

@@ -253,7 +253,9 @@ Tensor ProcessGroup::scatter(const Tensor& x, int root) {
                 const auto& descriptions = counts[static_cast<std::size_t>(root)];
                 const Shape shape = shape_in(descriptions, 1);
                 if (descriptions[0] < 0 || descriptions[0] > static_cast<std::int64_t>(DType::c64))
-                    throw CommError(str("scatter: invalid dtype from the root: ", descriptions[0]));
+                    throw CommError(
+                        str("scatter: the dtype from the root must be a number from 0 to ",
+                            static_cast<int>(DType::c64), ": ", descriptions[0]));
                 part = whole_on_host(shape, static_cast<DType>(descriptions[0]));
                 const std::vector<std::int64_t> bytes(counts.size(),
                                                       part.numel() * size_of(part.dtype()));

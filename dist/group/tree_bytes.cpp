@@ -155,7 +155,8 @@ class Reader {
     std::string_view take_text() { return take(take_number<std::uint64_t>()); }
 
     Tree read_tensor() {
-        const auto dtype = static_cast<DType>(take_byte(kLastDType, "unknown dtype"));
+        const auto dtype =
+            static_cast<DType>(take_byte(kLastDType, "a dtype must be a known number"));
         Shape shape;
         for (int n = take_byte(kMaxDims, "a tensor has too many dimensions"); n > 0; --n) {
             const auto size = take_number<std::int64_t>();

@@ -133,7 +133,7 @@ class PowerSgd : public CommHook {
         const NoGrad no_grad;
         const std::int64_t iteration = state.empty() ? 0 : state["iteration"].integer();
         if (iteration < 0)
-            throw ValueError(str(kOp, ": the saved iteration is negative: ", iteration));
+            throw ValueError(str(kOp, ": the saved iteration must be at least 0: ", iteration));
         const bool is_equal =
             !state.empty() && source != Source::other_buckets &&
             state["matrix_approximation_rank"].integer() == options_.matrix_approximation_rank &&

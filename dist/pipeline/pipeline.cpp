@@ -39,7 +39,10 @@ std::int64_t rows_of(const Tree& batch) {
     std::int64_t rows = -1;
     map_leaves(kStep, batch, [&](const Tree& leaf, const std::string& path) {
         if (!leaf.is_tensor()) return leaf;
-        if (leaf.dim() == 0 || (rows >= 0 && leaf.size(0) != rows))
+        if (leaf.dim() == 0)
+            throw ShapeError(str(kStep, ": each tensor of a batch must have rows: ", path, " is ",
+                                 leaf.shape()));
+        if (rows >= 0 && leaf.size(0) != rows)
             throw ShapeError(str(kStep,
                                  ": all tensors of a batch must have the same number of "
                                  "rows: ",

@@ -208,7 +208,7 @@ void PipelineRun::forward(int stage, int micro_batch) {
                     : mul((*loss_)(at.output, batches_[index]), factor);
     if (at.output.numel() != 1)
         throw ShapeError(
-            str("pipeline_step: the loss must be a 0-d tensor: its shape is ", at.output.shape()));
+            str("pipeline_step: the loss must have one element: its shape is ", at.output.shape()));
     result_.loss += at.output.item();
     if (gradient_scale_ != 1) at.output = mul(at.output, gradient_scale_);
     if (!trains_) at.output = {};

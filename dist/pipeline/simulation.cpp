@@ -37,8 +37,10 @@ class Simulation {
         const auto ranks = static_cast<std::size_t>(schedule.ranks);
         const auto stages = static_cast<std::size_t>(schedule.stages());
         if (schedule.actions.size() != ranks || schedule.bound.size() != ranks)
-            throw ValueError(str(kOp, ": the schedule of ", ranks, " ranks has ",
-                                 schedule.actions.size(), " lists of actions and ",
+            throw ValueError(str(kOp,
+                                 ": a schedule must have one list of actions and one bound for "
+                                 "each rank: ",
+                                 ranks, " ranks, ", schedule.actions.size(), " lists, ",
                                  schedule.bound.size(), " bounds"));
         if (!costs.stage_factors.empty() && costs.stage_factors.size() != stages)
             throw ValueError(str(kOp, ": expected one factor for each of ", stages, " stages, not ",
@@ -103,7 +105,7 @@ class Simulation {
                 fail(rank, action, "the stage is not on this rank");
             if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
                 fail(rank, action,
-                     str("the schedule has ", schedule_.micro_batches, " micro-batches"));
+                     str("the micro-batch must be in [0, ", schedule_.micro_batches, ")"));
             if (!run_action(rank, action)) return;
         }
     }

@@ -125,11 +125,14 @@ const std::vector<int>& Agreements::members(std::uint32_t group) const {
 std::optional<Agreement> Agreements::announce_call(int rank, const CollectiveCall& call) {
     Group& group = group_of(rank, call.group);
     const std::size_t index = group.indices.at(rank);
-    if (call.sequence != group.last[index] + 1 || group.rounds.size() == kMaxRounds) {
-        throw AgreementError(
-            rank, str("control: unexpected call of rank ", rank, ": collective #", call.sequence,
-                      " of group ", call.group, " after #", group.last[index]));
-    }
+    if (call.sequence != group.last[index] + 1)
+        throw AgreementError(rank,
+                             str("control: the next call of rank ", rank, " in group ", call.group,
+                                 " must be #", group.last[index] + 1, ": #", call.sequence));
+    if (group.rounds.size() == kMaxRounds)
+        throw AgreementError(rank,
+                             str("control: group ", call.group, " must have at most ", kMaxRounds,
+                                 " incomplete calls: rank ", rank, " adds #", call.sequence));
     group.last[index] = call.sequence;
     unavailable_.erase(rank);
 

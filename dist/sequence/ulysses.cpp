@@ -115,8 +115,8 @@ Tensor Ulysses::attend(const Tensor& query, const Tensor& key, const Tensor& val
 void check_ulysses_batch(const Tree& batch, const ProcessGroup& group) {
     const Tree* const ids = batch.is_map() ? batch.find("input_ids") : nullptr;
     if (ids == nullptr || !ids->is_tensor() || ids->tensor().dim() < 2)
-        throw ValueError(
-            str(kAdapter, ": a batch must be a map with \"input_ids\" [batch, length, ...]"));
+        throw ValueError(str(
+            kAdapter, ": a batch must be a map with \"input_ids\" [batch, length, ...]: ", batch));
     const std::int64_t length = ids->tensor().size(1);
     if (length % group.size() != 0)
         throw ValueError(str(kAdapter, ": the length of sequences must be a multiple of sp_size: ",

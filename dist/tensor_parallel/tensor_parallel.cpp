@@ -23,7 +23,8 @@ void tensor_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& 
     for (std::size_t rank = 1; rank < all.size(); ++rank)
         if (all[rank].string() != all[0].string())
             throw ValueError(
-                str("tensor_parallelize: ranks 0 and ", rank, " have different plans or models"));
+                str("tensor_parallelize: all ranks must have the same plan and model: ranks 0 and ",
+                    rank, " differ"));
     if (group->size() > 1) divided->apply();
 }
 

@@ -85,7 +85,8 @@ std::optional<int> IncomingHandshake::proceed() {
     while (const auto message = receive_message(socket_, in_, received_)) {
         if (!client_) {
             if (message->rank <= rank_ || message->rank >= size_)
-                throw CommError("handshake: the client has an invalid rank");
+                throw CommError(str("handshake: the rank of the client must be from ", rank_ + 1,
+                                    " to ", size_ - 1, ": ", message->rank));
             client_ = message->rank;
             nonces_ = {message->bytes, make_nonce()};
             send_message(socket_, rank_, nonces_.server);

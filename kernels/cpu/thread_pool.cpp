@@ -61,7 +61,8 @@ int threads_from_environment() {
     const char* end = text + std::strlen(text);
     const auto [stop, error] = std::from_chars(text, end, n);
     if (error != std::errc() || stop != end)
-        throw ValueError(str("AXLE_NUM_THREADS: the value must be an integer: '", text, "'"));
+        throw ValueError(str("AXLE_NUM_THREADS: the value must be an integer from 1 to ",
+                             kMaxThreads, ": '", text, "'"));
     return checked("AXLE_NUM_THREADS", n);
 }
 

@@ -65,8 +65,9 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
       heads_(heads),
       options_(options) {
     if (heads < 1 || embed_dim % heads != 0)
-        throw ValueError(str("MultiheadAttention: embed_dim ", embed_dim,
-                             " is not a multiple of heads ", heads));
+        throw ValueError(
+            str("MultiheadAttention: heads must be positive and divide embed_dim: heads ", heads,
+                ", embed_dim ", embed_dim));
     in_proj_weight = init::parameter({3 * embed_dim, embed_dim});
     init::xavier_uniform_(in_proj_weight);
     if (!options.bias) return;

@@ -15,8 +15,8 @@ void check_sizes(const char* who, std::int64_t in, std::int64_t out, Size2 kerne
         throw ValueError(
             str(who, ": sizes must be positive: in ", in, ", out ", out, ", kernel ", kernel));
     if (groups < 1 || in % groups != 0 || out % groups != 0)
-        throw ValueError(str(who, ": in and out must be multiples of groups: in ", in, ", out ",
-                             out, ", groups ", groups));
+        throw ValueError(str(who, ": groups must be positive and divide in and out: groups ",
+                             groups, ", in ", in, ", out ", out));
 }
 
 void make_parameters(Tensor& weight, Tensor& bias, const Shape& shape, std::int64_t out,

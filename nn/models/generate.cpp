@@ -56,7 +56,7 @@ std::vector<std::int64_t> generate(Module& model,
     if (ids.empty())
         throw ValueError("generate: the sequence must contain at least one token: ids is empty");
     if (!(options.temperature >= 0))
-        throw ValueError(str("generate: temperature must not be negative: ", options.temperature));
+        throw ValueError(str("generate: temperature must be at least 0: ", options.temperature));
     if (count < 0 || options.top_k < 0)
         throw ValueError(str("generate: count and top_k must not be negative: count ", count,
                              ", top_k ", options.top_k));

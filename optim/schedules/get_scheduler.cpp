@@ -21,7 +21,8 @@ class Kwargs {
         for (const auto& [key, value] : tree_.entries())
             if (std::find(names.begin(), names.end(), key) == names.end())
                 throw ValueError(str("get_scheduler: ", schedule_, ": unknown option '", key, "'",
-                                     names.empty() ? "" : "; expected one of ", join_names(names)));
+                                     names.empty() ? "; it has no options" : "; expected one of ",
+                                     join_names(names)));
     }
 
     // Each overload reads an option into `value`, which is unchanged if the option is missing.

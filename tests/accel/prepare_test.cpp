@@ -288,7 +288,7 @@ TEST(AcceleratorOptions, AreRejectedIfInvalid) {
     for (const char* text : {"two", "2x", "1.5", " 2", "99999999999"}) {
         const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", text);
         expect_error<ValueError>(
-            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: must be an integer", text},
+            {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS: must be a 32-bit integer", text},
             [&] { make({.mixed_precision = "no"}); });
     }
     const EnvironmentVariable steps("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "0");

@@ -127,7 +127,7 @@ TEST(DeferredWeights, CheckTheArgumentsOfInitializers) {
     Tensor weight = nn::init::parameter({2, 2});
     expect_error<ValueError>({"uniform_: the range must be finite"},
                              [&] { nn::init::uniform_(weight, 1, 0); });
-    expect_error<ValueError>({"normal_: std can't be negative: -1"},
+    expect_error<ValueError>({"normal_: std must be at least 0: -1"},
                              [&] { nn::init::normal_(weight, 0, -1); });
 }
 

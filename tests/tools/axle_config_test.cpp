@@ -205,7 +205,8 @@ TEST_F(AxleConfig, UpdatesAFileOfAnOlderAccelerateVersion) {
     EXPECT_THAT(text, testing::Not(HasSubstr("\nfp16")));
     expect(1, {"config", "update", "--config_file", folder_ / "none.yaml"}, {"none.yaml"});
     write_file_atomically(file, "distributed_type: 'NO'\nwhat: 1\n");
-    expect(1, {"config", "update", "--config_file", file}, {"unknown keys: 'what'"});
+    expect(1, {"config", "update", "--config_file", file},
+           {"unknown keys: 'what'; correct or remove them"});
     EXPECT_THAT(read_file(file), HasSubstr("what: 1"));
 }
 

@@ -247,8 +247,8 @@ TEST(ToFsdp2, ReportsOptionsThatVersion2DoesNotHave) {
         {"to-fsdp2: fsdp_sharding_strategy must be one of FULL_SHARD, ", "'ALL'"}, [] {
             to_fsdp2({{"fsdp_sharding_strategy", "ALL"}});
         });
-    expect_error<ValueError>({"to-fsdp2: fsdp_sharding_strategy is NO_SHARD and "
-                              "fsdp_reshard_after_forward is FULL_SHARD"},
+    expect_error<ValueError>({"to-fsdp2: fsdp_sharding_strategy and fsdp_reshard_after_forward "
+                              "must name the same strategy: NO_SHARD, FULL_SHARD"},
                              [] {
                                  to_fsdp2({{"fsdp_sharding_strategy", "NO_SHARD"},
                                            {"fsdp_reshard_after_forward", "FULL_SHARD"}});

@@ -80,10 +80,10 @@ TEST(ParallelismFlags, RejectUnknownKeysAndInvalidSizes) {
                              [] {
                                  plan({}, {{"cp_sise", 2}});
                              });
-    expect_error<ValueError>({"parallelism_config_tp_size must be an integer of at least 1: '0'"},
-                             [] {
-                                 plan({}, {{"tp_size", 0}});
-                             });
+    expect_error<ValueError>(
+        {"parallelism_config_tp_size must be an integer from 1 to 2^31 - 1: '0'"}, [] {
+            plan({}, {{"tp_size", 0}});
+        });
     expect_error<ValueError>({"cp_size must be text, a number, true or false"}, [] {
         plan({}, {{"cp_size", Tree::list({1})}});
     });

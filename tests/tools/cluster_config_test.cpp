@@ -295,11 +295,11 @@ TEST(Yaml, RejectsInvalidAndExponentiallyNestedDocuments) {
         {"a: !!python/object:os.system x", "tag"},
         {"a: !!binary x", "tag"},
         {laughs, "values"},
-        {"a: 99999999999999999999", "too large"},
+        {"a: 99999999999999999999", "from -2^53 to 2^53: "},
         {"a: \"\xff\"", "UTF-8"},
         {"a: " + std::string(40, '[') + std::string(40, ']'), "deeper"},
         {"[1]: 2", "key"},
-        {"a: 0x" + std::string(100, '1'), "too large"}};
+        {"a: 0x" + std::string(100, '1'), "at most 40 digits: "}};
     for (const auto& [text, word] : cases) {
         try {
             accel::parse_yaml(text, "t");

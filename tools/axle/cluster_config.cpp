@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
+#include "tools/axle/config_values.h"
 
 namespace axle::launcher {
 namespace {
@@ -142,7 +143,7 @@ class ConfigReader {
             unknown += (unknown.empty() ? "" : ", ") + in_quotes(key);
             if (!near.empty()) unknown += " (" + near + "?)";
         }
-        if (!unknown.empty()) fail("unknown keys: " + unknown);
+        if (!unknown.empty()) fail("unknown keys: " + unknown + "; correct or remove them");
     }
 
     void read_field(const char* key, const Tree& from, bool& value) const {
@@ -152,7 +153,8 @@ class ConfigReader {
     }
     void read_field(const char* key, const Tree& from, int& value) const {
         if (from.is_null()) return;
-        if (!from.is_integer() || !std::in_range<int>(from.integer())) must_be(key, "an integer");
+        if (!from.is_integer() || !std::in_range<int>(from.integer()))
+            must_be(key, "a 32-bit integer");
         value = static_cast<int>(from.integer());
     }
     void read_field(const char* key, const Tree& from, std::string& value) const {
@@ -191,11 +193,10 @@ class ConfigReader {
     void check(const ClusterConfig& config) const {
         const auto& types = distributed_types();
         const std::string& type = config.distributed_type;
-        if (std::find(types.begin(), types.end(), type) == types.end()) {
-            const std::string near = nearest(type, types);
-            fail("unknown distributed_type " + in_quotes(type) +
-                 (near.empty() ? "" : "; did you mean " + near + "?"));
-        }
+        if (std::find(types.begin(), types.end(), type) == types.end())
+            fail("distributed_type must be one of " + joined(types) + ": " + in_quotes(type) +
+                 (nearest(type, types).empty() ? ""
+                                               : "; did you mean " + nearest(type, types) + "?"));
         if (config.num_machines < 1) must_be("num_machines", "at least 1");
         if (config.machine_rank < 0 || config.machine_rank >= config.num_machines)
             must_be("machine_rank",

@@ -51,14 +51,15 @@ inline std::optional<std::string> text_of(const Tree& section, const std::string
     return joined(names, ",");
 }
 
-// Throws ValueError, which suggests the most similar known key, unless `key` is a known key of the
-// section. `given` is the key as it is in the configuration.
+// Throws ValueError, which suggests the most similar known key or lists the known keys, unless
+// `key` is a known key of the section. `given` is the key as it is in the configuration.
 inline void check_key(const char* section, const std::string& key, const std::string& given,
                       const std::vector<std::string>& known) {
     if (is_one_of(key, known)) return;
     const std::string near = nearest(key, known);
-    throw ValueError(str(section, ": unknown key ", in_quotes(given),
-                         near.empty() ? "" : "; did you mean " + near + "?"));
+    throw ValueError(
+        str(section, ": unknown key ", in_quotes(given),
+            near.empty() ? "; expected one of " + joined(known) : "; did you mean " + near + "?"));
 }
 
 }  // namespace axle::launcher

@@ -73,8 +73,10 @@ Tree CommandLine::values() const {
 void throw_unknown(const std::string& what, const std::string& name,
                    const std::vector<std::string>& known) {
     const std::string near = nearest(name, known);
+    std::string all;
+    for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
     throw UsageError("unknown " + what + " '" + name + "'" +
-                     (near.empty() ? "" : "; did you mean " + near + "?"));
+                     (near.empty() ? "; expected one of " + all : "; did you mean " + near + "?"));
 }
 
 }  // namespace axle::trainer

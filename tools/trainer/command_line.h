@@ -49,7 +49,7 @@ class CommandLine {
 };
 
 // Throws UsageError with text such as "unknown model 'lenett'; did you mean lenet?", which has the
-// most similar name in `known`.
+// most similar name in `known`, or all names if none is similar.
 [[noreturn]] void throw_unknown(const std::string& what, const std::string& name,
                                 const std::vector<std::string>& known);
 

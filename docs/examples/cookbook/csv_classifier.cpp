@@ -36,7 +36,7 @@ Table read_csv(const std::string& path) {
         std::int64_t species = 0;
         char comma = 0;
         if (!(std::istringstream(line) >> length >> comma >> weight >> comma >> species))
-            throw axle::ValueError(axle::str(path, ": invalid row: ", line));
+            throw axle::ValueError(axle::str(path, ": a row must have 3 numbers: ", line));
         features.insert(features.end(), {length, weight});
         labels.push_back(species);
     }

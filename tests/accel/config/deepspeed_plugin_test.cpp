@@ -98,15 +98,16 @@ TEST(DeepSpeedPlugin, RejectsInvalidEnvironmentVariables) {
     const EnvironmentVariable use("ACCELERATE_USE_DEEPSPEED", "true");
     {
         const EnvironmentVariable clipping("ACCELERATE_GRADIENT_CLIPPING", "much");
-        expect_error<ValueError>({"ACCELERATE_GRADIENT_CLIPPING: not a number: 'much'"},
-                                 [] { resolved({}); });
+        expect_error<ValueError>(
+            {"ACCELERATE_GRADIENT_CLIPPING: must be a number, auto or none: 'much'"},
+            [] { resolved({}); });
     }
     for (const char* off : {"none", "0"}) {
         const EnvironmentVariable clipping("ACCELERATE_GRADIENT_CLIPPING", off);
         EXPECT_EQ(gradient_clipping_of(*resolved({}).deepspeed_plugin), std::nullopt) << off;
     }
     const EnvironmentVariable stage("ACCELERATE_DEEPSPEED_ZERO_STAGE", "two");
-    expect_error<ValueError>({"ACCELERATE_DEEPSPEED_ZERO_STAGE: must be an integer: 'two'"},
+    expect_error<ValueError>({"ACCELERATE_DEEPSPEED_ZERO_STAGE: must be a 32-bit integer: 'two'"},
                              [] { resolved({}); });
 }
 
@@ -130,7 +131,8 @@ TEST(DeepSpeedPlugin, RejectsInvalidValues) {
                    {"DeepSpeedPlugin: offload_param_device: 'cpu' needs zero_stage 3: zero_stage "
                     "is 2"});
     expect_refused({.zero_stage = 3, .offload_param_device = "nvme"},
-                   {"DeepSpeedPlugin: offload_param_nvme_path: 'nvme' needs the path"});
+                   {"DeepSpeedPlugin: offload_param_nvme_path: must be the path of a folder on an "
+                    "NVMe disk if offload_param_device is 'nvme': 'none'"});
     EXPECT_NO_THROW(resolved_plugin({.offload_optimizer_device = "cpu"}));
     expect_refused({.hf_ds_config = with({{"zero_optimization.offload_param", 5}})},
                    {"DeepSpeedPlugin: ", "zero_optimization.offload_param: must be a section: 5"});
@@ -203,8 +205,8 @@ TEST(DeepSpeedPlugin, ReadsTheFileNamedByAnEnvironmentVariable) {
                          "or 3: \"one\"")
                             .c_str()});
     write_file_atomically(path, R"({"train_batch_size": 8})");
-    expect_refused(
-        {}, {"DeepSpeedPlugin: '", path.c_str(), "': the section zero_optimization is missing"});
+    expect_refused({}, {"DeepSpeedPlugin: '", path.c_str(),
+                        "': zero_optimization: must be a section: it is missing"});
     const EnvironmentVariable none("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none");
     EXPECT_EQ(resolved_plugin({}).zero_stage, 2);
 }

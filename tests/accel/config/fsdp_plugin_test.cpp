@@ -124,7 +124,7 @@ TEST(FsdpPlugin, ReadsEnvironmentVariablesOfVersion1) {
     EXPECT_EQ(plugin.sync_module_states, true);
     EXPECT_EQ(plugin.min_num_params, 5000000000);
     const EnvironmentVariable wrong("FSDP_MIN_NUM_PARAMS", "1e8");
-    expect_refused({"FSDP_MIN_NUM_PARAMS: must be an integer: '1e8'"}, {});
+    expect_refused({"FSDP_MIN_NUM_PARAMS: must be a 64-bit integer: '1e8'"}, {});
 }
 
 // Covers 14.fsdp_version.
@@ -158,7 +158,8 @@ TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
     EXPECT_EQ(resolved({}).strategy(), "SHARD_GRAD_OP");
     {
         const EnvironmentVariable reshard("FSDP_RESHARD_AFTER_FORWARD", "hybrid_shard");
-        expect_refused({"FSDP_SHARDING_STRATEGY is SHARD_GRAD_OP and FSDP_RESHARD_AFTER_FORWARD is "
+        expect_refused({"FullyShardedDataParallelPlugin: FSDP_SHARDING_STRATEGY and "
+                        "FSDP_RESHARD_AFTER_FORWARD must name the same strategy: SHARD_GRAD_OP, "
                         "HYBRID_SHARD"},
                        {});
         const EnvironmentVariable standard("FSDP_SHARDING_STRATEGY", "FULL_SHARD");
@@ -170,9 +171,10 @@ TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
 TEST(FsdpPlugin, RejectsStrategiesThatDoNotFitTheVersion) {
     expect_warning("sharding_strategy: deprecated", {.sharding_strategy = "NO_SHARD"});
     EXPECT_EQ(resolved({.sharding_strategy = "NO_SHARD"}).strategy(), "NO_SHARD");
-    expect_refused({"FullyShardedDataParallelPlugin: sharding_strategy: NO_SHARD and "
-                    "reshard_after_forward FULL_SHARD differ"},
-                   {.sharding_strategy = "NO_SHARD", .reshard_after_forward = "FULL_SHARD"});
+    expect_refused(
+        {"FullyShardedDataParallelPlugin: sharding_strategy and reshard_after_forward must "
+         "name the same strategy: NO_SHARD, FULL_SHARD"},
+        {.sharding_strategy = "NO_SHARD", .reshard_after_forward = "FULL_SHARD"});
     const char* const reshard = "FullyShardedDataParallelPlugin: reshard_after_forward: ";
     expect_refused({reshard, "must be the name of a strategy for version 1"},
                    {.reshard_after_forward = true});
@@ -297,10 +299,15 @@ TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMaps) {
                         Map{{"param_dtype", f32}, {"reduce_dtype", f64}, {"buffer_dtype", f32}}});
     expect_refused({prefix, "must be fp8, fp16, bf16 or fp32: 'half'"},
                    {.mixed_precision_policy = "half"});
-    expect_refused({prefix, "output_dtype is for version 2 of FSDP"},
-                   {.mixed_precision_policy = MixedPrecisionPolicy{.output_dtype = f32}});
     expect_refused(
-        {prefix, "buffer_dtype is for version 1 of FSDP"},
+        {prefix,
+         "output_dtype is only for version 2 of FSDP, and fsdp_version is 1; remove it or "
+         "set fsdp_version to 2"},
+        {.mixed_precision_policy = MixedPrecisionPolicy{.output_dtype = f32}});
+    expect_refused(
+        {prefix,
+         "buffer_dtype is only for version 1 of FSDP, and fsdp_version is 2; remove it or "
+         "set fsdp_version to 1"},
         {.fsdp_version = 2, .mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = f32}});
     expect_refused({prefix, "the dtypes must be floating: int64"},
                    {.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = i64}});

@@ -209,7 +209,7 @@ TEST(FsdpSharding, MapsPluginStrategiesToShardingStrategies) {
     EXPECT_EQ(of({.fsdp_version = 2}), ShardingStrategy::full_shard);
     EXPECT_EQ(of({.fsdp_version = 2, .reshard_after_forward = false}),
               ShardingStrategy::shard_grad_op);
-    expect_error<UsageError>({"sharding_options_of: the strategy is NO_SHARD"},
+    expect_error<UsageError>({"sharding_options_of: the strategy must shard the model: NO_SHARD"},
                              [&] { of({.reshard_after_forward = "NO_SHARD"}); });
 }
 

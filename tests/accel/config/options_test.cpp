@@ -91,9 +91,11 @@ TEST(DeprecatedOptions, SetMixedPrecisionFromFp16) {
     EXPECT_EQ(Accelerator({.cpu = true, .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "fp16", .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "bf16", .fp16 = false}).mixed_precision(), "bf16");
-    expect_error<UsageError>({"Accelerator: fp16 is true and mixed_precision is 'bf16'"},
+    expect_error<UsageError>({"Accelerator: fp16 and mixed_precision must agree: fp16 is true, "
+                              "mixed_precision is 'bf16'"},
                              [] { make({.mixed_precision = "bf16", .fp16 = true}); });
-    expect_error<UsageError>({"Accelerator: fp16 is false and mixed_precision is 'fp16'"},
+    expect_error<UsageError>({"Accelerator: fp16 and mixed_precision must agree: fp16 is false, "
+                              "mixed_precision is 'fp16'"},
                              [] { make({.mixed_precision = "fp16", .fp16 = false}); });
 }
 

@@ -259,7 +259,7 @@ TEST(ParallelismConfig, IsReadFromTheEnvironment) {
     const EnvironmentVariable backend("PARALLELISM_CONFIG_CP_BACKEND", "ring");
     expect_error<ValueError>({"ParallelismConfig: cp_backend"}, [] { make({}); });
     const EnvironmentVariable wrong("PARALLELISM_CONFIG_SP_SIZE", "two");
-    expect_error<ValueError>({"PARALLELISM_CONFIG_SP_SIZE: must be an integer: 'two'"},
+    expect_error<ValueError>({"PARALLELISM_CONFIG_SP_SIZE: must be a 32-bit integer: 'two'"},
                              [] { make({}); });
 }
 

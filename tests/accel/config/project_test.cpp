@@ -52,10 +52,10 @@ TEST(ProjectConfiguration, UsesTheProjectFolderForLogsByDefault) {
     both.set_directories("c");
     EXPECT_EQ(Accelerator({.project_config = both}).logging_dir(), "c");
     expect_error<UsageError>(
-        {"Accelerator: project_dir is 'a'", "project_config.project_dir is 'b'"},
+        {"Accelerator: project_dir and project_config.project_dir must be equal: 'a', 'b'"},
         [] { Accelerator({.project_dir = "a", .project_config = {.project_dir = "b"}}); });
     expect_error<UsageError>(
-        {"Accelerator: logging_dir is 'a'", "project_config.logging_dir is 'b'"},
+        {"Accelerator: logging_dir and project_config.logging_dir must be equal: 'a', 'b'"},
         [] { Accelerator({.logging_dir = "a", .project_config = {.logging_dir = "b"}}); });
 }
 

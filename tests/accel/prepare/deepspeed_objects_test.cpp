@@ -105,8 +105,9 @@ TEST(MakeOptimizer, RejectsUnsupportedOptimizers) {
     };
     refused({}, {"DeepSpeedConfig: the DeepSpeed configuration: the section optimizer is missing"});
     refused(Tree{{"optimizer", Tree::map()}}, {"DeepSpeedConfig: ", "optimizer.type must be"});
-    refused(with_optimizer("AdamW", {{"rate", 1}}),
-            {"DeepSpeedConfig: ", "optimizer.params.rate: AdamW has no such option"});
+    refused(
+        with_optimizer("AdamW", {{"rate", 1}}),
+        {"DeepSpeedConfig: ", "optimizer.params.rate: AdamW has no such option; expected one of "});
     refused(with_optimizer("AdamW", {{"lr", "fast"}}),
             {"DeepSpeedConfig: ", "optimizer.params.lr: must be a number: \"fast\""});
     refused(with_optimizer("AdamW", {{"betas", Tree::list({0.9})}}),
@@ -222,7 +223,7 @@ TEST(MakeScheduler, RejectsInvalidSchedulerSections) {
     refused("WarmupLR", {{"warmup_type", "slow"}},
             {"DeepSpeedConfig: ", "scheduler.params.warmup_type: must be \"log\" or \"linear\""});
     refused("WarmupLR", {{"warmup_num_steps", 0}},
-            {"DeepSpeedConfig: ", "warmup_num_steps: must be an integer of at least 1: 0"});
+            {"DeepSpeedConfig: ", "warmup_num_steps: must be an integer from 1 to 10^15: 0"});
     refused("WarmupLR", {{"total_num_steps", 5}},
             {"DeepSpeedConfig: ", "total_num_steps: WarmupLR has no such option"});
     refused("WarmupLR", {{"last_batch_iteration", 5}},

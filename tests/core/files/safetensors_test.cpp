@@ -255,7 +255,7 @@ TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
         {tensor(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])"), 4,
          "duplicate field: dtype"},
         {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"more":1)"), 4,
-         "unknown field: 'more'"},
+         "unknown field, expected dtype, shape or data_offsets: 'more'"},
         {tensor(R"("dtype":"F32","shape":[1])"), 4, "data_offsets is missing"},
         {tensor(""), 0, "is missing"},
         // Invalid dtypes.
@@ -277,9 +277,10 @@ TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
         {with_shape("1"), 4, "a number is not allowed here"},
         {with_shape("[9223372036854775808]"), 4, "2^63): 9223372036854775808"},
         {with_shape("[18446744073709551617]"), 4, "2^63): 18446744073709551617"},
-        {with_shape("[4611686018427387905]"), 4, "too many elements: [4611686018427387905]"},
-        {with_shape("[4294967296,4294967296]", "0"), 0, "too many elements"},
-        {with_shape("[0,4294967296,4294967296]", "0"), 0, "too many elements"},
+        {with_shape("[4611686018427387905]"), 4,
+         "the shape must have less than 2^63 bytes: [4611686018427387905] of float32"},
+        {with_shape("[4294967296,4294967296]", "0"), 0, "less than 2^63 bytes"},
+        {with_shape("[0,4294967296,4294967296]", "0"), 0, "less than 2^63 bytes"},
         {with_shape("[1,1,1,1,1,1,1,1,1]"), 4, "more than 8 dimensions"},
         // Invalid offsets and sizes.
         {with_shape("[2]"), 4, "[2] of float32 needs 8 bytes: data_offsets [0, 4]"},

@@ -65,7 +65,8 @@ TEST(ShardedFolder, RejectsReadingOutsideOfATensor) {
     write_cut(folder.path(), {5, 7});
     const ShardedFolder state(folder.path());
     expect_error<IndexError>(
-        {"ShardedFolder::read: the range [10, 13) is outside of weight [3, 4]"},
+        {"ShardedFolder::read: the range [10, 10 + 3) must be within [0, 12), the elements of "
+         "weight [3, 4]"},
         [&] { state.read("weight", 10, 3); });
     expect_error<FileError>({"", "contains no tensor 'bias'"}, [&] { state.read("bias"); });
 }
@@ -107,23 +108,23 @@ TEST(ShardedFolder, RejectsInvalidIndices) {
     expect_rejected(R"({"format": "axle.sharded", "version": 2})",
                     "the version 2 is newer than this library's 1");
     expect_rejected(with(R"({"dtype": "X", "shape": [1], "parts": []})"),
-                    "the dtype is unknown: 'X'");
+                    "the dtype must be one of safetensors, such as F32: 'X'");
     expect_rejected(with(R"({"dtype": "F32", "shape": [-1], "parts": []})"), "a negative size");
     expect_rejected(with(R"({"dtype": "F32", "shape": [9223372036854775807, 8], "parts": []})"),
-                    "the shape is too large");
+                    "the shape must have less than 2^63 bytes: ");
     expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": [["../a", 0, 4]]})"),
                     "a file name must be rank_<number>.safetensors: '../a'");
     for (const char* range : {"-1, 4", "0, 5", "3, 2"})
         expect_rejected(with(std::string(R"({"dtype": "F32", "shape": [4], "parts": )") +
                              R"([["rank_00000.safetensors", )" + range + "]]}"),
-                        "is outside of [4]");
+                        ") must be within [0, 4), the elements of the shape [4]");
     expect_rejected(with(R"({"dtype": "F32", "shape": [4], "parts": )"
                          R"([["rank_00000.safetensors", 1, 4]]})"),
                     "element 0 of w [4] is in no file");
     expect_rejected(
         with(R"({"dtype": "F32", "shape": [8], "parts": )"
              R"([["rank_00000.safetensors", 0, 4], ["rank_00000.safetensors", 4, 8]]})"),
-        "w: two parts are in the file rank_00000.safetensors");
+        "w: a file must have at most one part: two parts are in rank_00000.safetensors");
 }
 
 TEST(ShardedFolder, AllocatesNoTensorThatIsLargerThanItsFiles) {

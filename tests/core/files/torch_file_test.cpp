@@ -299,17 +299,20 @@ TEST(LoadTorchFile, RejectsInvalidPickles) {
              {"NNR.", "a value that is not a global name is called"},
              {"NNb.", "a value that is neither a dict nor an object has state"},
              {"NQ.", "a storage is not part of a tensor"},
-             {"ctorch\nSize\n.", "unexpected value: torch.Size"},
-             {"ctorch\nfloat32\n)R.", "unexpected call of torch.float32"},
-             {"ctorch\nFloatStorage\n)R.", "unexpected call of torch.FloatStorage"},
-             {"ctorch\nSize\n)R.", "unexpected structure"},
+             {"ctorch\nSize\n.",
+              "a value of torch must be a dtype, such as torch.float32: torch.Size"},
+             {"ctorch\nfloat32\n)R.",
+              "only functions that rebuild tensors can be called: torch.float32"},
+             {"ctorch\nFloatStorage\n)R.",
+              "only functions that rebuild tensors can be called: torch.FloatStorage"},
+             {"ctorch\nSize\n)R.", "does not have the structure that torch.save writes"},
              {"ccollections\nOrderedDict\n(NtR.", "an OrderedDict has constructor arguments"},
              {"c__builtin__\neval\n.", "contains __builtin__.eval"},
              {"\x8c\x02os\x8c\x06system\x93.", "contains os.system"},
              {"c\n\n.", "contains ., which"},
              {"\x81.", "too few values"},
              {"N)\x81.", "an object is created whose class is not a global name"},
-             {"ctorch\nSize\n)\x81.", "unexpected object of torch.Size"},
+             {"ctorch\nSize\n)\x81.", "objects of this type are not supported: torch.Size"},
              {"\x92.", "opcode 146 is not supported"},
              {"i.", "opcode 105 is not supported"},
              {"]q\x00h\x00"
@@ -360,7 +363,7 @@ TEST(LoadTorchFile, RejectsInvalidShapesStridesAndStorages) {
              {zero + "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\x04\x86K\x01K\x01\x86",
               "number of elements overflows int64"},
              {zero + "(KKKKKKKKKKKKKKKKKKt)", "more than"},
-             {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "unexpected structure"}})
+             {zero + "X\x01" + std::string(3, '\0') + "aK\x01\x85", "does not have the structure"}})
         EXPECT_THAT(load_error(tensor_file(arguments)), HasSubstr(reason)) << reason;
     EXPECT_THAT(load_error(tensor_file(zero + "K\x04\x85K\x01\x85", "1")),
                 HasSubstr("entry 'a/data/1': is missing"));

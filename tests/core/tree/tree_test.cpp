@@ -169,7 +169,7 @@ TEST(TreeJson, RejectsInvalidJson) {
     EXPECT_EQ(error_of<ValueError>([] { from_json(R"({"a": 1, "b": 2, "a": 3})"); }),
               "from_json: duplicate key: 'a'");
     EXPECT_EQ(error_of<ValueError>([] { from_json("[9223372036854775808]"); }),
-              "from_json: an integer exceeds 64 bits: 9223372036854775808");
+              "from_json: an integer exceeds int64: 9223372036854775808");
     EXPECT_THROW(from_json("-99999999999999999999"), ValueError);
     EXPECT_EQ(error_of<ValueError>([] {
                   from_json({"{}\0garbage", 10});

@@ -207,7 +207,10 @@ TEST(Mnist, RejectsFoldersWithInvalidFiles) {
     write_file(labels, idx(0x08, {2}, "\1\x0a"));
     expect_error<FileError>({labels.c_str(), "byte 9: label must be at most 9: 10"}, read);
     write_file(labels, idx(0x08, {3}, "\1\2\3"));
-    expect_error<FileError>({labels.c_str(), "byte 4: 3 labels for 2 images in"}, read);
+    expect_error<FileError>(
+        {labels.c_str(),
+         "byte 4: the number of labels must be the number of images: 3 labels, 2 images in"},
+        read);
     write_file(labels, idx(0x0c, {1}, big_endian(1, 4)));
     expect_error<FileError>({labels.c_str(), "expected a 1-d array of uint8 labels, not int32 [1]"},
                             read);

@@ -177,7 +177,8 @@ TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
     expect_message(npy("{"), "byte 11: expected a string in the header");
     expect_message(npy("{}"), "byte 12: descr, fortran_order or shape is missing");
     expect_message(npy("{'descr': '<f4', 'descr': '<f4'}"), "byte 34: duplicate key: 'descr'");
-    expect_message(npy("{'a\tb': 1}"), "byte 16: unknown key: 'a\\x09b'");
+    expect_message(npy("{'a\tb': 1}"),
+                   "byte 16: unknown key, expected descr, fortran_order or shape: 'a\\x09b'");
     expect_message(npy("{'descr"), "byte 11: unterminated string in the header");
     expect_message(npy("{} {"), "byte 13: unexpected text after the header's dict");
     expect_message(with("'<f4'", "1", "()"), "byte 44: fortran_order must be True or False");
@@ -192,10 +193,18 @@ TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
         with("'<f4'", "False", "(15000000000,)", "abcd"),
         "[15000000000] of float32 needs 60000000000 bytes, but only 4 follow the header");
     expect_message(with("'|b1'", "False", "(2,)", "\1\2"), "a boolean element must be 0 or 1");
-    expect_message(with("'|f4'", "False", "()", "abcd"), "byte 20: unsupported dtype: '|f4'");
-    expect_message(with("''", "False", "()", "abcd"), "byte 20: unsupported dtype: ''");
-    expect_message(read_file(golden_image("text.npy")), "byte 20: unsupported dtype: '<U2'");
-    expect_message(read_file(golden_image("c16.npy")), "byte 20: unsupported dtype: '<c16'");
+    expect_message(with("'|f4'", "False", "()", "abcd"),
+                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
+                   "'<f4': '|f4'");
+    expect_message(
+        with("''", "False", "()", "abcd"),
+        "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as '<f4': ''");
+    expect_message(read_file(golden_image("text.npy")),
+                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
+                   "'<f4': '<U2'");
+    expect_message(read_file(golden_image("c16.npy")),
+                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
+                   "'<f4': '<c16'");
     expect_message(read_file(golden_image("objects.npy")),
                    "byte 20: pickled Python objects are not supported");
     expect_message(read_file(golden_image("fields.npy")),

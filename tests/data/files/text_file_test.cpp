@@ -110,11 +110,11 @@ TEST(EncodeFile, ReportsInvalidText) {
                             [&] { CharTokenizer::from_file(path); });
     expect_error<FileError>({path.c_str(), "the file is empty"}, [&] { bytes.encode_file(path); });
     const std::string text = sample_text(kMiB, true) + "b\xff" + "a";
-    const std::string at = str("invalid UTF-8 at byte ", text.size() - 2);
+    const std::string at = str("the text must be UTF-8: invalid at byte ", text.size() - 2);
     written(folder, text);
     expect_error<FileError>({path.c_str(), at.c_str()}, [&] { CharTokenizer::from_file(path); });
     written(folder, "ab\xc3");
-    expect_error<FileError>({path.c_str(), "invalid UTF-8 at byte 2"},
+    expect_error<FileError>({path.c_str(), "the text must be UTF-8: invalid at byte 2"},
                             [&] { chars.encode_file(path); });
     written(folder, "abc");
     expect_error<FileError>({path.c_str(), "the character is not in the vocabulary: 'c'", "byte 2"},

@@ -78,7 +78,7 @@ TEST(CharTokenizer, RejectsInvalidUtf8) {
                             "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82", "\xc3("})
         EXPECT_EQ(
             error_message<ValueError>([&] { CharTokenizer::from_text(std::string("ab") + bad); }),
-            "CharTokenizer: invalid UTF-8 at byte 2");
+            "CharTokenizer: the text must be UTF-8: invalid at byte 2");
 }
 
 TEST(CharTokenizer, RestoresVocabularyFromJson) {

@@ -197,7 +197,8 @@ TEST(Environment, ReadsTasksPerNodeOfSlurm) {
     EXPECT_EQ(local_size("0", "2(x3),3"), 2);
     EXPECT_EQ(local_size("2", "2(x3),3"), 2);
     EXPECT_EQ(local_size("3", "2(x3),3"), 3);
-    EXPECT_THAT([&] { local_size("4", "2(x3),3"); }, refused("SLURM_STEP_TASKS_PER_NODE"));
+    EXPECT_THAT([&] { local_size("4", "2(x3),3"); },
+                refused("SLURM_STEP_TASKS_PER_NODE must give a number of tasks from 1 to "));
     EXPECT_THAT([&] { local_size("0", "2(x"); }, refused("SLURM_STEP_TASKS_PER_NODE"));
     EXPECT_THAT([&] { local_size("0", "many"); }, refused("SLURM_STEP_TASKS_PER_NODE"));
 }
@@ -251,19 +252,19 @@ TEST(Environment, ReportsInvalidOrOutOfRangeVariable) {
             [&] {
                 read(with(torchrun(), {{"RANK", value}}));
             },
-            refused("RANK is "))
+            refused("RANK must be an integer from 0 to "))
             << value;
     EXPECT_THAT(
         [] {
             read({{"RANK", "0"}, {"WORLD_SIZE", "0"}});
         },
-        refused("WORLD_SIZE is out of"));
+        refused("WORLD_SIZE must be an integer from 1 to 65536: '0'"));
     EXPECT_THAT([] { read({{"RANK", "0"}, {"WORLD_SIZE", "65537"}}); }, refused("WORLD_SIZE"));
     EXPECT_THAT(
         [] {
             read(with(torchrun(), {{"LOCAL_RANK", "4"}}));
         },
-        refused("LOCAL_RANK is out"));
+        refused("LOCAL_RANK must be an integer from 0 to 3: '4'"));
     EXPECT_THAT([] { read(with(torchrun(), {{"MASTER_PORT", "65536"}})); }, refused("MASTER_PORT"));
     EXPECT_THAT(
         [] {

@@ -248,7 +248,7 @@ TEST(PowerSgd, RejectsAnInvalidState) {
                              [&] { load(changed("q", zeros({3}, {f64}))); });
     Tree negative = state;
     negative.set("iteration", -1);
-    expect_error<ValueError>({"power_sgd_hook: the saved iteration is negative: -1"},
+    expect_error<ValueError>({"power_sgd_hook: the saved iteration must be at least 0: -1"},
                              [&] { load(negative); });
     Tree none = state;
     none.set("buckets", Tree::list());

@@ -168,7 +168,7 @@ TEST(SimulateSchedule, RejectsActionsInTheWrongPlace) {
     };
     EXPECT_EQ(error_of(two_ranks(first, second)), "");
     EXPECT_THAT(error_with(0, {forward, 1, 0}), HasSubstr("the stage is not on this rank"));
-    EXPECT_THAT(error_with(0, {forward, 0, 1}), HasSubstr("the schedule has 1 micro-batches"));
+    EXPECT_THAT(error_with(0, {forward, 0, 1}), HasSubstr("the micro-batch must be in [0, 1)"));
     EXPECT_THAT(error_with(0, {send_activation, 0, 0}), HasSubstr("there is no output to send"));
     EXPECT_THAT(error_with(0, {receive_gradient, 0, 0}),
                 HasSubstr("there is no output whose gradient can be received"));

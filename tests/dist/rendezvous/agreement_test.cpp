@@ -137,8 +137,7 @@ TEST(Agreement, RejectsACollectiveOutOfOrder) {
         barrier(control, 1);
         barrier(control, control.rank() == 0 ? 2 : 3);
     });
-    EXPECT_THAT(errors,
-                Each(HasSubstr("unexpected call of rank 1: collective #3 of group 0 after #1")));
+    EXPECT_THAT(errors, Each(HasSubstr("the next call of rank 1 in group 0 must be #2: #3")));
 }
 
 TEST(Agreement, SeparatesCallsOfDifferentGroups) {

@@ -78,7 +78,8 @@ TEST(TensorParallelize, RejectsPlansThatDifferBetweenRanks) {
         TensorParallelPlan plan = {{"transformer.h.*.mlp.c_fc", "colwise_rep"}};
         if (group->rank() == 1) plan[0].modules = "transformer.h.0.mlp.c_fc";
         expect_error<ValueError>(
-            {"tensor_parallelize: ranks 0 and 1 have different plans or models"},
+            {"tensor_parallelize: all ranks must have the same plan and model: ranks 0 and 1 "
+             "differ"},
             [&] { tensor_parallelize(models[at(group)], group, {.plan = plan}); });
         EXPECT_FALSE(dist::has_slices(models[at(group)]));
     });

@@ -184,8 +184,10 @@ Tree to_fsdp2(const Tree& fsdp_config) {
     const std::string old = names_strategy("fsdp_sharding_strategy"),
                       name = names_strategy("fsdp_reshard_after_forward");
     if (!old.empty() && !name.empty() && old != "FULL_SHARD" && old != name)
-        throw ValueError(str("to-fsdp2: fsdp_sharding_strategy is ", old,
-                             " and fsdp_reshard_after_forward is ", name, "; remove one of them"));
+        throw ValueError(str(
+            "to-fsdp2: fsdp_sharding_strategy and fsdp_reshard_after_forward must name the same "
+            "strategy: ",
+            old, ", ", name, "; remove one of them"));
     const std::string strategy = name.empty() ? old : name;
     if (strategy == "NO_SHARD" || strategy.starts_with("HYBRID"))
         log(LogLevel::warning, "to-fsdp2: ", strategy, " has no equivalent in version 2 of FSDP, ",

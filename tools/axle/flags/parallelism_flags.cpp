@@ -7,6 +7,7 @@
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
+#include "tools/axle/config_values.h"
 
 namespace axle::launcher {
 namespace {
@@ -32,7 +33,8 @@ ParallelismFlags values_in(const Tree& section) {
         if (std::ranges::find(known, name) == known.end()) {
             const std::string near = nearest(name, known);
             throw ValueError(str("parallelism_config: unknown key ", in_quotes(given),
-                                 near.empty() ? "" : "; did you mean " + near + "?"));
+                                 near.empty() ? "; expected one of " + joined(known)
+                                              : "; did you mean " + near + "?"));
         }
         values[name] = text_of(given, value);
     }
@@ -45,7 +47,7 @@ void check_number(const std::string& name, const std::string& text) {
     const auto [stop, error] = std::from_chars(text.data(), end, number);
     if (error != std::errc() || stop != end || number < 1)
         throw ValueError(
-            str(kPrefix, name, " must be an integer of at least 1: ", in_quotes(text)));
+            str(kPrefix, name, " must be an integer from 1 to 2^31 - 1: ", in_quotes(text)));
 }
 
 }  // namespace
