@@ -192,7 +192,8 @@ void DeepSpeedConfig::del_config_sub_tree(std::string_view name, bool must_exist
         erased = std::erase_if(section->entries(),
                                [&key = key](const Tree::Entry& entry) { return entry.key == key; });
     if (erased == 0 && must_exist)
-        throw ValueError(str(source_, ": ", printable(name), " is missing"));
+        throw ValueError(
+            str(source_, ": del_config_sub_tree: the key to delete is missing: ", printable(name)));
 }
 
 bool DeepSpeedConfig::is_true(std::string_view name) const {

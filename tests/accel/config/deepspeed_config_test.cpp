@@ -93,8 +93,9 @@ TEST(DeepSpeedConfig, FindsValuesByDottedNames) {
     config.del_config_sub_tree("a.b");
     EXPECT_EQ(config.find("a.b"), nullptr);
     EXPECT_NO_THROW(config.del_config_sub_tree("a.b"));
-    expect_error<ValueError>({"the DeepSpeed configuration: a.b is missing"},
-                             [&] { config.del_config_sub_tree("a.b", true); });
+    expect_error<ValueError>(
+        {"the DeepSpeed configuration: del_config_sub_tree: the key to delete is missing: a.b"},
+        [&] { config.del_config_sub_tree("a.b", true); });
 }
 
 // Covers 15.HfDeepSpeedConfig.

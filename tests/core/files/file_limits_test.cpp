@@ -192,10 +192,13 @@ TEST(PickleLimits, BoundTheMemoryOfRepeatedOpcodes) {
           "](" + repeated("K\1", 16 * kMiB) + "e.", "}(" + repeated("NN", 16 * kMiB) + "u.",
           "]" + repeated("Na", 16 * kMiB), sparse}) {
         const std::int64_t peak = peak_memory([&] {
-            must_fail("needs more memory than the limit for its size: 33554432 bytes", [&] {
-                MemoryBudget budget(kBudget);
-                read_pickle(span_of(opcodes), budget, [](std::string_view) { return true; });
-            });
+            must_fail(
+                "the values need more memory than the limit for a file of this size: 33554432 "
+                "bytes",
+                [&] {
+                    MemoryBudget budget(kBudget);
+                    read_pickle(span_of(opcodes), budget, [](std::string_view) { return true; });
+                });
         });
         EXPECT_LE(peak, kBudget + 2 * kMiB) << opcodes.substr(0, 4);
     }
@@ -281,7 +284,8 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
         write_bytes(folder / "f", zip_of("\x80\x02" + value + "q\0"s + "0](" +
                                          repeated("h\0"s, kPickleBytes) + "e."));
         EXPECT_LE(peak_memory([&] {
-                      must_fail("f: entry 'a/data.pkl': needs more memory than the limit", load);
+                      must_fail("f: entry 'a/data.pkl': the values need more memory than the limit",
+                                load);
                   }),
                   kLimit + kPickleBytes + 4 * kMiB);
     }
@@ -304,7 +308,7 @@ TEST(TorchFileLimits, CountEachUseOfALongName) {
         return file_error([&] { load_torch_file(folder / "f", {.check_crc = false}); });
     };
     EXPECT_EQ(error(1000), "no error");
-    EXPECT_THAT(error(10'000), HasSubstr("needs more memory than the limit"));
+    EXPECT_THAT(error(10'000), HasSubstr("the values need more memory than the limit"));
 }
 
 }  // namespace

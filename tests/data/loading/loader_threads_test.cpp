@@ -66,7 +66,7 @@ TEST(WorkerInitFn, IsCalledOnceOnEveryWorkerBeforeItsBatches) {
     EXPECT_EQ(uninitialized, 0);
 }
 
-TEST(WorkerInitFn, RethrowsItsExceptionInEveryLoop) {
+TEST(WorkerInitFn, MakesEveryLoopRethrowItsException) {
     DataLoader loader(from_function(4, sample),
                       {.num_workers = 2, .worker_init_fn = [](int worker) {
                            if (worker == 1) throw FileError("no shared memory");

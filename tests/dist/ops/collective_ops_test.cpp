@@ -162,7 +162,7 @@ TEST(AllToAllAlong, ExchangesPartsOfOneDimension) {
     });
 }
 
-TEST(CopyToGroup, SumsGradientsOfSeveralTensorsInOneMessage) {
+TEST(CopyToGroup, SumsGradientsOfSeveralTensorsInOneAllReduce) {
     on_ranks(2, [](const Group& group) {
         const Tensor a = values({2, 3}, 1), b = values({4}, 2), frozen = ones({2}), none;
         const double r = group->rank() + 1;

@@ -110,7 +110,7 @@ TEST(Bert, SavesTheSameFilesAsTransformers) {
 
 // --- files
 
-TEST(BertFiles, LoadMatchingWeightsOfAnotherModel) {
+TEST(BertFromPretrained, LoadsMatchingWeightsOfAnotherModel) {
     const TemporaryFolder folder;
     const nn::Bert encoder = nn::Bert::from_pretrained(golden_path(kClassifier));
     encoder.save_pretrained(folder.path());
@@ -134,7 +134,7 @@ TEST(BertFiles, LoadMatchingWeightsOfAnotherModel) {
     EXPECT_EQ(pooled.state_dict().back().first, "pooler.dense.bias");
 }
 
-TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
+TEST(BertFromPretrained, LoadsOlderFilesWithTensorFlowNamesAndAllHeads) {
     const TemporaryFolder folder;
     write_model(folder, kMaskedLM, config_of(kMaskedLM), [](Tensors& tensors) {
         Tensors old;
@@ -155,7 +155,7 @@ TEST(BertFiles, LoadOlderFilesWithTensorFlowNamesAndAllHeads) {
     expect_recorded_logits(kMaskedLM, MaskedLM::from_pretrained(folder.path()));
 }
 
-TEST(BertFiles, RejectIncompleteHeadsAndWrongNumbersOfLabels) {
+TEST(BertFromPretrained, RejectsIncompleteHeadsAndWrongNumbersOfLabels) {
     const TemporaryFolder folder;
     const std::string path = folder / "model.safetensors";
     write_model(folder, kClassifier, config_of(kClassifier),
@@ -169,7 +169,7 @@ TEST(BertFiles, RejectIncompleteHeadsAndWrongNumbersOfLabels) {
                              [&] { Classifier::from_pretrained(golden_path(kClassifier), 0); });
 }
 
-TEST(BertFiles, RoundTripTheConfiguration) {
+TEST(BertConfig, IsReadFromTheJsonThatItWrites) {
     nn::BertConfig config = small();
     config.type_vocab_size = 3;
     config.hidden_act = Activation::relu;
@@ -188,7 +188,7 @@ TEST(BertFiles, RoundTripTheConfiguration) {
     EXPECT_THAT(again.labels, ElementsAre("a", "b", "c"));
 }
 
-TEST(BertFiles, ReportInvalidOrUnsupportedConfigurationFields) {
+TEST(BertFromPretrained, RejectsInvalidOrUnsupportedConfigurationFields) {
     const TemporaryFolder folder;
     const std::string good = config_of(kClassifier);
     const auto refused = [&](const char* from, const char* to, const char* reason) {
@@ -211,7 +211,7 @@ TEST(BertFiles, ReportInvalidOrUnsupportedConfigurationFields) {
     refused("\"hidden_size\": 24", "\"hidden_size\": 9223372036854775807", "below 2^31");
 }
 
-TEST(BertFiles, RejectHugeSizesBeforeAllocating) {
+TEST(BertFromPretrained, RejectsHugeSizesBeforeAllocating) {
     const TemporaryFolder folder;
     for (const auto& [from, to] :
          {std::pair("\"vocab_size\": 53", "\"vocab_size\": 2147483647"),
