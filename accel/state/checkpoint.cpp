@@ -300,11 +300,13 @@ void CheckpointWriter::commit(CheckpointLabel label) {
 }
 
 CheckpointReader::CheckpointReader(std::string path,
-                                   const std::function<bool(const std::string&)>& is_checked_on_use)
+                                   const std::function<bool(const std::string&)>& is_checked_on_use,
+                                   std::string_view prefix)
     : path_(std::move(path)) {
     const Tree manifest = read_manifest(path_);
     label_ = label_of(path_, manifest);
     for (const auto& [name, entry] : manifest["files"].entries()) {
+        if (!name.starts_with(prefix)) continue;
         if (!stays_below(name))
             fail(path_, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
         const InputFile file(path_, name);

@@ -72,9 +72,11 @@ class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
     // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
-    // name, only the size of this file is verified now, and check() verifies its contents.
-    explicit CheckpointReader(
-        std::string path, const std::function<bool(const std::string&)>& is_checked_on_use = {});
+    // name, only the size of this file is verified now, and check() verifies its contents. Ignores
+    // files whose names do not start with `prefix`.
+    explicit CheckpointReader(std::string path,
+                              const std::function<bool(const std::string&)>& is_checked_on_use = {},
+                              std::string_view prefix = "");
 
     const std::string& path() const { return path_; }
     const CheckpointLabel& label() const { return label_; }

@@ -1,6 +1,8 @@
 #include "accel/state/merge_weights.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "accel/process/partial_state.h"
+#include "accel/state/checkpoint.h"
 #include "core/files/distributed_checkpoint.h"
 #include "core/files/folder.h"
 #include "core/files/sharded_folder.h"
@@ -83,11 +86,28 @@ FileError missing_checkpoint(const std::string& folder) {
     return FileError(found.empty() ? text : text + "; pass " + found);
 }
 
+// Opens a folder that Axle has written. If the folder is in a checkpoint, verifies what is read
+// with the checksums of the checkpoint's manifest.
+std::shared_ptr<const ShardedFolder> open_sharded(const std::string& folder) {
+    const fs::path path = fs::canonical(folder);
+    const std::string parent = path.parent_path().string();
+    const std::string prefix = path.filename().string() + "/";
+    if (!is_checkpoint(parent)) return std::make_shared<const ShardedFolder>(folder);
+    const auto checkpoint = std::make_shared<const CheckpointReader>(
+        parent, [](const std::string&) { return true; }, prefix);
+    const std::string index = prefix + kShardedIndexName;
+    checkpoint->check(index, 0, std::numeric_limits<std::int64_t>::max());
+    return std::make_shared<const ShardedFolder>(
+        folder,
+        [checkpoint, prefix](const std::string& file, std::int64_t begin, std::int64_t end) {
+            checkpoint->check(prefix + file, begin, end);
+        });
+}
+
 Source open_source(const std::string& folder) {
     if (DistributedCheckpoint::is_one(folder))
         return source_of(std::make_shared<const DistributedCheckpoint>(folder));
-    if (ShardedFolder::is_one(folder))
-        return source_of(std::make_shared<const ShardedFolder>(folder));
+    if (ShardedFolder::is_one(folder)) return source_of(open_sharded(folder));
     throw missing_checkpoint(folder);
 }
 
