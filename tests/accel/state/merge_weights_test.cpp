@@ -100,6 +100,29 @@ TEST(MergeFsdpWeights, WritesTheWeightsOfAShardedStateDict) {
     expect_same_bits(tensors.at("weight"), whole);
 }
 
+// Covers 10.merge_fsdp_weights.
+TEST(MergeFsdpWeights, WritesTheWeightsOfACheckpointOfDeepSpeed) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string deepspeed = AXLE_TESTS_DIR "/golden/deepspeed/";
+    for (const char* name : {"stage2", "stage3", "stage3_bf16"}) {
+        SCOPED_TRACE(name);
+        LogCapture logged;
+        const std::string copy = folder / name, output = folder / "merged";
+        fs::copy(deepspeed + name, copy, fs::copy_options::recursive);
+        merge_fsdp_weights(copy, output, true, true);
+        const auto expected = load_safetensors(deepspeed + name + ".safetensors").tensors;
+        const auto merged = load_safetensors(output + "/model.safetensors").tensors;
+        ASSERT_EQ(merged.size(), expected.size());
+        for (const auto& [key, tensor] : expected) {
+            SCOPED_TRACE(key);
+            expect_same_bits(merged.at(key), tensor);
+        }
+        EXPECT_FALSE(fs::exists(copy + "/global_step3"));
+        EXPECT_TRUE(fs::exists(copy + "/latest"));
+        EXPECT_THAT(logged.lines(), IsEmpty());
+    }
+}
+
 TEST(MergeFsdpWeights, VerifiesTheChecksumsOfTheCheckpoint) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "state", parts = path + "/pytorch_model_fsdp_0";
