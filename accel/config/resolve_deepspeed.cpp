@@ -1,8 +1,10 @@
 #include "accel/config/resolve_deepspeed.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -50,6 +52,28 @@ std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted
     return fp16 ? "fp16" : bf16 ? "bf16" : "no";
 }
 
+// Returns the options of the gradient scaler in the section fp16.
+GradScalerKwargs loss_scaling_of(const DeepSpeedConfig& config) {
+    const auto number = [&](const char* key, double low, double high) -> std::optional<double> {
+        const std::string name = str("fp16.", key);
+        const Tree value = config.get_value(name);
+        if (value.is_null() || config.is_auto(name)) return std::nullopt;
+        if (!value.is_number() || !(value.number() >= low && value.number() <= high))
+            throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
+                                 ": must be a number from ", low, " to ", high, ": ", value));
+        return value.number();
+    };
+    GradScalerKwargs kwargs;
+    if (number("loss_scale", 0, 1e9).value_or(0) > 0)
+        throw_not_implemented("deepspeed_plugin.hf_ds_config: fp16.loss_scale",
+                              "a constant loss scale", "set it to 0");
+    if (const auto power = number("initial_scale_power", 0, 100))
+        kwargs.init_scale = std::exp2(*power);
+    if (const auto steps = number("loss_scale_window", 1, 1e9))
+        kwargs.growth_interval = static_cast<int>(*steps);
+    return kwargs;
+}
+
 // If the plugin sets the number of micro-batches per update, copies the number to the options;
 // otherwise copies the number of the options to the plugin.
 void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
@@ -75,37 +99,77 @@ void resolve_accumulation(AcceleratorOptions& options, DeepSpeedPlugin& p) {
     p.hf_ds_config->set(kAccumulation, steps);
 }
 
-// Logs a warning with the options of a configuration that have no effect.
-void warn_of_unused_sections(const DeepSpeedConfig& config) {
-    constexpr std::array<std::string_view, 16> kUsed = {"train_batch_size",
-                                                        "train_micro_batch_size_per_gpu",
-                                                        kAccumulation,
-                                                        "gradient_clipping",
-                                                        "optimizer",
-                                                        "scheduler",
-                                                        "fp16",
-                                                        "bf16",
-                                                        "zero_optimization",
-                                                        "communication_data_type",
-                                                        "tensor_parallel",
-                                                        "msamp",
-                                                        "steps_per_print",
-                                                        "wall_clock_breakdown",
-                                                        "zero_allow_untested_optimizer",
-                                                        "zero_force_ds_cpu_optimizer"};
-    std::string unused;
-    for (const auto& [key, value] : config.tree().entries()) {
+constexpr std::string_view kUsed[] = {"train_batch_size",
+                                      "train_micro_batch_size_per_gpu",
+                                      kAccumulation,
+                                      "gradient_clipping",
+                                      "optimizer",
+                                      "scheduler",
+                                      "fp16",
+                                      "bf16",
+                                      "zero_optimization",
+                                      "communication_data_type",
+                                      "tensor_parallel",
+                                      "msamp",
+                                      "steps_per_print",
+                                      "wall_clock_breakdown",
+                                      "zero_allow_untested_optimizer",
+                                      "zero_force_ds_cpu_optimizer"};
+// The options of zero_optimization that have an effect, or that divide communication and memory in
+// ways that do not change results.
+constexpr std::string_view kUsedOfZero[] = {"stage",
+                                            "offload_optimizer",
+                                            "offload_param",
+                                            "stage3_gather_16bit_weights_on_model_save",
+                                            "stage3_param_persistence_threshold",
+                                            "stage3_prefetch_bucket_size",
+                                            "mics_shard_size",
+                                            "zero_hpz_partition_size",
+                                            "allgather_bucket_size",
+                                            "allgather_partitions",
+                                            "contiguous_gradients",
+                                            "ignore_unused_parameters",
+                                            "overlap_comm",
+                                            "reduce_bucket_size",
+                                            "reduce_scatter",
+                                            "round_robin_gradients",
+                                            "stage3_max_live_parameters",
+                                            "stage3_max_reuse_distance",
+                                            "stage3_model_persistence_threshold",
+                                            "stage3_module_granularity_threshold",
+                                            "sub_group_size",
+                                            "use_multi_rank_bucket_allreduce"};
+
+constexpr std::string_view kUsedOfFp16[] = {"enabled", "loss_scale", "initial_scale_power",
+                                            "loss_scale_window"};
+
+// Adds the names of the options of a section that are on and not in `used`, with the prefix.
+void add_unused(const DeepSpeedConfig& config, const Tree& section, const std::string& prefix,
+                std::span<const std::string_view> used, std::string& names) {
+    constexpr std::size_t kLongest = 1000;
+    for (const auto& [key, value] : section.entries()) {
+        const std::string name = prefix + key;
         const bool is_on = value.is_map() && value.contains("enabled")
-                               ? config.is_true(str(key, ".enabled"))
-                               : config.is_true(key);
-        if (!is_on || std::find(kUsed.begin(), kUsed.end(), key) != kUsed.end()) continue;
-        constexpr std::size_t kLongest = 1000;
-        if (unused.size() > kLongest) {
-            unused += ", ...";
-            break;
+                               ? config.is_true(name + ".enabled")
+                               : config.is_true(name);
+        if (!is_on || std::find(used.begin(), used.end(), key) != used.end()) continue;
+        if (names.size() > kLongest) {
+            if (!names.ends_with("...")) names += ", ...";
+            return;
         }
-        unused += (unused.empty() ? "" : ", ") + printable(key);
+        names += (names.empty() ? "" : ", ") + printable(name);
     }
+}
+
+// Logs a warning with the options of a configuration that have no effect.
+void warn_of_unused_options(const DeepSpeedConfig& config) {
+    std::string unused;
+    add_unused(config, config.tree(), "", kUsed, unused);
+    if (const Tree* const zero = config.find("zero_optimization");
+        zero != nullptr && zero->is_map())
+        add_unused(config, *zero, "zero_optimization.", kUsedOfZero, unused);
+    if (const Tree* const fp16 = config.find("fp16"); config.is_true("fp16.enabled"))
+        add_unused(config, *fp16, "fp16.", kUsedOfFp16, unused);
     if (!unused.empty())
         log(LogLevel::warning, "DeepSpeedPlugin: ", config.source(),
             ": these options have no effect: ", unused);
@@ -133,6 +197,8 @@ void resolve_deepspeed(AcceleratorOptions& options) {
     DeepSpeedPlugin& active = *options.deepspeed_plugin;
     const std::string selected = resolve_precision(*active.hf_ds_config, wanted);
     if (selected != wanted) options.mixed_precision = selected;
+    if (selected == "fp16" && !options.grad_scaler_kwargs)
+        options.grad_scaler_kwargs = loss_scaling_of(*active.hf_ds_config);
     resolve_accumulation(options, active);
 }
 
@@ -151,12 +217,13 @@ void check_deepspeed(const DeepSpeedPlugin& p) {
         if (p.hf_ds_config->is_true(str("zero_optimization.", key)))
             not_there(str("hf_ds_config: zero_optimization.", key), "this option", "leave it out");
     for (const char* key : {"mics_shard_size", "zero_hpz_partition_size"}) {
-        const Tree size = p.hf_ds_config->get_value(str("zero_optimization.", key));
-        if (size.is_number() && size.number() > 1)
-            not_there(str("hf_ds_config: zero_optimization.", key),
-                      "sharding over a part of the processes", "leave it out");
+        const std::string name = str("zero_optimization.", key);
+        const Tree size = p.hf_ds_config->get_value(name);
+        if (size.is_number() && size.number() > 1 && p.zero_stage != 3)
+            throw ValueError(str("DeepSpeedPlugin: ", p.hf_ds_config->source(), ": ", name, ": ",
+                                 size, " needs zero_stage 3: zero_stage is ", *p.zero_stage));
     }
-    warn_of_unused_sections(*p.hf_ds_config);
+    warn_of_unused_options(*p.hf_ds_config);
 }
 
 }  // namespace axle::accel

@@ -90,4 +90,29 @@ std::optional<dist::ShardingOptions> sharding_options_of(const DeepSpeedPlugin& 
     return options;
 }
 
+DeepSpeedGroups deepspeed_groups_of(const DeepSpeedConfig& config, int processes) {
+    const auto size_of = [&](const char* key, int least) {
+        const std::string name = str("zero_optimization.", key);
+        const Tree value = config.get_value(name);
+        if (value.is_null()) return 0;
+        if (!value.is_integer())
+            throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
+                                 ": must be an integer: ", value));
+        if (value.integer() < least) return 0;
+        if (value.integer() > processes || processes % value.integer() != 0)
+            throw ValueError(str("DeepSpeedPlugin: ", config.source(), ": ", name,
+                                 ": must divide the number of processes: ", value.integer(), " of ",
+                                 processes, " processes"));
+        return static_cast<int>(value.integer());
+    };
+    // DeepSpeed's defaults, which turn the features off, are -1 and 1.
+    const DeepSpeedGroups groups{size_of("mics_shard_size", 1),
+                                 size_of("zero_hpz_partition_size", 2)};
+    if (groups.shards > 0 && groups.secondary > 0)
+        throw ValueError(str("DeepSpeedPlugin: ", config.source(),
+                             ": zero_optimization.mics_shard_size and "
+                             "zero_optimization.zero_hpz_partition_size are both given; use one"));
+    return groups;
+}
+
 }  // namespace axle::accel

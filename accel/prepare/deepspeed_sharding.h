@@ -25,4 +25,17 @@ namespace axle::accel {
 std::optional<dist::ShardingOptions> sharding_options_of(const DeepSpeedPlugin& plugin,
                                                          nn::Module& model, Device device);
 
+// The sizes of groups of consecutive processes in stage 3.
+struct DeepSpeedGroups {
+    // zero_optimization.mics_shard_size: parameters are sharded within groups of this size, and
+    // gradients are averaged between the groups (MiCS). 0: over all processes.
+    int shards = 0;
+    // zero_optimization.zero_hpz_partition_size: each group of this size keeps a copy of the
+    // parameters for backward (hpZ of ZeRO++). 0: no copy.
+    int secondary = 0;
+};
+// Reads the sizes for `processes` processes. Throws ValueError if a size is not an integer that
+// divides `processes`, or if both are given.
+DeepSpeedGroups deepspeed_groups_of(const DeepSpeedConfig& config, int processes);
+
 }  // namespace axle::accel

@@ -1,6 +1,7 @@
 #include "accel/prepare/model_sharding.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,9 +16,10 @@ namespace {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
 
-// The group that the parameters are sharded over, and the group of processes with equal shards.
+// The group that the parameters are sharded over, the group of processes with equal shards, and the
+// group of processes that together keep a copy of the parameters.
 struct Groups {
-    Group shards, replicas;
+    Group shards, replicas = nullptr, secondary = nullptr;
 };
 
 bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
@@ -44,8 +46,8 @@ Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::Devic
         return {sharded.size() == 1 ? mesh->get_group(sharded.front()) : mesh->flatten(sharded),
                 replicated.empty() ? Group() : mesh->flatten(replicated)};
     }
-    if (mesh != nullptr && mesh->has("tp")) return {data_group_of(mesh), Group()};
-    if (!is_hybrid(plugin)) return {all, Group()};
+    if (mesh != nullptr && mesh->has("tp")) return {data_group_of(mesh)};
+    if (!is_hybrid(plugin)) return {all};
     const int local = processes.local_process_index();
     Groups groups{all->split(processes.process_index() - local), all->split(local)};
     if (groups.replicas->size() * groups.shards->size() != all->size())
@@ -87,6 +89,19 @@ void set_fsdp(PreparationOptions& preparation, const FullyShardedDataParallelPlu
     };
 }
 
+// Returns groups of the given sizes, which are not larger than `all`. All processes must call this
+// function.
+Groups groups_of(const DeepSpeedGroups& sizes, const Group& all) {
+    Groups groups{all};
+    const int rank = all->rank();
+    if (sizes.shards > 0 && sizes.shards < all->size()) {
+        groups.shards = all->split(rank / sizes.shards);
+        groups.replicas = all->split(rank % sizes.shards);
+    }
+    if (sizes.secondary > 0) groups.secondary = all->split(rank / sizes.secondary);
+    return groups;
+}
+
 // Stores a reference to the plugin, because prepare() fills it, and another plugin can replace it.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
@@ -97,15 +112,23 @@ void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugi
                                 ? plugin.offload_optimizer_nvme_path
                                 : ""};
     };
-    preparation.sharding = [&plugin,
-                            &processes](nn::Module& model) -> std::optional<ModelSharding> {
+    // The groups that were created for a plugin, by their sizes.
+    const auto known = std::make_shared<std::map<std::pair<int, int>, Groups>>();
+    preparation.sharding = [&plugin, &processes,
+                            known](nn::Module& model) -> std::optional<ModelSharding> {
         auto options = sharding_options_of(plugin, model, processes.device());
         if (!options) return std::nullopt;
+        const Group& all = processes.process_group();
+        const DeepSpeedGroups sizes = deepspeed_groups_of(*plugin.hf_ds_config, all->size());
+        Groups& groups = (*known)[{sizes.shards, sizes.secondary}];
+        if (groups.shards == nullptr) groups = groups_of(sizes, all);
+        options->replicas = groups.replicas;
+        options->secondary = groups.secondary;
         options->offload_to_cpu =
             plugin.offload_optimizer_device != "none" || plugin.offload_param_device != "none";
         if (plugin.offload_param_device == "nvme")
             options->part_folder = plugin.offload_param_nvme_path;
-        return ModelSharding{processes.process_group(), std::move(*options)};
+        return ModelSharding{groups.shards, std::move(*options)};
     };
 }
 

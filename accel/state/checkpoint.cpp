@@ -24,7 +24,8 @@ constexpr const char* kFamily = "axle checkpoint";
 // Manifests of format 1 have no run, identity or name.
 constexpr const char* kFormat = "axle checkpoint 2";
 constexpr const char* kFormat1 = "axle checkpoint 1";
-// The largest manifest that is read, in bytes. Each file takes about 100 bytes of the manifest.
+// The largest manifest, in bytes. Each file takes about 100 bytes of it, and the checksums of
+// blocks at most 8 MiB together.
 constexpr std::int64_t kLongestManifest = std::int64_t{16} << 20;
 // Prefixes of the names of directories with a checkpoint that is being written or removed. 16
 // hexadecimal digits follow the prefix.
@@ -266,13 +267,18 @@ void CheckpointWriter::commit(CheckpointLabel label) {
     if (!contents.others.empty())
         fail(child(temporary_, contents.others.front()),
              "can't be saved in a checkpoint: it is neither a regular file nor a folder");
-    Tree files = Tree::map();
+    std::vector<std::int64_t> sizes;
     for (const std::string& name : contents.files) {
         if (name == kManifest)
             fail(child(temporary_, name),
                  "the name is reserved by the checkpoint format; use another name");
+        sizes.push_back(InputFile(temporary_, name).size());
+    }
+    const std::int64_t block_size = block_size_for(sizes);
+    Tree files = Tree::map();
+    for (const std::string& name : contents.files) {
         const InputFile file(temporary_, name);
-        files.set(name, describe_file(file));
+        files.set(name, describe_file(file, block_size));
         if (durability_ == Durability::full) file.sync();
     }
     if (durability_ == Durability::full)
@@ -282,19 +288,25 @@ void CheckpointWriter::commit(CheckpointLabel label) {
                   {"run", label.run},  {"identity", label.identity},   {"files", files}};
     if (label.metric) manifest.set("metric", *label.metric);
     manifest.set("crc32", crc_of_text(to_json(manifest)));
+    const std::string text = to_json(manifest) + "\n";
+    if (std::cmp_greater(text.size(), kLongestManifest))
+        fail(path_, str("the manifest would have ", text.size(), " bytes, but readers accept only ",
+                        kLongestManifest, "; save fewer files, or a shorter identity"));
     // With Durability::full, write_file_atomically() syncs the manifest and then the directory.
-    write_file_atomically(child(temporary_, kManifest), to_json(manifest) + "\n", durability_);
+    write_file_atomically(child(temporary_, kManifest), text, durability_);
     const std::string old = put_in_place(temporary_, path_, durability_);
     temporary_.clear();
     if (!old.empty()) try_to_remove(old);
 }
 
 CheckpointReader::CheckpointReader(std::string path,
-                                   const std::function<bool(const std::string&)>& is_checked_on_use)
+                                   const std::function<bool(const std::string&)>& is_checked_on_use,
+                                   std::string_view prefix)
     : path_(std::move(path)) {
     const Tree manifest = read_manifest(path_);
     label_ = label_of(path_, manifest);
     for (const auto& [name, entry] : manifest["files"].entries()) {
+        if (!name.starts_with(prefix)) continue;
         if (!stays_below(name))
             fail(path_, "a file in the manifest is not within the checkpoint: " + in_quotes(name));
         const InputFile file(path_, name);
@@ -303,8 +315,8 @@ CheckpointReader::CheckpointReader(std::string path,
                                   entry["size"].integer(), " bytes"));
         files_.push_back(name);
         if (is_checked_on_use && is_checked_on_use(name))
-            if (auto checksums = block_checksums(entry); !checksums.empty()) {
-                unchecked_.emplace(name, FileBlocks(path_, name, std::move(checksums)));
+            if (auto blocks = block_checksums(entry); !blocks.checksums.empty()) {
+                unchecked_.emplace(name, FileBlocks(path_, name, std::move(blocks)));
                 continue;
             }
         if (describe_file(file)["crc32"].integer() != entry["crc32"].integer())

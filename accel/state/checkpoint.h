@@ -2,9 +2,9 @@
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
 // syncs all files to disk and renames the directory. The manifest lists each file with its size and
-// CRC-32, and has a CRC-32 of its own. For a file of more than 1 MiB, it also has the CRC-32 of
-// each MiB. If anything fails before the rename, the earlier checkpoint is not changed. The order
-// of operations and the manifest are described in docs/checkpoints.md.
+// CRC-32, and has a CRC-32 of its own. For large files, it also has the CRC-32 of each block
+// (accel/state/file_checksums.h). If anything fails before the rename, the earlier checkpoint is
+// not changed. The order of operations and the manifest are described in docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class CheckpointWriter {
     void write(const std::string& stem, const Tree& tree) const;
     // Completes the checkpoint and moves it to its path, where it replaces an existing checkpoint.
     // The label's name is set to the last part of the path. Throws FileError if the checkpoint
-    // can't be written.
+    // can't be written, or if its manifest would be too long to be read (16 MiB).
     void commit(CheckpointLabel label);
 
   private:
@@ -72,9 +72,11 @@ class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
     // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
-    // name, only the size of this file is verified now, and check() verifies its contents.
-    explicit CheckpointReader(
-        std::string path, const std::function<bool(const std::string&)>& is_checked_on_use = {});
+    // name, only the size of this file is verified now, and check() verifies its contents. Ignores
+    // files whose names do not start with `prefix`.
+    explicit CheckpointReader(std::string path,
+                              const std::function<bool(const std::string&)>& is_checked_on_use = {},
+                              std::string_view prefix = "");
 
     const std::string& path() const { return path_; }
     const CheckpointLabel& label() const { return label_; }
@@ -86,7 +88,7 @@ class CheckpointReader {
     // Returns the tree that CheckpointWriter::write() has written under this stem. Throws FileError
     // if there is none.
     Tree read(const std::string& stem) const;
-    // Verifies the bytes [begin, end) of a file. Reads the MiBs that contain them, each at most
+    // Verifies the bytes [begin, end) of a file. Reads the blocks that contain them, each at most
     // once in the life of the reader. Does nothing for a file that the constructor has verified.
     // Throws FileError if the bytes have changed. Not thread-safe.
     void check(const std::string& file, std::int64_t begin, std::int64_t end) const;

@@ -1,6 +1,8 @@
 #include "accel/state/merge_weights.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,12 +11,14 @@
 #include <vector>
 
 #include "accel/process/partial_state.h"
+#include "accel/state/checkpoint.h"
 #include "core/files/distributed_checkpoint.h"
 #include "core/files/folder.h"
 #include "core/files/sharded_folder.h"
 #include "core/log.h"
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
+#include "dist/sharding/deepspeed_checkpoint.h"
 #include "nn/files/weight_files.h"
 
 namespace axle::accel {
@@ -26,6 +30,7 @@ namespace fs = std::filesystem;
 struct Source {
     nn::StateDict weights;  // meta tensors
     TensorReader read;
+    std::string folder;              // the folder with the files
     std::vector<std::string> files;  // the index is the first element
     bool has_other_values = false;
 };
@@ -41,6 +46,7 @@ Source source_of(std::shared_ptr<const DistributedCheckpoint> checkpoint) {
         const DistributedTensor& tensor = checkpoint->tensors().at(name_in_file);
         source.weights.emplace_back(name, meta_tensor(tensor.shape, tensor.dtype));
     }
+    source.folder = checkpoint->path();
     source.files = checkpoint->files();
     source.has_other_values = !checkpoint->values().empty();
     source.read = [checkpoint = std::move(checkpoint), names = std::move(names)](
@@ -55,6 +61,7 @@ Source source_of(std::shared_ptr<const ShardedFolder> folder) {
         source.weights.emplace_back(name, meta_tensor(entry.shape, entry.dtype));
         for (const ShardedFolder::Entry::Part& part : entry.parts) files.insert(part.file);
     }
+    source.folder = folder->path();
     source.files = {kShardedIndexName};
     source.files.insert(source.files.end(), files.begin(), files.end());
     source.has_other_values = !folder->extra().is_null();
@@ -64,8 +71,24 @@ Source source_of(std::shared_ptr<const ShardedFolder> folder) {
     return source;
 }
 
+Source source_of(std::shared_ptr<const dist::DeepSpeedCheckpoint> checkpoint) {
+    Source source;
+    for (const auto& [name, weight] : checkpoint->weights())
+        source.weights.emplace_back(name, meta_tensor(weight.shape(), weight.dtype()));
+    source.folder = checkpoint->path();
+    source.files = checkpoint->files();
+    for (const std::string& name : checkpoint->missing())
+        log(LogLevel::warning, "merge_fsdp_weights: ", printable(source.folder),
+            ": contains no elements of ", printable(name), ", which is left out");
+    source.read = [checkpoint = std::move(checkpoint)](const std::string& name) {
+        return checkpoint->read(name);
+    };
+    return source;
+}
+
 bool is_sharded_checkpoint(const std::string& folder) {
-    return DistributedCheckpoint::is_one(folder) || ShardedFolder::is_one(folder);
+    return DistributedCheckpoint::is_one(folder) || ShardedFolder::is_one(folder) ||
+           dist::DeepSpeedCheckpoint::is_one(folder);
 }
 
 // Returns the error for a folder that is not a checkpoint. The message lists the subfolders that
@@ -74,8 +97,9 @@ FileError missing_checkpoint(const std::string& folder) {
     std::string text = str("merge_fsdp_weights: ", printable(folder));
     if (kind_of(folder + "/.") != FileKind::folder)
         return FileError(text + ": the folder does not exist");
-    text += ": has neither .metadata, which PyTorch's checkpoints have, nor ";
-    text += str(kShardedIndexName, " of Axle's sharded checkpoints");
+    text +=
+        str(": has neither .metadata, which PyTorch's checkpoints have, nor ", kShardedIndexName,
+            " of Axle's sharded checkpoints, nor DeepSpeed's ", "*_model_states.pt");
     std::string found;
     for (const std::string& name : list_folder(folder))
         if (is_sharded_checkpoint(folder + "/" + name))
@@ -83,11 +107,30 @@ FileError missing_checkpoint(const std::string& folder) {
     return FileError(found.empty() ? text : text + "; pass " + found);
 }
 
+// Opens a folder that Axle has written. If the folder is in a checkpoint, verifies what is read
+// with the checksums of the checkpoint's manifest.
+std::shared_ptr<const ShardedFolder> open_sharded(const std::string& folder) {
+    const fs::path path = fs::canonical(folder);
+    const std::string parent = path.parent_path().string();
+    const std::string prefix = path.filename().string() + "/";
+    if (!is_checkpoint(parent)) return std::make_shared<const ShardedFolder>(folder);
+    const auto checkpoint = std::make_shared<const CheckpointReader>(
+        parent, [](const std::string&) { return true; }, prefix);
+    const std::string index = prefix + kShardedIndexName;
+    checkpoint->check(index, 0, std::numeric_limits<std::int64_t>::max());
+    return std::make_shared<const ShardedFolder>(
+        folder,
+        [checkpoint, prefix](const std::string& file, std::int64_t begin, std::int64_t end) {
+            checkpoint->check(prefix + file, begin, end);
+        });
+}
+
 Source open_source(const std::string& folder) {
     if (DistributedCheckpoint::is_one(folder))
         return source_of(std::make_shared<const DistributedCheckpoint>(folder));
-    if (ShardedFolder::is_one(folder))
-        return source_of(std::make_shared<const ShardedFolder>(folder));
+    if (ShardedFolder::is_one(folder)) return source_of(open_sharded(folder));
+    if (dist::DeepSpeedCheckpoint::is_one(folder))
+        return source_of(std::make_shared<const dist::DeepSpeedCheckpoint>(folder));
     throw missing_checkpoint(folder);
 }
 
@@ -113,7 +156,7 @@ void merge(const std::string& checkpoint_dir, const std::string& output_path,
         log(LogLevel::warning, "merge_fsdp_weights: ", printable(checkpoint_dir),
             ": values that are not tensors are left out");
     nn::save_weights(source.weights, output_path, max_shard_size, source.read);
-    if (remove_checkpoint_dir) remove_checkpoint(checkpoint_dir, source.files);
+    if (remove_checkpoint_dir) remove_checkpoint(source.folder, source.files);
 }
 
 }  // namespace

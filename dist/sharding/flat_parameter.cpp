@@ -138,12 +138,15 @@ void FlatParameter::count(int change) {
 void FlatParameter::start_gather() {
     if (state_ != State::sharded) return;
     const NoGrad no_grad;
-    sent_ = part_.to(compute_dtype_).to(context_.device);
+    const bool from_copy = secondary_.defined();
+    sent_ = from_copy ? secondary_ : part_.to(compute_dtype_).to(context_.device);
     gathered_ = Tensor::empty({total_}, {.dtype = compute_dtype_, .device = context_.device});
-    work_ = context_.group->all_gather_into_async(gathered_, sent_);
+    ProcessGroup& group = from_copy ? *context_.secondary : *context_.group;
+    work_ = group.all_gather_into_async(gathered_, sent_);
     state_ = State::gathering;
     count(1);
     ++context_.counters.all_gathers;
+    if (from_copy) ++context_.counters.secondary_all_gathers;
     context_.counters.gathered_bytes += total_ * size_of(compute_dtype_);
 }
 
@@ -151,6 +154,11 @@ void FlatParameter::gather() {
     if (state_ == State::gathered) return;
     start_gather();
     work_.wait();
+    if (context_.secondary != nullptr && !secondary_.defined()) {
+        const NoGrad no_grad;
+        const std::int64_t size = total_ / context_.secondary->size();
+        secondary_ = gathered_.narrow(0, context_.secondary->rank() * size, size).clone();
+    }
     storage_->set_memory(std::exchange(gathered_, {}).impl()->storage);
     sent_ = {};
     work_ = {};
@@ -292,7 +300,10 @@ void FlatParameter::check_host_access(const char* op) const {
                          "processes to read or change them"));
 }
 
-void FlatParameter::changed() { free(); }
+void FlatParameter::changed() {
+    free();
+    secondary_ = {};
+}
 
 Tensor FlatParameter::gather_numbers(const Tensor& number) const {
     return context_.group->all_gather(number);

@@ -29,7 +29,7 @@ class GatherObserver {
 
 // The groups, dtypes and counters that the FlatParameters of a model share.
 struct ShardingContext {
-    std::shared_ptr<ProcessGroup> group, replicas;
+    std::shared_ptr<ProcessGroup> group, replicas, secondary;  // see ShardingOptions
     ShardingPrecision precision;
     Device device, part_device;  // the devices of the gathered buffer and of the parts
     std::string part_folder;     // see ShardingOptions
@@ -79,7 +79,8 @@ class FlatParameter final : public ShardProvider {
 
     // --- gathering
     bool is_sharded() const { return state_ == State::sharded; }
-    // Begins to gather, unless the parameters are gathered or being gathered already.
+    // Begins to gather, unless the parameters are gathered or being gathered already. Gathers from
+    // the secondary group if its copy is valid.
     void start_gather();
     // Calls start_gather(), and waits until the parameters are gathered.
     void gather();
@@ -141,9 +142,11 @@ class FlatParameter final : public ShardProvider {
     ShardingContext& context_;
     std::vector<Member> members_;
     bool is_trained_ = false;
-    std::int64_t total_ = 0;            // number of elements of the buffer
-    DType compute_dtype_ = f32;         // dtype of the gathered buffer
-    Tensor part_;                       // this rank's elements
+    std::int64_t total_ = 0;     // number of elements of the buffer
+    DType compute_dtype_ = f32;  // dtype of the gathered buffer
+    Tensor part_;                // this rank's elements
+    // This rank's part of the copy that the secondary group keeps; undefined if it is not valid.
+    Tensor secondary_;
     std::shared_ptr<Storage> storage_;  // the storage of the handles, without memory while sharded
     State state_ = State::sharded;
     Tensor gathered_, sent_;  // buffers of the gather in progress

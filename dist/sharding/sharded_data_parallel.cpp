@@ -60,6 +60,11 @@ void check_same_values(const nn::Module& model, ProcessGroup& group) {
 ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                                          ShardingOptions options) {
     check_shardable(model);
+    if (options.secondary != nullptr && group->size() % options.secondary->size() != 0)
+        throw ValueError(
+            str("sharding: the size of the secondary group must divide the size of "
+                "the group: ",
+                options.secondary->size(), " of ", group->size(), " ranks"));
     const ShardPlan plan = plan_shards(model, options);
     check_same_on_ranks("sharding", "models", dist::describe(model), *group);
     check_same_on_ranks("sharding", "plans", describe(plan, options), *group);
@@ -70,9 +75,10 @@ ShardedDataParallel::ShardedDataParallel(nn::Module& model, std::shared_ptr<Proc
                 zeros(tensor.shape(), {.dtype = tensor.dtype(), .device = options.device}));
         buffers.push_back(tensor);
     }
-    if (options.sync_module_states)
+    if (options.sync_module_states) {
+        if (options.replicas != nullptr) broadcast_together(*options.replicas, buffers, 0);
         broadcast_together(*group, buffers, 0);
-    else
+    } else
         check_same_values(model, *group);
     std::vector<std::vector<nn::Module*>> units;
     for (const PlannedUnit& unit : plan.units) units.push_back(unit.modules);

@@ -37,6 +37,8 @@ namespace axle::dist {
 // Numbers that describe the communication of a sharded model.
 struct ShardingCounters {
     std::int64_t all_gathers = 0, reduce_scatters = 0, all_reduces = 0;
+    // The number of all-gathers within ShardingOptions::secondary, which all_gathers includes.
+    std::int64_t secondary_all_gathers = 0;
     // Total sizes in bytes of all buffers that were gathered, and of all buffers that were reduced.
     std::int64_t gathered_bytes = 0, reduced_bytes = 0;
     // The number of buffers that are gathered or being gathered now, and its maximum. A unit has
@@ -49,9 +51,9 @@ struct ShardingCounters {
 class ShardedDataParallel : public DistributedModel {
   public:
     // Shards the model. Throws UsageError if the model is sharded already or a parameter has a
-    // gradient, ValueError if a name in the options is unknown or if a unit contains no parameter,
-    // and CommError on all ranks if the models, units or values (see sync_module_states) of the
-    // ranks differ.
+    // gradient, ValueError if a name in the options is unknown, if a unit contains no parameter or
+    // if the size of the secondary group does not divide the size of the group, and CommError on
+    // all ranks if the models, units or values (see sync_module_states) of the ranks differ.
     ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                         ShardingOptions options = {});
     ~ShardedDataParallel() override;

@@ -92,6 +92,7 @@ ShardedPass::ShardedPass(const ShardPlan& plan, std::shared_ptr<ProcessGroup> gr
     : options_(std::move(options)), hook_state_(std::make_shared<HookState>()) {
     context_.group = std::move(group);
     context_.replicas = options_.replicas;
+    context_.secondary = options_.secondary;
     context_.precision = options_.precision;
     context_.device = options_.device;
     context_.part_device = options_.offload_to_cpu ? Device::cpu() : options_.device;

@@ -97,6 +97,11 @@ struct ShardingOptions {
     // reduced in the sharding group first, and then averaged over this group (HYBRID_SHARD).
     // nullptr: no other process stores this part.
     std::shared_ptr<ProcessGroup> replicas = nullptr;
+    // A part of the sharding group, such as the processes of one machine, whose ranks together keep
+    // a copy of the parameters in param_dtype from the first gather until an optimizer changes the
+    // parameters. Later gathers, such as those of backward, communicate only within this group (hpZ
+    // of ZeRO++). Each rank needs memory for its part of the copy. nullptr: there is no copy.
+    std::shared_ptr<ProcessGroup> secondary = nullptr;
 };
 
 }  // namespace axle::dist

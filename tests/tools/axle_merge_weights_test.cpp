@@ -35,6 +35,18 @@ TEST_F(AxleMergeWeights, WritesTheWeightsAndKeepsTheCheckpoint) {
 }
 
 // Covers 26.merge-weights.
+TEST_F(AxleMergeWeights, WritesTheWeightsOfACheckpointOfDeepSpeed) {
+    const std::string deepspeed = AXLE_TESTS_DIR "/golden/deepspeed/stage3";
+    const std::string output = folder_ / "merged";
+    const Ended ended = run({"merge-weights", deepspeed, output});
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    const auto expected = load_safetensors(deepspeed + ".safetensors").tensors;
+    const auto merged = load_safetensors(output + "/model.safetensors").tensors;
+    EXPECT_EQ(merged.size(), expected.size());
+    expect_same_bits(merged.at("body.weight"), expected.at("body.weight"));
+}
+
+// Covers 26.merge-weights.
 TEST_F(AxleMergeWeights, RemovesTheCheckpointOnRequest) {
     const std::string copy = folder_ / "copy", output = folder_ / "merged";
     fs::copy(recorded("model"), copy);

@@ -13,7 +13,7 @@ int run_merge_weights(std::vector<std::string> arguments) {
     tools::Options options(
         "Merges the parts of a sharded model into model.safetensors. CHECKPOINT_DIRECTORY is a "
         "distributed checkpoint of PyTorch or of Axle, such as the folder pytorch_model_fsdp_0 in "
-        "the directory of save_state.",
+        "the directory of save_state, or a checkpoint of DeepSpeed, such as global_step100.",
         "axle merge-weights");
     std::string checkpoint, output, max_shard_size = "10GB";
     bool unsafe_serialization = false, remove_checkpoint_dir = false;

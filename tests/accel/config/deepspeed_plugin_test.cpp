@@ -18,7 +18,6 @@ namespace axle::accel {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using tests::EnvironmentVariable;
 using tests::expect_error;
@@ -333,42 +332,6 @@ TEST(DeepSpeedPlugin, IsSelectedByName) {
                                  resolved({.deepspeed_plugin = DeepSpeedPlugin{},
                                            .deepspeed_plugins = {{"a", DeepSpeedPlugin{}}}});
                              });
-}
-
-// Covers 15.tensor_parallel.autotp_size.
-TEST(DeepSpeedPlugin, RejectsOptionsThatAreNotImplemented) {
-    const auto refused = [](const DeepSpeedPlugin& plugin, const char* option) {
-        expect_error<NotImplementedError>({option, "is not implemented yet; "},
-                                          [&] { check_deepspeed(resolved_plugin(plugin)); });
-    };
-    EXPECT_NO_THROW(check_deepspeed(resolved_plugin({.zero_stage = 3,
-                                                     .offload_optimizer_device = "cpu",
-                                                     .offload_param_device = "nvme",
-                                                     .offload_param_nvme_path = "/tmp",
-                                                     .zero3_init_flag = true})));
-    refused({.hf_ds_config = with({{"tensor_parallel.autotp_size", 2}})},
-            "Accelerator: deepspeed_plugin.hf_ds_config: tensor_parallel.autotp_size: ");
-    refused({.hf_ds_config = with({{"zero_optimization.zero_quantized_weights", true}})},
-            "Accelerator: deepspeed_plugin.hf_ds_config: zero_optimization.zero_quantized_weights");
-    refused({.hf_ds_config = with({{"zero_optimization.mics_shard_size", 2}})},
-            "Accelerator: deepspeed_plugin.hf_ds_config: zero_optimization.mics_shard_size: ");
-    tests::LogCapture log;
-    EXPECT_NO_THROW(check_deepspeed(
-        resolved_plugin({.hf_ds_config = with({{"tensor_parallel.autotp_size", 1},
-                                               {"zero_optimization.zero_hpz_partition_size", 1},
-                                               {"steps_per_print", 5}})})));
-    EXPECT_THAT(log.lines(), IsEmpty());
-}
-
-// Covers 15.hf_ds_config.
-TEST(DeepSpeedPlugin, WarnsAboutOptionsWithoutEffect) {
-    tests::LogCapture log;
-    check_deepspeed(resolved_plugin({.hf_ds_config = with({{"flops_profiler.enabled", true},
-                                                           {"comms_logger.enabled", false},
-                                                           {"prescale_gradients", true}})}));
-    EXPECT_THAT(log.lines(),
-                ElementsAre("DeepSpeedPlugin: the DeepSpeed configuration: these options have no "
-                            "effect: flops_profiler, prescale_gradients"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using Numbers = std::vector<double>;
 constexpr int kBatchesPerEpoch = 5;
 
 // A model whose gradient is the number of the batch in its pass (from 1), on every process.
-struct Weight : nn::Model<Weight> {
+struct OneWeight : nn::Model<OneWeight> {
     Tensor value = zeros(Shape{}, {.dtype = f64, .requires_grad = true});
     Tensor forward(const Tensor& x) { return (value * x).mean(); }
     void visit(nn::Visitor& v) override { v("value", value); }
@@ -62,7 +62,7 @@ struct Course {
     }
 
     Accelerator accelerator;
-    Weight weight;
+    OneWeight weight;
     optim::SGD sgd{weight.parameters(), {.lr = 1}};
     optim::LambdaLR schedule{sgd, optim::LambdaLR::Factor([](auto) { return 1.0; })};
     data::DataLoader loader;
@@ -119,7 +119,7 @@ TEST(ShortWindow, ScalesGradientsOfAModelOnceIfItHasSeveralLosses) {
     Accelerator accelerator({.cpu = true,
                              .gradient_accumulation_plugin = GradientAccumulationPlugin{
                                  .num_steps = 3, .short_window = ShortWindow::actual}});
-    Weight often, once;
+    OneWeight often, once;
     optim::SGD sgd_often(often.parameters(), {.lr = 1}), sgd_once(once.parameters(), {.lr = 1});
     data::DataLoader loader(numbers(2, 1));
     accelerator.prepare(often, once, sgd_often, sgd_once, loader);

@@ -136,5 +136,41 @@ TEST(HybridSharding, CommunicatesWithinAndBetweenMachines) {
     }
 }
 
+// Ranks 0 and 1 share one copy of the parameters, and ranks 2 and 3 share another copy.
+// Covers 17.HSDP, 14.sharding_strategy.
+TEST(HybridSharding, FollowsTheDimensionsOfTheMesh) {
+    nn::Gpt whole = Gpt64().make();
+    const nn::Gpt initial = whole.clone();
+    const tests::ReferenceRun expected = tests::train_alone(whole);
+    auto models = tests::clones_of(initial, 4);
+    tests::on_ranks(4, [&](const tests::Group& group) {
+        nn::Gpt& model = models[tests::at(group)];
+        auto plugin = tests::fsdp();
+        plugin.fsdp_version = 2;
+        plugin.reshard_after_forward = true;
+        plugin.sync_module_states = {};
+        Accelerator accelerator(
+            {.cpu = true,
+             .fsdp_plugin = plugin,
+             .parallelism_config =
+                 accel::ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
+             .process_group = group});
+        accelerator.prepare(model);
+        const ShardedDataParallel& distributed = sharded(accelerator, model);
+        ASSERT_NE(distributed.options().replicas, nullptr);
+        EXPECT_EQ(distributed.options().replicas->rank(), group->rank() / 2);
+        double stored = 0;
+        for (const Tensor& p : model.parameters())
+            stored += static_cast<double>(autograd::local_part(p).numel());
+        const Tensor total = full({}, stored, {.dtype = f64});
+        group->all_reduce(total);
+        EXPECT_EQ(total.item(), 2.0 * static_cast<double>(initial.num_parameters()));
+        tests::expect_same_training(model, group, expected);
+        const dist::ShardingCounters& counters = distributed.counters();
+        EXPECT_GT(counters.reduce_scatters, 0);
+        EXPECT_EQ(counters.all_reduces, counters.reduce_scatters);
+    });
+}
+
 }  // namespace
 }  // namespace axle

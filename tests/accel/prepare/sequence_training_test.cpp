@@ -124,7 +124,7 @@ TEST(ContextParallelTraining, ShardsParametersOverDataAndContextParallelRanks) {
     expect_context_training_for_meshes<nn::Llama>();
 }
 
-// Covers 17.CP.
+// Covers 17.CP, 27.ACCELERATE_BYPASS_DEVICE_MAP.
 TEST(ContextParallelTraining, RunsWithoutShardingIfStandaloneIsAllowed) {
     const tests::EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);

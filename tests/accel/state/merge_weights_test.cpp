@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accel/process/partial_state.h"
+#include "accel/state/checkpoint.h"
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/files/sharded_folder.h"
@@ -96,6 +98,69 @@ TEST(MergeFsdpWeights, WritesTheWeightsOfAShardedStateDict) {
     const auto tensors = load_safetensors(folder / "merged/model.safetensors").tensors;
     ASSERT_EQ(tensors.size(), 1u);
     expect_same_bits(tensors.at("weight"), whole);
+}
+
+// Covers 10.merge_fsdp_weights.
+TEST(MergeFsdpWeights, WritesTheWeightsOfACheckpointOfDeepSpeed) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string deepspeed = AXLE_TESTS_DIR "/golden/deepspeed/";
+    for (const char* name : {"stage2", "stage3", "stage3_bf16"}) {
+        SCOPED_TRACE(name);
+        LogCapture logged;
+        const std::string copy = folder / name, output = folder / "merged";
+        fs::copy(deepspeed + name, copy, fs::copy_options::recursive);
+        merge_fsdp_weights(copy, output, true, true);
+        const auto expected = load_safetensors(deepspeed + name + ".safetensors").tensors;
+        const auto merged = load_safetensors(output + "/model.safetensors").tensors;
+        ASSERT_EQ(merged.size(), expected.size());
+        for (const auto& [key, tensor] : expected) {
+            SCOPED_TRACE(key);
+            expect_same_bits(merged.at(key), tensor);
+        }
+        EXPECT_FALSE(fs::exists(copy + "/global_step3"));
+        EXPECT_TRUE(fs::exists(copy + "/latest"));
+        EXPECT_THAT(logged.lines(), IsEmpty());
+    }
+}
+
+TEST(MergeFsdpWeights, VerifiesTheChecksumsOfTheCheckpoint) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
+    const std::string path = folder / "state", parts = path + "/pytorch_model_fsdp_0";
+    const std::string file = parts + "/rank_00000.safetensors";
+    const Tensor whole = arange(3 << 18, {.dtype = f32});  // 3 MiB
+    {
+        accel::CheckpointWriter writer(path);
+        const std::string inside = writer.directory() + "/pytorch_model_fsdp_0";
+        fs::create_directory(inside);
+        const std::vector<TensorPart> all = {
+            {.name = "weight", .shape = whole.shape(), .begin = 0, .values = whole}};
+        write_tensor_parts(inside, 0, all);
+        write_sharded_index(inside, {entries_of(0, all)});
+        write_bytes(writer.directory() + "/removed_by_the_user", "text");
+        writer.commit({});
+    }
+    fs::remove(path + "/removed_by_the_user");
+    merge_fsdp_weights(parts, folder / "merged");
+    expect_same_bits(load_safetensors(folder / "merged/model.safetensors").tensors.at("weight"),
+                     whole);
+
+    const std::string bytes = read_file(file), index = read_file(parts + "/index.json");
+    for (const auto& [at, block] : {std::pair<std::size_t, int>{12, 0}, {5 << 19, 2}}) {
+        std::string damaged = bytes;
+        damaged[at] = static_cast<char>(damaged[at] ^ 1);
+        write_bytes(file, damaged);
+        expect_error<FileError>({file.c_str(), ": has changed since it was saved: the checksum of ",
+                                 str("block ", block, " (bytes [").c_str()},
+                                [&] { merge_fsdp_weights(parts, folder / "other", true, true); });
+        EXPECT_TRUE(fs::exists(file));
+    }
+    write_bytes(file, bytes);
+    std::string other_shape = index;
+    other_shape.replace(other_shape.find("786432"), 6, "786431");
+    write_bytes(parts + "/index.json", other_shape);
+    expect_error<FileError>({(parts + "/index.json").c_str(), ": has changed since it was saved"},
+                            [&] { merge_fsdp_weights(parts, folder / "other"); });
+    EXPECT_FALSE(fs::exists(folder / "other/model.safetensors"));
 }
 
 TEST(MergeFsdpWeights, WritesShardsIfTheWeightsExceedTheGivenSize) {

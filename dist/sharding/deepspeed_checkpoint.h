@@ -1,0 +1,109 @@
+// Reads the weights of checkpoints that DeepSpeed has written (save_checkpoint) for the stages 0 to
+// 3 of ZeRO: a folder such as global_step100 with files of torch.save (core/files/torch_file.h).
+//
+//     mp_rank_00_model_states.pt                 the weights in the dtype of training, buffers, and
+//                                                the shapes of all parameters
+//     zero_pp_rank_0_mp_rank_00_model_states.pt  instead in stage 3, one for each process: weights
+//                                                are empty, frozen ones are in parts
+//     zero_pp_rank_0_mp_rank_00_optim_states.pt  in stages 1 to 3, one for each process: parts of
+//                                                the f32 weights, and the optimizer's state;
+//                                                bf16_zero_pp_rank_... if it trained in bf16
+//
+// In stages 1 and 2, the f32 weights of a group of parameters are one flat vector with padding at
+// the end, which is cut into parts. In stage 3, each weight is cut into equal parts, the last of
+// which is padded, and a process stores its parts of all weights one after another.
+//
+// Nothing in the files is executed, and objects of DeepSpeed's classes are ignored.
+//
+// Limits: checkpoints of tensor or pipeline parallel training (mp_rank_01) and of mixtures of
+// experts throw FileError. Opening a checkpoint reads all of its files once, to verify their
+// checksums. The files stay mapped into memory. A weight that is read needs the memory of its
+// elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/files/torch_file.h"
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+
+namespace axle::dist {
+
+// An open checkpoint. Files must not be symbolic links. Functions throw FileError with the path and
+// the reason if a file is missing or invalid, or if the parts do not fit together. Several threads
+// can read concurrently.
+class DeepSpeedCheckpoint {
+  public:
+    class Weight {
+      public:
+        DType dtype() const { return dtype_; }
+        const Shape& shape() const { return shape_; }
+
+      private:
+        friend class DeepSpeedCheckpoint;
+        DType dtype_ = DType::f32;
+        Shape shape_;
+        // Either tensors with all elements in order, or `count_` vectors of the checkpoint from
+        // `first_`, which have `length_` elements each, from `offset_`.
+        std::vector<Tensor> parts_;
+        std::size_t first_ = 0, count_ = 0;
+        std::int64_t offset_ = 0, length_ = 0;
+    };
+
+    // Opens a folder with the files above, or with a file "latest" that contains the name of a
+    // subfolder with the files. `options` is for load_torch_file(); types that it does not support
+    // are always ignored.
+    explicit DeepSpeedCheckpoint(const std::string& folder, TorchFileOptions options = {});
+
+    // Returns whether a folder has such files, or a file "latest" with the name of a subfolder that
+    // has them.
+    static bool is_one(const std::string& folder);
+
+    // Returns the folder with the files.
+    const std::string& path() const { return path_; }
+    // Returns the names of the files in path(), the files with the shapes first.
+    std::vector<std::string> files() const;
+    // Returns the weights and buffers by name. Weights that were trained are f32, also if training
+    // used another dtype; f16 and bf16 buffers are f32 too. Frozen weights have their dtype.
+    const std::map<std::string, Weight>& weights() const { return weights_; }
+    // Returns the names of weights in the model whose elements are in no file.
+    const std::vector<std::string>& missing() const { return missing_; }
+    // Returns a weight on the CPU.
+    Tensor read(const std::string& name) const;
+
+  private:
+    // A vector in several tensors.
+    struct Flat {
+        std::vector<Tensor> parts;
+        std::vector<std::int64_t> begins;  // index of the first element of each part
+        std::int64_t size = 0;
+
+        void add(const Tensor& part);
+        // Copies the elements [begin, begin + to.numel()).
+        void copy(std::int64_t begin, const Tensor& to) const;
+    };
+
+    Tree load(const std::string& file) const;
+    Tensor vector_of(const Tree& value, std::int64_t& bytes, const std::string& file) const;
+    void read_model(const Tree& state);
+    void read_groups(const Tree& shapes, const std::vector<Tree>& optimizers);
+    void read_parts(const Tree& shapes, const std::vector<Tree>& optimizers);
+    void read_frozen(const std::vector<Tree>& models, bool in_parts);
+    void add_rest(const Tree& state);
+    void add(const std::string& name, Weight weight);
+    void add_whole(const std::string& name, const Tensor& tensor, DType dtype);
+
+    std::string path_;
+    TorchFileOptions options_;
+    std::vector<std::string> model_files_, optimizer_files_;  // by rank
+    std::vector<Flat> flats_;
+    std::map<std::string, Weight> weights_;
+    std::vector<std::string> missing_;
+};
+
+}  // namespace axle::dist

@@ -1,0 +1,22 @@
+// Private to dist: the names of the files in checkpoints of DeepSpeed
+// (dist/sharding/deepspeed_checkpoint.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace axle::dist {
+
+struct DeepSpeedFiles {
+    std::vector<std::string> models;      // *_model_states.pt; by rank in stage 3, otherwise one
+    std::vector<std::string> optimizers;  // *_optim_states.pt, by rank
+};
+
+// Returns the folder with the files of a checkpoint, which is `folder` or the subfolder that its
+// file "latest" names, or "" if there is none.
+std::string find_deepspeed_folder(const std::string& folder);
+// Returns the names of the files in a folder. Throws FileError if the file of a process is missing,
+// or if files are from tensor or pipeline parallel training or from mixtures of experts.
+DeepSpeedFiles deepspeed_files(const std::string& folder);
+
+}  // namespace axle::dist
