@@ -35,8 +35,8 @@ AcceleratorOptions options_of(const Group& group, MegatronLMPlugin plugin) {
 
 // A model with its optimizer, loader and Accelerator. `replicas` processes divide a batch.
 struct MegatronRun {
-    MegatronRun(nn::Gpt& model_, const AcceleratorOptions& options, std::int64_t replicas = 1)
-        : model(model_),
+    MegatronRun(nn::Gpt&& model_, const AcceleratorOptions& options, std::int64_t replicas = 1)
+        : model(std::move(model_)),
           dataset(tests::pipeline_batch(0, kRows * kBatches, kTime)),
           loader(dataset, {.batch_size = kRows / replicas}),
           accelerator(options) {
@@ -60,7 +60,7 @@ struct MegatronRun {
             tests::expect_same_state(state, expected.saved_state(), 1e-9);
     }
 
-    nn::Gpt& model;
+    nn::Gpt model;
     data::TensorDataset dataset;
     optim::AdamW optimizer{model.parameters(), {.lr = 0.01}};
     data::DataLoader loader;
@@ -71,8 +71,7 @@ struct MegatronRun {
 // 1.megatron_lm_plugin.
 TEST(MegatronTraining, TrainsLikeOneProcess) {
     const nn::Gpt original = pipeline_gpt();
-    nn::Gpt whole = original.clone();
-    MegatronRun alone(whole, options_of(dist::ProcessGroup::alone(), {}));
+    MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
     const std::vector<double> expected = alone.train(2);
     struct Case {
         MegatronLMPlugin plugin;
@@ -91,11 +90,11 @@ TEST(MegatronTraining, TrainsLikeOneProcess) {
             c.plugin.tp_degree.value_or(1) * c.plugin.pp_degree.value_or(1) * c.replicas;
         auto models = clones_of(original, ranks);
         on_ranks(ranks, [&](const Group& group) {
-            MegatronRun run(models[at(group)], options_of(group, c.plugin), c.replicas);
+            MegatronRun run(std::move(models[at(group)]), options_of(group, c.plugin), c.replicas);
             const bool is_divided = c.plugin.tp_degree.value_or(1) > 1;
             EXPECT_EQ(autograd::slice_of(run.model.transformer.wte.weight) != nullptr, is_divided);
             EXPECT_THAT(run.train(2), testing::Pointwise(testing::DoubleNear(1e-9), expected));
-            run.expect_weights(whole);
+            run.expect_weights(alone.model);
         });
     }
 }
@@ -105,14 +104,15 @@ TEST(MegatronTraining, TrainsLikeOneProcess) {
 TEST(MegatronTraining, DividesProcessesIntoStagesReplicasAndSlices) {
     auto models = clones_of(pipeline_gpt(), 8);
     on_ranks(8, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        MegatronRun run(model, options_of(group, {.tp_degree = 2, .pp_degree = 2}), 2);
+        MegatronRun run(std::move(models[at(group)]),
+                        options_of(group, {.tp_degree = 2, .pp_degree = 2}), 2);
         const Accelerator& accelerator = run.accelerator;
         EXPECT_EQ(accelerator.tensor_parallel_rank(), group->rank() % 2);
         EXPECT_EQ(accelerator.data_parallel_rank(), group->rank() / 2 % 2);
         EXPECT_EQ(accelerator.pipeline_parallel_rank(), group->rank() / 4);
         EXPECT_EQ(accelerator.distributed_type(), accel::DistributedType::megatron_lm);
-        EXPECT_EQ(model.transformer.h[0].mlp.c_fc.weight.device().is_meta(), group->rank() >= 4);
+        EXPECT_EQ(run.model.transformer.h[0].mlp.c_fc.weight.device().is_meta(),
+                  group->rank() >= 4);
         for (const Tree& batch : run.loader) {
             const auto all = group->all_gather_object(batch["input_ids"]);
             for (const int same : {1, 4, 5})
@@ -128,7 +128,7 @@ TEST(MegatronTraining, IsConfiguredByTheParallelismConfigToo) {
     auto models = clones_of(pipeline_gpt(), 8);
     on_ranks(8, [&](const Group& group) {
         MegatronRun run(
-            models[at(group)],
+            std::move(models[at(group)]),
             {.cpu = true,
              .parallelism_config = ParallelismConfig{.dp_replicate_size = 2,
                                                      .tp_size = 2,
@@ -146,13 +146,12 @@ TEST(MegatronTraining, IsConfiguredByTheParallelismConfigToo) {
 TEST(MegatronTraining, SavesStatesThatAnyMeshLoads) {
     const TemporaryFolder folder;
     const nn::Gpt original = pipeline_gpt();
-    nn::Gpt whole = original.clone();
-    MegatronRun alone(whole, options_of(dist::ProcessGroup::alone(), {}));
+    MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
     alone.train();
     auto models = clones_of(original, 8);
     on_ranks(8, [&](const Group& group) {
         MegatronRun run(
-            models[at(group)],
+            std::move(models[at(group)]),
             options_of(group, {.tp_degree = 2, .pp_degree = 2, .use_distributed_optimizer = true}),
             2);
         run.train();
@@ -160,24 +159,23 @@ TEST(MegatronTraining, SavesStatesThatAnyMeshLoads) {
         run.accelerator.save_model(run.model, folder / "model");
     });
     const auto saved = load_safetensors(folder / "model/model.safetensors").tensors;
-    for (const auto& [name, tensor] : whole.saved_state()) {
+    for (const auto& [name, tensor] : alone.model.saved_state()) {
         SCOPED_TRACE(name);
         tests::expect_close(saved.at(name), tensor, 1e-9);
     }
     alone.train();
     auto others = clones_of(original, 4);
     on_ranks(4, [&](const Group& group) {
-        MegatronRun run(others[at(group)],
+        MegatronRun run(std::move(others[at(group)]),
                         options_of(group, {.pp_degree = 2, .use_distributed_optimizer = true}), 2);
         run.accelerator.load_state(folder / "state");
         run.train();
-        run.expect_weights(whole);
+        run.expect_weights(alone.model);
     });
-    nn::Gpt single = original.clone();
-    MegatronRun one(single, options_of(dist::ProcessGroup::alone(), {}));
+    MegatronRun one(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
     one.accelerator.load_state(folder / "state");
     one.train();
-    tests::expect_same_state(single.saved_state(), whole.saved_state(), 1e-9);
+    tests::expect_same_state(one.model.saved_state(), alone.model.saved_state(), 1e-9);
 }
 
 // A pass of three batches in windows of two: the mean of the last window has one batch.
@@ -206,7 +204,7 @@ TEST(MegatronTraining, DividesShortWindowsByTheirNumberOfBatches) {
             AcceleratorOptions options =
                 options_of(group, {.pp_degree = 2, .use_distributed_optimizer = shards});
             options.gradient_accumulation_plugin = plugin;
-            MegatronRun run(models[at(group)], options, 2);
+            MegatronRun run(std::move(models[at(group)]), options, 2);
             run.train();
             run.expect_weights(whole);
         });
@@ -217,11 +215,10 @@ TEST(MegatronTraining, DividesShortWindowsByTheirNumberOfBatches) {
 TEST(MegatronTraining, ChoosesTheLayersOfTheLastStage) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        MegatronRun run(model,
+        MegatronRun run(std::move(models[at(group)]),
                         options_of(group, {.pp_degree = 2, .decoder_last_pipeline_num_layers = 2}));
         for (std::size_t layer = 0; layer < 6; ++layer)
-            EXPECT_EQ(model.transformer.h[layer].ln_1.weight.device().is_meta(),
+            EXPECT_EQ(run.model.transformer.h[layer].ln_1.weight.device().is_meta(),
                       (layer >= 4) != (group->rank() == 1));
         EXPECT_EQ(run.train().size(), 3u);
     });
@@ -237,7 +234,7 @@ TEST(MegatronTraining, RefusesToSaveClonesWithoutTheStagesOfOtherProcesses) {
     const TemporaryFolder folder;
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
-        MegatronRun run(models[at(group)], options_of(group, {.pp_degree = 2}));
+        MegatronRun run(std::move(models[at(group)]), options_of(group, {.pp_degree = 2}));
         nn::Gpt average = run.model.clone();
         run.accelerator.register_for_checkpointing(average);
         expect_error<UsageError>({"save_state: a registered module can't be saved", "meta device"},

@@ -113,7 +113,8 @@ void expect_context_training_for_meshes() {
                              Mesh{4, {.dp_shard_size = 2, .cp_size = 2, .cp_handler = ring}}}) {
         auto models = tests::clones_of(tests::model_of<Model>(f64), mesh.processes);
         on_ranks(mesh.processes, [&](const Group& group) {
-            expect_context_training(fsdp2(group, mesh.config), models[tests::at(group)], expected);
+            auto model = std::move(models[tests::at(group)]);
+            expect_context_training(fsdp2(group, mesh.config), model, expected);
         });
     }
 }
@@ -142,7 +143,8 @@ TEST(ContextParallelTraining, DividesLayersToo) {
           Mesh{8, {.dp_shard_size = 2, .tp_size = 2, .cp_size = 2, .tp_handler = sequence}}}) {
         auto models = tests::clones_of(tests::model_of<nn::Gpt>(f64), mesh.processes);
         on_ranks(mesh.processes, [&](const Group& group) {
-            expect_context_training(fsdp2(group, mesh.config), models[tests::at(group)], expected);
+            auto model = std::move(models[tests::at(group)]);
+            expect_context_training(fsdp2(group, mesh.config), model, expected);
         });
     }
 }
@@ -267,7 +269,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given, int
 
     auto models = tests::clones_of(tests::model_of<Model>(f64), processes);
     on_ranks(processes, [&](const Group& group) {
-        Model& model = models[tests::at(group)];
+        Model model = std::move(models[tests::at(group)]);
         AcceleratorOptions options = given;
         options.cpu = true;
         options.process_group = group;

@@ -105,7 +105,7 @@ TEST(ExpertParallel, TrainsLikeOneProcess) {
     for (const int ranks : {2, 4, 8}) {
         auto nets = clones_of(original, ranks);
         on_ranks(ranks, [&](const Group& group) {
-            SparseNet& net = nets[at(group)];
+            SparseNet net = std::move(nets[at(group)]);
             expert_parallelize(net, group);
             EXPECT_EQ(net.block.experts.up.shape(), Shape({kExperts / ranks, 5, kWidth}));
             expect_same_numbers(train(net, group, 0), expected);
@@ -126,8 +126,8 @@ TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalance) {
         const SparseNet original = sparse_net(0.8);
         auto expected = clones_of(original, ranks), nets = clones_of(original, ranks);
         on_ranks(ranks, [&, replicas = replicas, divided = divided](const Group& group) {
-            SparseNet& reference = expected[at(group)];
-            SparseNet& net = nets[at(group)];
+            SparseNet reference = std::move(expected[at(group)]);
+            SparseNet net = std::move(nets[at(group)]);
             const std::vector<double> losses = train(reference, group, kBalance);
             const Tensor dropped = tensor({reference.block.dropped()});
             group->all_reduce(dropped);
@@ -147,8 +147,8 @@ TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalance) {
 TEST(ExpertParallel, ComputesUnevenNumbersOfTokens) {
     auto nets = clones_of(sparse_net(), 2), others = clones_of(sparse_net(), 2);
     on_ranks(2, [&](const Group& group) {
-        SparseNet& net = nets[at(group)];
-        SparseNet& reference = others[at(group)];
+        SparseNet net = std::move(nets[at(group)]);
+        SparseNet reference = std::move(others[at(group)]);
         for (SparseNet* each : {&net, &reference}) {
             const NoGrad no_grad;
             each->in.bias.detach().fill_(1);
@@ -168,7 +168,7 @@ TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
     }
     auto nets = clones_of(sparse_net(), 4);
     on_ranks(4, [&](const Group& group) {
-        SparseNet& net = nets[at(group)];
+        SparseNet net = std::move(nets[at(group)]);
         expert_parallelize(net, group);
         net.load_state_dict(other.saved_state());
         tests::expect_same_state(dist::full_state_dict(net, {.rank0_only = false}),
@@ -186,7 +186,7 @@ TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
 TEST(ExpertParallel, RejectsModelsThatCanNotBeDivided) {
     auto nets = clones_of(sparse_net(), 3);
     on_ranks(3, [&](const Group& group) {
-        SparseNet& net = nets[at(group)];
+        SparseNet net = std::move(nets[at(group)]);
         expect_error<ValueError>({"expert_parallelize: ",
                                   "the 8 experts of 'block' can't be divided"
                                   " among 3 ranks"},
@@ -197,7 +197,7 @@ TEST(ExpertParallel, RejectsModelsThatCanNotBeDivided) {
     });
     auto others = clones_of(sparse_net(), 2);
     on_ranks(2, [&](const Group& group) {
-        SparseNet& net = others[at(group)];
+        SparseNet net = std::move(others[at(group)]);
         if (group->rank() == 1) net.block.experts.up.set_grad(ones_like(net.block.experts.up));
         expect_error<UsageError>({"expert_parallelize: ", "the experts of 'block' have a gradient"},
                                  [&] { expert_parallelize(net, group); });

@@ -54,8 +54,8 @@ Tree batch_of(std::int64_t step) {
 // A model with its stages and slices on one rank.
 template <class M>
 struct DividedStages {
-    DividedStages(M& model_, const Group& group, const Division& division, PipelineOptions options)
-        : model(model_),
+    DividedStages(M&& model_, const Group& group, const Division& division, PipelineOptions options)
+        : model(std::move(model_)),
           mesh(group, {{"pp", division.pp}, {"dp", division.dp}, {"tp", division.tp}}) {
         dist::tensor_parallelize(model, mesh.get_group("tp"),
                                  {.sequence_parallel = division.sequence_parallel});
@@ -70,7 +70,7 @@ struct DividedStages {
         return slice_tensors(batch, begin, begin + rows);
     }
 
-    M& model;
+    M model;
     dist::DeviceMesh mesh;
     std::optional<Pipeline> pipeline;
 };
@@ -83,7 +83,7 @@ void expect_same_training(const M& original, const Division& division,
     const PipelineReference expected = tests::train_whole(whole, steps, batch_of);
     auto models = clones_of(original, division.ranks());
     on_ranks(division.ranks(), [&](const Group& group) {
-        DividedStages<M> stages(models[at(group)], group, division, options);
+        DividedStages<M> stages(std::move(models[at(group)]), group, division, options);
         expect_same_pipeline(stages.model, *stages.pipeline, expected, 1e-9,
                              [&](std::int64_t step) { return stages.rows_of(batch_of(step)); });
     });
@@ -162,7 +162,8 @@ TEST(DividedPipeline, DividesOptimizerStatesAmongReplicas) {
     auto models = clones_of(pipeline_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         const Division division{.pp = 2, .dp = 2, .shard_optimizer = true};
-        DividedStages<nn::Gpt> stages(models[at(group)], group, division, {.micro_batches = 2});
+        DividedStages<nn::Gpt> stages(std::move(models[at(group)]), group, division,
+                                      {.micro_batches = 2});
         optim::AdamW optimizer(stages.model.parameters());
         for (int step = 0; step < 2; ++step) {
             stages.pipeline->step(stages.rows_of(batch_of(step)), nn::label_loss);
@@ -192,7 +193,8 @@ TEST(DividedPipeline, KeepsGradientsOfPartsIfAStepFails) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         const Division division{.dp = 2, .shard_optimizer = true};
-        DividedStages<nn::Gpt> stages(models[at(group)], group, division, {.micro_batches = 2});
+        DividedStages<nn::Gpt> stages(std::move(models[at(group)]), group, division,
+                                      {.micro_batches = 2});
         const Tree batch = stages.rows_of(batch_of(0));
         stages.pipeline->step(batch, nn::label_loss);
         const double norm = stages.pipeline->clip_grad_norm_(1e9).item();
@@ -219,7 +221,8 @@ TEST(DividedPipeline, SavesStatesOfOneProcess) {
     const auto train = [&](const Division& division, std::int64_t from, std::int64_t to) {
         auto models = clones_of(original, division.ranks());
         on_ranks(division.ranks(), [&](const Group& group) {
-            DividedStages<nn::Gpt> stages(models[at(group)], group, division, {.micro_batches = 2});
+            DividedStages<nn::Gpt> stages(std::move(models[at(group)]), group, division,
+                                          {.micro_batches = 2});
             optim::AdamW optimizer(stages.model.parameters(), {.lr = 0.01});
             if (from > 0) {
                 stages.pipeline->load_state_dict(state);
@@ -264,7 +267,7 @@ TEST(DividedPipeline, DrawsTheSameDropoutForAnyNumberOfSlices) {
         auto models = clones_of(original, 4);
         on_ranks(4, [&](const Group& group) {
             DividedStages<nn::Gpt> stages(
-                models[at(group)], group,
+                std::move(models[at(group)]), group,
                 {.pp = 2, .tp = 2, .sequence_parallel = sequence_parallel}, {.micro_batches = 2});
             EXPECT_THAT(losses_of(*stages.pipeline),
                         testing::Pointwise(testing::DoubleNear(1e-10), expected));
@@ -279,7 +282,7 @@ TEST(DividedPipeline, GeneratesAndEvaluatesLikeOneProcess) {
     const Tensor logits = whole(batch["input_ids"].tensor());
     const auto ids = whole.generate({1, 2, 3}, 3, {.temperature = 0});
     on_ranks(4, [&](const Group& group) {
-        DividedStages<nn::Gpt> stages(models[at(group)], group, {.pp = 2, .tp = 2},
+        DividedStages<nn::Gpt> stages(std::move(models[at(group)]), group, {.pp = 2, .tp = 2},
                                       {.micro_batches = 2});
         tests::expect_close(stages.pipeline->forward(batch), logits.detach(), 1e-12);
         EXPECT_EQ(stages.pipeline->generate(6, {1, 2, 3}, 3, {.temperature = 0}), ids);
