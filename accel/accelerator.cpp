@@ -22,6 +22,7 @@ namespace {
 
 ShardingPlugin sharding_plugin(const AcceleratorOptions& options) {
     if (options.deepspeed_plugin) return ShardingPlugin::deepspeed;
+    if (options.megatron_lm_plugin) return ShardingPlugin::megatron_lm;
     if (!options.fsdp_plugin) return ShardingPlugin::none;
     return options.fsdp_plugin->fsdp_version.value_or(1) == 2 ? ShardingPlugin::fsdp2
                                                               : ShardingPlugin::fsdp1;

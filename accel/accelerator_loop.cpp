@@ -8,6 +8,7 @@
 #include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
 #include "accel/prepare/pipeline_model.h"
+#include "core/autograd/local_part.h"
 #include "core/graph.h"
 #include "core/ops.h"
 #include "nn/models/pieces.h"
@@ -153,7 +154,7 @@ Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
         counts.window > 0 && counts.window < steps) {
         const NoGrad no_grad;
         for (const Tensor& parameter : stages.parameters())
-            if (Tensor gradient = parameter.grad(); gradient.defined())
+            if (Tensor gradient = autograd::local_part(parameter).grad(); gradient.defined())
                 gradient.mul_(static_cast<double>(steps) / static_cast<double>(counts.window));
     }
     return mean;

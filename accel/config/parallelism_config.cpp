@@ -59,8 +59,9 @@ void check_sizes(const ParallelismConfig& config) {
             throw ValueError(str("ParallelismConfig: ", name, "_size: the product of the sizes is ",
                                  total, ", but must be at most ", kMaxProcesses));
     }
+    // Pipelines average gradients over replicas themselves.
     if ((config.tp_enabled() || config.cp_enabled()) && config.dp_replicate_enabled() &&
-        !config.dp_shard_enabled())
+        !config.dp_shard_enabled() && !config.pp_enabled())
         throw ValueError(str(
             "ParallelismConfig: tp_size or cp_size above 1 with dp_replicate_size above 1 needs "
             "dp_shard_size above 1: tp_size ",
@@ -245,12 +246,6 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
     if (config->tp_enabled() && options.deepspeed_plugin)
         throw_not_implemented("parallelism_config.tp_size",
                               "tensor parallel training with DeepSpeed", "use fsdp_plugin");
-    const auto& megatron = options.megatron_lm_plugin;
-    if (config->tp_enabled() &&
-        (config->pp_enabled() || (megatron && megatron->pp_degree.value_or(1) > 1)))
-        throw_not_implemented("parallelism_config.tp_size",
-                              "tensor parallel training of the stages of a pipeline",
-                              "set tp_size or the number of stages to 1");
 }
 
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
@@ -259,7 +254,9 @@ std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& option
     ParallelismConfig config = options.parallelism_config.value_or(ParallelismConfig());
     if (options.megatron_lm_plugin) {
         config.pp_size = options.megatron_lm_plugin->pp_degree.value_or(1);
-        if (!options.parallelism_config) config.dp_replicate_size = group->size() / config.pp_size;
+        config.tp_size = options.megatron_lm_plugin->tp_degree.value_or(1);
+        if (!options.parallelism_config)
+            config.dp_replicate_size = group->size() / (config.pp_size * config.tp_size);
     }
     if (config.total_size() == 1) config.dp_replicate_size = group->size();
     std::vector<dist::DeviceMesh::Dimension> dimensions = config.mesh_dimensions();

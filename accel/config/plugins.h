@@ -48,8 +48,11 @@ const std::vector<std::string>& known_dynamo_backends();
 // num_processes / (tp_degree * pp_degree) of them. Accelerator::pipeline_step() runs a step.
 // ACCELERATE_USE_MEGATRON_LM=true requests this plugin too. Options that are not set are read from
 // MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so on.
+//
+// The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
+// (dist/tensor_parallel/); the ranks of the slices are consecutive.
 struct MegatronLMPlugin {
-    std::optional<int> tp_degree = {};  // 1 by default; other values are not implemented
+    std::optional<int> tp_degree = {};  // 1 by default
     std::optional<int> pp_degree = {};  // 1 by default
     // The number of micro-batches of a step (default: 1). A process reads batches of
     // num_micro_batches times the rows of a micro-batch.
@@ -57,13 +60,31 @@ struct MegatronLMPlugin {
     // The norm to which steps of optimizers clip the gradients of all stages (default: 1); 0 turns
     // clipping off.
     std::optional<double> gradient_clipping = {};
-    std::optional<bool> sequence_parallelism = {};  // must be false: not implemented
-    // Whether backward computes the activations of each block again (default: false).
+    // Whether norms and dropout work on parts of the sequence (default: false); see
+    // dist::TensorParallelOptions. Has no effect if tp_degree is 1.
+    std::optional<bool> sequence_parallelism = {};
+    // Whether backward computes activations again (default: false). recompute_granularity must be
+    // "full" (default). With recompute_method "uniform" (default), each recompute_num_layers pieces
+    // (default: 1) of a stage store only their input; with "block", each of the first
+    // recompute_num_layers pieces of a stage stores only its input, and the others store all
+    // activations.
     std::optional<bool> recompute_activations = {};
-    std::optional<bool> use_distributed_optimizer = {};  // must be false: not implemented
+    std::string recompute_granularity = {};
+    std::string recompute_method = {};
+    std::optional<int> recompute_num_layers = {};
+    // Whether replicas divide the states of optimizers (ZeRO-1; default: false).
+    std::optional<bool> use_distributed_optimizer = {};
     // The number of layers of a stage of the interleaved schedule. Processes then have several
     // stages, and the layers of all stages together must be the layers of the model.
     std::optional<int> num_layers_per_virtual_pipeline_stage = {};
+    // The number of layers of the last stage. The other layers are divided evenly among the other
+    // stages.
+    std::optional<int> decoder_last_pipeline_num_layers = {};
+    // Must be 1: not implemented. Read from MEGATRON_LM_CONTEXT_PARALLEL_SIZE and
+    // MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE if they are not set. (Accelerate's default of
+    // context_parallel_size is 2.)
+    std::optional<int> context_parallel_size = {};
+    std::optional<int> expert_model_parallel_size = {};
 
     // --- extensions of Accelerate
     // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).

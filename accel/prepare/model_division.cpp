@@ -58,6 +58,8 @@ void set_division(PreparationOptions& preparation, const AcceleratorOptions& opt
         division.plan = config->tp_handler->plan;
         division.sequence_parallel = config->tp_handler->sequence_parallel;
     }
+    if (const auto& plugin = options.megatron_lm_plugin)
+        division.sequence_parallel = division.sequence_parallel || *plugin->sequence_parallelism;
     preparation.division = [group = mesh->get_group("tp"), division](nn::Module& model) {
         if (dist::has_slices(model))
             check_slices(model, group->size());

@@ -38,6 +38,26 @@ dist::MicroBatchAverage average_of(const std::string& name) {
         str(kPlugin, ": average must be one of rows, equal, tokens: ", in_quotes(name)));
 }
 
+// Returns the number of pieces of each stage if the last stage has `last` layers, and the first and
+// the last stage have a piece more.
+std::vector<int> sizes_before_last(int layers, int ranks, int last) {
+    const int others = ranks - 1;
+    if (others == 0 || layers <= last || (layers - last) % others != 0)
+        throw ValueError(str(kPlugin,
+                             ": the layers that are not on the last stage must be divided evenly "
+                             "among the other stages: ",
+                             layers, " layers, pp_degree ", ranks,
+                             ", decoder_last_pipeline_num_layers ", last));
+    std::vector<int> sizes(static_cast<std::size_t>(others), (layers - last) / others);
+    sizes.push_back(last + 1);
+    ++sizes.front();
+    return sizes;
+}
+
+void read_text(std::string& field, const char* variable, const char* otherwise) {
+    if (field.empty()) field = text_variable(variable).value_or(otherwise);
+}
+
 void refuse(bool given, const char* option, const char* what) {
     if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, "leave it out");
 }
@@ -45,12 +65,13 @@ void refuse(bool given, const char* option, const char* what) {
 }  // namespace
 
 void resolve_megatron(AcceleratorOptions& options) {
-    const int pp_size = options.parallelism_config ? options.parallelism_config->pp_size : 1;
+    const auto& config = options.parallelism_config;
+    const int pp_size = config ? config->pp_size : 1, tp_size = config ? config->tp_size : 1;
     if (!options.megatron_lm_plugin) {
         if (flag_variable("ACCELERATE_USE_MEGATRON_LM").value_or(false))
             options.megatron_lm_plugin = MegatronLMPlugin();
         else if (pp_size > 1)
-            options.megatron_lm_plugin = MegatronLMPlugin{.tp_degree = 1,
+            options.megatron_lm_plugin = MegatronLMPlugin{.tp_degree = tp_size,
                                                           .pp_degree = pp_size,
                                                           .num_micro_batches = pp_size,
                                                           .gradient_clipping = 0};
@@ -62,7 +83,7 @@ void resolve_megatron(AcceleratorOptions& options) {
         if (!field) field = from_environment;
         if (!field) field = otherwise;
     };
-    read(plugin.tp_degree, number_variable("MEGATRON_LM_TP_DEGREE"), 1);
+    read(plugin.tp_degree, number_variable("MEGATRON_LM_TP_DEGREE"), tp_size);
     read(plugin.pp_degree, number_variable("MEGATRON_LM_PP_DEGREE"), pp_size);
     read(plugin.num_micro_batches, number_variable("MEGATRON_LM_NUM_MICRO_BATCHES"), 1);
     read(plugin.gradient_clipping, real_variable("MEGATRON_LM_GRADIENT_CLIPPING"), 1.0);
@@ -70,6 +91,15 @@ void resolve_megatron(AcceleratorOptions& options) {
     read(plugin.recompute_activations, flag_variable("MEGATRON_LM_RECOMPUTE_ACTIVATIONS"), false);
     read(plugin.use_distributed_optimizer, flag_variable("MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER"),
          false);
+    read_text(plugin.recompute_granularity, "MEGATRON_LM_RECOMPUTE_GRANULARITY", "full");
+    read_text(plugin.recompute_method, "MEGATRON_LM_RECOMPUTE_METHOD", "uniform");
+    read(plugin.recompute_num_layers, number_variable("MEGATRON_LM_RECOMPUTE_NUM_LAYERS"), 1);
+    if (!plugin.decoder_last_pipeline_num_layers)
+        plugin.decoder_last_pipeline_num_layers =
+            number_variable("MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS");
+    read(plugin.context_parallel_size, number_variable("MEGATRON_LM_CONTEXT_PARALLEL_SIZE"), 1);
+    read(plugin.expert_model_parallel_size,
+         number_variable("MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE"), 1);
     check_positive("tp_degree", *plugin.tp_degree);
     check_positive("pp_degree", *plugin.pp_degree);
     check_positive("num_micro_batches", *plugin.num_micro_batches);
@@ -79,15 +109,31 @@ void resolve_megatron(AcceleratorOptions& options) {
     if (plugin.num_layers_per_virtual_pipeline_stage)
         check_positive("num_layers_per_virtual_pipeline_stage",
                        *plugin.num_layers_per_virtual_pipeline_stage);
+    check_positive("recompute_num_layers", *plugin.recompute_num_layers);
+    if (plugin.recompute_method != "uniform" && plugin.recompute_method != "block")
+        throw ValueError(str(kPlugin, ": recompute_method must be uniform or block: ",
+                             in_quotes(plugin.recompute_method)));
+    if (plugin.recompute_granularity != "full" && plugin.recompute_granularity != "selective")
+        throw ValueError(str(kPlugin, ": recompute_granularity must be full or selective: ",
+                             in_quotes(plugin.recompute_granularity)));
+    if (plugin.decoder_last_pipeline_num_layers) {
+        check_positive("decoder_last_pipeline_num_layers",
+                       *plugin.decoder_last_pipeline_num_layers);
+        if (!plugin.stage_sizes.empty() || plugin.num_layers_per_virtual_pipeline_stage)
+            throw ValueError(str(kPlugin,
+                                 ": decoder_last_pipeline_num_layers can't be combined with "
+                                 "stage_sizes or num_layers_per_virtual_pipeline_stage"));
+    }
     if (plugin.schedule.empty())
         plugin.schedule = plugin.num_layers_per_virtual_pipeline_stage ? "interleaved" : "1f1b";
     static_cast<void>(dist::schedule_kind_of(plugin.schedule));
     static_cast<void>(average_of(plugin.average));
-    if (options.parallelism_config && *plugin.pp_degree != pp_size)
+    if (config && (*plugin.pp_degree != pp_size || *plugin.tp_degree != tp_size))
         throw UsageError(
             str("Accelerator: megatron_lm_plugin and parallelism_config contradict "
                 "each other: pp_degree is ",
-                *plugin.pp_degree, ", pp_size is ", pp_size));
+                *plugin.pp_degree, ", pp_size is ", pp_size, ", tp_degree is ", *plugin.tp_degree,
+                ", tp_size is ", tp_size));
     if (options.fsdp_plugin || options.deepspeed_plugin)
         throw UsageError(str("Accelerator: pipelines cannot be combined with ",
                              options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
@@ -97,19 +143,25 @@ void resolve_megatron(AcceleratorOptions& options) {
 void check_megatron(const AcceleratorOptions& options, int num_processes) {
     if (!options.megatron_lm_plugin) return;
     const MegatronLMPlugin& plugin = *options.megatron_lm_plugin;
-    refuse(*plugin.tp_degree > 1, "tp_degree", "tensor parallel training");
-    refuse(*plugin.sequence_parallelism, "sequence_parallelism", "sequence parallel training");
-    refuse(*plugin.use_distributed_optimizer, "use_distributed_optimizer",
-           "sharding of optimizer states in pipelines");
-    if (const auto& config = options.parallelism_config; config && config->pp_enabled())
+    refuse(*plugin.context_parallel_size > 1, "context_parallel_size",
+           "sharing of sequences in pipelines");
+    refuse(*plugin.expert_model_parallel_size > 1, "expert_model_parallel_size",
+           "expert parallel training");
+    refuse(*plugin.recompute_activations && plugin.recompute_granularity == "selective",
+           "recompute_granularity", "recomputation of attention only");
+    if (const auto& config = options.parallelism_config)
         for (const auto& [name, size] : config->mesh_dimensions())
-            if (name != "pp" && name != "dp_replicate")
+            if (name != "pp" && name != "dp_replicate" && name != "tp")
                 throw_not_implemented(str("parallelism_config.", name, "_size"),
                                       "a pipeline of models that are divided otherwise",
-                                      "leave pp_size at 1");
-    if (num_processes % *plugin.pp_degree != 0)
-        throw ValueError(str(kPlugin, ": the number of processes must be a multiple of pp_degree: ",
-                             num_processes, " processes, pp_degree ", *plugin.pp_degree));
+                                      "leave out megatron_lm_plugin and pp_size");
+    const std::int64_t ranks = std::int64_t{*plugin.pp_degree} * *plugin.tp_degree;
+    if (num_processes % ranks != 0)
+        throw ValueError(str(kPlugin,
+                             ": the number of processes must be a multiple of pp_degree * "
+                             "tp_degree: ",
+                             num_processes, " processes, pp_degree ", *plugin.pp_degree,
+                             ", tp_degree ", *plugin.tp_degree));
 }
 
 std::vector<nn::Piece> pieces_for(const MegatronLMPlugin& plugin, nn::Module& model) {
@@ -121,11 +173,21 @@ dist::PipelineOptions pipeline_options_of(const MegatronLMPlugin& plugin, int pi
                                   .micro_batches = *plugin.num_micro_batches,
                                   .stage_sizes = plugin.stage_sizes,
                                   .average = average_of(plugin.average)};
-    if (*plugin.recompute_activations) options.recompute = dist::Recompute::pieces;
-    if (!plugin.num_layers_per_virtual_pipeline_stage) return options;
+    options.shard_optimizer = *plugin.use_distributed_optimizer;
+    if (*plugin.recompute_activations) {
+        options.recompute = plugin.recompute_method == "block" ? dist::Recompute::first_pieces
+                                                               : dist::Recompute::pieces;
+        options.recompute_pieces = *plugin.recompute_num_layers;
+    }
     // The first and the last piece are the embeddings and the head.
-    const int layers = pieces - 2, per_stage = *plugin.num_layers_per_virtual_pipeline_stage;
-    const int ranks = *plugin.pp_degree;
+    const int layers = pieces - 2, ranks = *plugin.pp_degree;
+    if (plugin.decoder_last_pipeline_num_layers) {
+        options.stage_sizes =
+            sizes_before_last(layers, ranks, *plugin.decoder_last_pipeline_num_layers);
+        return options;
+    }
+    if (!plugin.num_layers_per_virtual_pipeline_stage) return options;
+    const int per_stage = *plugin.num_layers_per_virtual_pipeline_stage;
     if (layers < 1 || layers % (per_stage * ranks) != 0)
         throw ValueError(str(kPlugin,
                              ": the number of layers must be a multiple of pp_degree * "

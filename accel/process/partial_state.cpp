@@ -87,6 +87,8 @@ const char* name_of(DistributedType type) {
             return "FSDP";
         case DistributedType::deepspeed:
             return "DEEPSPEED";
+        case DistributedType::megatron_lm:
+            return "MEGATRON_LM";
     }
     return "?";
 }
@@ -150,8 +152,10 @@ std::shared_ptr<const AcceleratorState::Common> AcceleratorState::common(
 
 DistributedType AcceleratorState::distributed_type() const {
     if (plugin_ == ShardingPlugin::deepspeed) return DistributedType::deepspeed;
-    const bool is_fsdp = plugin_ != ShardingPlugin::none && use_distributed();
-    return is_fsdp ? DistributedType::fsdp : PartialState::distributed_type();
+    if (plugin_ == ShardingPlugin::none || !use_distributed())
+        return PartialState::distributed_type();
+    return plugin_ == ShardingPlugin::megatron_lm ? DistributedType::megatron_lm
+                                                  : DistributedType::fsdp;
 }
 
 bool AcceleratorState::is_fsdp2() const {

@@ -23,11 +23,19 @@
 
 namespace axle::accel {
 
-enum class DistributedType : std::uint8_t { no, multi_cpu, multi_gpu, fsdp, deepspeed };
-// Returns the name that Accelerate uses: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP" or "DEEPSPEED".
+enum class DistributedType : std::uint8_t {
+    no,
+    multi_cpu,
+    multi_gpu,
+    fsdp,
+    deepspeed,
+    megatron_lm
+};
+// Returns the name that Accelerate uses: "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED" or
+// "MEGATRON_LM".
 const char* name_of(DistributedType type);
-// The plugin that shards the models of an Accelerator. FSDP has two versions.
-enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed };
+// The plugin that shards or divides the models of an Accelerator. FSDP has two versions.
+enum class ShardingPlugin : std::uint8_t { none, fsdp1, fsdp2, deepspeed, megatron_lm };
 
 struct PartialStateOptions {
     // If true, the device is the CPU. If false, the device is the first of these that applies:
@@ -188,8 +196,8 @@ class AcceleratorState : public PartialState {
                      bool is_explicit, ShardingPlugin plugin);
 
     const std::string& mixed_precision() const { return common_->mixed_precision; }
-    // Returns `deepspeed` with a DeepSpeed plugin, `fsdp` with an FSDP plugin on several processes,
-    // or else the type of the PartialState.
+    // Returns `deepspeed` with a DeepSpeed plugin, `fsdp` with an FSDP plugin and `megatron_lm`
+    // with a MegatronLMPlugin on several processes, or else the type of the PartialState.
     DistributedType distributed_type() const;
     // Returns whether distributed_type() is `fsdp` and the plugin has version 2.
     bool is_fsdp2() const;

@@ -6,6 +6,7 @@
 
 #include "core/tree/tree.h"
 #include "nn/module.h"
+#include "optim/optimizer.h"
 
 namespace axle::accel {
 
@@ -18,8 +19,8 @@ struct Checkpointable {
     virtual void load_state_dict(const Tree& state) = 0;
 };
 
-// A type with state_dict() and load_state_dict() that is not a Checkpointable: optimizers,
-// schedulers, loaders, and user-defined classes.
+// A type with state_dict() and load_state_dict() that is not a Checkpointable: schedulers, loaders,
+// and user-defined classes.
 template <class T>
 concept Stateful = requires(T& object, const Tree& state) {
     { object.state_dict() } -> std::convertible_to<Tree>;
@@ -43,10 +44,13 @@ template <class T>
 concept Registrable =
     std::derived_from<T, Checkpointable> || std::derived_from<T, nn::Module> || Stateful<T>;
 
-// Return a Checkpointable that refers to the object. A module's state is its saved_state().
+// Return a Checkpointable that refers to the object. A module's state is its saved_state(). The
+// states of modules and optimizers have whole tensors, even if several processes divide them.
 std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module);
+std::shared_ptr<Checkpointable> as_checkpointable(optim::Optimizer& optimizer);
 template <Registrable T>
-    requires(!std::derived_from<T, nn::Module> || std::derived_from<T, Checkpointable>)
+    requires(std::derived_from<T, Checkpointable> ||
+             !(std::derived_from<T, nn::Module> || std::derived_from<T, optim::Optimizer>))
 std::shared_ptr<Checkpointable> as_checkpointable(T& object) {
     if constexpr (std::derived_from<T, Checkpointable>)
         // Does not own the object.

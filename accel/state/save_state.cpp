@@ -17,13 +17,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The state of a registered module.
+// The state of a registered module, as whole tensors.
 class ModuleState : public Checkpointable {
   public:
     explicit ModuleState(nn::Module& module) : module_(module) {}
     Tree state_dict() const override {
+        for (const auto& [name, tensor] : module_.state_dict({.keep_vars = true}))
+            if (tensor.device().is_meta())
+                throw UsageError(str("save_state: a registered module can't be saved, because ",
+                                     in_quotes(name),
+                                     " is on the meta device, as the parameters of the other "
+                                     "stages of a pipeline"));
         Tree state = Tree::map();
-        for (const auto& [name, tensor] : module_.saved_state()) state.set(name, tensor);
+        for (const auto& [name, tensor] :
+             dist::full_state_dict(module_, {.rank0_only = false, .offload_to_cpu = false}))
+            state.set(name, tensor);
         return state;
     }
     void load_state_dict(const Tree& state) override {
@@ -35,6 +43,19 @@ class ModuleState : public Checkpointable {
 
   private:
     nn::Module& module_;
+};
+
+// The state of a registered optimizer, as whole tensors.
+class OptimizerState : public Checkpointable {
+  public:
+    explicit OptimizerState(optim::Optimizer& optimizer) : optimizer_(optimizer) {}
+    Tree state_dict() const override {
+        return dist::full_state_dict(optimizer_, {.rank0_only = false, .offload_to_cpu = false});
+    }
+    void load_state_dict(const Tree& state) override { optimizer_.load_state_dict(state); }
+
+  private:
+    optim::Optimizer& optimizer_;
 };
 
 // Throws ValueError unless each process passes the same path as the process that writes its
@@ -76,6 +97,9 @@ void rotate(const ProjectConfiguration& project, const std::string& run, const s
 
 std::shared_ptr<Checkpointable> as_checkpointable(nn::Module& module) {
     return std::make_shared<ModuleState>(module);
+}
+std::shared_ptr<Checkpointable> as_checkpointable(optim::Optimizer& optimizer) {
+    return std::make_shared<OptimizerState>(optimizer);
 }
 
 void StateFiles::add_object(const void* object, std::shared_ptr<Checkpointable> state) {

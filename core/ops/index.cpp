@@ -8,32 +8,13 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/copy.h"
 #include "kernels/ops/sort.h"
 
 namespace axle {
 namespace {
-
-// Throws IndexError unless all indices are in [0, size). On a CPU it throws immediately; on a GPU
-// the error is reported asynchronously.
-void check_range(const char* op, const Tensor& index, std::int64_t size) {
-    kernels::BadIndex bad;
-    launch(index.device(), [&]<class On>(On& on) {
-        if constexpr (std::is_same_v<On, kernels::Cpu>)
-            bad = kernels::find_bad_index(on, index.view(), size);
-        else
-            kernels::check_index(on, index.view(), size);
-    });
-    if (bad.position < 0) return;
-    Dims position = index.shape();
-    for (int d = index.dim() - 1; d >= 0; --d) {
-        position[d] = bad.position % index.shape()[d];
-        bad.position /= index.shape()[d];
-    }
-    throw IndexError(str(op, ": index out of range: ", bad.value, " at ", position,
-                         " for a dimension of size ", size));
-}
 
 // Throws unless the index of gather or scatter has as many dimensions as x and is not larger than x
 // in any dimension except `dim` (-1 for no exception).
@@ -93,6 +74,24 @@ Tensor embedding_gradient(const Tensor& dy, const Tensor& ids, std::int64_t rows
 
 }  // namespace
 
+void check_index_range(const char* op, const Tensor& index, std::int64_t size) {
+    kernels::BadIndex bad;
+    launch(index.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>)
+            bad = kernels::find_bad_index(on, index.view(), size);
+        else
+            kernels::check_index(on, index.view(), size);
+    });
+    if (bad.position < 0) return;
+    Dims position = index.shape();
+    for (int d = index.dim() - 1; d >= 0; --d) {
+        position[d] = bad.position % index.shape()[d];
+        bad.position /= index.shape()[d];
+    }
+    throw IndexError(str(op, ": index out of range: ", bad.value, " at ", position,
+                         " for a dimension of size ", size));
+}
+
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
     const profiler::OpScope scope("gather");
     check_device("gather", {&x, &index});
@@ -101,7 +100,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
         return reshape(gather(at_least_1d(x), dim, at_least_1d(index)), index.shape());
     const int d = wrap_dim("gather", dim, x.dim());
     check_fits("gather", d, index, x);
-    check_range("gather", index, x.shape()[d]);
+    check_index_range("gather", index, x.shape()[d]);
     Tensor y = empty(index.shape(), {.dtype = x.dtype(), .device = x.device()});
     launch(x.device(), [&](auto& on) { kernels::gather(on, d, x.view(), index.view(), y.view()); });
     return record("gather", y, {x},
@@ -118,7 +117,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
         throw ShapeError(str("index_select: needs a 1-d index: shape ", index.shape()));
     if (x.dim() == 0) return reshape(index_select(reshape(x, {1}), dim, index), {});
     const int d = wrap_dim("index_select", dim, x.dim());
-    check_range("index_select", index, x.shape()[d]);
+    check_index_range("index_select", index, x.shape()[d]);
     Shape shape = x.shape();
     shape[d] = index.numel();
     Tensor y = empty(shape, {.dtype = x.dtype(), .device = x.device()});
@@ -148,7 +147,7 @@ Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
     const int d = wrap_dim("scatter_add", dim, x.dim());
     check_fits("scatter_add", d, index, x);
     check_fits("scatter_add", -1, index, src);
-    check_range("scatter_add", index, x.shape()[d]);
+    check_index_range("scatter_add", index, x.shape()[d]);
     Tensor from = src;
     for (int i = 0; i < src.dim(); ++i)
         if (src.shape()[i] > index.shape()[i]) from = narrow(from, i, 0, index.shape()[i]);
@@ -175,7 +174,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
         throw ValueError(
             str("embedding: padding_idx must be in [", -rows, ", ", rows, "): ", padding));
     if (padding_idx && padding < 0) padding += rows;
-    check_range("embedding", ids, rows);
+    check_index_range("embedding", ids, rows);
     Shape shape = ids.shape();
     shape.push_back(width);
     Tensor y = empty(shape, {.dtype = weight.dtype(), .device = weight.device()});
@@ -195,7 +194,7 @@ Tensor one_hot(const Tensor& ids, std::int64_t classes) {
     check_index_dtype("one_hot", ids);
     if (classes < 1)
         throw ValueError(str("one_hot: the number of classes must be positive: ", classes));
-    check_range("one_hot", ids, classes);
+    check_index_range("one_hot", ids, classes);
     Shape shape = ids.shape();
     shape.push_back(classes);
     Tensor y = zeros(shape, {.dtype = i64, .device = ids.device()});

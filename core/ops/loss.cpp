@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/matmul.h"
 
@@ -21,23 +22,6 @@ DType result_dtype(DType t) { return autocast_dtype() ? wide_dtype(t) : t; }
 void check_smoothing(const char* op, double smoothing) {
     if (!(smoothing >= 0 && smoothing <= 1))
         throw ValueError(str(op, ": label_smoothing must be in [0, 1]: ", smoothing));
-}
-
-// Throws IndexError unless every target is a class or ignore_index. On a CPU it throws immediately;
-// on a GPU the error is reported asynchronously.
-void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
-                   std::int64_t ignore_index) {
-    std::int64_t row = -1;
-    launch(targets.device(), [&]<class On>(On& on) {
-        if constexpr (std::is_same_v<On, kernels::Cpu>)
-            row = kernels::first_bad_target(targets.view(), classes, ignore_index);
-        else
-            kernels::check_targets(on, targets.view(), classes, ignore_index);
-    });
-    if (row < 0) return;
-    const std::int64_t target = targets[row].item_int();
-    throw IndexError(str(op, ": target out of range: ", target, " in row ", row, ", with ", classes,
-                         " classes"));
 }
 
 // Returns the number of targets that are not ignored, as a 0-d tensor.
@@ -132,6 +116,21 @@ LinearLoss linear_losses(const Tensor& x, const Tensor& weight, const Tensor& ta
 }
 
 }  // namespace
+
+void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
+                   std::int64_t ignore_index) {
+    std::int64_t row = -1;
+    launch(targets.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>)
+            row = kernels::first_bad_target(targets.view(), classes, ignore_index);
+        else
+            kernels::check_targets(on, targets.view(), classes, ignore_index);
+    });
+    if (row < 0) return;
+    const std::int64_t target = targets[row].item_int();
+    throw IndexError(str(op, ": target out of range: ", target, " in row ", row, ", with ", classes,
+                         " classes"));
+}
 
 Tensor cross_entropy(const Tensor& input, const Tensor& targets,
                      const CrossEntropyOptions& options) {

@@ -205,6 +205,34 @@ Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t co
     });
 }
 
+Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
+                     const std::vector<std::int64_t>& receives, const Group& group) {
+    if (group->size() == 1) return x;
+    const profiler::OpScope scope("exchange_rows");
+    check_device("exchange_rows", {&x});
+    std::int64_t total = 0;
+    for (const std::int64_t count : sends) total += count;
+    if (x.dim() == 0 || total != x.size(0) || std::ssize(sends) != group->size())
+        throw ShapeError(str("exchange_rows: ", total, " rows are sent to ", sends.size(),
+                             " ranks of a group of ", group->size(), ": x ", x.shape()));
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        std::vector<Tensor> parts;
+        std::int64_t begin = 0;
+        for (const std::int64_t count : sends) {
+            parts.push_back(x.detach().narrow(0, begin, count).contiguous());
+            begin += count;
+        }
+        y = cat(group->all_to_all_uneven(parts), 0);
+        count(&CollectiveCounts::all_to_alls, x);
+    }
+    return record("exchange_rows", y, {x},
+                  [group, sends, receives](const Grads& dy, Needs) -> Grads {
+                      return {exchange_rows(dy[0], receives, sends, group)};
+                  });
+}
+
 CollectiveCounts collective_counts() { return counts; }
 void reset_collective_counts() { counts = {}; }
 

@@ -52,6 +52,13 @@ Tensor reduce_scatter_along(const Tensor& x, std::int64_t dim,
 Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t concat_dim,
                         const std::shared_ptr<ProcessGroup>& group);
 
+// Sends rows of x [N, ...] to the ranks, sends[r] rows to rank r in order, and returns the received
+// rows in rank order, receives[r] rows from rank r. Throws ShapeError unless the numbers in `sends`
+// add up to N.
+Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
+                     const std::vector<std::int64_t>& receives,
+                     const std::shared_ptr<ProcessGroup>& group);
+
 // The collectives that the ops above have run on this thread, including their gradients.
 struct CollectiveCounts {
     std::int64_t all_reduces = 0, all_gathers = 0, reduce_scatters = 0, all_to_alls = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/autograd/autograd.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/data_parallel_impl.h"
@@ -19,9 +20,22 @@ std::vector<Tensor> tensors_of(const nn::StateDict& state) {
     return result;
 }
 
+// Returns whether another part of the training reduces the gradient (expert parallel).
+bool is_reduced(const Tensor& parameter) {
+    const auto slice = autograd::slice_of(parameter);
+    return slice != nullptr && slice->is_reduced();
+}
+
+std::vector<Tensor> replicated(std::vector<Tensor> parameters) {
+    std::erase_if(parameters, is_reduced);
+    return parameters;
+}
+
 nn::StateDict trained(const nn::Module& model) {
     nn::StateDict result = model.named_parameters();
-    std::erase_if(result, [](const auto& entry) { return !entry.second.requires_grad(); });
+    std::erase_if(result, [](const auto& entry) {
+        return !entry.second.requires_grad() || is_reduced(entry.second);
+    });
     if (result.empty())
         throw UsageError("data parallel: the model has no parameter that requires a gradient");
     return result;
@@ -33,7 +47,7 @@ DataParallel::Impl::Impl(nn::Module& model_, std::shared_ptr<ProcessGroup> group
                          DataParallelOptions options)
     : model(&model_),
       group(std::move(group_)),
-      parameters(model->parameters()),
+      parameters(replicated(model->parameters())),
       buffers(tensors_of(model->named_buffers())),
       broadcasts_buffers(options.broadcast_buffers && !buffers.empty()),
       reducer(trained(*model), group, std::move(options)) {

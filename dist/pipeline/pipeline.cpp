@@ -6,6 +6,7 @@
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
+#include "core/autograd/local_part.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "core/tree/tree_utils.h"
@@ -54,9 +55,10 @@ std::int64_t rows_of(const Tree& batch) {
     return rows;
 }
 
-// Returns the gradient of a parameter, or zeros in the dtype that its gradient has on other ranks.
+// Returns the gradient of a parameter that is not reduced yet, or zeros in the dtype that its
+// gradient has on other ranks.
 Tensor gradient_of(const Tensor& parameter) {
-    if (const Tensor gradient = parameter.grad(); gradient.defined()) return gradient;
+    if (const Tensor own = autograd::pending_gradient(parameter); own.defined()) return own;
     const DType dtype = is_half(parameter.dtype()) ? f32 : parameter.dtype();
     return zeros(parameter.shape(), {.dtype = dtype, .device = parameter.device()});
 }
@@ -87,6 +89,9 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
         if (schedule.ranks != group->size())
             throw ValueError(str(kOp, ": the schedule is for ", schedule.ranks,
                                  " ranks, but the group has ", group->size()));
+        if (options.recompute_pieces < 1)
+            throw ValueError(
+                str(kOp, ": recompute_pieces must be at least 1: ", options.recompute_pieces));
         if (!schedule.trains())
             throw ValueError(str(kOp, ": the schedule ", schedule.name, " has no backward"));
         simulate(schedule);
@@ -108,6 +113,9 @@ Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
             held.tensor.shape(), {.dtype = held.tensor.dtype(), .device = Device::meta()}));
     }
     share_initial_values();
+    const auto& replicas = options.data_parallel;
+    if (options.shard_optimizer && replicas != nullptr && replicas->size() > 1)
+        shards = std::make_unique<StageShards>(plan->parameters(), rank(), replicas, device());
 }
 
 // Broadcasts the initial values, so that replicas and the copies of tied parameters begin with the
@@ -188,6 +196,7 @@ Pipeline::Impl::Call Pipeline::Impl::begin(const char* op, bool trains,
     check_equal(op, "micro-batches", all, "batch");
     check_equal(op, "number of steps", all, "step");
     call.seed = std::stoull(all[0]["seed"].string());
+    if (shards != nullptr) shards->gather();
     return call;
 }
 
@@ -256,7 +265,7 @@ void Pipeline::Impl::sum_tied_gradients() {
             group->send(mine, held.owner(), tag);
             group->recv(mine, held.owner(), tag);
         }
-        held.tensor.set_grad(mine);
+        autograd::set_pending_gradient(held.tensor, mine);
     }
 }
 
@@ -266,9 +275,10 @@ void Pipeline::Impl::average_gradients() {
     for (const Held& held : plan->parameters()) {
         if (!held.is_on(rank()) || !held.tensor.requires_grad()) continue;
         const Tensor gradient = gradient_of(held.tensor);
-        held.tensor.set_grad(gradient);
+        autograd::set_pending_gradient(held.tensor, gradient);
         by_dtype[gradient.dtype()].push_back(gradient);
     }
+    if (shards != nullptr) return shards->reduce();
     for (const auto& [dtype, gradients] : by_dtype) options.data_parallel->all_reduce(gradients);
 }
 
@@ -294,27 +304,27 @@ Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
     // Gradients of earlier steps are added at the end, because they are already averaged.
     std::vector<std::pair<Tensor, Tensor>> earlier;
     for (const Held& held : plan->parameters())
-        if (const Tensor gradient = held.tensor.grad(); gradient.defined()) {
-            earlier.emplace_back(held.tensor, gradient);
-            held.tensor.zero_grad();
-        }
+        if (Tensor gradient = autograd::take_pending_gradient(held.tensor); gradient.defined())
+            earlier.emplace_back(held.tensor, std::move(gradient));
+    // The losses of all data parallel ranks are parts of one mean. Shards get means of gradients.
+    if (shards != nullptr) gradient_scale *= options.data_parallel->size();
     PipelineRun run(*this, schedule, call.batches, factors_of(call.batches), &loss, call.seed,
                     gradient_scale);
     double own = 0;
     try {
         own = run.run().loss;
     } catch (...) {  // the gradients are those before the call
-        for (const Held& held : plan->parameters())
-            if (held.is_on(rank())) held.tensor.zero_grad();
-        for (const auto& [parameter, gradient] : earlier) parameter.set_grad(gradient);
+        for (const Held& held : plan->parameters()) autograd::take_pending_gradient(held.tensor);
+        for (const auto& [parameter, gradient] : earlier)
+            autograd::set_pending_gradient(parameter, gradient);
         throw;
     }
     const NoGrad no_grad;
     sum_tied_gradients();
     average_gradients();
     for (const auto& [parameter, gradient] : earlier) {
-        const Tensor latest = parameter.grad();
-        parameter.set_grad(latest.defined() ? latest + gradient : gradient);
+        const Tensor latest = autograd::pending_gradient(parameter);
+        autograd::set_pending_gradient(parameter, latest.defined() ? latest + gradient : gradient);
     }
     ++steps;
     return total(own);

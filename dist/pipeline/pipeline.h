@@ -42,8 +42,10 @@ enum class MicroBatchAverage : std::uint8_t {
 // The parts of a stage that are computed again in backward, to store fewer activations.
 enum class Recompute : std::uint8_t {
     none,
-    pieces,  // stores the inputs of pieces
-    stages   // stores the inputs of stages
+    pieces,        // stores the inputs of groups of recompute_pieces pieces
+    first_pieces,  // stores the inputs of the first recompute_pieces pieces of each stage, and all
+                   // activations of the other pieces
+    stages         // stores the inputs of stages
 };
 
 struct PipelineOptions {
@@ -55,9 +57,14 @@ struct PipelineOptions {
     MicroBatchAverage average = MicroBatchAverage::rows;
     std::string labels = "labels";  // the key of the labels in a batch, for `tokens`
     Recompute recompute = Recompute::none;
+    int recompute_pieces = 1;
     // The ranks that have the same stages for other batches, or null. Gradients and losses are
     // averaged over them.
     std::shared_ptr<ProcessGroup> data_parallel = {};
+    // Whether the data parallel ranks divide the states of optimizers (ZeRO-1). Each rank then
+    // updates its part of the parameters, and a step gathers them. The parameters are sharded
+    // leaves (core/autograd/local_part.h), and have no elements after the Pipeline is destroyed.
+    bool shard_optimizer = false;
     // A schedule of training steps that replaces `schedule`, `micro_batches` and `chunks`.
     std::optional<Schedule> custom_schedule = {};
 };
@@ -77,8 +84,13 @@ using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batc
 
 // The stages of this rank. All ranks must construct it with the same model and options, and must
 // call the same functions together. If an error of one rank is found before the first action, all
-// ranks of the pipeline throw it; after an error that is found later, the other ranks throw
-// CommError. The model must outlive the object and must not be moved. Not thread-safe.
+// ranks of the pipeline throw it. After an error that is found later, the other ranks throw
+// CommError when the failed rank leaves the job; until then they wait, at most for the timeout of
+// the group. The model must outlive the object and must not be moved. Not thread-safe.
+//
+// The model may be divided among tensor parallel ranks (dist/tensor_parallel/), each of which is
+// then in a pipeline of its own. These pipelines must run the same steps with the same batches, and
+// the generators of their ranks 0 must have the same seed.
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
@@ -119,7 +131,8 @@ class Pipeline {
     Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
 
     // Returns the state of the whole model with the names that one process has, on rank 0 or on
-    // all ranks of the pipeline (FullStateOptions).
+    // all ranks of the pipeline (FullStateOptions). Slices and shards are gathered, for which each
+    // rank needs memory for its whole stages. All ranks of the job must call these functions.
     nn::StateDict full_state_dict(const FullStateOptions& options = {}) const;
     // Loads this rank's tensors from the state of the whole model. Throws ValueError if names are
     // missing or unexpected, and the errors of Module::load_state_dict().

@@ -14,6 +14,7 @@
 #include "dist/group/process_group.h"
 #include "dist/pipeline/pipeline.h"
 #include "dist/pipeline/stage_plan.h"
+#include "dist/pipeline/stage_shards.h"
 
 namespace axle::dist {
 
@@ -74,6 +75,7 @@ struct Pipeline::Impl {
     PipelineOptions options;
     Schedule schedule;
     std::unique_ptr<StagePlan> plan;
+    std::unique_ptr<StageShards> shards;  // null unless options.shard_optimizer
     PipelineCounters counters;
     std::int64_t steps = 0;
     // The types of the inputs of stages, for each signature of a micro-batch.

@@ -151,10 +151,11 @@ Tensor PipelineRun::run_stage(int stage, int micro_batch, const Tensor& input) {
         return pipeline_.pieces[static_cast<std::size_t>(index)].forward(x, batch);
     };
     const int begin = pipeline_.plan->begin(stage), end = pipeline_.plan->begin(stage + 1);
-    const auto run_pieces = [run_piece, begin, end](Tensor x) {
-        for (int i = begin; i < end; ++i) x = run_piece(i, x);
+    const auto run_pieces = [run_piece](int from, int to, Tensor x) {
+        for (int i = from; i < to; ++i) x = run_piece(i, x);
         return x;
     };
+    const PipelineOptions& options = pipeline_.options;
     // The input of the first piece is undefined, so it is not an input of checkpoint().
     const auto recompute = [](const Tensor& x, const auto& f) {
         std::vector<Tensor> inputs;
@@ -163,13 +164,20 @@ Tensor PipelineRun::run_stage(int stage, int micro_batch, const Tensor& input) {
             [f](const std::vector<Tensor>& in) { return f(in.empty() ? Tensor() : in[0]); },
             inputs);
     };
-    if (trains_ && pipeline_.options.recompute == Recompute::stages)
-        return recompute(input, run_pieces);
-    if (!trains_ || pipeline_.options.recompute == Recompute::none) return run_pieces(input);
+    if (!trains_ || options.recompute == Recompute::none) return run_pieces(begin, end, input);
+    // The number of pieces of each part that is computed again.
+    const int size = options.recompute == Recompute::pieces         ? options.recompute_pieces
+                     : options.recompute == Recompute::first_pieces ? 1
+                                                                    : end - begin;
+    const int last = options.recompute == Recompute::first_pieces
+                         ? std::min(end, begin + options.recompute_pieces)
+                         : end;
     Tensor x = input;
-    for (int i = begin; i < end; ++i)
-        x = recompute(x, [run_piece, i](const Tensor& in) { return run_piece(i, in); });
-    return x;
+    for (int i = begin; i < last; i += size)
+        x = recompute(x, [run_pieces, i, to = std::min(i + size, end)](const Tensor& in) {
+            return run_pieces(i, to, in);
+        });
+    return run_pieces(last, end, x);
 }
 
 void PipelineRun::forward(int stage, int micro_batch) {

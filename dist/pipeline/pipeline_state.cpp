@@ -55,7 +55,8 @@ nn::StateDict Pipeline::full_state_dict(const FullStateOptions& options) const {
         handles.emplace(name, tensor);
     nn::StateDict result;
     int tag = 0;
-    for (const auto& [name, tensor] : impl_->model->saved_state()) {
+    for (const auto& [name, tensor] :
+         dist::full_state_dict(*impl_->model, {.rank0_only = false, .offload_to_cpu = false})) {
         const Held* const held = impl_->plan->find(handles.at(name));
         const int owner = held == nullptr ? group.rank() : held->owner();
         const bool is_received = held != nullptr && (owner != 0 || !options.rank0_only);
@@ -109,7 +110,7 @@ void Pipeline::load_state_dict(const nn::StateDict& state) {
 
 Tree Pipeline::full_state_dict(optim::Optimizer& optimizer, const FullStateOptions& options) const {
     const NoGrad no_grad;
-    Tree tree = optimizer.state_dict();
+    Tree tree = dist::full_state_dict(optimizer, {.rank0_only = false, .offload_to_cpu = false});
     const std::vector<Tensor> parameters = optimizer.parameters();
     Tree owned = Tree::map();
     for (const auto& [number, value] : tree["state"].entries()) {

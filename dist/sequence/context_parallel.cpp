@@ -7,12 +7,12 @@
 #include "core/attention/attention_part.h"
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
-#include "core/check.h"
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 #include "dist/ops/collective_ops.h"
 #include "dist/sequence/ring_attention.h"
+#include "dist/sequence/self_attention.h"
 
 namespace axle::dist {
 namespace {
@@ -23,15 +23,7 @@ using Ranges = std::vector<nn::PositionRange>;
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionOptions& options) {
-    check_device(kAttention, {&q, &k, &v});
-    if (q.dim() != 4 || k.dim() != 4 || v.shape() != k.shape())
-        throw ShapeError(str(kAttention, ": q, k and v must have 4 dimensions [batch, heads, ",
-                             "length, head size], and k and v the same shape: q ", q.shape(),
-                             ", k ", k.shape(), ", v ", v.shape()));
-    if (q.size(2) != k.size(2))
-        throw UsageError(str(kAttention,
-                             ": queries and keys must be the same tokens (self-attention): q ",
-                             q.shape(), ", k ", k.shape()));
+    check_self_attention(kAttention, q, k, v);
     if (options.mask.defined() && !options.causal)
         throw UsageError(str(kAttention,
                              ": masks are supported in causal attention only, which ignores them: "
@@ -130,8 +122,8 @@ Tensor ContextParallel::attend(const Tensor& query, const Tensor& key, const Ten
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_operands(q, k, v, options);
     const std::int64_t time = q.size(2), length = time * parts();
-    const kernels::AttentionParams params = attention_params(
-        options, q.size(0), q.size(3), {.heads = q.size(1), .queries = length, .keys = length});
+    const kernels::AttentionParams params =
+        attention_params(options, q.size(0), q.size(3), whole_grid(q, length));
     if (exchange_ == ContextExchange::all_gather || parts() == 1)
         return gathered_attention(q, k, v, params, positions(time), group_);
     std::vector<Ranges> all;

@@ -12,6 +12,7 @@
 #include "core/profiler/profiler.h"
 #include "dist/group/shared_error.h"
 #include "dist/ops/collective_ops.h"
+#include "dist/sequence/self_attention.h"
 
 namespace axle::dist {
 namespace {
@@ -21,15 +22,7 @@ constexpr const char* kAdapter = "deepspeed_ulysses_dl_adapter";
 constexpr std::int64_t kIgnored = -100;  // the default ignore_index of cross_entropy()
 
 void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t ranks) {
-    check_device(kAttention, {&q, &k, &v});
-    if (q.dim() != 4 || k.dim() != 4 || v.shape() != k.shape())
-        throw ShapeError(str(kAttention, ": q, k and v must have 4 dimensions [batch, heads, ",
-                             "length, head size], and k and v the same shape: q ", q.shape(),
-                             ", k ", k.shape(), ", v ", v.shape()));
-    if (q.size(2) != k.size(2))
-        throw UsageError(str(kAttention,
-                             ": queries and keys must be the same tokens (self-attention): q ",
-                             q.shape(), ", k ", k.shape()));
+    check_self_attention(kAttention, q, k, v);
     if (q.size(1) % ranks != 0)
         throw ValueError(str(kAttention, ": the number of heads must be a multiple of sp_size: ",
                              q.size(1), " heads, sp_size ", ranks));
@@ -97,13 +90,10 @@ Tensor Ulysses::attend(const Tensor& query, const Tensor& key, const Tensor& val
     const std::int64_t ranks = parts();
     const Tensor q = autocast(query), k = autocast(key), v = autocast(value);
     check_operands(q, k, v, ranks);
-    const std::int64_t heads = q.size(1), length = q.size(2) * ranks;
-    const kernels::AttentionParams params =
-        attention_params(options, q.size(0), q.size(3),
-                         {.heads = heads,
-                          .queries = length,
-                          .keys = length,
-                          .first_head = group_->rank() * heads / ranks});
+    // Attention is computed for whole sequences, and this rank's part of the heads of q.
+    kernels::WeightGrid grid = whole_grid(q, q.size(2) * ranks);
+    grid.first_head += group_->rank() * q.size(1) / ranks;
+    const kernels::AttentionParams params = attention_params(options, q.size(0), q.size(3), grid);
     const auto whole_sequences = [&](const Tensor& x) {
         return all_to_all_along(one_head_for_each_rank(x, ranks), 1, 2, group_);
     };

@@ -51,10 +51,13 @@ bool is_first(const autograd::TensorSlice& slice) {
 }
 
 // Gathers the whole tensor of a slice, on the ranks that get tensors. On the other ranks, returns
-// an undefined tensor.
+// an undefined tensor. A slice on the meta device is not gathered, and only its shape is changed.
 Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
                      const FullStateOptions& options) {
-    const Tensor whole = slice.gather(tensor);
+    const Tensor whole = tensor.device().is_meta()
+                             ? Tensor::empty(slice.layout().whole,
+                                             {.dtype = tensor.dtype(), .device = Device::meta()})
+                             : slice.gather(tensor);
     if (options.rank0_only && !is_first(slice)) return {};
     return options.offload_to_cpu && whole.device().is_cuda() ? whole.cpu() : whole;
 }

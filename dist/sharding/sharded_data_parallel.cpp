@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "dist/parallel/buckets.h"
 #include "dist/parallel/same_model.h"
@@ -30,6 +31,10 @@ void check_shardable(const nn::Module& model) {
     for (const auto& [name, tensor] : model.named_parameters()) {
         if (autograd::is_sharded(tensor))
             throw UsageError(str("sharding: the parameter ", name, " is sharded already"));
+        if (const auto slice = autograd::slice_of(tensor); slice != nullptr && slice->is_reduced())
+            throw UsageError(str("sharding: ", name,
+                                 " has the experts of this rank (expert parallel), which can't be "
+                                 "sharded too; use DataParallel"));
         if (tensor.grad().defined())
             throw UsageError(str("sharding: the parameter ", name,
                                  " has a gradient; shard the model before the first backward, or "

@@ -5,7 +5,10 @@
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
+#include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
+#include "core/profiler/profiler.h"
 #include "dist/ops/collective_ops.h"
 #include "dist/tensor_parallel/vocabulary_loss.h"
 
@@ -88,11 +91,11 @@ Tensor RowPolicy::multiply(nn::Linear& layer, const Tensor& x, Activation activa
 Tensor VocabularyEmbedding::look_up(const nn::Embedding& layer, const Tensor& ids) {
     const Tensor& weight = layer.weight;
     const std::int64_t rows = weight.size(0), begin = group_->rank() * rows;
-    if (ids.device().is_cpu() && ids.numel() > 0) {
-        const std::int64_t low = ids.min().item_int(), high = ids.max().item_int();
-        if (low < 0 || high >= vocabulary_)
-            throw IndexError(str("embedding: index out of range: ", low < 0 ? low : high,
-                                 " in a table with ", vocabulary_, " rows"));
+    {
+        const profiler::OpScope scope("embedding");
+        check_device("embedding", {&ids, &weight});
+        check_index_dtype("embedding", ids);
+        check_index_range("embedding", ids, vocabulary_);
     }
     const Tensor own = to(ids, i64) - Scalar(begin);
     const Tensor is_elsewhere = eq(mul(ge(own, Scalar(0)), lt(own, Scalar(rows))), Scalar(0));

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/index_checks.h"
 #include "core/profiler/profiler.h"
 #include "dist/ops/collective_ops.h"
 #include "kernels/ops/loss.h"
@@ -21,7 +22,7 @@ constexpr std::int64_t kIgnored = -100;
 
 using Group = std::shared_ptr<ProcessGroup>;
 
-void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& targets,
+void check_arguments(const Tensor& x, const Tensor& weight, bool has_bias, const Tensor& targets,
                      std::int64_t vocabulary) {
     check_device(kOp, {&x, &weight, &targets});
     check_floating(kOp, x);
@@ -30,11 +31,10 @@ void check_arguments(const Tensor& x, const Tensor& weight, const Tensor& target
         x.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs x [N, K], weight [n, K] and targets [N]: x ", x.shape(),
                              ", weight ", weight.shape(), ", targets ", targets.shape()));
-    if (!targets.device().is_cpu()) return;
-    const std::int64_t row = kernels::first_bad_target(targets.view(), vocabulary, kIgnored);
-    if (row >= 0)
-        throw IndexError(str("cross_entropy: target out of range: ", targets[row].item_int(),
-                             " in row ", row, ", with ", vocabulary, " classes"));
+    // The op that computes the loss if the vocabulary is not divided.
+    const char* const undivided = has_bias ? "cross_entropy" : "linear_cross_entropy";
+    const profiler::OpScope scope(undivided);
+    check_targets(undivided, targets, vocabulary, kIgnored);
 }
 
 // The sum of the losses, and its gradients, if requested.
@@ -157,7 +157,7 @@ Tensor vocabulary_cross_entropy(const Tensor& input, const Tensor& matrix, const
                                 const Tensor& targets, std::int64_t vocabulary,
                                 const Group& group) {
     const profiler::OpScope scope(kOp);
-    check_arguments(input, matrix, targets, vocabulary);
+    check_arguments(input, matrix, bias.defined(), targets, vocabulary);
     const Tensor x = autocast(input), weight = autocast(matrix);
     check_same_dtype(kOp, x, weight);
     const bool wants_gradients = grad_enabled();

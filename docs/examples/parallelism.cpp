@@ -1,4 +1,5 @@
-// Trains a GPT whose weights two processes divide, and continues on one process.
+// Trains a GPT whose weights two processes divide, and continues on one process. Also divides a net
+// with a plan of its own, and the experts of a mixture.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -62,11 +63,37 @@ void train_net(const std::string&) {
     if (group->rank() == 0 && whole.size() != 4) std::exit(1);
 }
 
+// A net whose experts processes divide.
+struct SparseNet : axle::nn::Model<SparseNet> {
+    SparseNet() : block(8, 16), out(8, 2) {}
+    Tensor forward(const Tensor& x) { return out(block(x)); }
+    void visit(axle::nn::Visitor& v) override { v("block", block), v("out", out); }
+    axle::nn::MixtureOfExperts block;
+    axle::nn::Linear out;
+};
+
+void train_experts(const std::string&) {
+    const Tensor x = axle::randn({32, 8});  // different on each rank
+    // [experts]
+    SparseNet net;  // has an nn::MixtureOfExperts, `block`, with 8 experts
+    auto group = axle::dist::ProcessGroup::create();
+    axle::dist::expert_parallelize(net, group);
+    axle::Accelerator accelerator({.process_group = group});
+    axle::optim::AdamW adamw(net.parameters());
+    accelerator.prepare(net, adamw);
+    Tensor y = net(x);  // auxiliary_loss() is that of the last call
+    accelerator.backward(y.pow(2).mean() + 0.01 * net.block.auxiliary_loss());
+    adamw.step();
+    // [/experts]
+    if (net.block.experts.up.size(0) != 4) std::exit(1);
+}
+
 }  // namespace
 
 int main() {
     axle::dist::launch({.num_processes = 2}, train, "");
     axle::dist::launch({.num_processes = 2}, train_net, "");
+    axle::dist::launch({.num_processes = 2}, train_experts, "");
     axle::nn::Gpt gpt = make_gpt();
     axle::optim::AdamW adamw(gpt.parameters());
     // [resume]

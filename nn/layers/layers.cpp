@@ -32,8 +32,7 @@ Dropout::Dropout(double p_) : p(p_) {
 }
 
 Tensor Dropout::forward(const Tensor& x) {
-    const RandomPartGuard guard(random_part);
-    return is_training() ? sequence_dropout(x, p) : dropout(x, p, false);
+    return is_training() ? sequence_dropout(x, p, random_part) : dropout(x, p, false);
 }
 
 }  // namespace axle::nn

@@ -52,19 +52,27 @@ std::int64_t whole_length(std::int64_t time) {
     return policy == nullptr ? time : time * policy->parts();
 }
 
-Tensor sequence_dropout(const Tensor& x, double p) {
+Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part) {
     const SequencePolicy* const policy = sequence_policy();
-    if (policy == nullptr || p == 0 || x.dim() < 3) return dropout(x, p);
+    if (policy == nullptr || p == 0 || x.dim() < 3) {
+        const RandomPartGuard guard(part);
+        return dropout(x, p);
+    }
+    if (part.parts > 1 && part.dim != 1)
+        throw UsageError(str("dropout: random numbers for a part of dimension ", part.dim,
+                             "; parts of divided sequences must be along dimension 1"));
     Tensor factors;
     {
         const NoGrad no_grad;
+        const std::int64_t time = x.size(1) * part.parts;  // the tokens of this process
         Shape whole = x.shape();
-        whole[1] = whole_length(x.size(1));
+        whole[1] = whole_length(time);
         const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();  // of the factor 1 / (1 - p)
         const Tensor drawn = dropout(ones(whole, {.dtype = dtype, .device = x.device()}), p);
-        factors = by_range(*policy, x.size(1), 1, [&](PositionRange range, std::int64_t) {
+        factors = by_range(*policy, time, 1, [&](PositionRange range, std::int64_t) {
             return drawn.narrow(1, range.begin, range.count);
         });
+        factors = factors.narrow(1, part.part * x.size(1), x.size(1));
     }
     return (x.to(factors.dtype()) * factors).to(x.dtype());
 }

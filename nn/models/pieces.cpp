@@ -32,13 +32,17 @@ void check_length(const char* who, const Tensor& ids, const char* limit, std::in
             str(who, ": time must be at most ", limit, ' ', longest, ": ids are ", ids.shape()));
 }
 
-// Throws UsageError if processes divide the model (extension_points.h), because a piece is called
-// without the policies of the whole model.
-void check_whole(const BlockStack& stack, const LanguageHead* head) {
-    if (stack.stack_policy != nullptr || (head != nullptr && head->head_policy != nullptr))
-        throw UsageError(
-            "pieces: the model is divided among processes (tensor parallel), which can't be "
-            "combined with the stages of a pipeline");
+// Return the hidden state before and after the blocks, and the logits, which policies change if
+// processes divide the model (extension_points.h).
+Tensor entered(const BlockStack& stack, const Tensor& x) {
+    return stack.stack_policy ? stack.stack_policy->enter(x) : x;
+}
+Tensor left(const BlockStack& stack, const Tensor& x) {
+    return stack.stack_policy ? stack.stack_policy->leave(x) : x;
+}
+Tensor logits_of(const LanguageHead& head, const Tensor& x) {
+    if (head.head_policy) return head.head_policy->logits(x, head.head_weight(), head.head_bias());
+    return linear(x, head.head_weight(), head.head_bias());
 }
 
 double cost_of(const Module& block) { return static_cast<double>(block.num_parameters()); }
@@ -58,7 +62,8 @@ Piece bert_embeddings(Bert& bert) {
                     const Tensor ids = ids_of("bert", batch);
                     check_length("bert", ids, "max_position_embeddings",
                                  bert.config.max_position_embeddings);
-                    return bert.embeddings(ids, find(batch, "token_type_ids"));
+                    return entered(bert.encoder,
+                                   bert.embeddings(ids, find(batch, "token_type_ids")));
                 },
             .cost = 0};
 }
@@ -80,7 +85,6 @@ void add_bert_layers(std::vector<Piece>& pieces, Bert& bert) {
 
 std::vector<Piece> pieces(Gpt& model) {
     GptTransformer& body = model.transformer;
-    check_whole(body, &model);
     std::vector<Piece> pieces;
     pieces.push_back({.name = "embeddings",
                       .modules = {&body.wte, &body.wpe, &body.embd_dropout},
@@ -88,8 +92,9 @@ std::vector<Piece> pieces(Gpt& model) {
                           [&model, &body](const Tensor&, const Tree& batch) {
                               const Tensor ids = ids_of("gpt", batch);
                               check_length("gpt", ids, "block_size", model.config.block_size);
-                              return body.embd_dropout(body.wte(ids) +
-                                                       body.wpe.weight.narrow(0, 0, ids.size(1)));
+                              return entered(
+                                  body, body.embd_dropout(body.wte(ids) + body.wpe.weight.narrow(
+                                                                              0, 0, ids.size(1))));
                           },
                       .cost = 0});
     for (GptBlock& block : body.h)
@@ -101,25 +106,25 @@ std::vector<Piece> pieces(Gpt& model) {
                                               [&block](const Tensor& in) { return block(in); });
                               },
                           .cost = cost_of(block)});
-    pieces.push_back(
-        {.name = "head",
-         .modules = {&body.ln_f},
-         .tensors = {body.wte.weight},
-         .forward = [&body](const Tensor& x,
-                            const Tree&) { return linear(body.ln_f(x), body.wte.weight); },
-         .cost = static_cast<double>(body.wte.weight.numel())});
+    pieces.push_back({.name = "head",
+                      .modules = {&body.ln_f},
+                      .tensors = {body.wte.weight},
+                      .forward =
+                          [&model, &body](const Tensor& x, const Tree&) {
+                              return logits_of(model, left(body, body.ln_f(x)));
+                          },
+                      .cost = static_cast<double>(body.wte.weight.numel())});
     return pieces;
 }
 
 std::vector<Piece> pieces(Llama& model) {
     LlamaModel& body = model.model;
-    check_whole(body, &model);
     std::vector<Piece> pieces;
     pieces.push_back({.name = "embeddings",
                       .modules = {&body.embed_tokens},
                       .forward =
                           [&body](const Tensor&, const Tree& batch) {
-                              return body.embed_tokens(ids_of("llama", batch));
+                              return entered(body, body.embed_tokens(ids_of("llama", batch)));
                           },
                       .cost = 0});
     for (LlamaDecoderLayer& layer : body.layers)
@@ -134,37 +139,39 @@ std::vector<Piece> pieces(Llama& model) {
                                  [&layer, mask](const Tensor& in) { return layer(in, mask); });
                  },
              .cost = cost_of(layer)});
-    pieces.push_back(
-        {.name = "head",
-         .modules = {&body.norm},
-         .tensors = {model.lm_head},
-         .forward = [&model, &body](const Tensor& x,
-                                    const Tree&) { return linear(body.norm(x), model.lm_head); },
-         .cost = static_cast<double>(model.lm_head.numel())});
+    pieces.push_back({.name = "head",
+                      .modules = {&body.norm},
+                      .tensors = {model.lm_head},
+                      .forward =
+                          [&model, &body](const Tensor& x, const Tree&) {
+                              return logits_of(model, left(body, body.norm(x)));
+                          },
+                      .cost = static_cast<double>(model.lm_head.numel())});
     return pieces;
 }
 
 std::vector<Piece> pieces(BertForMaskedLM& model) {
-    check_whole(model.bert.encoder, &model.predictions);
     std::vector<Piece> pieces = {bert_embeddings(model.bert)};
     add_bert_layers(pieces, model.bert);
-    pieces.push_back(
-        {.name = "head",
-         .modules = {&model.predictions},
-         .forward = [&model](const Tensor& x, const Tree&) { return model.predictions(x); },
-         .cost = static_cast<double>(model.predictions.decoder.numel())});
+    pieces.push_back({.name = "head",
+                      .modules = {&model.predictions},
+                      .forward =
+                          [&model](const Tensor& x, const Tree&) {
+                              return model.predictions(left(model.bert.encoder, x));
+                          },
+                      .cost = static_cast<double>(model.predictions.decoder.numel())});
     return pieces;
 }
 
 std::vector<Piece> pieces(BertForSequenceClassification& model) {
-    check_whole(model.bert.encoder, nullptr);
     std::vector<Piece> pieces = {bert_embeddings(model.bert)};
     add_bert_layers(pieces, model.bert);
     pieces.push_back({.name = "head",
                       .modules = {&*model.bert.pooler, &model.dropout, &model.classifier},
                       .forward =
                           [&model](const Tensor& x, const Tree&) {
-                              return model.classifier(model.dropout(model.bert.pooled(x)));
+                              return model.classifier(
+                                  model.dropout(model.bert.pooled(left(model.bert.encoder, x))));
                           },
                       .cost = 0});
     return pieces;

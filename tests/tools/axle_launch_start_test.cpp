@@ -138,9 +138,8 @@ TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) 
                                 "--fp8_enable_fsdp_float8_all_gather=true"},
                                "exit 0");
     EXPECT_EQ(ended.code, 0) << ended.text();
-    for (const char* refused :
-         {"--tpu", "--tpu_cluster", "--tpu_use_sudo", "--vm=a", "--use_megatron_lm",
-          "--aws_access_key_id=a", "--aws_secret_access_key=a"}) {
+    for (const char* refused : {"--tpu", "--tpu_cluster", "--tpu_use_sudo", "--vm=a",
+                                "--aws_access_key_id=a", "--aws_secret_access_key=a"}) {
         const std::string name = std::string(refused).substr(0, std::string(refused).find('='));
         expect_code(2, {refused}, name + " is not supported: ");
         EXPECT_THAT(launch({refused}, "exit 0").text(), Not(HasSubstr("did you mean")));

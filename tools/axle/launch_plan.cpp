@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
@@ -23,10 +24,11 @@ constexpr int kUsualPort = 29500;
 
 // Throws an error if `axle launch` does not support the distributed type of a configuration.
 void check_type(const std::string& type) {
-    for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"})
+    for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"})
         if (type == known) return;
     throw UsageError(
-        str("launch: distributed_type must be NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED: ",
+        str("launch: distributed_type must be NO, MULTI_CPU, MULTI_GPU, FSDP, "
+            "DEEPSPEED or MEGATRON_LM: ",
             in_quotes(type), "; run `axle config` to write another configuration"));
 }
 
@@ -99,9 +101,11 @@ class Planner {
         cpu_ = f_.cpu || (c_.use_cpu && !f_.multi_gpu) || c_.distributed_type == "MULTI_CPU";
         multi_gpu_ = f_.multi_gpu || (!cpu_ && c_.distributed_type == "MULTI_GPU");
         check_exclusive();
-        const bool is_free = !f_.multi_gpu && !f_.use_fsdp && !f_.use_deepspeed;
+        const bool is_free =
+            !f_.multi_gpu && !f_.use_fsdp && !f_.use_deepspeed && !f_.use_megatron_lm;
         use_fsdp_ = f_.use_fsdp || (c_.distributed_type == "FSDP" && is_free);
         use_deepspeed_ = f_.use_deepspeed || (c_.distributed_type == "DEEPSPEED" && is_free);
+        use_megatron_ = f_.use_megatron_lm || (c_.distributed_type == "MEGATRON_LM" && is_free);
         gpu_ids_ = f_.gpu_ids.value_or(c_.gpu_ids.value_or("all"));
         if (use_deepspeed_) plan_hosts();
         plan_machines();
@@ -119,6 +123,7 @@ class Planner {
         std::vector<std::string> given;
         if (f_.use_deepspeed) given.emplace_back("use_deepspeed");
         if (f_.use_fsdp) given.emplace_back("use_fsdp");
+        if (f_.use_megatron_lm) given.emplace_back("use_megatron_lm");
         if (f_.cpu && given.empty()) given.emplace_back("cpu");
         if (f_.multi_gpu) given.emplace_back("multi_gpu");
         if (given.size() > 1)
@@ -262,6 +267,7 @@ class Planner {
         plan_fp8();
         plan_fsdp();
         plan_deepspeed();
+        plan_megatron();
         plan_parallelism();
         for (const std::string& variable : f_.env) {
             const std::size_t equals = variable.find('=');
@@ -308,35 +314,39 @@ class Planner {
 
     void plan_fsdp() {
         p_.without_effect = f_.without_effect;
-        if (use_fsdp_) {
+        if (use_fsdp_)
             p_.environment.merge(fsdp_variables(f_.fsdp, c_.fsdp_config));
-            return;
-        }
-        for (const auto& [name, value] : f_.fsdp)
-            if (value) p_.without_effect.push_back("--fsdp_" + name);
+        else
+            note_unused("--fsdp_", f_.fsdp);
+    }
+
+    // Notes given flags that have no effect, because another flag is missing.
+    void note_unused(const std::string& prefix, const FlagValues& flags) {
+        for (const auto& [name, value] : flags)
+            if (value) p_.without_effect.push_back(prefix + name);
+    }
+
+    void plan_megatron() {
+        if (!use_megatron_) return note_unused("--megatron_lm_", f_.megatron);
+        p_.environment.merge(
+            megatron_variables(f_.megatron, c_.megatron_lm_config, p_.without_effect));
     }
 
     void plan_deepspeed() {
+        if (!use_deepspeed_) return note_unused("--", f_.deepspeed);
         auto& e = p_.environment;
-        if (use_deepspeed_) {
-            const bool has_precision = c_.mixed_precision && !f_.mixed_precision;
-            e.merge(deepspeed_variables(f_.deepspeed, c_.deepspeed_config, has_precision));
-            if (!p_.multinode.launcher.empty()) e.merge(read_deepspeed_env());
-            return;
-        }
-        for (const auto& [name, value] : f_.deepspeed)
-            if (value) p_.without_effect.push_back("--" + name);
+        const bool has_precision = c_.mixed_precision && !f_.mixed_precision;
+        e.merge(deepspeed_variables(f_.deepspeed, c_.deepspeed_config, has_precision));
+        if (!p_.multinode.launcher.empty()) e.merge(read_deepspeed_env());
     }
 
     void plan_parallelism() {
         const bool is_configured =
             c_.parallelism_config.is_map() && !c_.parallelism_config.entries().empty();
-        if (f_.use_parallelism_config || is_configured) {
+        if (f_.use_parallelism_config || is_configured)
             p_.environment.merge(parallelism_variables(f_.parallelism, c_.parallelism_config));
-            return;
-        }
-        for (const auto& [name, value] : f_.parallelism)
-            if (value) p_.without_effect.push_back("--parallelism_config_" + name);
+        else
+            note_unused("--parallelism_config_", f_.parallelism);
     }
 
     void plan_gpus() {
@@ -345,10 +355,7 @@ class Planner {
             gpu_ids_ = slot_list(machines.hosts[static_cast<std::size_t>(p_.machine_rank)]);
         if (gpu_ids_ == "all" || cpu_) return;
         for (const std::string& id : split(gpu_ids_)) {
-            const auto fits = [](char c) {
-                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       c == '-';
-            };
+            const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; };
             if (id.empty() || !std::all_of(id.begin(), id.end(), fits))
                 throw ValueError("launch: --gpu_ids must be comma-separated numbers, or all: " +
                                  in_quotes(gpu_ids_));
@@ -376,7 +383,8 @@ class Planner {
     const LaunchFlags& f_;
     const std::optional<ClusterConfig>& config_;
     const ClusterConfig c_;
-    bool cpu_ = false, multi_gpu_ = false, use_fsdp_ = false, use_deepspeed_ = false;
+    bool cpu_ = false, multi_gpu_ = false, use_fsdp_ = false, use_deepspeed_ = false,
+         use_megatron_ = false;
     std::string gpu_ids_;
     LaunchPlan p_;
 };

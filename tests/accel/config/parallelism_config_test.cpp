@@ -235,12 +235,14 @@ TEST(ParallelismConfig, RejectsMissingAndUnsupportedPlugins) {
             make({.fsdp_plugin = kFsdp2, .parallelism_config = cp, .process_group = group}));
     });
     on_ranks(4, [](const Group& group) {
-        expect_error<NotImplementedError>(
-            {"Accelerator: parallelism_config.tp_size: tensor parallel training of the stages"},
-            [&] {
-                make({.parallelism_config = ParallelismConfig{.tp_size = 2, .pp_size = 2},
-                      .process_group = group});
+        const auto refused = [&](const ParallelismConfig& config, const char* option) {
+            expect_error<NotImplementedError>({"Accelerator: parallelism_config.", option}, [&] {
+                make({.parallelism_config = config, .process_group = group});
             });
+        };
+        refused({.sp_size = 2, .pp_size = 2}, "sp_size: a pipeline of models");
+        EXPECT_NO_THROW(make({.parallelism_config = ParallelismConfig{.tp_size = 2, .pp_size = 2},
+                              .process_group = group}));
     });
     const EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
     on_ranks(2, [](const Group& group) {

@@ -99,6 +99,28 @@ TEST(UlyssesAdapter, CountsMicroBatches) {
     });
 }
 
+// In the last step, only the first process of the group has a batch.
+// Covers 3.deepspeed_ulysses_dl_adapter.
+TEST(UlyssesAdapter, FeedsTheBatchesOfAShortLastStep) {
+    on_ranks(2, [](const Group& group) {
+        AcceleratorOptions options = sharing(group, {.sp_size = 2});
+        options.dataloader_config = accel::DataLoaderConfiguration{.even_batches = false};
+        SharedLoader shared(options, 5);
+        for (int pass = 0; pass < 2; ++pass) {
+            EXPECT_EQ(shared.pass(), Rows({0, 1, 2, 3, 4}));
+            EXPECT_EQ(shared.loader.epoch(), pass + 1);
+        }
+        std::int64_t count = 0;
+        for ([[maybe_unused]] auto& batch : shared.loader)
+            EXPECT_EQ(shared.accelerator.gradient_state().end_of_dataloader, ++count == 5);
+        EXPECT_EQ(count, 5);
+        shared.pass(4);
+        SharedLoader after(options, 5);
+        after.loader.load_state_dict(shared.state);
+        EXPECT_EQ(after.pass(), Rows({4}));
+    });
+}
+
 // Covers 3.deepspeed_ulysses_dl_adapter.
 TEST(UlyssesAdapter, ResumesAtAMicroBatch) {
     on_ranks(4, [](const Group& group) {

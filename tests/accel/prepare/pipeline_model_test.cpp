@@ -254,7 +254,6 @@ TEST(MegatronPlugin, IsReadFromTheEnvironment) {
                              [] { const Accelerator accelerator; });
 }
 
-// Covers 16.sequence_parallelism, 16.use_distributed_optimizer.
 TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
     const auto make = [](MegatronLMPlugin plugin) {
         const Accelerator accelerator({.megatron_lm_plugin = std::move(plugin)});
@@ -267,16 +266,28 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
     invalid({.gradient_clipping = -1}, "MegatronLMPlugin: gradient_clipping must be finite");
     invalid({.schedule = "2f2b"}, "schedule: must be one of gpipe, 1f1b");
     invalid({.average = "sum"}, "MegatronLMPlugin: average must be one of rows, equal, tokens");
-    invalid({.pp_degree = 2},
-            "MegatronLMPlugin: the number of processes must be a multiple of pp_degree: 1 "
-            "processes, pp_degree 2");
+    invalid(
+        {.pp_degree = 2},
+        "MegatronLMPlugin: the number of processes must be a multiple of pp_degree * tp_degree: "
+        "1 processes, pp_degree 2, tp_degree 1");
+    invalid({.recompute_granularity = "half"},
+            "MegatronLMPlugin: recompute_granularity must be full or selective: 'half'");
+    invalid({.recompute_method = "none"},
+            "MegatronLMPlugin: recompute_method must be uniform or block: 'none'");
+    invalid({.recompute_num_layers = 0},
+            "MegatronLMPlugin: recompute_num_layers must be at least 1: 0");
+    invalid({.decoder_last_pipeline_num_layers = 0},
+            "MegatronLMPlugin: decoder_last_pipeline_num_layers must be at least 1: 0");
+    invalid({.decoder_last_pipeline_num_layers = 1, .stage_sizes = {2, 2}},
+            "MegatronLMPlugin: decoder_last_pipeline_num_layers can't be combined with");
     const auto unsupported = [&](const MegatronLMPlugin& plugin, const char* option) {
         expect_error<NotImplementedError>({"Accelerator: megatron_lm_plugin.", option},
                                           [&] { make(plugin); });
     };
-    unsupported({.tp_degree = 2}, "tp_degree: tensor parallel training");
-    unsupported({.sequence_parallelism = true}, "sequence_parallelism: ");
-    unsupported({.use_distributed_optimizer = true}, "use_distributed_optimizer: ");
+    unsupported({.recompute_activations = true, .recompute_granularity = "selective"},
+                "recompute_granularity: recomputation of attention only");
+    unsupported({.context_parallel_size = 2}, "context_parallel_size: ");
+    unsupported({.expert_model_parallel_size = 2}, "expert_model_parallel_size: ");
     expect_error<UsageError>({"Accelerator: pipelines cannot be combined with fsdp_plugin"}, [] {
         const Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
                                        .megatron_lm_plugin = MegatronLMPlugin{}});
@@ -286,6 +297,10 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
             const Accelerator accelerator({.megatron_lm_plugin = MegatronLMPlugin{.pp_degree = 2},
                                            .parallelism_config = ParallelismConfig{}});
         });
+    expect_error<UsageError>({"", "tp_degree is 2, tp_size is 1"}, [] {
+        const Accelerator accelerator({.megatron_lm_plugin = MegatronLMPlugin{.tp_degree = 2},
+                                       .parallelism_config = ParallelismConfig{}});
+    });
 }
 
 TEST(PipelineModel, TrainsInBf16ButNotInFp16) {

@@ -6,6 +6,7 @@
 
 #include "accel/accelerator.h"
 #include "dist/sequence/ulysses.h"
+#include "dist/sharding/full_state.h"
 #include "dist/sharding/sharded_data_parallel.h"
 #include "optim/clip.h"
 #include "optim/schedules/schedules.h"
@@ -92,8 +93,8 @@ void expect_context_training(const AcceleratorOptions& options, Model& model,
         optimizer.zero_grad();
         run.losses.push_back(tests::mean_over(options.process_group, loss));
     }
-    const dist::FullParameters full(model);
-    for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+    for (const auto& [name, tensor] : dist::full_state_dict(model, {.rank0_only = false}))
+        run.parameters.push_back(tensor);
     tests::expect_same_run(model, run, expected, 1e-9);
 }
 
@@ -112,7 +113,8 @@ void expect_context_training_for_meshes() {
                              Mesh{4, {.dp_shard_size = 2, .cp_size = 2, .cp_handler = ring}}}) {
         auto models = tests::clones_of(tests::model_of<Model>(f64), mesh.processes);
         on_ranks(mesh.processes, [&](const Group& group) {
-            expect_context_training(fsdp2(group, mesh.config), models[tests::at(group)], expected);
+            auto model = std::move(models[tests::at(group)]);
+            expect_context_training(fsdp2(group, mesh.config), model, expected);
         });
     }
 }
@@ -122,6 +124,29 @@ void expect_context_training_for_meshes() {
 TEST(ContextParallelTraining, ShardsParametersOverDataAndContextParallelRanks) {
     expect_context_training_for_meshes<nn::Gpt>();
     expect_context_training_for_meshes<nn::Llama>();
+}
+
+// Shards of slices, with sequences that processes share.
+// Covers 17.CP, 17.TP, 17.mesh.
+TEST(ContextParallelTraining, DividesLayersToo) {
+    nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
+    const tests::SequenceRun expected = train_alone(alone);
+    struct Mesh {
+        int processes;
+        ParallelismConfig config;
+    };
+    const accel::TorchTensorParallelConfig sequence{.sequence_parallel = true};
+    const accel::TorchContextParallelConfig ring{.cp_comm_strategy = "alltoall"};
+    for (const Mesh& mesh :
+         {Mesh{4, {.tp_size = 2, .cp_size = 2}},
+          Mesh{4, {.tp_size = 2, .cp_size = 2, .tp_handler = sequence, .cp_handler = ring}},
+          Mesh{8, {.dp_shard_size = 2, .tp_size = 2, .cp_size = 2, .tp_handler = sequence}}}) {
+        auto models = tests::clones_of(tests::model_of<nn::Gpt>(f64), mesh.processes);
+        on_ranks(mesh.processes, [&](const Group& group) {
+            auto model = std::move(models[tests::at(group)]);
+            expect_context_training(fsdp2(group, mesh.config), model, expected);
+        });
+    }
 }
 
 // Covers 17.CP, 27.ACCELERATE_BYPASS_DEVICE_MAP.
@@ -217,11 +242,12 @@ Tensor shifted(const Tensor& ids) {
 }
 
 // Trains with `processes` processes in groups of two that share sequences, with the samples of an
-// update in the order of the loaders, and expects the run of one process.
+// update in the order of the loaders, and expects the run of one process. `slices` processes divide
+// each layer.
 template <class Model>
-void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
+void expect_ulysses_training(int processes, const AcceleratorOptions& given, int slices = 1) {
     constexpr std::int64_t kSamples = 24;
-    const int replicas = processes / 2;
+    const int readers = processes / slices, replicas = readers / 2;
     const data::TensorDataset dataset = texts(kSamples);
     // In each step, a group reads two samples, one per process. Update u trains on sample u % 2 of
     // each group.
@@ -231,7 +257,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
     for (std::int64_t update = 0; update < kSamples / replicas; ++update) {
         std::vector<Tensor> rows;
         for (std::int64_t r = 0; r < replicas; ++r) {
-            const std::int64_t sample = update / 2 * processes + 2 * r + update % 2;
+            const std::int64_t sample = update / 2 * readers + 2 * r + update % 2;
             rows.push_back(dataset.get(sample)["input_ids"].tensor().reshape({1, kSequenceLength}));
         }
         const Tensor ids = cat(rows, 0), loss = alone.loss(ids, shifted(ids));
@@ -244,7 +270,7 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
 
     auto models = tests::clones_of(tests::model_of<Model>(f64), processes);
     on_ranks(processes, [&](const Group& group) {
-        Model& model = models[tests::at(group)];
+        Model model = std::move(models[tests::at(group)]);
         AcceleratorOptions options = given;
         options.cpu = true;
         options.process_group = group;
@@ -264,8 +290,8 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given) {
             adamw.zero_grad();
             run.losses.push_back(tests::mean_over(group, loss));
         }
-        const dist::FullParameters full(model);
-        for (const Tensor& p : model.parameters()) run.parameters.push_back(p.detach().clone());
+        for (const auto& [name, tensor] : dist::full_state_dict(model, {.rank0_only = false}))
+            run.parameters.push_back(tensor);
         tests::expect_same_run(model, run, expected, 1e-9);
     });
 }
@@ -275,6 +301,26 @@ TEST(UlyssesTraining, TrainsReplicasLikeOneProcess) {
     expect_ulysses_training<nn::Gpt>(2, {.parallelism_config = ParallelismConfig{.sp_size = 2}});
     expect_ulysses_training<nn::Llama>(
         4, {.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .sp_size = 2}});
+}
+
+// Two processes share the sequences, and two divide each of their layers.
+// Covers 17.SP, 17.TP.
+TEST(UlyssesTraining, DividesLayersToo) {
+    for (const bool sequence_parallel : {false, true}) {
+        const accel::TorchTensorParallelConfig handler{.sequence_parallel = sequence_parallel};
+        expect_ulysses_training<nn::Gpt>(
+            4,
+            {.parallelism_config =
+                 ParallelismConfig{.tp_size = 2, .sp_size = 2, .tp_handler = handler}},
+            2);
+        expect_ulysses_training<nn::Llama>(
+            8,
+            {.fsdp_plugin = FullyShardedDataParallelPlugin{.fsdp_version = 2},
+             .parallelism_config =
+                 ParallelismConfig{
+                     .dp_shard_size = 2, .tp_size = 2, .sp_size = 2, .tp_handler = handler}},
+            2);
+    }
 }
 
 // Covers 17.SP, 1.parallelism_config.

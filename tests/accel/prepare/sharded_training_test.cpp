@@ -49,6 +49,24 @@ TEST(ShardedAccelerator, TrainsLikeOneProcess) {
         }
 }
 
+// A state has parts of all ranks, so that a rank that saves alone would wait forever.
+TEST(ShardedAccelerator, ReportsAStateThatOneRankSavesAlone) {
+    const TemporaryFolder folder;
+    auto models = clones_of(Gpt64().make(), 2);
+    const auto errors = tests::outcomes(2, [&](const Group& group) {
+        ShardedRun run(models[at(group)], on_group(group));
+        if (group->rank() == 0)
+            run.accelerator.save_state(folder / "state");
+        else
+            run.train(0, 1, group);
+    });
+    for (const std::exception_ptr& error : errors) {
+        ASSERT_NE(error, nullptr);
+        EXPECT_THROW(std::rethrow_exception(error), CommError) << tests::text_of(error);
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "state"));
+}
+
 TEST(ShardedAccelerator, KeepsMasterWeightsInF32UnderBf16) {
     auto models = clones_of(Gpt64().make(), 2);
     on_ranks(2, [&](const Group& group) {

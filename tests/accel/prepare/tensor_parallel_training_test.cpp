@@ -2,11 +2,13 @@
 #include <string>
 
 #include "accel/accelerator.h"
+#include "accel/local_sgd.h"
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
 #include "core/files/safetensors.h"
 #include "data/loading/loader.h"
 #include "gmock/gmock.h"
+#include "optim/lomo.h"
 #include "tests/dist/tensor_parallel/divided_models.h"
 #include "tests/temporary_folder.h"
 
@@ -137,6 +139,33 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallel) {
     });
 }
 
+// The mesh's dimension "batch" is not one of Accelerate's, and its processes read different rows.
+TEST(TensorParallelAccelerator, AveragesShardsOverOtherDimensionsOfTheMesh) {
+    for (const char* slices : {"tp", "dp_replicate"}) {
+        const int ranks = 8;
+        nn::Gpt whole = small_gpt();
+        auto models = clones_of(whole, ranks);
+        const bool is_divided = std::string(slices) == "tp";
+        DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()),
+                            is_divided ? 4 : 8);
+        expected.train(2);
+        on_ranks(ranks, [&](const Group& group) {
+            AcceleratorOptions options = divided_on(group, {});
+            options.fsdp_plugin = accel::FullyShardedDataParallelPlugin{
+                .fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"};
+            options.device_mesh = std::make_shared<const dist::DeviceMesh>(
+                group, std::vector<dist::DeviceMesh::Dimension>{
+                           {"batch", 2}, {"dp_shard", 2}, {slices, 2}});
+            DividedRun run(std::move(models[at(group)]), std::move(options), 1);
+            EXPECT_TRUE(autograd::is_sharded(run.model.transformer.ln_f.weight));
+            EXPECT_EQ(dist::has_slices(run.model), is_divided);
+            run.train(2);
+            EXPECT_NEAR(run.norm, expected.norm, 1e-9);
+            expect_weights(run, expected.model);
+        });
+    }
+}
+
 // A checkpoint has whole tensors, and can be loaded on any number of processes.
 TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
     const TemporaryFolder folder;
@@ -171,6 +200,96 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
     alone.accelerator.load_state(folder / "state");
     alone.train(1);
     tests::expect_same_state(alone.model.saved_state(), expected.model.saved_state(), 1e-9);
+}
+
+// Without this, the ranks of a group would continue with the gradients and random states of
+// different processes.
+TEST(TensorParallelAccelerator, LoadsOneStateOnAllRanksOfAGroup) {
+    const TemporaryFolder folder;
+    auto models = clones_of(small_gpt(), 4);
+    const auto options_of = [](const Group& group, const ParallelismConfig& config) {
+        AcceleratorOptions options = divided_on(group, config);
+        options.gradient_accumulation_steps = 2;
+        return options;
+    };
+    // Two replicas save different gradients between two updates.
+    on_ranks(2, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group)]), options_of(group, {}), 1);
+        for (auto& batch : run.loader) {
+            const auto scope = run.accelerator.accumulate(run.model);
+            run.accelerator.backward(run.model.loss(batch["ids"], batch["labels"]));
+            break;
+        }
+        const auto all = group->all_gather_object(run.model.transformer.ln_f.weight.grad());
+        EXPECT_NE(all[0].tensor().to_vector(), all[1].tensor().to_vector());
+        run.accelerator.save_state(folder / "state");
+    });
+    on_ranks(2, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group) + 2]), options_of(group, {.tp_size = 2}), 2);
+        run.accelerator.load_state(folder / "state");
+        const Tensor gradient = run.model.transformer.ln_f.weight.grad();
+        ASSERT_TRUE(gradient.defined());
+        for (const Tree& other : group->all_gather_object(gradient))
+            tests::expect_same_bits(other.tensor(), gradient);
+    });
+}
+
+// A clone, such as an average of weights, and an optimizer that is not prepared.
+// Covers 3.register_for_checkpointing.
+TEST(TensorParallelAccelerator, SavesRegisteredObjectsAsWholeTensors) {
+    const TemporaryFolder folder;
+    const nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 4);
+    for (const bool shards : {false, true}) {
+        const std::string path = folder / str("state_", shards);
+        on_ranks(2, [&](const Group& group) {
+            DividedRun run(std::move(models[at(group) + (shards ? 2 : 0)]),
+                           divided_on(group, shards ? ParallelismConfig{.dp_shard_size = 2}
+                                                    : ParallelismConfig{.tp_size = 2}),
+                           1);
+            nn::Gpt average = run.model.clone();
+            optim::AdamW other(run.model.parameters(), {.lr = 0.01});
+            run.accelerator.register_for_checkpointing(average, other);
+            for (auto& batch : run.loader) {
+                run.accelerator.backward(run.model.loss(batch["ids"], batch["labels"]));
+                other.step();
+                break;
+            }
+            run.accelerator.save_state(path);
+        });
+        nn::Gpt single = small_gpt(), average = small_gpt();
+        for (const Tensor& parameter : average.parameters()) Tensor(parameter.detach()).zero_();
+        optim::AdamW other(single.parameters());
+        DividedRun alone(std::move(single), divided_on(dist::ProcessGroup::alone()), 1);
+        alone.accelerator.register_for_checkpointing(average, other);
+        alone.accelerator.load_state(path);
+        tests::expect_same_state(average.saved_state(), whole.saved_state(), 1e-12);
+        const Tensor moments = other.state_dict()["state"]["0"]["exp_avg"].tensor();
+        EXPECT_EQ(moments.shape(), Shape({tests::kVocabularySize, 16}));
+        EXPECT_GT(max(abs(moments)).item(), 0);
+    }
+}
+
+TEST(TensorParallelAccelerator, RejectsMethodsThatNeedWholeParameters) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        DividedRun run(std::move(models[at(group)]), divided_on(group, {.tp_size = 2}), 2);
+        tests::expect_error<UsageError>(
+            {"LocalSGD: needs whole parameters, but processes divide the model"},
+            [&] { const accel::LocalSGD local(run.accelerator, run.model, 2); });
+        optim::AdaLomo lomo(run.model.parameters());
+        run.accelerator.prepare(lomo);
+        const Tensor loss = tests::loss_at(run.model, 0);
+        tests::expect_error<UsageError>({"AdaLomo: parameters must not be sharded over processes"},
+                                        [&] { run.accelerator.lomo_backward(loss, 0.1); });
+        AcceleratorOptions options = divided_on(group);
+        options.deepspeed_plugin = accel::DeepSpeedPlugin{};
+        options.device_mesh = std::make_shared<const dist::DeviceMesh>(
+            group, std::vector<dist::DeviceMesh::Dimension>{{"tp", 2}});
+        tests::expect_error<accel::NotImplementedError>(
+            {"Accelerator: device_mesh: tensor parallel training with DeepSpeed"},
+            [&] { const accel::Accelerator accelerator(options); });
+    });
 }
 
 // As in Accelerate, the program may divide the model before prepare().

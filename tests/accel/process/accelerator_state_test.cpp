@@ -40,7 +40,7 @@ TEST(AcceleratorState, PrintsOneAttributePerLine) {
     });
 }
 
-// FSDP is used only on several processes.
+// FSDP and Megatron's options are used only on several processes.
 // Covers 2.is_fsdp2, 2.distributed_type.
 TEST(AcceleratorState, HasTheDistributedTypeOfThePlugin) {
     using accel::DistributedType;
@@ -64,6 +64,12 @@ TEST(AcceleratorState, HasTheDistributedTypeOfThePlugin) {
             out << one.state();
             EXPECT_EQ(out.str().substr(0, out.str().find("  ")), "Distributed environment: FSDP");
         }
+        const Accelerator megatron({.cpu = true,
+                                    .megatron_lm_plugin = accel::MegatronLMPlugin{.pp_degree = 2},
+                                    .process_group = group});
+        EXPECT_EQ(megatron.distributed_type(), DistributedType::megatron_lm);
+        EXPECT_FALSE(megatron.is_fsdp2());
+        EXPECT_STREQ(accel::name_of(megatron.distributed_type()), "MEGATRON_LM");
         const Accelerator plain({.cpu = true, .process_group = group});
         EXPECT_FALSE(plain.is_fsdp2());
     });

@@ -30,6 +30,17 @@ inline Tensor part(const Tensor& x, const dist::ProcessGroup& group) {
     return x.narrow(0, group.rank() * rows, rows);
 }
 
+// Expects the same names in the same order, and the same values.
+inline void expect_same_state(const nn::StateDict& actual, const nn::StateDict& expected,
+                              double tolerance) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        SCOPED_TRACE(expected[i].first);
+        EXPECT_EQ(actual[i].first, expected[i].first);
+        expect_close(actual[i].second, expected[i].second, tolerance);
+    }
+}
+
 // Returns copies of the gradients, with undefined tensors for parameters without a gradient.
 inline std::vector<Tensor> gradients_of(const nn::Module& model) {
     std::vector<Tensor> result;

@@ -140,6 +140,27 @@ TEST(PipelineErrors, EndTheOtherStagesIfOneStageFails) {
     }
 }
 
+TEST(PipelineErrors, KeepEarlierGradients) {
+    nn::Gpt gpt = pipeline_gpt();
+    Pipeline pipeline(gpt, nn::pieces(gpt), dist::ProcessGroup::alone(), {.micro_batches = 2});
+    pipeline.step(pipeline_batch(0), nn::label_loss);
+    const std::vector<Tensor> expected = tests::gradients_of(gpt);
+    int calls = 0;
+    expect_error<ValueError>({"the second loss fails"}, [&] {
+        pipeline.step(pipeline_batch(1), [&](const Tensor& y, const Tree& batch) {
+            if (++calls == 2) throw ValueError("the second loss fails");
+            return nn::label_loss(y, batch);
+        });
+    });
+    const std::vector<Tensor> kept = tests::gradients_of(gpt);
+    for (std::size_t i = 0; i < expected.size(); ++i) tests::expect_same_bits(kept[i], expected[i]);
+    EXPECT_EQ(pipeline.steps(), 1);
+    pipeline.step(pipeline_batch(0), nn::label_loss);
+    const std::vector<Tensor> doubled = tests::gradients_of(gpt);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+        tests::expect_close(doubled[i], expected[i] * 2, 1e-12);
+}
+
 TEST(PipelineErrors, AreThrownForSchedulesThatCannotTrainTheModel) {
     nn::Gpt gpt = pipeline_gpt();
     const Group alone = dist::ProcessGroup::alone();

@@ -86,16 +86,6 @@ PipelineReference train_whole(
     return result;
 }
 
-inline void expect_same_state(const nn::StateDict& actual, const nn::StateDict& expected,
-                              double tolerance) {
-    ASSERT_EQ(actual.size(), expected.size());
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-        SCOPED_TRACE(expected[i].first);
-        EXPECT_EQ(actual[i].first, expected[i].first);
-        expect_close(actual[i].second, expected[i].second, tolerance);
-    }
-}
-
 // Trains the stages as train_whole() does and expects the same losses and the same state.
 template <class M>
 void expect_same_pipeline(

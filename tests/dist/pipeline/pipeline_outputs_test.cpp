@@ -1,5 +1,10 @@
 // Tests outputs of pipelines without training, and pipelines of BERT.
+#include <optional>
+#include <vector>
+
+#include "core/autograd/autocast.h"
 #include "dist/pipeline/pipeline.h"
+#include "nn/layers/mlp.h"
 #include "nn/models/bert.h"
 #include "tests/dist/pipeline/pipeline_models.h"
 
@@ -15,6 +20,43 @@ using tests::Group;
 using tests::on_ranks;
 using tests::pipeline_batch;
 using tests::pipeline_gpt;
+
+// The next stage would read the bytes of a bf16 activation as f32.
+TEST(Pipeline, AgreesOnDtypesWhenAutocastChanges) {
+    manual_seed(5);
+    nn::Mlp whole({4, 6, 2});
+    auto stages = clones_of(whole, 2);
+    const Tree batch = {{"x", mul(sub(arange(24, {.dtype = f32}).reshape({6, 4}), 11.5), 0.1)}};
+    const auto pieces_of = [](nn::Mlp& mlp) {
+        std::vector<nn::Piece> pieces;
+        for (auto& [name, layer] : mlp.named_modules())
+            if (auto* const linear = dynamic_cast<nn::Linear*>(layer))
+                pieces.push_back({.name = name,
+                                  .modules = {linear},
+                                  .forward = [linear](const Tensor& x, const Tree& in) {
+                                      return (*linear)(x.defined() ? x : in["x"].tensor());
+                                  }});
+        return pieces;
+    };
+    const auto losses_of = [&](Pipeline& pipeline) {
+        const auto loss = [](const Tensor& y, const Tree&) { return mean(y.to(f32)); };
+        std::vector<double> losses;
+        for (const bool autocasts : {false, true, false, true}) {
+            const AutocastGuard guard(autocasts ? std::optional(bf16) : std::nullopt);
+            losses.push_back(pipeline.step(batch, loss).item());
+        }
+        return losses;
+    };
+    Pipeline alone(whole, pieces_of(whole), dist::ProcessGroup::alone(), {.micro_batches = 2});
+    const std::vector<double> expected = losses_of(alone);
+    EXPECT_NE(expected[0], expected[1]);
+    on_ranks(2, [&](const Group& group) {
+        nn::Mlp& model = stages[at(group)];
+        Pipeline pipeline(model, pieces_of(model), group, {.micro_batches = 2});
+        EXPECT_EQ(losses_of(pipeline), expected);
+        EXPECT_EQ(pipeline.counters().agreed_shapes, group->rank() == 0 ? 0 : 2);
+    });
+}
 
 // Covers 18.prepare_pippy.
 TEST(Pipeline, EvaluatesAndReturnsOutputs) {

@@ -24,36 +24,12 @@ using tests::on_ranks;
 
 constexpr ContextExchange kExchanges[] = {ContextExchange::all_gather, ContextExchange::ring};
 
-// Trains with sequences that the ranks of the group share, and data parallel gradients.
-template <class Model>
-tests::SequenceRun train_parts(Model& model, const Group& group, ContextExchange exchange,
-                               std::int64_t steps) {
-    const dist::DataParallel replicas(model, group);
-    const auto policy = std::make_shared<ContextParallel>(group, exchange);
-    return tests::train_sequences(model, steps, [&](std::int64_t step) {
-        const auto [ids, labels] = tests::sequences_of(step);
-        const ContextParallelScope scope(policy, {ids, labels}, {1, 1});
-        const Tensor loss = model.loss(ids, labels);
-        loss.backward();
-        return tests::mean_over(group, loss);
-    });
-}
-
 template <class Model>
 void expect_same_training(DType dtype, double tolerance) {
-    constexpr std::int64_t kSteps = 20;
-    auto whole = tests::model_of<Model>(dtype);
-    const tests::SequenceRun expected = tests::train_whole(whole, kSteps);
-    EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
-    for (const int size : {2, 4})
-        for (const ContextExchange exchange : kExchanges) {
-            auto models = tests::clones_of(tests::model_of<Model>(dtype), size);
-            on_ranks(size, [&](const Group& group) {
-                Model& model = models[tests::at(group)];
-                const auto run = train_parts(model, group, exchange, kSteps);
-                tests::expect_same_run(model, run, expected, tolerance);
-            });
-        }
+    for (const ContextExchange exchange : kExchanges)
+        tests::expect_same_training<Model>(dtype, tolerance, [&](const Group& group) {
+            return tests::context_parts(group, exchange);
+        });
 }
 
 // Covers 17.CP.

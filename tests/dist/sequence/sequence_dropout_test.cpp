@@ -4,8 +4,10 @@
 #include <cmath>
 #include <string>
 
+#include "dist/group/mesh.h"
 #include "dist/sequence/context_parallel.h"
 #include "dist/sequence/ulysses.h"
+#include "dist/tensor_parallel/tensor_parallel.h"
 #include "tests/dist/sequence/sequences.h"
 #include "tests/job.h"
 
@@ -19,65 +21,72 @@ constexpr std::int64_t kDropoutSteps = 3;
 
 enum class Sharing { all_gather, ring, ulysses };
 
-// Returns the losses of training with dropout as text.
-template <class Model>
-std::string train_with_dropout(const Group& group, Sharing sharing) {
-    Model model = tests::model_of<Model>(f64, 0.2);
-    manual_seed(11);
-    const dist::DataParallel replicas(model, group);
-    const bool is_ulysses = sharing == Sharing::ulysses;
-    const auto policy = std::make_shared<dist::ContextParallel>(
-        group,
-        sharing == Sharing::ring ? dist::ContextExchange::ring : dist::ContextExchange::all_gather);
-    const auto ulysses = std::make_shared<dist::Ulysses>(group);
-    const auto run = tests::train_sequences(model, kDropoutSteps, [&](std::int64_t step) {
-        const auto [ids, labels] = tests::sequences_of(step);
-        const auto loss_of = [&](const Tensor& x, const Tensor& y) {
-            const Tensor loss = model.loss(x, y);
-            loss.backward();
-            return tests::mean_over(group, loss);
-        };
-        if (is_ulysses) {
-            const ForwardContextGuard context(ulysses);
-            const std::int64_t part = tests::kSequenceLength / group->size();
-            return loss_of(ids.narrow(1, group->rank() * part, part),
-                           labels.narrow(1, group->rank() * part, part));
-        }
-        const dist::ContextParallelScope scope(policy, {ids, labels}, {1, 1});
-        return loss_of(ids, labels);
-    });
+std::string text_of(const tests::SequenceRun& run) {
     std::string text;
     for (const double loss : run.losses) text += str(std::llround(loss * 1e9), ' ');
     return text;
 }
 
+// How the processes of a job are divided.
+struct Processes {
+    int sharing = 2;  // share sequences
+    int tp = 1;       // divide layers
+    bool sequence_parallel = false;
+};
+
+// Returns the losses of training with dropout as text.
 template <class Model>
-void expect_same_dropout() {
+std::string train_with_dropout(const Group& job, Sharing sharing, const Processes& processes) {
+    Model model = tests::model_of<Model>(f64, 0.2);
+    const dist::DeviceMesh mesh(job, {{"sp", processes.sharing}, {"tp", processes.tp}});
+    const Group group = mesh.get_group("sp");
+    dist::tensor_parallelize(model, mesh.get_group("tp"),
+                             {.sequence_parallel = processes.sequence_parallel});
+    manual_seed(11);
+    const tests::SequenceParts parts =
+        sharing == Sharing::ulysses
+            ? tests::ulysses_parts(group)
+            : tests::context_parts(group, sharing == Sharing::ring
+                                              ? dist::ContextExchange::ring
+                                              : dist::ContextExchange::all_gather);
+    return text_of(tests::train_parts(model, group, kDropoutSteps, parts));
+}
+
+template <class Model>
+void expect_same_dropout(const Processes& processes) {
     Model whole = tests::model_of<Model>(f64, 0.2);
     manual_seed(11);
-    std::string expected;
-    for (const double loss : tests::train_whole(whole, kDropoutSteps).losses)
-        expected += str(std::llround(loss * 1e9), ' ');
+    const std::string expected = text_of(tests::train_whole(whole, kDropoutSteps));
     Model without = tests::model_of<Model>(f64);
-    std::string plain;
-    for (const double loss : tests::train_whole(without, kDropoutSteps).losses)
-        plain += str(std::llround(loss * 1e9), ' ');
-    EXPECT_NE(expected, plain);
+    EXPECT_NE(expected, text_of(tests::train_whole(without, kDropoutSteps)));
     for (const Sharing sharing : {Sharing::all_gather, Sharing::ring, Sharing::ulysses}) {
-        tests::Job job(2, [&](const dist::Environment& environment) {
+        tests::Job job(processes.sharing * processes.tp, [&](const dist::Environment& environment) {
             return train_with_dropout<Model>(
-                dist::ProcessGroup::create(environment, {.join_timeout = 30s}), sharing);
+                dist::ProcessGroup::create(environment, {.join_timeout = 30s}), sharing, processes);
         });
         for (const tests::RankOutcome& outcome : job.wait(120s))
-            EXPECT_EQ(outcome.text, expected) << "sharing " << static_cast<int>(sharing);
+            EXPECT_EQ(outcome.text, expected)
+                << "sharing " << static_cast<int>(sharing) << ", tp " << processes.tp;
     }
 }
 
 // Covers 17.CP, 17.SP.
 TEST(SequenceDropout, DoesNotDependOnTheNumberOfProcesses) {
-    expect_same_dropout<nn::Gpt>();
-    expect_same_dropout<nn::Llama>();
-    expect_same_dropout<nn::BertForMaskedLM>();
+    expect_same_dropout<nn::Gpt>({});
+    expect_same_dropout<nn::Llama>({});
+    expect_same_dropout<nn::BertForMaskedLM>({});
+}
+
+// Each process of a tensor parallel group has other heads, and with sequence parallelism another
+// part of the tokens.
+// Covers 17.CP, 17.SP, 17.TP.
+TEST(SequenceDropout, DoesNotDependOnTheNumberOfSlices) {
+    for (const bool sequence_parallel : {false, true}) {
+        const Processes four{.tp = 2, .sequence_parallel = sequence_parallel};
+        expect_same_dropout<nn::Gpt>(four);
+        expect_same_dropout<nn::Llama>(four);
+        expect_same_dropout<nn::BertForMaskedLM>(four);
+    }
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "dist/parallel/data_parallel.h"
+#include "dist/sequence/context_parallel.h"
+#include "dist/sequence/ulysses.h"
 #include "nn/layers/sequence_policy.h"
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
@@ -129,6 +131,65 @@ inline double mean_over(const Group& group, const Tensor& number) {
     const Tensor mean = number.detach().clone();
     group->all_reduce(mean, dist::ReduceOp::mean);
     return mean.item();
+}
+
+// Calls f with this rank's part of ids and labels, in a scope in which a policy computes attention,
+// and returns its result.
+using PartLoss = std::function<double(const Tensor& ids, const Tensor& labels)>;
+using SequenceParts =
+    std::function<double(const Tensor& ids, const Tensor& labels, const PartLoss& f)>;
+
+inline SequenceParts context_parts(const Group& group, dist::ContextExchange exchange) {
+    return [policy = std::make_shared<dist::ContextParallel>(group, exchange)](
+               const Tensor& ids, const Tensor& labels, const PartLoss& f) {
+        const dist::ContextParallelScope scope(policy, {ids, labels}, {1, 1});
+        return f(ids, labels);
+    };
+}
+inline SequenceParts ulysses_parts(const Group& group) {
+    return [group, policy = std::make_shared<dist::Ulysses>(group)](
+               const Tensor& ids, const Tensor& labels, const PartLoss& f) {
+        const ForwardContextGuard context(policy);
+        const auto own = [&](const Tensor& x) {
+            const std::int64_t part = x.size(1) / group->size();
+            return x.narrow(1, group->rank() * part, part);
+        };
+        return f(own(ids), own(labels));
+    };
+}
+
+// Trains with sequences that the ranks of the group share, and data parallel gradients.
+template <class Model>
+SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
+                        const SequenceParts& parts) {
+    const dist::DataParallel replicas(model, group);
+    return train_sequences(model, steps, [&](std::int64_t step) {
+        const auto [ids, labels] = sequences_of(step);
+        return parts(ids, labels, [&](const Tensor& x, const Tensor& y) {
+            const Tensor loss = model.loss(x, y);
+            loss.backward();
+            return mean_over(group, loss);
+        });
+    });
+}
+
+// Trains on 2 and 4 ranks, which share sequences as make_parts(group) specifies, and expects the
+// run of one process.
+template <class Model>
+void expect_same_training(DType dtype, double tolerance,
+                          const std::function<SequenceParts(const Group&)>& make_parts) {
+    constexpr std::int64_t kSteps = 20;
+    auto whole = model_of<Model>(dtype);
+    const SequenceRun expected = train_whole(whole, kSteps);
+    EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
+    for (const int size : {2, 4}) {
+        auto models = clones_of(model_of<Model>(dtype), size);
+        on_ranks(size, [&](const Group& group) {
+            Model& model = models[at(group)];
+            expect_same_run(model, train_parts(model, group, kSteps, make_parts(group)), expected,
+                            tolerance);
+        });
+    }
 }
 
 // Returns the rows of x [B, heads, T, D] at the positions that the policy gives to this rank.

@@ -20,28 +20,7 @@ using tests::on_ranks;
 
 template <class Model>
 void expect_same_training(DType dtype, double tolerance) {
-    constexpr std::int64_t kSteps = 20;
-    auto whole = tests::model_of<Model>(dtype);
-    const tests::SequenceRun expected = tests::train_whole(whole, kSteps);
-    for (const int size : {2, 4}) {
-        auto models = tests::clones_of(tests::model_of<Model>(dtype), size);
-        on_ranks(size, [&](const Group& group) {
-            Model& model = models[tests::at(group)];
-            const dist::DataParallel replicas(model, group);
-            const ForwardContextGuard context(std::make_shared<Ulysses>(group));
-            const std::int64_t part = kSequenceLength / size;
-            const auto run = tests::train_sequences(model, kSteps, [&](std::int64_t step) {
-                const auto [ids, labels] = tests::sequences_of(step);
-                const auto own = [&](const Tensor& x) {
-                    return x.narrow(1, group->rank() * part, part);
-                };
-                const Tensor loss = model.loss(own(ids), own(labels));
-                loss.backward();
-                return tests::mean_over(group, loss);
-            });
-            tests::expect_same_run(model, run, expected, tolerance);
-        });
-    }
+    tests::expect_same_training<Model>(dtype, tolerance, tests::ulysses_parts);
 }
 
 // Covers 17.SP.

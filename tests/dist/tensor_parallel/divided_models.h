@@ -119,16 +119,6 @@ std::vector<double> train(M& model, const DividedTraining& training) {
     return train(model, training, optimizer);
 }
 
-inline void expect_same_state(const nn::StateDict& state, const nn::StateDict& expected,
-                              double tolerance) {
-    ASSERT_EQ(state.size(), expected.size());
-    for (std::size_t i = 0; i < state.size(); ++i) {
-        SCOPED_TRACE(expected[i].first);
-        EXPECT_EQ(state[i].first, expected[i].first);
-        expect_close(state[i].second, expected[i].second, tolerance);
-    }
-}
-
 inline void expect_same_losses(const std::vector<double>& losses,
                                const std::vector<double>& expected, double tolerance) {
     ASSERT_EQ(losses.size(), expected.size());

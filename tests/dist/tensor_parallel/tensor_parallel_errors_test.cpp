@@ -1,5 +1,6 @@
+#include <string>
+
 #include "gtest/gtest.h"
-#include "nn/models/pieces.h"
 #include "tests/dist/tensor_parallel/divided_models.h"
 
 namespace axle {
@@ -72,6 +73,47 @@ TEST(TensorParallelize, RejectsInvalidPlans) {
     expect_refused(nn::Linear(4, 4), 2, {}, {"tensor_parallelize: the model has no plan"});
 }
 
+// Without these rules, norms would get parts of sequences, but their gradients would not be summed.
+TEST(TensorParallelize, ReportsRulesThatSequenceParallelNeeds) {
+    const auto expect_missing = [](const char* removed, std::initializer_list<const char*> text) {
+        nn::Gpt whole = small_gpt();
+        auto models = clones_of(whole, 2);
+        TensorParallelPlan plan = dist::tensor_parallel_plan(whole);
+        std::erase_if(plan, [&](const auto& rule) {
+            return rule.style == "sequence_parallel" && rule.modules == removed;
+        });
+        on_ranks(2, [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            expect_error<ValueError>(text, [&] {
+                tensor_parallelize(model, group, {.plan = plan, .sequence_parallel = true});
+            });
+            EXPECT_FALSE(dist::has_slices(model));
+        });
+    };
+    expect_missing("transformer",
+                   {"tensor_parallelize: ", "sequence_parallel needs a rule", "stack of blocks"});
+    expect_missing("transformer.h.*.ln_2",
+                   {"tensor_parallelize: the plan has no rule sequence_parallel for the norm "
+                    "'transformer.h.0.ln_2'"});
+    expect_missing("transformer.ln_f", {"tensor_parallelize: ", "'transformer.ln_f'"});
+}
+
+TEST(TensorParallelize, RejectsModulesThatCannotWorkOnPartsOfSequences) {
+    auto models = clones_of(small_gpt(), 2);
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        TensorParallelPlan plan = dist::tensor_parallel_plan(model);
+        plan.push_back({"transformer.wpe", "sequence_parallel"});
+        expect_error<ValueError>(
+            {"tensor_parallelize: the style sequence_parallel needs a LayerNorm",
+             "transformer.wpe"},
+            [&] { tensor_parallelize(model, group, {.plan = plan, .sequence_parallel = true}); });
+        // Without sequence_parallel, rules of this style have no effect.
+        tensor_parallelize(model, group, {.plan = plan});
+        EXPECT_TRUE(dist::has_slices(model));
+    });
+}
+
 TEST(TensorParallelize, RejectsPlansThatDifferBetweenRanks) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
@@ -125,26 +167,33 @@ TEST(TensorParallelize, RejectsModulesWithOtherPoliciesAndDividedModels) {
     });
 }
 
+// The errors are those of the model that is not divided.
 TEST(TensorParallel, ReportsAnIdThatIsNotInTheVocabulary) {
-    auto models = clones_of(small_gpt(), 2);
+    auto models = clones_of(small_gpt(), 4);
+    const auto error_of = [](nn::Gpt& model, const Tensor& ids, const Tensor& labels) {
+        try {
+            model.loss(ids, labels);
+        } catch (const IndexError& error) {
+            return std::string(error.what());
+        }
+        return std::string("no error");
+    };
+    const Tensor valid = zeros({1, 4}, {.dtype = i64});
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
+        nn::Gpt undivided = std::move(models[at(group) + 2]);
         tensor_parallelize(model, group);
-        const Tensor ids = full({1, 4}, 13), labels = zeros({1, 4}, {.dtype = i64});
-        expect_error<IndexError>({"embedding: index out of range: 13", "13 rows"},
-                                 [&] { model.loss(ids, labels); });
-        expect_error<IndexError>({"cross_entropy: target out of range: 13"},
-                                 [&] { model.loss(labels, ids); });
-    });
-}
-
-TEST(TensorParallel, RejectsPiecesOfADividedModel) {
-    auto models = clones_of(small_gpt(), 2);
-    on_ranks(2, [&](const Group& group) {
-        nn::Gpt model = std::move(models[at(group)]);
-        tensor_parallelize(model, group);
-        expect_error<UsageError>({"pieces: the model is divided among processes"},
-                                 [&] { nn::pieces_of(model); });
+        for (const std::int64_t bad : {13, -1}) {
+            const Tensor wrong = full({1, 4}, bad, {.dtype = i64});
+            EXPECT_EQ(error_of(model, wrong, valid), error_of(undivided, wrong, valid));
+            EXPECT_EQ(error_of(model, valid, wrong), error_of(undivided, valid, wrong));
+        }
+        expect_error<IndexError>({"embedding: index out of range: 13 at [0, 0]"}, [&] {
+            model.loss(full({1, 4}, 13, {.dtype = i64}), valid);
+        });
+        expect_error<IndexError>({"linear_cross_entropy: target out of range: 13 in row 0"}, [&] {
+            model.loss(valid, full({1, 4}, 13, {.dtype = i64}));
+        });
     });
 }
 

@@ -177,33 +177,34 @@ TEST(TensorParallelDropout, DropsTheSameElementsAsOneProcess) {
     }
 }
 
-// Expects the same training as with one process, if each pair of ranks divides a model and the two
-// pairs read different data.
+// Expects the same training as with one process, if each group of `slices` ranks divides a model
+// and the `replicas` groups read different data.
 template <class Wrap>
-void expect_same_data_parallel_training(Wrap&& wrap) {
+void expect_same_data_parallel_training(Wrap&& wrap, int replicas = 2, int slices = 2) {
     nn::Gpt whole = small_gpt();
-    auto models = clones_of(whole, 4);
+    auto models = clones_of(whole, replicas * slices);
     optim::AdamW alone(whole.parameters(), {.lr = 0.01});
     std::vector<double> expected;
-    const auto rows = [](std::int64_t step) {
+    const auto rows = [&](std::int64_t step) {
         auto [ids, labels] = tests::ids_and_labels(step);
-        return std::pair(ids.narrow(0, 0, 2), masked_fill(labels, eq(labels, -100), 0));
+        return std::pair(ids.narrow(0, 0, replicas),
+                         masked_fill(labels, eq(labels, -100), 0).narrow(0, 0, replicas));
     };
     for (std::int64_t step = 0; step < 10; ++step) {
         const auto [ids, labels] = rows(step);
-        const Tensor loss = whole.loss(ids, labels.narrow(0, 0, 2));
+        const Tensor loss = whole.loss(ids, labels);
         loss.backward();
         optim::clip_grad_norm_(whole.parameters(), 0.3);
         alone.step();
         alone.zero_grad();
         expected.push_back(loss.item());
     }
-    on_ranks(4, [&](const Group& all) {
+    on_ranks(replicas * slices, [&](const Group& all) {
         nn::Gpt model = std::move(models[at(all)]);
-        const Group tp = all->split(all->rank() / 2), dp = all->split(all->rank() % 2);
+        const Group tp = all->split(all->rank() / slices), dp = all->split(all->rank() % slices);
         optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
         tensor_parallelize(model, tp, {.sequence_parallel = true});
-        const auto replicas = wrap(model, dp);
+        const auto wrapped = wrap(model, dp);
         for (std::int64_t step = 0; step < 10; ++step) {
             const auto [ids, labels] = rows(step);
             const Tensor loss =
@@ -227,12 +228,16 @@ TEST(TensorParallel, TrainsWithDataParallelLikeOneProcess) {
     });
 }
 
+// With three shards, cuts are inside rows of slices, and the last part is padded.
 TEST(TensorParallel, TrainsWithShardedDataParallelLikeOneProcess) {
-    expect_same_data_parallel_training([](nn::Gpt& model, const Group& group) {
+    const auto shard = [](nn::Gpt& model, const Group& group) {
         return std::make_unique<dist::ShardedDataParallel>(
             model, group,
             dist::ShardingOptions{.units = {{{"transformer.h.0"}}, {{"transformer.h.1"}}}});
-    });
+    };
+    expect_same_data_parallel_training(shard);
+    expect_same_data_parallel_training(shard, 3, 2);
+    expect_same_data_parallel_training(shard, 2, 4);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ const std::vector<ForeignFlag>& flags_without_effect() {
         {"no_tpu_cluster", false},
         {"main_training_function", true},
         {"downcast_bf16", false},
-        {"megatron_lm_tp_degree", true},
         {"megatron_lm_use_custom_fsdp", true},
         {"megatron_lm_no_load_optim", true},
         {"megatron_lm_eod_mask_loss", true},
@@ -15,19 +14,7 @@ const std::vector<ForeignFlag>& flags_without_effect() {
         {"megatron_lm_no_save_optim", true},
         {"megatron_lm_optimizer_cpu_offload", true},
         {"megatron_lm_use_precision_aware_optimizer", true},
-        {"megatron_lm_decoder_last_pipeline_num_layers", true},
-        {"megatron_lm_pp_degree", true},
-        {"megatron_lm_num_micro_batches", true},
-        {"megatron_lm_sequence_parallelism", true},
-        {"megatron_lm_recompute_activations", true},
-        {"megatron_lm_use_distributed_optimizer", true},
-        {"megatron_lm_gradient_clipping", true},
-        {"megatron_lm_recompute_granularity", true},
-        {"megatron_lm_recompute_method", true},
-        {"megatron_lm_recompute_num_layers", true},
         {"megatron_lm_attention_backend", true},
-        {"megatron_lm_expert_model_parallel_size", true},
-        {"megatron_lm_context_parallel_size", true},
         {"megatron_lm_attention_dropout", true},
         {"megatron_lm_hidden_dropout", true},
         {"megatron_lm_attention_softmax_in_fp32", true},
@@ -42,9 +29,6 @@ const std::vector<ForeignFlag>& flags_without_effect() {
 const std::vector<RefusedFlag>& refused_flags() {
     static constexpr const char* kMachines =
         "Axle supports CPUs and NVIDIA GPUs: use --cpu or --multi_gpu";
-    static constexpr const char* kSharding =
-        "every process has a complete copy of the model: use --multi_gpu, or --cpu with "
-        "--num_processes";
     static constexpr const char* kElsewhere =
         "jobs run on machines in your network, not at a cloud provider: use --num_machines";
     static const std::vector<RefusedFlag> flags = {
@@ -52,7 +36,6 @@ const std::vector<RefusedFlag>& refused_flags() {
         {"tpu_cluster", false, kMachines},
         {"tpu_use_sudo", false, kMachines},
         {"vm", true, kMachines},
-        {"use_megatron_lm", false, kSharding},
         {"aws_access_key_id", true, kElsewhere},
         {"aws_secret_access_key", true, kElsewhere},
     };

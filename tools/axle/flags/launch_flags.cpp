@@ -39,11 +39,12 @@ class Declaration {
         declare_fp8();
         declare_fsdp();
         declare_deepspeed();
+        declare_megatron();
         declare_parallelism();
         declare_foreign();
         options_.set_footer(
-            "Flags of accelerate launch for TPUs, Megatron-LM and SageMaker "
-            "are accepted without effect, or refused.");
+            "Flags of accelerate launch for TPUs and SageMaker, and some for Megatron-LM, are "
+            "accepted without effect, or refused.");
     }
 
     // Throws UsageError for refused flags, and records the flags without effect. Called after
@@ -170,6 +171,14 @@ class Declaration {
              "Shard optimizer states, gradients and parameters, by stage");
         for (const DeepSpeedField& field : deepspeed_fields())
             add(str("--", field.name), f_.deepspeed[field.name], field.help);
+    }
+
+    void declare_megatron() {
+        group_ = "Megatron-LM";
+        flag("--use_megatron_lm", f_.use_megatron_lm,
+             "Divide the layers of the model, and their weights, among the processes");
+        for (const MegatronField& field : megatron_fields())
+            add(str("--megatron_lm_", field.name), f_.megatron[field.name], field.help);
     }
 
     void declare_parallelism() {

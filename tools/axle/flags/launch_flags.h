@@ -9,6 +9,7 @@
 
 #include "tools/axle/flags/deepspeed_flags.h"
 #include "tools/axle/flags/fsdp_flags.h"
+#include "tools/axle/flags/megatron_flags.h"
 #include "tools/axle/flags/parallelism_flags.h"
 
 namespace axle::launcher {
@@ -37,6 +38,8 @@ struct LaunchFlags {
     FlagValues fsdp;  // --fsdp_<name>
     bool use_deepspeed = false;
     FlagValues deepspeed;  // the flags of deepspeed_fields(), by name
+    bool use_megatron_lm = false;
+    FlagValues megatron;  // --megatron_lm_<name>
     bool use_parallelism_config = false;
     ParallelismFlags parallelism;  // --parallelism_config_<name>
     std::optional<int> gradient_accumulation_steps;

@@ -1,0 +1,20 @@
+// Private to dist: what the kinds of attention to divided sequences have in common.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+#include "kernels/ops/attention.h"
+
+namespace axle::dist {
+
+// Throws ShapeError unless q [B, H, T, D], k and v [B, G, T, D] have 4 dimensions, and k and v the
+// same shape, and UsageError unless queries and keys are the same tokens.
+void check_self_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
+
+// Returns the grid of the attention weights of whole sequences of `length` tokens. q has the heads
+// of this process, which are a part of all heads under a RandomPartGuard (tensor parallel), and
+// first_head is the first of them.
+kernels::WeightGrid whole_grid(const Tensor& q, std::int64_t length);
+
+}  // namespace axle::dist

@@ -1,0 +1,89 @@
+// MixtureOfExperts: feed-forward layers ("experts"), of which each token uses a few.
+//
+//     nn::MixtureOfExperts block(64, 128, {.experts = 8, .top_k = 2});
+//     Tensor y = block(x);                                    // [..., 64]
+//     (loss + 0.01 * block.auxiliary_loss()).backward();      // keeps the experts equally busy
+//
+// The design follows Lepikhin et al., "GShard" (arXiv:2006.16668), Fedus et al., "Switch
+// Transformers" (arXiv:2101.03961) and, for the experts, Jiang et al., "Mixtral of Experts"
+// (arXiv:2401.04088).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nn/layers/linear.h"
+#include "nn/module.h"
+
+namespace axle::nn {
+
+struct MixtureOptions {
+    std::int64_t experts = 8;
+    std::int64_t top_k = 2;  // the number of experts of a token
+    // If set, an expert computes at most ceil(capacity_factor * top_k * tokens / experts) tokens of
+    // a call. First choices of tokens precede second choices, and earlier tokens later ones. What
+    // exceeds the capacity is dropped: the expert adds nothing to the output of the token.
+    std::optional<double> capacity_factor = {};
+    // Whether the probabilities of the chosen experts are divided by their sum.
+    bool normalizes = true;
+    Activation activation = Activation::silu;
+};
+
+// The weights of experts: stacks of matrices, which ranks may divide along the first dimension.
+struct ExpertWeights {
+    Tensor gate, up;  // [experts, hidden, width]
+    Tensor down;      // [experts, width, hidden]
+};
+
+class MixtureOfExperts;
+
+// Computes the experts, for example if processes divide them (dist/expert_parallel/). A clone of a
+// MixtureOfExperts shares the policy.
+struct ExpertPolicy {
+    virtual ~ExpertPolicy() = default;
+    // Returns the outputs [M, width] of the experts for rows [M, width]. The rows are ordered by
+    // expert, and expert e has counts[e] of them.
+    virtual Tensor compute(const MixtureOfExperts& layer, const Tensor& rows,
+                           const std::vector<std::int64_t>& counts) = 0;
+};
+
+// Expert e computes down[e] (activation(gate[e] x) * (up[e] x)). The output for a token is the sum
+// of the outputs of its experts, weighted by the probabilities that the router assigns to them.
+class MixtureOfExperts : public Model<MixtureOfExperts> {
+  public:
+    // Initializes the matrices as Linear does. Throws ValueError unless all sizes are positive,
+    // top_k is at most the number of experts, and capacity_factor is positive.
+    MixtureOfExperts(std::int64_t width, std::int64_t hidden, MixtureOptions options = {});
+    // Maps x [..., width] to [..., width]. The host waits for the choices of the router.
+    Tensor forward(const Tensor& x);
+    void visit(Visitor& v) override;
+
+    // Returns the load balancing loss of the last forward, a 0-d tensor: experts * sum over e of
+    // f_e p_e, where f_e is the share of the choices that are expert e (before tokens are dropped),
+    // and p_e the mean probability of expert e. It is 1 if both are uniform. Throws UsageError
+    // before the first forward.
+    Tensor auxiliary_loss() const;
+    // Return the numbers of tokens that each expert has computed in the last forward, and of
+    // choices that were dropped.
+    const std::vector<std::int64_t>& counts() const { return counts_; }
+    std::int64_t dropped() const { return dropped_; }
+
+    // Returns the outputs of the experts with these weights for rows that are ordered by expert.
+    Tensor compute(const ExpertWeights& weights, const Tensor& rows,
+                   const std::vector<std::int64_t>& counts) const;
+
+    Linear router;  // without bias
+    ExpertWeights experts;
+    std::shared_ptr<ExpertPolicy> policy;  // computes the experts; null by default
+    const MixtureOptions& options() const { return options_; }
+
+  private:
+    MixtureOptions options_;
+    Tensor auxiliary_;
+    std::vector<std::int64_t> counts_;
+    std::int64_t dropped_ = 0;
+};
+
+}  // namespace axle::nn
