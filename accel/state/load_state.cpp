@@ -45,18 +45,25 @@ std::uint64_t unsigned_from(const Tree& random_states, const char* key) {
     return value;
 }
 
-// Returns the gradients that a process had accumulated. If the number of processes has changed,
-// returns the mean over the processes that saved, which does not change the mean that the update
-// uses.
+// Returns whether groups of processes divide the layers of models.
+bool has_divided_layers(const Preparation& prepared) {
+    const auto& mesh = prepared.loading().device_mesh;
+    return mesh != nullptr && std::ranges::any_of(mesh->dimensions(), [](const auto& dimension) {
+               return dimension.name == "tp" && dimension.size > 1;
+           });
+}
+
+// Returns the gradients that process `rank` had accumulated, or the mean over the processes that
+// saved. The mean does not change the mean that the update uses.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
-                                              std::size_t rank, std::size_t processes) {
+                                              std::size_t rank, bool mean_of_all) {
     const auto of_rank = [&](std::size_t r) {
         const std::string stem = gradients_stem(model, r);
         if (!folder.contains(stem)) return std::map<std::string, Tensor>();
         return load_safetensors(folder.file(stem)).tensors;
     };
+    if (!mean_of_all) return of_rank(rank);
     const std::size_t saved = folder.count("random_states_");
-    if (saved == processes) return of_rank(rank);
     std::map<std::string, Tensor> mean;
     for (std::size_t r = 0; r < saved; ++r)
         for (const auto& [name, gradient] : of_rank(r)) {
@@ -234,9 +241,12 @@ void StateFiles::read_own(LoadedState& state) const {
                 "between two updates are not restored");
         return;
     }
+    // The processes that saved may have had other groups, so groups do not read single processes.
+    const bool mean_of_all =
+        folder.count("random_states_") != static_cast<std::size_t>(num_processes) ||
+        has_divided_layers(prepared_);
     for (std::size_t i = 0; i < prepared_.models().size(); ++i)
-        state.gradients.push_back(
-            saved_gradients(folder, i, rank, static_cast<std::size_t>(num_processes)));
+        state.gradients.push_back(saved_gradients(folder, i, rank, mean_of_all));
     std::string random_states = str("random_states_", rank);
     if (!folder.contains(random_states) && rank > 0) {
         warn(" was saved by fewer processes: process ", rank,
