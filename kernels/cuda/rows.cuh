@@ -131,8 +131,8 @@ struct DeviceRows {
     }
 };
 
-// Loads elements [i, i + kN) of a row of n elements. Elements beyond the end get the value `fill`.
-// A dense row consists of full, aligned packs.
+// Loads elements [i, i + kPack<T>) of a row of n elements. Elements beyond the end get the value
+// `fill`. A dense row consists of full, aligned packs.
 template <class T>
 __device__ inline Pack<T> load_part(const T* row, std::int64_t stride, bool dense, std::int64_t i,
                                     std::int64_t n, T fill) {

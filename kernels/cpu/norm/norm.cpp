@@ -1,6 +1,6 @@
-// Layer norm and RMS norm, one row at a time. A row is read from memory once; later passes (sum,
-// deviations and their squares, result) read it from the cache. An RMS norm is a layer norm with
-// mean 0.
+// Layer norm and RMS norm, one row at a time. A row is processed in passes (sum, deviations and
+// their squares, result). The first pass reads it from memory, and later passes read it from the
+// cache. An RMS norm is a layer norm with mean 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
 // sums for weight and bias: it sums groups of 64 rows in f32, and adds the sums of the groups in
