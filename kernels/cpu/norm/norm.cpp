@@ -165,7 +165,7 @@ void gradient_row(const NormGradRow<double>& row) {
 }
 
 constexpr std::int64_t kTasks = 32;  // maximum number of tasks; each has its own scratch memory
-constexpr std::int64_t kFlush = 64;  // rows that are summed in f32
+constexpr std::int64_t kFlush = 64;  // rows summed in f32 before their sums are added in f64
 
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (rows + kTasks - 1) / kTasks);

@@ -51,7 +51,7 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// Sums rows of dy. Each thread sums kN adjacent columns of a weight row.
+// Sums rows of dy. Each thread sums kN adjacent columns of a row of dweight.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,

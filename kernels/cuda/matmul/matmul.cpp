@@ -98,7 +98,8 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one.
+    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one
+    // in one call.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
