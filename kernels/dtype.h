@@ -1,5 +1,6 @@
 // Element types. Ops compute with the compute dtypes. Tensors of a storage dtype can only be
-// viewed, copied, saved and loaded; kernels/ops/quantize.h converts to and from the 8-bit floats.
+// viewed, copied, saved and loaded; kernels/ops/quantize.h converts to and from f8_e4m3 and
+// f8_e5m2.
 #pragma once
 
 #include <cassert>

@@ -60,7 +60,8 @@ class Scratch {
     std::size_t block_, used_;
 };
 
-// The record of an invalid input value that an asynchronous kernel detected.
+// The record of an invalid input value that an asynchronous kernel detected. If `kind` is
+// bad_weights, `position` is a row, `value` is the reason (BadWeights::Why) and `size` is 0.
 struct DeviceErrorRecord {
     enum Kind : int { none, bad_index, bad_target, bad_weights };
     Kind kind = none;
@@ -77,10 +78,11 @@ struct DeviceErrorRecord {
 inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
-// The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels return without
-// waiting and throw CudaError if their launch fails; their arguments must stay valid until the
-// stream has executed them. Not thread-safe: each thread that calls kernels has its own Cuda, and
-// must make its device the current device before the call.
+// The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels throw CudaError if
+// their launch fails. They return without waiting for the GPU, except that matmul() waits when it
+// measures algorithms (kernels/cuda/matmul/matmul_tuning.h). The memory of their arguments must
+// stay valid until the stream has executed them. Not thread-safe: each thread that calls kernels
+// has its own Cuda, and must make the device of this Cuda its current device before the call.
 class Cuda {
   public:
     // The allocator of scratch memory. Freed memory can be reused immediately by the next request
@@ -90,8 +92,8 @@ class Cuda {
         void (*deallocate)(Cuda& on, void* block, std::size_t size) noexcept = nullptr;
     };
 
-    // Creates a context. Throws DeviceError if the device does not exist or the build does not
-    // support it.
+    // Creates a context, and makes its device the current device of this thread. Throws DeviceError
+    // if the device does not exist or the build does not support it.
     Cuda(int device, CUstream_st* stream) : Cuda(device, stream, Memory()) {}
     Cuda(int device, CUstream_st* stream, Memory memory);
     ~Cuda();

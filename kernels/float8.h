@@ -10,9 +10,9 @@
 namespace axle {
 
 // An 8-bit float with kMantissa mantissa bits and the exponent bias kBias. kLargest is the code of
-// its largest finite number. The conversion from float rounds to nearest, ties to even. Values
-// beyond the largest finite number of the type, including infinity, become that number; NaN stays
-// NaN.
+// its largest finite number. The conversion from float rounds to nearest, ties to even. Numbers
+// with a magnitude above the largest finite number of the type, including infinities, become this
+// number with their sign; NaN stays NaN.
 template <int kMantissa, int kBias, std::uint8_t kLargest>
 struct Float8 {
     std::uint8_t bits = 0;

@@ -11,8 +11,8 @@
 #else
 #define AXLE_HOST_DEVICE
 #endif
-// Executes its argument in GPU code. The argument is a GPU instruction with the same result as the
-// portable code that follows the macro.
+// Executes its argument in GPU code. The argument is a GPU instruction with the same result (except
+// for the bits of a NaN) as the portable code that follows the macro.
 #if defined(__CUDA_ARCH__)
 #define AXLE_GPU_INSTRUCTION(...) \
     if (!std::is_constant_evaluated()) __VA_ARGS__

@@ -9,8 +9,8 @@ namespace axle::kernels {
 
 // Returns the number of threads that kernels use, including the calling thread. The first call
 // reads AXLE_NUM_THREADS (1 to 1024) and throws ValueError for any other value. If the variable is
-// not set, the pool has one thread per CPU that this process can run on, or fewer if the system
-// cannot create that many threads.
+// not set or empty, the pool has one thread per CPU that this process can run on, or fewer if the
+// system cannot create that many threads.
 int num_threads();
 
 // Replaces the workers by n - 1 new workers, after waiting for a running parallel section. Throws

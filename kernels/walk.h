@@ -9,9 +9,9 @@
 
 namespace axle::kernels {
 
-// The common iteration order of kOperands views of one shape. Dimensions are sorted by the strides
-// of the first operand (the output), largest first. Adjacent dimensions are merged if the strides
-// of all operands permit it.
+// The common iteration order of kOperands views of one shape. Dimensions of size 1 are omitted. The
+// other dimensions are sorted by the magnitude of their stride in the first operand (the output),
+// largest first. Adjacent dimensions are merged if the strides of all operands permit it.
 template <int kOperands>
 class Walk {
   public:
@@ -59,7 +59,7 @@ class Walk {
   private:
     static std::int64_t magnitude(std::int64_t stride) { return stride < 0 ? -stride : stride; }
 
-    // Sorts by the output's stride, largest first, with a stable insertion sort.
+    // Sorts by the magnitude of the output's stride, largest first, with a stable insertion sort.
     void sort() {
         for (int i = 1; i < ndim_; ++i)
             for (int d = i; d > 0 && magnitude(stride_[0][d]) > magnitude(stride_[0][d - 1]); --d) {

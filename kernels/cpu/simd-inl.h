@@ -185,7 +185,7 @@ HWY_INLINE Pack tanh(Pack x) {
 HWY_INLINE Pack erf(Pack x) {
     const Pack a = abs(x);
     const Pack z = x * x;
-    // If |x| >= 0.921875, erf |x| = 1 - exp(q(|x|)).
+    // If |x| > 0.921875, erf |x| = 1 - exp(q(|x|)).
     Pack q = Pack(-1.72853470e-5f);
     q = fma(q, a, Pack(3.83197126e-4f));
     q = fma(q, a, Pack(-3.88396438e-3f));

@@ -9,8 +9,8 @@
 
 namespace axle::kernels {
 
-// Throws CudaError with the message "op: what failed: name: text, at file:line". Out-of-memory
-// errors of allocations do not reach this function, because the allocator handles them.
+// Throws CudaError with the message "op: what failed: name: text, at file:line". Axle's caching
+// allocator handles its own out-of-memory errors, so they do not reach this function.
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* what, std::source_location at);
 
 inline void check_cuda(cudaError_t error, const char* what,

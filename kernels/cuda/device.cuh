@@ -39,8 +39,8 @@ struct ComputeOf<BFloat16> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Converts x in the same way as the kernel copy(): 16-bit types are converted through float,
-// numbers are truncated towards zero for integers, and the result for booleans is x != 0.
+// Converts x: 16-bit types are converted through float, numbers are truncated towards zero for
+// integers (which must be able to represent them), and the result for booleans is x != 0.
 template <class To, class From>
 AXLE_HOST_DEVICE constexpr To convert(From x) {
     if constexpr (std::is_same_v<To, From>)

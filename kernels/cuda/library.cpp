@@ -21,8 +21,8 @@ std::string environment(const char* name) {
     return text == nullptr ? "" : text;
 }
 
-// Returns the paths that match a pattern, sorted so that the latest version of Python or CUDA is
-// first.
+// Returns the paths that match a pattern in descending alphabetical order, in which later versions
+// of Python or CUDA are usually first.
 std::vector<std::string> matching(const std::string& pattern) {
     std::vector<std::string> paths;
     glob_t found = {};

@@ -21,14 +21,14 @@ class Library {
     Library& operator=(const Library&) = delete;
 
     bool found() const { return handle_ != nullptr; }
-    // Returns the reason why the library was not found, with the folders that were searched, or an
-    // empty string if it was found.
+    // Returns the reason why the library was not opened, such as the folders that were searched, or
+    // an empty string if it was opened.
     const std::string& error() const { return error_; }
     // Returns the path of the file that was opened.
     const std::string& path() const { return path_; }
 
     // Sets `function` to the library's function of that name. Throws CudaError if the library does
-    // not have it.
+    // not have it, and DeviceError if the library was not found.
     template <class F>
     void bind(const char* name, F*& function) const {
         function = reinterpret_cast<F*>(symbol(name));

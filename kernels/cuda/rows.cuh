@@ -131,8 +131,8 @@ struct DeviceRows {
     }
 };
 
-// Loads elements [i, i + kN) of a row of n elements. Elements beyond the end get the value `fill`.
-// A dense row consists of full, aligned packs.
+// Loads elements [i, i + kPack<T>) of a row of n elements. Elements beyond the end get the value
+// `fill`. A dense row consists of full, aligned packs.
 template <class T>
 __device__ inline Pack<T> load_part(const T* row, std::int64_t stride, bool dense, std::int64_t i,
                                     std::int64_t n, T fill) {
@@ -170,7 +170,7 @@ __device__ inline void load_row(Pack<T> (&packs)[kPacks], const T* row, std::int
         packs[p] = load_part(row, stride, false, (p * team.size + team.rank) * kPack<T>, n, fill);
 }
 
-// Returns one element of any floating dtype, converted to C.
+// Returns element i of an array of any floating dtype, converted to C.
 template <class C>
 __device__ inline C load_as(const void* data, DType dtype, std::int64_t i) {
     switch (dtype) {

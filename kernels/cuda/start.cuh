@@ -16,9 +16,8 @@ struct Grid {
     std::int64_t x = 1, y = 1, z = 1;
 };
 
-// Returns a grid for n independent elements, with `each` elements per thread and step. It has
-// enough blocks to fill the GPU several times. The kernel must iterate in steps of
-// threads_in_grid().
+// Returns a grid for n independent elements, with `each` elements per thread and step. It has at
+// most 32 blocks per multiprocessor, so the kernel must iterate in steps of threads_in_grid().
 inline Grid grid_for(const Cuda& on, std::int64_t n, int threads, int each = 1) {
     const std::int64_t per_block = std::int64_t{threads} * each;
     const std::int64_t most = std::int64_t{32} * on.multiprocessors();

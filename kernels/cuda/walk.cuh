@@ -101,8 +101,8 @@ void cut(const Walk<kOperands>& walk, const DeviceWalk<kOperands>& part, int d, 
 
 }  // namespace slabs
 
-// Calls f(DeviceWalk) for consecutive parts of the walk. A walk with fewer than 2^31 elements has a
-// single part, and an empty walk has no part.
+// Calls f(DeviceWalk) for consecutive parts of the walk, with at most `most` elements each. A walk
+// with at most this number of elements has a single part, and an empty walk has no part.
 template <int kOperands, class F>
 void for_each_slab(const Walk<kOperands>& walk, F&& f,
                    std::int64_t most = std::numeric_limits<std::int32_t>::max()) {

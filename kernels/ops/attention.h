@@ -16,8 +16,9 @@ enum class DropoutGenerator : std::uint8_t {
     library  // cuDNN's generator, seeded from AttentionParams::random
 };
 
-// The weights of the attention that a call is a part of. Dropout gives a weight the same random
-// number in every division of the attention. If the sizes are 0, the call is the whole attention.
+// The sizes of the whole attention, if a call computes only some of its heads, queries or keys.
+// However the attention is divided, dropout uses the same random number for a weight. If the sizes
+// are 0, the call computes the whole attention.
 struct WeightGrid {
     std::int64_t heads = 0, queries = 0, keys = 0;
     // The indices of the call's first head, query and key.

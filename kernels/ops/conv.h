@@ -30,7 +30,9 @@ struct ConvGeometry {
 // All sizes except N are positive. All operands have one dtype: f64, f32, f16 or bf16; 16-bit types
 // are summed in f32 and rounded once. Any strides are supported; contiguous images and weights are
 // fastest. The result must not overlap an operand. The order of summation depends on the shapes
-// only. bias, with one element per channel of the result, is absent if its view has no data.
+// only, but cuDNN can use another order in every run unless `on` is deterministic. cuDNN can also
+// round the sums before it adds the bias. bias, with one element per channel of the result, is
+// absent if its view has no data.
 void conv2d(Cpu& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,
             View y);
 void conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeometry& geometry,

@@ -14,8 +14,8 @@ struct BadIndex {
     std::int64_t value = 0;
 };
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size);
-// Checks indices on a GPU without waiting. Cuda::take_error() returns the first invalid index. The
-// GPU kernels below read 0 from invalid positions and do not write to them.
+// Checks indices on a GPU without waiting. Cuda::take_error() returns one of the invalid indices.
+// The GPU kernels below read 0 from invalid positions and do not write to them.
 void check_index(Cuda& on, ConstView index, std::int64_t size);
 
 // Computes y[.., i, ..] = x[.., index[.., i, ..], ..] along dim. y has the shape of index. x has
@@ -28,8 +28,8 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 // Computes y[.., index[.., i, ..], ..] += src[.., i, ..] along dim. index has the shape of src. y
 // has src's dtype (a compute dtype; booleans are combined by "or"), and in each dimension except
 // dim it has at least src's size. f16 and bf16 are rounded after each addition. On a GPU, if `on`
-// is not deterministic, a small number of long rows in f64, f32, i64 or i32 is added atomically in
-// any order.
+// is not deterministic and there are few but long lines along dim, elements in f64, f32, i64 and
+// i32 are added atomically, in any order.
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
 

@@ -16,7 +16,7 @@ struct CrossEntropyParams {
 // Returns the first row whose target is neither ignore_index nor in [0, classes), or -1 if there is
 // no such row. targets is [N], i64 or i32, with any stride.
 std::int64_t first_bad_target(ConstView targets, std::int64_t classes, std::int64_t ignore_index);
-// Checks targets on a GPU without waiting. Cuda::take_error() returns the first bad target, as an
+// Checks targets on a GPU without waiting. Cuda::take_error() returns one of the bad targets, as an
 // error of kind bad_target. The kernels below ignore rows with bad targets.
 void check_targets(Cuda& on, ConstView targets, std::int64_t classes, std::int64_t ignore_index);
 

@@ -3,7 +3,7 @@
 // x is [..., n] with any strides; y, dy and dx have its shape. weight and bias are [n], or views
 // without data if they are absent. The dtypes are either any mix of f32, f16 and bf16, computed in
 // f32, or all f64. mean and rstd have one element per row in row-major order; they are contiguous
-// f32 (f64 for f64). dweight and dbias are contiguous [n] with the dtype of mean.
+// f32 (f64 for f64). dweight and dbias are contiguous [n] with the dtype of rstd.
 #pragma once
 
 #include "kernels/exec.h"

@@ -2,8 +2,8 @@
 // values into their range.
 //
 // A scale is two f32 values in device memory: the factor by which values are multiplied before
-// rounding, and its inverse. The largest value of a tensor (`largest`) is one f32 value in device
-// memory. The Cuda functions do not wait for the GPU to read these values.
+// rounding, and its inverse. The largest magnitude of a tensor's elements (`largest`) is one f32
+// value in device memory. The Cuda functions do not wait for the GPU to read these values.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ namespace axle::kernels {
 void quantize(Cpu& on, ConstView x, const float* scale, View y, float* largest);
 void quantize(Cuda& on, ConstView x, const float* scale, View y, float* largest);
 
-// Sets *largest = max(*largest, max |x|), like quantize(), without converting x.
+// Sets *largest = max(*largest, max |x|), like quantize(), without converting x. x is floating and
+// contiguous.
 void find_largest(Cpu& on, ConstView x, float* largest);
 void find_largest(Cuda& on, ConstView x, float* largest);
 
-// Computes y = x, which is exact. x is 8-bit, y is f32; both are contiguous.
+// Computes y = x, which is exact. x is f8_e4m3 or f8_e5m2, y is f32; both are contiguous.
 void dequantize(Cpu& on, ConstView x, View y);
 void dequantize(Cuda& on, ConstView x, View y);
 
@@ -33,8 +34,8 @@ void current_scale(Cpu& on, const float* largest, float range, bool power_of_two
 void current_scale(Cuda& on, const float* largest, float range, bool power_of_two, float* scale);
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
-// values of previous steps. The history of these values is [length, 3]; its first row collects the
-// values of the current step.
+// magnitudes of previous steps. The history of these values is [length, 3]; its first row collects
+// the values of the current step.
 struct DelayedScaling {
     std::int64_t length = 1;
     bool most_recent = true;  // if false, uses the largest value of the history
@@ -51,9 +52,9 @@ void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history,
 
 // Computes c = (a b^T) * *a_inverse * *b_inverse in f32, rounded to c's dtype. a is [M, K] and b is
 // [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums may be less
-// exact. Returns false without computing anything if the product is not supported: on a CPU, on a
-// GPU with compute capability below 8.9, if K or N is not a multiple of 16, or if both operands are
-// f8_e5m2.
+// exact. Returns false without computing anything if the product is not supported: on a CPU,
+// without cuBLASLt, on a GPU with compute capability below 8.9, if K is 0, if K or N is not a
+// multiple of 16, if a, b or c is not aligned to 16 bytes, or if a and b are both f8_e5m2.
 bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,

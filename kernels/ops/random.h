@@ -1,6 +1,6 @@
 // Kernels that fill tensors with random numbers from Philox 4x32-10. Element i of a call depends
-// only on (seed, offset, i), so the numbers are the same for any number of threads and on CPU and
-// GPU.
+// only on (seed, offset, i), so the numbers are the same for any number of threads. CPU and GPU
+// give the same numbers, except for rounding errors in normal() and multinomial().
 #pragma once
 
 #include "kernels/exec.h"
@@ -13,7 +13,7 @@ namespace axle::kernels {
 // block offset + i / 4, so a call consumes ceil(numel / 4) blocks. u is the upper 24 bits of the
 // word, also for f64, so that every dtype gets the same numbers. y is a contiguous floating view,
 // and low <= high. Results that rounding would make equal to high become the largest value below
-// high, so that all results are in [low, high).
+// high, so that all results are in [low, high), or equal to low if low is high.
 void uniform(Cpu& on, Philox random, double low, double high, View y);
 void uniform(Cuda& on, Philox random, double low, double high, View y);
 
@@ -49,7 +49,7 @@ void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 void multinomial(Cpu& on, Philox random, bool replacement, ConstView weights, View y);
 void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, View y);
 
-// The first row of weights [..., n] from which no sample can be drawn, and the reason.
+// The first row of weights [..., n] from which the samples cannot be drawn, and the reason.
 struct BadWeights {
     enum Why { none, negative, not_finite, zero_sum, too_few };
     Why why = none;
@@ -65,7 +65,7 @@ constexpr const char* reason(BadWeights::Why why) {
 // Returns the first bad row, or a result with Why::none. `needed` is the number of nonzero weights
 // that a row must have (1 with replacement).
 BadWeights find_bad_weights(Cpu& on, ConstView weights, std::int64_t needed);
-// Checks weights on a GPU without waiting. Cuda::take_error() returns the first bad row, as an
+// Checks weights on a GPU without waiting. Cuda::take_error() returns one of the bad rows, as an
 // error of kind bad_weights whose position is the row and whose value is the reason. multinomial
 // draws index 0 from such a row.
 void check_weights(Cuda& on, ConstView weights, std::int64_t needed);

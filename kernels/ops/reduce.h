@@ -26,8 +26,8 @@ void max(Cuda& on, ConstView x, View y);
 void min(Cpu& on, ConstView x, View y);
 void min(Cuda& on, ConstView x, View y);
 
-// Writes to y (i64) the position of the first largest or smallest element, or of the first NaN.
-// There is one reduced dimension, which must not be empty.
+// Writes to y (i64) the position of the first largest or smallest element, or of the first NaN. At
+// most one dimension is reduced, and it must not be empty.
 void argmax(Cpu& on, ConstView x, View y);
 void argmax(Cuda& on, ConstView x, View y);
 void argmin(Cpu& on, ConstView x, View y);

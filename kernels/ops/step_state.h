@@ -1,6 +1,6 @@
 // Values that a training step updates on the device: the loss scale of f16 training, and the
-// learning rates of a captured step that can be skipped. All pointers point to device memory; the
-// host reads none of these values.
+// learning rates of a captured step that can be skipped. All pointers and spans point to device
+// memory. The functions do not wait for these values: only the device reads them.
 #pragma once
 
 #include <cstdint>

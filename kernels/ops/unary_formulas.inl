@@ -304,8 +304,8 @@ struct DivideScalarBy {
     }
 };
 
-// Returns base^exponent by repeated squaring, with the overflow behavior of T. If the exponent is
-// negative, the result is truncated to an integer.
+// Returns base^exponent by repeated squaring; overflow wraps around. If the exponent is negative,
+// the result is truncated to an integer, and it is 0 if base is 0.
 template <class T>
 AXLE_HOST_DEVICE constexpr T integer_power(T base, long long exponent) {
     if (exponent < 0) {

@@ -9,7 +9,8 @@
 
 namespace axle::kernels {
 
-// Up to kMaxDims dimensions of one or two operands, ordered by the stride of x, largest first.
+// Up to kMaxDims dimensions of one or two operands, ordered by the magnitude of x's stride, largest
+// first.
 struct DimList {
     int count = 0;
     std::int64_t size[kMaxDims] = {};
@@ -43,8 +44,8 @@ struct DimList {
         size[count] = n, x_stride[count] = x, y_stride[count] = y;
         ++count;
     }
-    // Sorts by x's stride with a stable insertion sort, and merges adjacent dimensions that have no
-    // gap between them.
+    // Sorts by the magnitude of x's stride with a stable insertion sort, and merges adjacent
+    // dimensions that have no gap between them.
     void sort_and_merge() {
         for (int i = 1; i < count; ++i)
             for (int d = i; d > 0 && magnitude(x_stride[d]) > magnitude(x_stride[d - 1]); --d) {

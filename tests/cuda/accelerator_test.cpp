@@ -155,8 +155,8 @@ TEST_F(AcceleratorOnGpu, CopiesExactValuesOfPinnedAndPageableBatches) {
         Accelerator accelerator(
             {.dataloader_config = accel::DataLoaderConfiguration{.non_blocking = non_blocking}});
         accelerator.prepare(copied);
-        // The test keeps all batches until the end, because batches must not share memory while
-        // copies are running.
+        // The test keeps all batches until the end, so that it fails if a batch overwrites the
+        // memory of an earlier batch.
         std::vector<Tensor> there, here;
         for (const Tree& batch : copied) there.push_back(batch["x"].tensor());
         for (const Tree& batch : plain) here.push_back(batch["x"].tensor());

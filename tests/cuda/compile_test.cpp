@@ -26,7 +26,7 @@ struct Training {
     }
     Tensor loss(const Tree& batch) { return cross_entropy(net(batch["x"]), batch["y"]); }
     // Runs one micro-batch: forward, backward, optimizer step, scheduler step and zero_grad. Clips
-    // gradients before the step unless max_norm is 0.
+    // gradients before an update unless max_norm is 0.
     Tensor usual(Tree& batch, double max_norm = 0) {
         auto scope = accelerator.accumulate(net);
         const Tensor value = loss(batch);

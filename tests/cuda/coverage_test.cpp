@@ -1,5 +1,5 @@
-// Checks that tests launch every kernel in the sources. The simulated GPU records the source lines
-// of launches.
+// Checks that the op cases and some other calls launch every kernel in kernels/cuda/. The simulated
+// GPU records the source lines of launches.
 #if AXLE_SIMULATED_GPU
 
 #include <algorithm>

@@ -58,7 +58,7 @@ using Body = std::function<Tensor(Training&, Tree&)>;
 struct Result {
     std::vector<double> losses;
     std::vector<Tensor> tensors;  // weights and optimizer state
-    std::string rest;             // state of scaler, scheduler and options
+    std::string rest;             // parameter groups, state of scheduler and scaler
     std::int64_t eager = 0, captures = 0, replays = 0;
 };
 

@@ -1,4 +1,4 @@
-// Tests the NCCL engine on one GPU and on all GPUs, and that ranks which share a GPU are rejected.
+// Tests the NCCL engine on one to three ranks, and that ranks which share a GPU are rejected.
 #include <algorithm>
 #include <chrono>
 #include <memory>

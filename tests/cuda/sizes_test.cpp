@@ -1,5 +1,5 @@
-// Tests GPU kernels with sizes that select code paths which the small rows of the op cases
-// (OpCase::gpu_rows) do not select. Also tests integer operands and optimizers.
+// Tests GPU kernels with sizes (OpCase::gpu_rows) that select code paths which the small rows of
+// the op cases do not select. Also tests integer operands and optimizers.
 #include <limits>
 
 #include "core/ops.h"
@@ -73,7 +73,7 @@ TEST_F(MatmulAndArangeOnGpu, MatchTheCpuBitForBit) {
 
 class GradientClippingOnGpu : public GpuTest {};
 
-// Returns more parameters than fit in one launch, including empty and unaligned parameters.
+// Returns 150 parameters of different sizes, some of them empty. Most of them have a gradient.
 std::vector<Tensor> parameters_with_gradients(Device device, DType dtype) {
     std::vector<Tensor> params;
     for (std::int64_t i = 0; i < 150; ++i) {

@@ -3,9 +3,9 @@
 // the simulated stream, and rejects the calls that NVIDIA's library rejects. The program that opens
 // this library must export the simulator's functions (-rdynamic).
 //
-// It has three "algorithms", which differ only in their workspace and their time. Their bits are
-// valid for one version of the library only. AXLE_CUBLASLT_REFUSE is a mask of epilogues for which
-// no algorithm is returned, to test how a program handles this case.
+// It has three "algorithms", which differ only in the size of their workspace. The bits that
+// describe them are valid for one version of the library only. AXLE_CUBLASLT_REFUSE is a mask of
+// epilogues for which no algorithm is returned, to test how a program handles this case.
 #include "tests/simulator/device.h"
 //
 #include <cstdint>

@@ -57,8 +57,9 @@ inline bool is_aligned(const void* p, std::size_t bytes) {
     return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
-// Returns INVALID_VALUE for an invalid configuration, and NOT_SUPPORTED for a configuration for
-// which NVIDIA's library has no kernel.
+// Returns CUBLAS_STATUS_INVALID_VALUE for an invalid configuration, and CUBLAS_STATUS_NOT_SUPPORTED
+// for a configuration for which NVIDIA's library has no kernel or whose epilogue
+// AXLE_CUBLASLT_REFUSE contains.
 cublasStatus_t check(const Shapes& s);
 
 // The arguments of a queued matmul, by value.

@@ -3,10 +3,11 @@
 //
 // The threads of a block are fibers of one host thread. A fiber runs until it reaches a barrier or
 // a shuffle, and resumes when all threads that take part have arrived; blocks run one after
-// another. AXLE_SIMULATOR_ORDER (forward, backward, shuffled) sets the order in which threads run,
-// so that a missing barrier causes different results. A barrier that some threads never reach is
-// an error, as is a 16-byte access (by load_pack) to a misaligned address. The simulator cannot
-// detect races within one memory access, or properties of a particular GPU's memory.
+// another. AXLE_SIMULATOR_ORDER (forward, backward, shuffled) sets the order in which blocks and
+// threads run, so that a missing barrier causes different results. A barrier or shuffle that can
+// never open, because other threads wait elsewhere, is an error, as is a 16-byte access (by
+// load_pack or store_pack) to a misaligned address. The simulator cannot detect races within one
+// memory access, or properties of a particular GPU's memory.
 #pragma once
 
 #include <bit>
@@ -87,7 +88,8 @@ T shuffle(T x, int from) {
 
 inline void __syncthreads() { axle::kernels::simulator::block_barrier(); }
 inline int __syncthreads_or(int predicate) {
-    // Threads run one at a time, so the first thread after the second barrier reads all votes.
+    // Threads run one at a time, so all votes have been written when a thread passes the second
+    // barrier.
     static int any[2], round;
     axle::kernels::simulator::block_barrier();
     if (predicate) any[round & 1] = 1;

@@ -1,11 +1,11 @@
 // A replacement for NCCL on the simulated GPU: a shared library of the same name in a folder that
 // AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with its own streams. It behaves
-// like NCCL with a non-blocking communicator: it queues nothing before all ranks have called it,
-// returns ncclInProgress until then, and reports the abort of a rank to all ranks.
+// like NCCL with a non-blocking communicator: it returns ncclInProgress until all ranks have made
+// their calls, and reports the abort of a rank to all ranks.
 //
 // A group of calls is queued as two functions on the stream. The first function copies the data
-// that the rank sends. The second function waits for the copies of all ranks, and computes the data
-// that this rank receives.
+// that the rank sends. The second function is queued when all ranks have made their calls. It waits
+// for the copies of all ranks, and computes the data that this rank receives.
 #include <cstring>
 #include <map>
 #include <memory>

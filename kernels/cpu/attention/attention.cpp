@@ -1,13 +1,13 @@
 // Forward pass of flash attention (Dao et al., 2022), with queries along the SIMD lanes.
 //
-// A task processes one or more blocks of up to 64 queries of one head. For each block, it iterates
-// over the keys in blocks of up to 64; a block of queries and a block of keys form a tile. q is
-// transposed, so that the scores of a tile are stored as [key][query]. The maximum, the sum and the
-// rescaling of each query are then computed lane by lane, and both products read k and v row by row
-// as broadcast scalars. Only q and the output are transposed, once per block of queries. On the
-// causal diagonal, blocks shrink to 16 keys and skip packs of queries that attend to none of these
-// keys. A tile, its operands and the running output stay in L1 and L2; k and v are read from memory
-// once per block of queries, q is read once, and out is written once.
+// A task processes one or more blocks; a block is up to 64 queries of one head. For each block, the
+// task iterates over the keys in blocks of up to 64; a block of queries and a block of keys form a
+// tile. q is transposed, so that the scores of a tile are stored as [key][query]. The maximum, the
+// sum and the rescaling of each query are then computed lane by lane, and both products read k and
+// v row by row as broadcast scalars. Only q and the output are transposed, once per block of
+// queries. On the causal diagonal, blocks shrink to 16 keys and skip packs of queries that attend
+// to none of these keys. A tile, its operands and the running output stay in L1 and L2; k and v are
+// read from memory once per block of queries, q is read once, and out is written once.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -157,8 +157,8 @@ DropoutGenerator attention(Cpu& on, ConstView q, ConstView k, ConstView v, Const
         const ScratchSlots::Hold slot(slots);
         for (std::int64_t unit = begin; unit < end; ++unit) {
             const std::int64_t head = unit / job.row_blocks;
-            // The longest rows of a causal head are processed first, so that no long task remains
-            // at the end.
+            // The queries of a causal head that attend to the most keys are processed first, so
+            // that no long task remains at the end.
             const std::int64_t block = job.row_blocks - 1 - unit % job.row_blocks;
             forward(job, Rows(job, head / job.heads, head % job.heads, block), slot.memory());
         }

@@ -125,7 +125,8 @@ void backward_rows(const Job& job, const Rows& rows, const BackwardMemory<Lane>&
     store_rows(m.dq, pitch, rows.count, job.dq, rows.b, rows.h, rows.first);
 }
 
-// Runs task `part` of key-value head (b, group), which adds to dk and dv [keys][pitch].
+// Runs task `part` of key-value head (b, group). Sets dk and dv [keys][pitch] to the sums over this
+// task's blocks of queries, and writes dq of these queries.
 template <class Lane>
 void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int64_t part,
                     void* memory, void* dk, void* dv) {
@@ -140,7 +141,8 @@ void backward_group(const Job& job, std::int64_t b, std::int64_t group, std::int
                       m, static_cast<Lane*>(dk), static_cast<Lane*>(dv));
 }
 
-// Adds the sums of all parts to the sums of the first part, and writes the totals to `to`.
+// Adds the sums of the other parts to the sums of the first part, which begin at `sums`, and writes
+// the totals to `to`.
 template <class Lane>
 void store_sums(const Job& job, std::int64_t b, std::int64_t group, void* sums, const View& to) {
     using V = PackOf<Lane>;

@@ -14,8 +14,8 @@ namespace axle::kernels {
 
 inline constexpr std::int64_t kRowBlock = 64;  // queries per tile
 inline constexpr std::int64_t kKeyBlock = 64;  // keys per tile
-// The number of queries and keys by which tiles shrink on the causal diagonal. It is a multiple of
-// the number of lanes of all targets.
+// On the causal diagonal, a tile has at most kStep keys, and skips a multiple of kStep queries.
+// kStep is a multiple of the number of lanes of all targets.
 inline constexpr std::int64_t kStep = 16;
 inline constexpr std::int64_t kPad = 16;  // the row length in scratch memory is a multiple of kPad
 
@@ -56,7 +56,7 @@ struct Rows {
 
 // A block of keys [begin, end). Rows before first_row, counted from the start of the block of
 // queries, attend to none of these keys. If the block is on the causal diagonal, the kStep rows
-// from first_row on attend to only some of the keys.
+// from first_row on may attend to only some of the keys.
 struct Keys {
     std::int64_t begin = 0, end = 0, first_row = 0;
     bool diagonal = false;

@@ -165,8 +165,8 @@ HWY_INLINE auto load_quads(const float* x, std::int64_t x_step) {
                            load_quads<kCount / 2>(x, x_step));
     }
 }
-// Computes y[c][r] = x[r][c] for r < Pack::kLanes and c < 4. Each 128-bit block of the four vectors
-// contains a 4 x 4 matrix, which is transposed.
+// Computes y[c][r] = x[r][c] for r < Pack::kLanes and c < 4. The 128-bit blocks at one position of
+// the four vectors form a 4 x 4 matrix, which is transposed.
 HWY_INLINE void transpose_quads(const float* x, std::int64_t x_row, float* y, std::int64_t y_row) {
     constexpr int kQuads = static_cast<int>(Pack::kLanes) / 4;
     const FloatTag d;

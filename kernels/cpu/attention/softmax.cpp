@@ -263,8 +263,7 @@ constexpr std::int64_t kGrain = std::int64_t{1} << 15;  // minimum elements per 
 constexpr std::int64_t kTasks = 64;  // maximum number of tasks; each has its own scratch memory
 constexpr std::int64_t kTileWidth = 64;
 
-// Returns the number of items to process per task, where an item has n elements. Tasks have equal
-// sizes.
+// Returns the number of items to process per task, where an item has n elements.
 std::int64_t items_per_task(std::int64_t items, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (items + kTasks - 1) / kTasks);
 }

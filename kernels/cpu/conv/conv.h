@@ -44,9 +44,11 @@ const ConvKernels<float>& conv_kernels();
 template <>
 const ConvKernels<double>& conv_kernels();
 
-// The depth of a block, in elements. The panels of a block of this depth stay in L1 and L2.
+// The target depth of a block (channels times taps). The panels of a block of this depth stay in L1
+// and L2.
 inline constexpr std::int64_t kConvDepth = 384;
-// A thread takes tasks in groups of at least kConvParallel / 2 multiply-adds.
+// A thread takes tasks in groups of up to kConvParallel / 2 multiply-adds, or one larger task at a
+// time.
 inline constexpr std::int64_t kConvParallel = std::int64_t{1} << 18;
 
 // Returns n if n <= most. Otherwise splits n into the smallest number of parts with at most `most`

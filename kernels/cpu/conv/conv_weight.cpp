@@ -206,11 +206,13 @@ class WeightGradient {
         if (line != to) std::copy(line, line + n, to);
     }
 
-    // The range of output pixels, among n pixels starting at `first`, for which tap i reads the
-    // source and not the padding.
+    // A range of output rows or columns, counted from the first row or column of a block.
     struct Range {
         std::int64_t begin, end;
     };
+
+    // Returns the range, among the n output positions starting at `first`, for which tap i reads
+    // the source and not the padding.
     static Range seen(const ConvAxis& axis, std::int64_t source, std::int64_t i, std::int64_t first,
                       std::int64_t n) {
         const std::int64_t low = first * axis.stride - axis.padding + i * axis.dilation;
@@ -351,8 +353,8 @@ class WeightGradient {
     std::int64_t chunks_ = 1, chunk_ = 0;  // number of chunks, and images per chunk
     std::int64_t block_ = 0, blocks_ = 1;  // channels per block, and number of blocks
     std::int64_t images_ = 1, rows_ = 1;   // images and rows per block of depth
-    std::int64_t staged_width_;            // width of x with padding
-    bool one_tap_ = false;                 // whether each panel has one tap
+    std::int64_t staged_width_;            // columns of a row of staged x
+    bool one_tap_ = false;                 // whether each panel of a full block has one tap
 };
 
 }  // namespace

@@ -114,8 +114,8 @@ void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std:
 }  // namespace
 
 BadIndex find_bad_index(Cpu& on, ConstView index, std::int64_t size) {
-    // Along a broadcast dimension, only index 0 is read: all elements are equal, and index 0 comes
-    // first in row-major order.
+    // Along a broadcast dimension, only the first element is read: all elements are equal, and the
+    // first one is also the first in row-major order.
     ConstView once = index;
     std::int64_t weight[kMaxDims] = {};
     std::int64_t step = 1;

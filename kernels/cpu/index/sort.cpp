@@ -1,6 +1,6 @@
 // Top-k selection. Each row is read once, one block at a time. Candidates are kept in a buffer of
-// at least 2k elements that is reduced to k elements when it is full. In rows in random
-// order, most elements need only one comparison.
+// at least 2k elements that is reduced to k elements when it is full. If a row is in random order,
+// most elements need only one comparison.
 #include "kernels/ops/sort.h"
 
 #include <algorithm>

@@ -14,9 +14,9 @@ namespace axle::kernels {
 inline constexpr int kMaxTileRows = 14;
 inline constexpr int kMaxTileColumns = 32;
 
-// The conversion of a tile of sums to elements of c: out = activation(tile + add + bias). A step is
-// the number of elements from one row to the next. Null pointers are ignored. out can be the same
-// memory as the tile or add.
+// The conversion of a tile of sums to elements of c: pre = tile + add + bias, and out =
+// activation(pre). A step is the number of elements from one row to the next. add, bias and pre can
+// be null. out can be the same memory as the tile or add.
 template <class T>
 struct TileFinish {
     const T* add = nullptr;

@@ -12,8 +12,8 @@
 namespace axle::kernels {
 namespace {
 
-// Packs lines that are adjacent in memory. At each depth, the elements of all lines form a row in
-// memory. This row is split into panels.
+// Packs lines that are closer together in memory than the elements of a line. At each depth, the
+// elements of all lines form a row in memory. This row is split into panels.
 template <class T>
 void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                  std::int64_t quantum, T* to, T* buffer) {
@@ -41,7 +41,7 @@ void pack_across(const Lines& lines, std::int64_t extent, std::int64_t depth, st
     }
 }
 
-// Packs lines whose elements are contiguous in memory.
+// Packs lines whose elements are closer together in memory than the lines.
 template <class T>
 void pack_along(const Lines& lines, std::int64_t extent, std::int64_t depth, std::int64_t width,
                 std::int64_t quantum, T* to, T* buffer) {

@@ -17,8 +17,8 @@ namespace {
 // that a task reads, and kMaxOutputs is the maximum number of outputs in a range.
 constexpr std::int64_t kTaskElements = 65536;
 constexpr std::int64_t kMaxOutputs = 1024;
-// The maximum number of terms per call of dot(). The buffer for converted lines has at least this
-// size.
+// The maximum number of terms per call of dot(). The buffer for the converted lines of dot products
+// has at least this size.
 constexpr std::int64_t kDepth = 2048;
 
 // Computes out[o] = sum over p < depth of matrix[o, p] x[p], for a range of outputs.
@@ -57,8 +57,8 @@ void sum_lines(const Lines& matrix, const T* x, std::int64_t outputs, std::int64
     }
 }
 
-// Applies the epilogue to a range of sums and stores the results. c_stride and pre_stride are the
-// distances between adjacent outputs, in elements.
+// Applies the epilogue, except for slope_of, to a range of sums and stores the results. c_stride
+// and pre_stride are the distances between adjacent outputs, in elements.
 template <class T>
 void finish_range(T* sums, std::int64_t n, const T* bias, const MatmulEpilogue& epilogue,
                   const View& c, void* c_data, std::int64_t c_stride, void* pre_data,

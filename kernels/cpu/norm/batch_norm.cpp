@@ -135,8 +135,8 @@ void apply_affine(const Cut& cut, const Block& block, const DensePlanes& x, cons
     }
 }
 
-// Runs first(block, slot) for all blocks, then last(block, slot) for all blocks. In between, runs
-// finish(block) once per group, after first() for all blocks of the group.
+// For each group of channels, runs first(block, slot) for all its blocks, then finish(block) once,
+// then last(block, slot) for all its blocks.
 template <class First, class Finish, class Last>
 void run(const Cut& cut, First first, Finish finish, Last last) {
     const std::int64_t slots = cut.slots();

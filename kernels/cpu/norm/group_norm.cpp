@@ -27,8 +27,8 @@ struct Cut {
     std::int64_t size() const { return width * plane; }  // elements per group
     std::int64_t slots() const { return slots_for(count, grain); }
     std::int64_t first_channel(std::int64_t group) const { return group % groups * width; }
-    // Calls f(plane, planes, offset, length) for the spans of a group in order. A span is several
-    // complete planes, or a piece of one plane.
+    // Calls f(plane, planes, offset, length) for the spans of a group in order. A span is one or
+    // more complete planes, or a piece of one plane.
     template <class F>
     void spans(std::int64_t group, F f) const {
         const std::int64_t together = std::max<std::int64_t>(1, kPiece / plane);

@@ -1,6 +1,6 @@
-// Layer norm and RMS norm, one row at a time. A row is read from memory once; later passes (sum,
-// deviations and their squares, result) read it from the cache. An RMS norm is a layer norm with
-// mean 0.
+// Layer norm and RMS norm, one row at a time. A row is processed in passes (sum, deviations and
+// their squares, result). The first pass reads it from memory, and later passes read it from the
+// cache. An RMS norm is a layer norm with mean 0.
 //
 // The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
 // sums for weight and bias: it sums groups of 64 rows in f32, and adds the sums of the groups in
@@ -165,7 +165,7 @@ void gradient_row(const NormGradRow<double>& row) {
 }
 
 constexpr std::int64_t kTasks = 32;  // maximum number of tasks; each has its own scratch memory
-constexpr std::int64_t kFlush = 64;  // rows that are summed in f32
+constexpr std::int64_t kFlush = 64;  // rows summed in f32 before their sums are added in f64
 
 std::int64_t rows_per_task(std::int64_t rows, std::int64_t n) {
     return std::max((kGrain + n - 1) / n, (rows + kTasks - 1) / kTasks);

@@ -1,6 +1,6 @@
 // Computes y = f(a, b) for all binary formulas and comparisons, and where(). Operands are read once
-// and the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers use
-// scalars.
+// and the result is written once. Binary formulas use SIMD packs for f32 and 16-bit floats.
+// Everything else is computed with scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE

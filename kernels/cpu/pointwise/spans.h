@@ -26,7 +26,7 @@ struct SpanOutput {
 // Computes all elements of `out` by calls of `span`, one block of lanes at a time. Operands that
 // are strided, or whose dtype differs from their lanes, are copied to and from buffers of lanes.
 // There are zero to three inputs, all of the output's shape (broadcast by stride 0 where needed).
-// The split into tasks depends on the shape only.
+// The split into tasks does not depend on the number of threads.
 void run_spans(Cpu& on, Span span, const void* formula, const SpanInput* in, int inputs,
                const SpanOutput& out);
 

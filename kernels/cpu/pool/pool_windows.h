@@ -13,14 +13,16 @@ namespace axle::kernels {
 // empty if end <= begin. begin is always inside the input.
 struct PoolWindow {
     std::int64_t begin, end;
-    std::int64_t padded;  // number of elements, including padding
+    std::int64_t padded;  // number of elements, including padding, if the dilation is 1
 };
 
 struct PoolWindows {
     std::int64_t in, out;
     PoolAxis pool;
     PoolWindow* windows;
-    std::int64_t whole_begin, whole_end;  // outputs whose windows do not overlap padding
+    // The windows of outputs [whole_begin, whole_end) do not overlap padding. The range is empty if
+    // adaptive windows have different sizes.
+    std::int64_t whole_begin, whole_end;
 
     const PoolWindow& operator[](std::int64_t o) const { return windows[o]; }
 };

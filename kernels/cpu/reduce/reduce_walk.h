@@ -23,7 +23,7 @@ inline constexpr std::int64_t kPiece = std::int64_t{1} << 16;  // minimum elemen
 //     row            adds n elements of result number `result`, beginning at `position`
 //     columns        adds up to kRows elements to each of `width` adjacent results
 //     kFolds         true if columns ignores position and result
-//     join           combines two partial results, the second from later elements
+//     join           combines two partial results; unless kFolds, the second is from later elements
 //     finish         converts an accumulator to the stored result
 
 template <class Op>

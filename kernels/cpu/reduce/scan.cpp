@@ -140,7 +140,7 @@ void scan(Op op, ConstView x, View y) {
     if (x.dtype == DType::f64) return scan_rows<double, double>(op, x, y);
     if (x.dtype == DType::f32) return scan_rows<float, double>(op, x, y);
     if (is_half(x.dtype)) return scan_rows<float, float>(op, x, y);
-    scan_rows<std::int64_t, std::uint64_t>(op, x, y);  // unsigned sums wrap around on overflow
+    scan_rows<std::int64_t, std::uint64_t>(op, x, y);  // unsigned numbers wrap around on overflow
 }
 
 // The arguments of cumprod_backward as rows of lanes.

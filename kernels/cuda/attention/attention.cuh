@@ -141,7 +141,8 @@ struct Result {
             for (int e = 0; e < kVector<C>; ++e) at[r][g][e] *= factor;
     }
 
-    // Stores the rows [first, rows) and the columns starting at `column`.
+    // Stores up to kTile rows of the result, [first, rows), in `width` columns of y that start at
+    // `column`.
     template <class T>
     __device__ void store(const Operand<T>& y, T* head, int first, int rows, int column,
                           int width) const {
@@ -223,7 +224,7 @@ __device__ inline std::int64_t first_number(const Call& call, std::int64_t row) 
     return grid_row * grid.keys + grid.first_key;
 }
 
-// Returns 16 bits; bit 4 r + c is set if dropout keeps the thread's weight of query first + 4 y + r
+// Returns 16 bits; bit 4 r + c is set if dropout keeps the thread's weight of query `row` + 4 y + r
 // and key `key` + x + 16 c. The lanes of a half warp compute different blocks of four random
 // numbers of a row and exchange them. `row` is the index of the tile's first query among all
 // queries of the call.

@@ -44,7 +44,7 @@ struct Bias {
     }
 };
 
-// Returns x with size 1 in all dimensions in which the mask is broadcast.
+// Returns x with size 1 in those of its first three dimensions in which the mask is broadcast.
 template <class V>
 V without_repeats(const ConstView& mask, V x) {
     for (int d = 0; d < 3; ++d)

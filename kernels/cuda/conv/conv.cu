@@ -1,10 +1,10 @@
 // Convolution and transposed convolution without cuDNN, as implicit matrix products. The rows of
 // the result are the channels of a group, and its columns are the pixels of all images. Each result
 // is a sum over taps; a tap is a pair of a source channel and a position in the kernel. A block
-// computes a tile of 64 x 64 results. It gathers the factors of 16 taps in shared memory while it
-// loads the factors of the next 16 taps into registers, so that each element is used for 64 sums.
-// The transposed convolution visits all taps of a pixel and uses only the taps that the stride maps
-// to an element of dy.
+// computes a tile of 64 x 64 results, so that each factor that it loads is used for 64 sums. It
+// gathers the factors of 16 taps at a time in shared memory, and loads the factors of the next 16
+// taps into registers while it multiplies. The transposed convolution visits all taps of a pixel
+// and uses only the taps that the stride maps to an element of dy.
 #include "kernels/cuda/conv/conv.cuh"
 #include "kernels/cuda/conv/cudnn_conv.h"
 #include "kernels/cuda/start.cuh"
@@ -54,7 +54,7 @@ struct Product {
     T* result;
     // In weight_step, c is the stride of the channels over which the product sums.
     ImageSteps source_step, result_step, weight_step;
-    std::int64_t row_step, bias_step;  // distances between rows in w and bias
+    std::int64_t row_step, bias_step;  // distances between rows in weight and bias
     std::int64_t group_step;           // distance between groups in the weight
     std::int64_t rows, channels;       // numbers per group
     std::int64_t depth, pixels;

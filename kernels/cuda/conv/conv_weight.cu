@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kConvThreads)
     __shared__ ConvFactors<C> factors;
     __shared__ Place pixels[kConvDepth], columns[kConvTile];
     const int thread = static_cast<int>(threadIdx.x);
-    // This thread loads the term `term` and the rows or columns line, line + kLineStep, ...
+    // This thread loads the term `term` of the rows and the columns line, line + kLineStep, ...
     const int term = thread % kConvDepth, line = thread / kConvDepth;
     constexpr int kLineStep = kConvThreads / kConvDepth;
 

@@ -1,6 +1,7 @@
-// Calls CUB's radix sorts. A few rows are sorted one after another by all blocks of the GPU; many
-// rows are sorted by one block each. CUB's DeviceSegmentedSort is designed for rows of different
-// lengths, but it waits for the GPU. Kernels must not wait, and a captured graph cannot.
+// Calls CUB's radix sorts. A few long rows, or a single row, are sorted one after another by all
+// blocks of the GPU; otherwise, each row is sorted by one block. CUB's DeviceSegmentedSort is
+// designed for rows of different lengths, but it waits for the GPU. Kernels must not wait, and a
+// captured graph cannot.
 //
 // By default, CUB annotates its calls for NVIDIA's profilers, with a library that an environment
 // variable selects. The following macro disables the annotations.

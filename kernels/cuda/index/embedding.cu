@@ -1,7 +1,8 @@
 // The gradient of an embedding. The positions in the index are sorted, with a stable sort, by the
-// row of the weight that they refer to. Then each row of the weight is written once, as the sum of
-// its rows of dy. Each row of dy is read once, in packs of 16 bytes if it is dense. Work is split
-// by rows and columns, never by positions, so the sums need no atomics and have a fixed order.
+// row of the weight that they refer to. Then each row of the weight's gradient is written once, as
+// the sum of the rows of dy at its positions. Each row of dy is read once, in packs of 16 bytes if
+// it is dense. Work is split by rows and columns, never by positions, so the sums need no atomics
+// and have a fixed order.
 #include <algorithm>
 #include <bit>
 
@@ -50,7 +51,7 @@ struct Matrix {
     std::int64_t row_stride, column_stride;
 };
 
-// Sums rows of dy. Each thread sums kN adjacent columns of a weight row.
+// Sums rows of dy. Each thread sums kN adjacent columns of a row of dweight.
 template <class T, int kN>
 __global__ void __launch_bounds__(kSumThreads)
     sum_rows(const std::uint32_t* sorted, const Bounds* bounds, std::int64_t rows,

@@ -1,9 +1,9 @@
 // Private to kernels: selection of the best k elements of a sequence by a block of threads.
 //
 // Elements that are better than the current k-th best are gathered in shared memory. When this
-// memory is full, it is sorted (bitonic sort) and reduced to k elements. Most elements of a long
-// row need one comparison. The result does not depend on the order in which threads write, because
-// no two elements have the same rank.
+// memory is more than half full, it is sorted (bitonic sort) and reduced to k elements. Most
+// elements of a long row need one comparison. The result does not depend on the order in which
+// threads write, because no two elements have the same rank.
 #pragma once
 
 #include <bit>

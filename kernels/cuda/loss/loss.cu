@@ -19,7 +19,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kTogether = 128;  // threads per block of teams smaller than a warp
+constexpr int kTogether = 128;  // threads per block of teams of at most a warp
 constexpr int kAtOnce = 4;      // packs or elements that a thread loads at a time
 
 struct Targets {

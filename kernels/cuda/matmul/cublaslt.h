@@ -25,8 +25,8 @@ struct CublasLt {
     decltype(cublasLtMatmulAlgoCheck)* check_algo;
     decltype(cublasLtMatmul)* matmul;
 
-    // Throws CudaError with the message "op: what failed: CUBLAS_STATUS_..." unless status is
-    // success.
+    // Throws CudaError with the message "op: what failed: CUBLAS_STATUS_..., at file:line" unless
+    // status is success.
     void check(cublasStatus_t status, const char* what,
                std::source_location at = std::source_location::current()) const;
 };
@@ -39,7 +39,7 @@ const std::string& cublaslt_error();
 // Adds a library warning, once per op, that cuBLASLt has no algorithm for a call.
 void report_no_algorithm();
 
-// Returns the CUDA type of a floating or 8-bit float dtype.
+// Returns the CUDA type of a floating dtype, f8_e4m3 or f8_e5m2.
 cudaDataType_t cuda_type(DType t);
 
 }  // namespace axle::kernels

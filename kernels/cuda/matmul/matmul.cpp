@@ -68,8 +68,8 @@ ConstView with_layout(Cuda& on, DeviceScratch& scratch, ConstView x) {
     return copied;
 }
 
-// Returns 256 if the address and bytes_between are multiples of 256, else their common alignment in
-// bytes, at most 16, because no algorithm of cuBLASLt requires more.
+// Returns 256, cuBLASLt's default, if the address and bytes_between are multiples of 256, else
+// their common alignment in bytes, at most 16.
 std::int64_t alignment(const void* data, std::int64_t bytes_between) {
     const auto bits =
         reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(bytes_between);
@@ -98,7 +98,8 @@ bool product(Cuda& on, ConstView a, ConstView b, ConstView added, View d, const 
     lt.rows = d.back(1), lt.columns = d.back(2), lt.depth = a.back(1);
     lt.in = a.dtype, lt.out = d.dtype, lt.epilogue = extras.epilogue;
 
-    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one.
+    // The batch is merged into as few dimensions as possible. cuBLASLt processes the innermost one
+    // in one call.
     const std::array<ConstView, 5> views = {d, a, b, added.data == nullptr ? d : added,
                                             extras.aux.data == nullptr ? d : extras.aux};
     std::array<ConstView, 5> batches = views;
@@ -167,7 +168,7 @@ bool is_auxiliary(const ConstView& x) {
 }
 
 // An optional auxiliary tensor with d's layout: either `pre`, which receives the activation's
-// argument, or `slope_of`, which contains the arguments of its slope.
+// argument, or `slope_of`, which contains the arguments of the activation's slope.
 struct Auxiliary {
     View pre;
     ConstView slope_of;

@@ -127,7 +127,7 @@ Description describe(const CublasLt& lt, const Cuda& on, const LtProduct& p) {
 
 struct Plan {
     bool supported = false;
-    bool tuned = false;  // set to true when a thread begins tuning
+    bool tuned = false;  // true if tuning has begun, or if `algo` is from the tuning file
     int uses = 0;
     cublasLtMatmulAlgo_t algo = {};
     std::size_t workspace = 0;

@@ -21,8 +21,8 @@ namespace {
 constexpr double kMinWork = 0x1p28;
 // The number of runs that are measured between two events.
 constexpr int kRuns = 3;
-// A candidate replaces an earlier one only if its time is at most this fraction, so that
-// measurement noise has no influence.
+// A candidate replaces an earlier one only if its time is below this fraction of the earlier time,
+// so that measurement noise has no influence.
 constexpr float kGain = 0.98f;
 
 struct Event {
@@ -115,7 +115,8 @@ void TuningFile::add(const std::string& key, const cublasLtMatmulAlgo_t& algo) {
     write();
 }
 
-// Reads the file. Each line describes one product: the key, a space and the bits of the algorithm.
+// Reads the file. After the title, each line describes one product: the key, a space and the bits
+// of the algorithm. Results that are already in memory are kept.
 void TuningFile::read() {
     if (path_.empty()) return;
     std::ifstream file(path_);

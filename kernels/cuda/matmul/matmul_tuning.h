@@ -31,7 +31,7 @@ int fastest(const Cuda& on, int candidates, const std::function<bool(int)>& run)
 // errors when the file is read or written, are ignored. Not thread-safe.
 class TuningFile {
   public:
-    // Opens the file for a device and a version of cuBLASLt.
+    // Chooses the file for a device and a version of cuBLASLt. The file is read on first use.
     TuningFile(int device, std::size_t version);
 
     // Returns or adds the algorithm of the product with this key. Keys must not contain spaces.

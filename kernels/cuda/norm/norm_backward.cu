@@ -3,8 +3,8 @@
 // If rows fit in the registers of a team of up to 512 threads (8192 elements, or 4096 for f64), a
 // block processes many rows. Each thread accumulates the sums of its columns for dweight and dbias
 // in registers. At the end the block writes its sums, and a second kernel adds the sums of all
-// blocks in order. There are as many blocks as the GPU can run concurrently, so the order of
-// summation depends on the shape and the GPU. Longer rows use two kernels, one along rows for dx
+// blocks in order. There are at most as many blocks as the GPU can run concurrently, so the order
+// of summation depends on the shape and the GPU. Longer rows use two kernels, one along rows for dx
 // and one along columns for the sums, and read memory up to three times.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/start.cuh"
@@ -14,7 +14,7 @@ namespace axle::kernels {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kTogether = 256;  // threads per block for teams smaller than a warp
+constexpr int kTogether = 256;  // threads per block for teams of at most a warp
 
 // The number of packs of a row that a thread holds. Together they have 16 elements, or 8 for f64.
 template <class T>

@@ -83,7 +83,7 @@ __device__ void store_elements(void* data, DType dtype, std::int64_t i,
 }
 
 // Computes 16 random bits for each of the elements i to i + N - 1. N is 1, 2 or 4 and divides i.
-// Two adjacent threads compute the same Philox block; memory latency hides this cost.
+// Adjacent threads compute the same Philox block; memory latency hides this cost.
 template <int N>
 __device__ void random_halves(const Philox& draws, std::int64_t i, std::uint32_t (&halves)[N]) {
     const auto block = draws.block(static_cast<std::uint64_t>(i) / 8);

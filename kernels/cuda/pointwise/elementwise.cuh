@@ -2,8 +2,8 @@
 //
 // Operands whose innermost dimension is contiguous or has stride 0 (contiguous memory, rows of a
 // larger tensor, a broadcast bias) are read and written in packs of 16 bytes. Other operands are
-// processed element by element, in the memory order of the result. Computing an offset costs one
-// multiplication per dimension.
+// processed element by element, in the memory order of the result. Computing an offset costs a few
+// multiplications per dimension and no division.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ constexpr std::int64_t kMinWork = 1 << 20;
 constexpr std::int64_t kMax = std::int64_t{1} << 31;
 
 // The windows along one axis. `before` and `after` are the padding on each side. If the last window
-// extends beyond the end, `after` is the number of missing elements.
+// extends beyond the padding, `after` is increased so that the window fits.
 struct Windows {
     std::int64_t kernel, stride, before, after;
 

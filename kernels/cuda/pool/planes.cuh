@@ -81,7 +81,7 @@ struct ImagePlanes {
     __device__ const T* plane(std::int64_t i) const { return data + planes.offset(i); }
 };
 
-// Maps number n to an element of contiguous planes [out_h, out_w].
+// Maps number n to an element of contiguous planes [h, w].
 struct PlaneIndex {
     Split by_h, by_w;
 

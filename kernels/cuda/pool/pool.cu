@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 template <class I>
 struct Window {
     I begin, end;
-    I padded;  // number of elements, including padding
+    I padded;  // number of elements, including padding, if the dilation is 1
 };
 
 // The windows along one axis, with coordinates of type I.

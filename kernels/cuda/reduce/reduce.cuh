@@ -2,9 +2,10 @@
 //
 // In the walk over rows, a team of threads computes one result. It reads the elements in memory
 // order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and a
-// multiple of the pack size. The walk over columns is used if a kept dimension is contiguous. A
-// lane computes several adjacent results, and other threads of the block process further elements
-// of the same results.
+// multiple of the pack size. The walk over columns is used if the innermost kept dimension has at
+// least 8 elements and a smaller stride than the innermost reduced dimension. A lane computes
+// several adjacent results, and other threads of the block process further elements of the same
+// results.
 //
 // If there are few results, the reduced elements are split as well: partial results are stored in
 // scratch memory and combined in order by a second kernel. Memory is read once. The partitioning
@@ -291,7 +292,8 @@ __global__ void __launch_bounds__(kReduceThreads)
     if (mine && team.rank == 0) op.write(result, acc);
 }
 
-// Splits s.units into pieces to get enough blocks. No piece is smaller than `least` units.
+// Splits s.units into pieces to get enough blocks. Only the last piece can be smaller than `least`
+// units.
 inline void cut_reduction(ReduceSource& s, std::int64_t blocks, std::int64_t least) {
     s.pieces = std::max<std::int64_t>(1, std::min(kReduceBlocks / blocks, s.units / least));
     s.height = std::max<std::int64_t>(1, (s.units + s.pieces - 1) / s.pieces);

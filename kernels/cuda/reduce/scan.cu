@@ -38,7 +38,7 @@ struct Task {
     AXLE_HOST_DEVICE std::int64_t pieces() const { return rows.count * chunks; }
 };
 
-// A chunk of a row, elements first to end - 1. The index of its sum in the table is row * chunks +
+// A chunk of a row, elements first to end - 1. The index of its total in `sums` is row * chunks +
 // number.
 struct Piece {
     std::int64_t row, number, first, end;
@@ -208,7 +208,7 @@ template <class Op>
 void scan(Cuda& on, Op op, ConstView x, View y) {
     if (x.numel() == 0) return;
     const Task task{DeviceRows<2>({x, y}), x.back(1), x.back_stride(1), y.back_stride(1)};
-    // Integers are summed as unsigned integers, which wrap around on overflow.
+    // Integers are computed as unsigned integers, which wrap around on overflow.
     if (x.dtype == DType::i64)
         return scan_rows(on, task, op, x.as<std::uint64_t>(), y.as<std::uint64_t>());
     visit_float(x.dtype, [&]<class T>() { scan_rows(on, task, op, x.as<T>(), y.as<T>()); });

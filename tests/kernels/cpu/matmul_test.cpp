@@ -17,7 +17,7 @@ namespace {
 
 enum class Layout { rows, columns, strided };
 
-// A bf16 matrix whose memory is NaN between and after its elements.
+// A bf16 matrix whose memory is NaN in the gaps between its elements.
 struct Matrix {
     std::int64_t rows, columns, row_stride, column_stride;
     std::vector<BFloat16> memory;
@@ -50,7 +50,8 @@ struct Matrix {
     }
 };
 
-// Returns the product of a and b. If c is f32, the sums are not rounded to bf16.
+// Returns the result c of matmul(), with the given dtype of c. Before the call, the elements of c
+// are 0.5. If the dtype is f32, the sums are not rounded to bf16.
 std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
                            const MatmulEpilogue& epilogue = {}) {
     std::vector<float> c(static_cast<std::size_t>(a.rows * b.columns), 0.5f);
@@ -66,8 +67,8 @@ std::vector<float> product(Matrix& a, Matrix& b, DType dtype = DType::f32,
     return c;
 }
 
-// Expects that the error of every sum of K terms is at most (K + 3) 2^-24 times the sum of the
-// terms' magnitudes, plus the rounding error of a bf16 c.
+// Expects that the error of every sum of K terms is at most (K + 3) 2^-24 times (1 + the sum of the
+// terms' magnitudes), plus the rounding error of a bf16 c.
 void expect_close(Matrix& a, Matrix& b, const std::vector<float>& c, DType dtype, double start,
                   double bias) {
     const double depth = static_cast<double>(a.columns);

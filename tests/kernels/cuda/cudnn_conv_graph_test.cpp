@@ -126,7 +126,8 @@ TEST_F(CudnnConvGraph, PlansGroupedConvolutionsAndKernelsOfImageSize) {
                     << describe(result, dtype, c, false);
     }
     // With stride 1, 16 x 16 elements have 13 x 13 windows of 4 x 4 elements. The result has one
-    // element, so conv_graph() must pass cuDNN a stride that leaves no second window.
+    // element per image and channel, so conv_graph() must pass cuDNN a stride that leaves no second
+    // window.
     const ConvAxis axis = {1, 0, 1};
     EXPECT_NO_THROW(
         Plan(conv_graph(ConvResult::y, tensor(f32, 2, 3, 16, false), tensor(f32, 8, 3, 4, false),

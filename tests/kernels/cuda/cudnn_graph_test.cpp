@@ -96,8 +96,8 @@ const Call kShapes[] = {
     {1, 2, 2, 128, 128, 256, true, bf16, Layout::interleaved},
 };
 
-// Returns all combinations of head sizes, dtypes, kinds of masks, grouped queries, dropout and
-// causality.
+// Returns kShapes and all combinations of head sizes, dtypes, kinds of masks, grouped queries,
+// dropout and causality.
 std::vector<Call> all_calls() {
     std::vector<Call> calls(std::begin(kShapes), std::end(kShapes));
     constexpr Repeats kRepeats[] = {Repeats::no_mask, Repeats::nothing, Repeats::heads,

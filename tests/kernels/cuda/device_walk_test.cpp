@@ -163,8 +163,8 @@ TEST(Slabs, AreAbsentForAnEmptyView) {
                   [](const DeviceWalk<kOperands>&) { FAIL(); });
 }
 
-// Tests the offsets of views with 2^31 elements and more at the first and last elements and at some
-// elements in between.
+// Tests the offsets of views with 2^31 elements and more, at the first, the last and some other
+// elements of each slab.
 void expect_whole(const std::vector<std::int64_t>& shape, const Strides& strides,
                   std::int64_t most) {
     std::mt19937 random(4);
