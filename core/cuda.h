@@ -117,7 +117,7 @@ class Event {
     std::shared_ptr<State> state_;
 };
 
-// --- device memory; host_memory (core/memory/memory.h) has the same functions
+// --- device memory; host_memory (core/memory/memory.h) has the corresponding functions
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);

@@ -7,7 +7,7 @@
 namespace axle {
 
 // Statistics of an allocator. Sizes are in bytes. Counts begin at the start of the process or at
-// the last reset_peak().
+// the last reset of the peak.
 struct MemoryStats {
     std::int64_t current = 0;             // bytes in use, rounded up to size classes
     std::int64_t peak = 0;                // maximum of `current`

@@ -60,7 +60,7 @@ Tensor sequence_dropout(const Tensor& x, double p) {
         const NoGrad no_grad;
         Shape whole = x.shape();
         whole[1] = whole_length(x.size(1));
-        const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();  // of the factor 1 / (1 - p)
+        const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();  // dtype of factor 1 / (1 - p)
         const Tensor drawn = dropout(ones(whole, {.dtype = dtype, .device = x.device()}), p);
         factors = by_range(*policy, x.size(1), 1, [&](PositionRange range, std::int64_t) {
             return drawn.narrow(1, range.begin, range.count);

@@ -47,7 +47,7 @@ Tensor rotary_positions(const Tensor& x, double base);
 Tensor position_rows(const Tensor& table, std::int64_t time);
 // Returns the length of the whole sequence if this process has `time` tokens of it.
 std::int64_t whole_length(std::int64_t time);
-// Returns dropout(x, p). With a policy, an element of x [B, T, ...] is dropped if it would be
+// Returns dropout(x, p). With a policy, an element of x [B, T, C, ...] is dropped if it would be
 // dropped in the whole sequence. For this, each process draws the numbers of the whole sequence.
 Tensor sequence_dropout(const Tensor& x, double p);
 
