@@ -53,7 +53,8 @@ class SavedTensor {
   public:
     SavedTensor() = default;
     explicit SavedTensor(const Tensor& tensor);
-    // Returns the tensor, unpacked if hooks packed it, or an undefined tensor if it was undefined.
+    // Returns the tensor, unpacked if hooks packed it, or an undefined tensor if it was undefined
+    // or saved under NoGrad.
     Tensor get() const;
     operator Tensor() const { return get(); }  // NOLINT(google-explicit-constructor)
 
