@@ -19,22 +19,25 @@ void check_index_dtype(const char* op, const Tensor& index);
 void check_compute(const char* op, const Tensor& x);
 // Throws DTypeError unless a and b have the same dtype.
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
-// Throws UsageError if writing to x would change recorded history.
+// Throws UsageError if x is undefined, if x requires a gradient and ops are recorded, or if x is
+// sharded over processes.
 void check_in_place(const char* op, const Tensor& x);
 // Returns the operand of an in-place op on x. If the operand shares memory with x but has another
-// layout, returns a copy of it, because the op would otherwise read elements that it has changed.
+// layout or dtype, returns a copy of it, because the op would otherwise read elements that it has
+// changed.
 Tensor without_overlap(const Tensor& x, const Tensor& operand);
 
 // Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
 // Returns the result dtype by PyTorch's promotion rules. The categories are bool < integer <
-// floating. Within a category the result is the wider dtype, but f16 with bf16 gives f32. A 0-d
-// tensor changes the result only if its category is higher.
+// floating. Within a category the result is the wider dtype, but f16 with bf16 gives f32. If only
+// one tensor is 0-d, it changes the result only if its category is higher.
 DType promote(const Tensor& a, const Tensor& b);
 DType promote(DType a, DType b);
 // Returns the result dtype for a tensor of dtype a and a number. A floating number turns integer
-// dtypes into f32; otherwise the result is a.
+// dtypes and bool into f32, and an integer or boolean number turns bool into i64; otherwise the
+// result is a.
 DType promote(DType a, Scalar b);
 
 }  // namespace axle

@@ -1,10 +1,11 @@
 // NVIDIA GPUs: devices, streams, events and device memory.
 //
 // Each device has a default stream that all threads use unless a StreamGuard selects another
-// stream. Work queued on a stream runs in order and asynchronously. synchronize(), and functions
-// that read a value (item(), to(cpu)), wait for the stream. After waiting, these functions throw
-// the errors that kernels found in the data, such as an index out of range. If the environment
-// contains AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these errors itself.
+// stream. Work queued on a stream runs in order and asynchronously. Functions that read a value
+// (item(), to(cpu)) wait for the stream, and synchronize() waits for all streams. After waiting,
+// these functions throw the errors that kernels found in the data, such as an index out of range.
+// If the environment contains AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these
+// errors itself.
 //
 // In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
 // statistics are zero. Stream, Event, the functions that use them, and set_memory_limit() are not
@@ -117,7 +118,7 @@ class Event {
     std::shared_ptr<State> state_;
 };
 
-// --- device memory; host_memory (core/memory/memory.h) has the same functions
+// --- device memory; host_memory (core/memory/memory.h) has the corresponding functions
 
 MemoryStats memory_stats(int device = 0);
 void reset_peak_memory_stats(int device = 0);

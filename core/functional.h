@@ -14,8 +14,8 @@
 namespace axle {
 
 // --- products (matmul.cpp, linear.cpp, feed_forward.cpp)
-// Returns the matrix product of a and b. 1-d and 2-d operands are multiplied as in PyTorch. All
-// other dimensions are batches, which broadcast.
+// Returns the matrix product of a and b. 1-d and 2-d operands are multiplied as in PyTorch. The
+// dimensions before the last two are batches, which broadcast.
 Tensor matmul(const Tensor& a, const Tensor& b);
 // Returns activation(x weight^T + bias). x is [..., in], weight is [out, in], and bias is [out] or
 // undefined.

@@ -23,8 +23,8 @@ void check_after_launch(kernels::Cuda& on);
 inline ConstView view_or_none(const Tensor& t) { return t.defined() ? t.view() : ConstView(); }
 inline View view_or_none(Tensor& t) { return t.defined() ? t.view() : View(); }
 
-// Calls f(context) with the device's context, or does nothing on the meta device. Disables
-// floating-point traps during the call, because the program may have enabled them.
+// Calls f(context) with the device's context, or does nothing on the meta device. On the CPU,
+// disables floating-point traps during the call, because the program may have enabled them.
 template <class F>
 void launch(Device device, F&& f) {
     if (device.is_cpu()) {

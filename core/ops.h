@@ -121,8 +121,8 @@ Tensor expand(const Tensor& x, const Shape& shape);   // -1 does not change a si
 Tensor squeeze(const Tensor& x);                      // removes all dimensions of size 1
 Tensor squeeze(const Tensor& x, std::int64_t dim);    // removes dim if its size is 1
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);  // inserts a dimension of size 1
-// Returns the elements [start, start + length) along dim. Throws IndexError if they are out of
-// range.
+// Returns the elements [start, start + length) along dim. A negative start counts from the end.
+// Throws IndexError if the elements are out of range.
 Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t length);
 // Returns every step-th element of [start, end) along dim. Negative bounds count from the end, and
 // bounds are clamped, as in Python. Throws ValueError unless the step is positive.
@@ -209,7 +209,7 @@ inline Tensor operator>(Scalar a, const Tensor& b) { return lt(b, a); }
 inline Tensor operator>=(Scalar a, const Tensor& b) { return le(b, a); }
 
 // Return a where the condition (bool) is true, and b elsewhere. A number does not change the dtype
-// of a tensor of the same category (floating, integer); two numbers give f32 or i64.
+// of a tensor of the same category (floating, integer); two numbers give f32, i64 or bool.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
@@ -268,7 +268,8 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // src[i][j], as in PyTorch. Repeated indices accumulate in order.
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
 // Returns the rows of weight [n, width] selected by ids [...], as [..., width]. The gradient of row
-// padding_idx (negative: from the end) is zero. Throws ValueError if padding_idx is out of range.
+// padding_idx (negative: from the end) is zero. Throws ValueError if padding_idx is out of range,
+// and on a GPU in the backward pass for more than kernels::kMaxSortedElements ids.
 Tensor embedding(const Tensor& ids, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
 // Returns i64 [..., classes], which is 1 at ids [...] and 0 elsewhere. Throws ValueError unless

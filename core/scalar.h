@@ -31,11 +31,11 @@ class Scalar {
 
     bool is_integral() const { return category_ != Category::floating; }  // also true for bool
     bool is_bool() const { return category_ == Category::flag; }
-    // Returns the number. Integers beyond 2^53 are rounded.
+    // Returns the number. Integers that a double cannot represent are rounded.
     double to_double() const { return is_integral() ? static_cast<double>(integer_) : number_; }
     // Returns the integer or boolean; only allowed if is_integral() is true.
     std::int64_t to_int64() const { return integer_; }
-    // Returns false for integers beyond 2^53, which to_double() rounds.
+    // Returns false for integers below -2^53 or above 2^53, which to_double() can round.
     bool fits_double() const {
         constexpr std::int64_t kLimit = std::int64_t{1} << 53;
         return !is_integral() || (integer_ >= -kLimit && integer_ <= kLimit);

@@ -1,5 +1,5 @@
-// Storage: the memory of a tensor, which is allocated by Axle, provided by the caller, gathered on
-// use from the processes that share it, or absent (meta).
+// Storage: the memory of a tensor, which is allocated by Axle, passed by the caller, supplied on
+// use by a ShardProvider, or absent (meta).
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@ namespace axle {
 class Storage;
 class Tensor;
 
-// The owner of a storage whose elements are sharded over processes, such as the parameters of a
-// model (dist/sharding/). The storage has memory only while the elements are used.
+// Supplies the elements of a storage when they are used. They are sharded over processes, such as
+// the parameters of a model (dist/sharding/), or not computed yet (nn/deferred_storage.h).
 class ShardProvider {
   public:
     virtual ~ShardProvider() = default;
     // Called when the elements of a storage without memory are needed, on the thread that needs
     // them. Must call set_memory() of the storage, or throw.
     virtual void provide(Storage& storage) = 0;
-    // Called before the program reads or writes single elements (`op` is the name of the function).
-    // Throws UsageError if the access is not allowed.
+    // Called before the function `op` copies elements to the program's memory, changes elements or
+    // replaces the storage. Throws UsageError if this is not allowed.
     virtual void check_host_access(const char* op) const = 0;
     // Called when this process has changed its part of the elements.
     virtual void changed() = 0;
@@ -40,7 +40,8 @@ class Storage {
   public:
     // Allocates uninitialized memory on the device. GPU memory is allocated for the current stream;
     // nothing is allocated on meta. Pinned memory is page-locked CPU memory that a GPU can copy
-    // asynchronously. Throws DeviceError if pinned memory is requested without CUDA.
+    // asynchronously. Throws DeviceError if pinned memory is requested and the device is not the
+    // CPU or no GPU is available.
     Storage(std::size_t bytes, Device device, bool pinned = false);
     // Uses existing memory, which must stay valid until the storage is destroyed. The destructor
     // calls `release` unless it is empty.

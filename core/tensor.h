@@ -169,8 +169,8 @@ class Tensor {
     View view();
     ConstView view() const;
     // Return the value of a one-element tensor; item_int() truncates a floating value. Wait until a
-    // GPU has computed the value. Throw ShapeError for other numbers of elements, and DeviceError
-    // on the meta device.
+    // GPU has computed the value. Throw ShapeError for other numbers of elements, DeviceError on
+    // the meta device, and DTypeError for a storage dtype.
     double item() const;
     std::int64_t item_int() const;
     // Returns the value as T, with the rules above. bool is true for a value other than 0.
@@ -185,7 +185,7 @@ class Tensor {
             return static_cast<T>(item());
     }
     // Returns all elements in row-major order, converted to double. Waits until a GPU has computed
-    // them. Throws DeviceError on the meta device.
+    // them. Throws DeviceError on the meta device, and DTypeError for a storage dtype.
     std::vector<double> to_vector() const;
 
     // --- gradients (the engine is core/autograd/autograd.h)
@@ -215,9 +215,9 @@ class Tensor {
 
     // --- in place; these return *this. While ops are recorded, an in-place op is recorded, as in
     // PyTorch, if this tensor or the operand requires a gradient. Only uniform_ and normal_ cannot
-    // be recorded, and throw UsageError. Every in-place op on a leaf that requires a gradient, or
-    // on a tensor whose memory other tensors share, such as a view, throws UsageError, too. Instead
-    // of x[0].copy_(y), write x.index_put_({0}, y). The operand is broadcast to the shape of this
+    // be recorded, and throw UsageError. An op that must be recorded also throws UsageError if this
+    // tensor is a leaf that requires a gradient, or shares its memory, as a view does. Instead of
+    // x[0].copy_(y), then write x.index_put_({0}, y). The operand is broadcast to the shape of this
     // tensor (ShapeError if it does not fit) and converted to the dtype of this tensor. A floating
     // result cannot be stored in an integer tensor (DTypeError), except by copy_ and fill_, which
     // truncate. The operand may share memory with this tensor. clamp_ throws ValueError if neither
@@ -237,8 +237,8 @@ class Tensor {
     // Writes the value, broadcast, to the elements that index(indices) returns, with the rules of
     // copy_. The value may have more leading dimensions, if their size is one. If several indices
     // select one element, the last value is written, or with `accumulate` all values are added to
-    // the element. With index tensors and masks, the call waits for a GPU, and its time is linear
-    // in the size of this tensor.
+    // the element. With index tensors and masks, the call can wait for a GPU, and its time is
+    // linear in the size of this tensor.
     Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
                        bool accumulate = false);
     Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value,
@@ -278,7 +278,7 @@ class Tensor {
     Tensor& normal_(double mean = 0, double std = 1);
     // Makes this tensor use the storage of the source, or of a copy if the source is not
     // contiguous. The tensor keeps its identity, and gets the device and dtype of the source.
-    // Throws ShapeError if the shapes differ.
+    // Throws ShapeError if the shapes differ, and UsageError for a sharded parameter.
     void set_data(const Tensor& source) const;
 
     // --- methods that call free functions; core/ops.h documents these functions

@@ -47,7 +47,8 @@ struct GrownPass {
 };
 
 // Throws ValueError unless the growths are possible for a dataset that now has `size` samples: the
-// sizes and the positions increase, and each position is in [1, size of the growth).
+// sizes increase and are below `size`, the positions increase, and each position is in [1, size of
+// the growth).
 void check_growths(const std::vector<Growth>& growths, std::int64_t size);
 
 // Base class of samplers, which define an order of sample indices for each epoch. A sampler is

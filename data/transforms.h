@@ -127,7 +127,7 @@ class RandomCrop {
 
   private:
     friend class FusedByteTransform;
-    // Returns whether the window fits into padded images of this size.
+    // Returns whether the window fits into images that have this size before padding.
     bool fits(Size2 images) const;
     Corner corner(Size2 images, SampleRandom& random) const;
 

@@ -10,7 +10,7 @@
 namespace axle::nn::init {
 namespace {
 
-// Tensor::is_contiguous() would use the elements.
+// Returns whether t is contiguous, without using its elements as Tensor::is_contiguous() does.
 bool is_dense(const Tensor& t) { return t.strides() == contiguous_strides(t.shape()); }
 
 }  // namespace

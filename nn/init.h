@@ -31,8 +31,8 @@ void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
 void xavier_uniform_(Tensor& t, double gain = 1);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or
-// on the meta device while this thread has an EmptyWeights object. While this thread has a
-// DeferredWeights object, it is on the CPU without memory.
+// on the meta device while this thread has an EmptyWeights object. Otherwise, while this thread has
+// a DeferredWeights object, it is on the CPU without memory.
 Tensor parameter(const Shape& shape);
 
 // While an object of this class exists, its thread creates parameters on the meta device, without

@@ -85,9 +85,9 @@ struct StateDictOptions {
 };
 
 struct LoadOptions {
-    bool strict = true;  // throws ValueError if names are missing or unexpected
+    bool strict = true;  // if true, throws ValueError if names are missing or unexpected
 };
-// The names that load_state_dict could not match. Both lists are empty if options.strict is true.
+// The names that load_state_dict() could not match. Both lists are empty if `strict` was true.
 struct LoadReport {
     std::vector<std::string> missing;     // names in the module but not in the state
     std::vector<std::string> unexpected;  // names in the state but not in the module

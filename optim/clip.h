@@ -14,7 +14,7 @@ namespace axle::optim {
 // gradients as one vector. Returns the norm before clipping as a 0-d tensor, which is f64 if any
 // gradient is f64, otherwise f32. Without gradients, the norm is 0. If error_if_nonfinite is true,
 // waits for the device and throws ValueError if the norm is not finite; otherwise does not wait.
-// Throws ValueError unless norm_type is infinity or a number other than 0.
+// Throws ValueError unless norm_type is positive infinity or a finite number other than 0.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, double norm_type = 2,
                        bool error_if_nonfinite = false);
 

@@ -95,7 +95,8 @@ const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
     return scalars;
 }
 
-// Checks whether the gradients are finite and computes the scalars of the optimizer's next step.
+// Checks whether the gradients are finite and computes the scalars of the optimizer's next step. If
+// in_place is true, also unscales the gradients, and the step does not unscale them again.
 void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_place) {
     const profiler::OpScope scope(op);
     const NoGrad no_grad;

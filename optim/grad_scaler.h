@@ -73,7 +73,7 @@ class GradScaler {
     // and for values out of range.
     void load_state_dict(const Tree& state);
 
-    // Moves the state to a device. scale() does this for the first loss.
+    // Moves the state to a device. scale() moves it to the device of the loss.
     void to(Device device);
     // Sets a hook for sharded gradients. It is called with found_inf of each optimizer, an f64
     // tensor with the element 0 or 1. The hook must replace the element by the maximum over all
@@ -89,9 +89,9 @@ class GradScaler {
     };
     using ProgressMap = std::unordered_map<const Optimizer*, Progress>;
 
-    // Checks whether the gradients are finite, and returns the scalars that the optimizer's step
-    // must apply (OptimizerHooks::before_step). Returns an undefined tensor if the scaler is
-    // disabled.
+    // Checks whether the gradients are finite, unless unscale_() has done so, and returns the
+    // scalars that the optimizer's step must apply (OptimizerHooks::before_step). Returns an
+    // undefined tensor if the scaler is disabled.
     Tensor before_step(Optimizer& optimizer);
     // Marks the optimizer as not unscaled and not stepped. Called if the optimizer has new
     // gradients although update() was not called.

@@ -206,7 +206,7 @@ std::optional<Shape> AdaLomo::buffer_shape(const Tensor& param, std::size_t buff
     return shape;
 }
 
-// Returns the update of a parameter before it is multiplied by the learning rate.
+// Returns the update of a parameter before it is clipped and multiplied by the learning rate.
 Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
     const Tensor new_weight = pow(state.step.to(gradient.dtype()), options_.decay_rate);
     const Tensor old_weight = 1.0 - new_weight;

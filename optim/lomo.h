@@ -33,8 +33,9 @@ class FusedOptimizer : public Optimizer {
     // leaves of other optimizers. Throws UsageError during a graph capture, and ValueError if lr is
     // negative.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
-    // Runs one pass for several optimizers. If `at_end` is true, gradients are applied after the
-    // pass; data parallel training needs this, because it averages the gradients during the pass.
+    // Does the same for several optimizers at once. If `at_end` is true, runs one pass and applies
+    // the gradients after it; data parallel training needs this, because it averages the gradients
+    // during the pass.
     static void fused_backward(const std::vector<FusedOptimizer*>& optimizers, const Tensor& loss,
                                double lr, bool at_end = false) {
         run(optimizers, loss, lr, at_end);
@@ -59,7 +60,8 @@ class FusedOptimizer : public Optimizer {
     // Updates a parameter with its gradient, which is already clipped by value. `place` is the
     // index of the parameter.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // Throws UsageError if the optimizer cannot update parameters that are sharded over processes.
+    // Called if parameters are sharded over processes or are slices. Throws UsageError if the
+    // optimizer cannot update such parameters.
     virtual void check_sharded() const {}
     // Returns the factor by which gradients are multiplied to clip them by norm, a 0-d f64 tensor.
     // The tensor is undefined if this pass does not clip by norm.
@@ -132,8 +134,8 @@ struct AdaLomoOptions {
 };
 
 // The AdaLomo optimizer. Step t computes, with b = 1 - t^decay_rate and s = g^2 + eps[0]:
-//     v = b v + (1 - b) s            (matrices: r and c are running means of s over rows and
-//                                     columns, and v = r c^T / mean(r))
+//     v = b v + (1 - b) s            (matrices: r and c are such averages of the mean of s in
+//                                     each row and in each column, and v = r c^T / mean(r))
 //     u = g / sqrt(v),  u /= max(1, rms(u) / clip_threshold)
 //     rate = lr max(eps[1], rms(p)),  p = p (1 - rate weight_decay) - rate u
 // The saved state contains r as "exp_avg_sq_row" and c as "exp_avg_sq_col", or v as "exp_avg_sq" if

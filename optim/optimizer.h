@@ -180,7 +180,7 @@ class Optimizer {
     const Tensor& skipped() const { return skipped_; }
 
     // --- for captured steps, whose replays do not read options on the host
-    // Copies changed options to the GPU, where the kernels read them. step() calls this first. If
+    // Copies changed options to the GPU, where the kernels read them. step() does this, too. If
     // `all` is true, also copies unchanged options, because captured steps may have modified them
     // on the GPU.
     void push_options(bool all = false);

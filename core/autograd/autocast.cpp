@@ -38,7 +38,7 @@ Tensor cached_cast(const Tensor& leaf, DType dtype) {
     return cast;
 }
 
-// Returns whether all elements of x are elements of the contiguous leaf.
+// Returns whether the leaf is contiguous and all elements of x are elements of the leaf.
 bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
     if (x.impl()->storage != leaf.impl()->storage || x.dtype() != leaf.dtype()) return false;
     std::int64_t low = x.impl()->offset - leaf.impl()->offset, high = low;

@@ -11,7 +11,7 @@ namespace axle {
 std::optional<DType> autocast_dtype();
 
 // Sets autocast for this thread while the guard exists: to f16 or bf16, or off (nullopt).
-// cache_enabled sets whether casts of leaves are cached; if omitted, the setting does not change
+// cache_enabled sets whether autocast() caches casts; if omitted, the setting does not change
 // (it is initially true). Guards can be nested. The constructor throws DTypeError for other dtypes.
 class AutocastGuard {
   public:
@@ -26,9 +26,10 @@ class AutocastGuard {
     bool cached_before_;
 };
 
-// Returns x cast to the autocast dtype, or x itself if autocast is off or x is f64. Ops that are
-// faster in low precision call this function for their floating inputs. The cast of a leaf is
-// cached and reused for the leaf and its views until the leaf changes.
+// Returns x cast to the autocast dtype, or x itself if autocast is off or x is f64, not floating or
+// undefined. Ops that are faster in low precision call this function for their inputs. The cast of
+// a leaf that requires a gradient is cached and reused for the leaf and its views until the leaf
+// changes.
 Tensor autocast(const Tensor& x);
 // Returns x cast to f32 if autocast is on and x is f16 or bf16, else x. Called by ops that need f32
 // precision.

@@ -21,8 +21,8 @@ namespace axle {
 // The gradients of a node's outputs or inputs. An undefined Tensor means zero.
 using Grads = std::vector<Tensor>;
 
-// The set of inputs that need a gradient. A rule may leave the gradients of all other inputs
-// undefined.
+// The set of inputs that need a gradient, for the first 64 inputs. A rule may leave the gradients
+// of inputs that are not in the set undefined.
 struct Needs {
     std::uint64_t bits = 0;
     bool operator[](int input) const { return (bits >> input) & 1; }
@@ -47,28 +47,29 @@ struct NoGrad : GradMode {
 };
 
 // A tensor saved for the backward pass. An input keeps its history. An output is saved without its
-// history, to avoid a reference cycle. get() throws UsageError if the values were changed in place
-// after they were saved.
+// history, to avoid a reference cycle. get() throws UsageError if the values were changed in place,
+// or the storage was replaced, after the tensor was saved.
 class SavedTensor {
   public:
     SavedTensor() = default;
     explicit SavedTensor(const Tensor& tensor);
-    // Returns the tensor, unpacked if hooks packed it, or an undefined tensor if it was undefined.
+    // Returns the tensor, unpacked if hooks packed it, or an undefined tensor if it was undefined
+    // or saved under NoGrad.
     Tensor get() const;
     operator Tensor() const { return get(); }  // NOLINT(google-explicit-constructor)
 
   private:
     Tensor tensor_;                     // undefined if hooks packed it
-    std::weak_ptr<Impl> original_;      // set for an output of the saving node
+    std::weak_ptr<Impl> original_;      // the tensor; get() checks if it is an output of the node
     std::shared_ptr<Storage> storage_;  // used with version_ to detect in-place changes
     std::uint32_t version_ = 0;
     std::shared_ptr<struct PackedTensor> packed_;
 };
 inline SavedTensor saved(const Tensor& tensor) { return SavedTensor(tensor); }
 
-// A pair of hooks that replace saved tensors; checkpointing and offloading use them. While a guard
-// with these hooks exists on this thread, pack() receives every tensor that an op saves and returns
-// the object to keep instead. unpack() restores the tensor when a rule needs it.
+// A pair of hooks that replace saved tensors; checkpoint() uses them. While a guard with these
+// hooks is the innermost guard on this thread, pack() receives every tensor that an op saves and
+// returns the object to keep instead. unpack() restores the tensor when a rule needs it.
 struct SavedTensorHooks {
     std::function<std::shared_ptr<void>(const Tensor&)> pack;
     std::function<Tensor(const std::shared_ptr<void>&)> unpack;
@@ -136,18 +137,19 @@ class HookHandle {
 };
 
 // Adds a hook to a leaf. backward() calls hook(leaf) when the leaf's gradient of this pass is final
-// and accumulated. Throws UsageError if the tensor is not a leaf.
+// and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is not a
+// leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-// Add hooks that run at the beginning and at the end of every accumulating backward() in this
-// process. `leaves` are the leaves that the pass will reach, which are computed before the first
-// rule runs.
+// Add hooks that run at the beginning and at the end of every pass of backward(), but not of
+// grad(), in this process. `leaves` are the leaves that the pass will reach, which are computed
+// before the first rule runs. The end hooks do not run if the pass throws.
 [[nodiscard]] HookHandle on_backward_begin(
     std::function<void(const std::vector<Tensor>& leaves)> hook);
 [[nodiscard]] HookHandle on_backward_end(std::function<void()> hook);
-// Returns the number of accumulating passes that are active on this thread; it is more than one if
-// a rule calls backward(). A begin hook stores the number. A later hook that finds the same number
-// belongs to the same pass. If a begin hook finds a number that is not larger than the stored one,
-// the stored pass ended with an exception.
+// Returns the number of passes of backward() that are active on this thread; it is more than one if
+// a rule calls backward(). A begin hook can store the number. A later hook that finds the same
+// number belongs to the same pass. If a begin hook finds a number that is not larger than the
+// stored one, the stored pass ended with an exception.
 int backward_depth();
 
 // Sets whether backward() and grad() check for NaN, in all threads of the process (as PyTorch's
@@ -196,7 +198,7 @@ Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Ru
     return record(op, std::move(y), std::span(inputs.begin(), inputs.size()),
                   std::forward<RuleFunction>(rule));
 }
-// Like record(), but for any number of outputs. They add the history to the outputs in place. If an
+// Like record(), but for any number of outputs, to which the history is added in place. If an
 // output gets no gradient, the rule receives an undefined tensor for it.
 template <class RuleFunction>
 void record_outputs(const char* op, std::span<Tensor* const> outputs,

@@ -38,7 +38,7 @@ bool exclusively_owned(const Tensor& t) {
     return t.impl().use_count() == 1 && t.impl()->storage.use_count() == 1 && t.is_contiguous();
 }
 
-// Computes sum += g. The memory of sum is overwritten if no other handle refers to it.
+// Computes sum += g. The memory of sum is overwritten only if no other handle refers to it.
 void add_to(Tensor& sum, Tensor g, bool create_graph) {
     if (!sum.defined())
         sum = std::move(g);
@@ -279,7 +279,8 @@ class Pass {
                                         " of shape ", node.inputs[i].shape, origin_of_nan()));
     }
 
-    // Accumulates the leaf's gradient and calls its hooks. Called when the gradient is final.
+    // Stores the leaf's gradient for grad(), or accumulates it and calls the leaf's hooks. Called
+    // when the gradient is final.
     void finish(const std::shared_ptr<Impl>& impl) {
         const Tensor leaf(impl);
         Meta& meta = *impl->autograd;

@@ -7,8 +7,8 @@
 //     }
 //     queue.flush();                       // computes the gradients of weights
 //
-// Linear layers put the gradients of their weights and biases in the queue. All other gradients are
-// computed by backward().
+// linear() and feed_forward() put the gradients of their weights and biases in the queue. All other
+// gradients are computed by backward().
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,8 @@ bool is_deferring();
 // Called by gradient rules. Queues compute(), which must return the gradients of these inputs of
 // the node whose rule is running, in this order. `bytes` is the size of the tensors that compute()
 // keeps. The rule must then return undefined gradients for these inputs. Returns false, and queues
-// nothing, if this thread has no queue or if rules are recorded.
+// nothing, if this thread has no queue, if rules are recorded, or if one of these inputs depends on
+// the leaf given to DeferGradients.
 bool defer_gradients(std::vector<int> inputs, std::int64_t bytes, std::function<Grads()> compute);
 
 }  // namespace axle::autograd

@@ -199,7 +199,8 @@ void Memory::flush(Pool& pool) {
     for (auto it = pool.free.begin(); it != pool.free.end();) {
         Block* const block = *it;
         if (block->expandable != nullptr) {
-            // Returns the full pages at the end to the driver. The address range stays reserved.
+            // Returns the pieces of memory that lie in the last block to the driver. The address
+            // range stays reserved.
             const bool last = block->after == nullptr;
             const std::size_t freed = last ? block->expandable->shrink(block->data) : 0;
             it = pool.free.erase(it);

@@ -15,7 +15,8 @@ kernels::Cuda& context(int device);
 void check_not_capturing(const char* op, cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 
-// Waits for the context's stream, then throws the errors that its kernels reported.
+// Waits for the context's stream, then throws the errors that kernels reported on the streams of
+// its device that this thread has used.
 void wait_for(kernels::Cuda& on);
 
 // Returns whether this process has used the CUDA driver. If so, a forked child cannot use it.

@@ -21,7 +21,7 @@ namespace device_memory {
 // OutOfMemory.
 void* allocate(int device, std::size_t size, cudaStream_t stream);
 void deallocate(int device, void* block) noexcept;
-// Declares that work queued on `stream`, which is not the block's own stream, uses the block.
+// Declares that work queued on `stream` uses the block. Has no effect for the block's own stream.
 void record_stream(int device, void* block, cudaStream_t stream);
 
 MemoryStats stats(int device);
@@ -29,8 +29,9 @@ void reset_peak(int device);
 void empty_cache(int device);
 void set_limit(int device, std::int64_t bytes);
 
-// Identifies the memory pool of a CUDA graph. Blocks allocated on `stream` between begin_pool and
-// end_pool are allocated from the pool and return to it, so that replays use the same addresses.
+// Identifies the memory pool of CUDA graphs. Between begin_pool and end_pool, blocks for `stream`,
+// and for other streams that take part in its capture, are allocated from the pool. They return to
+// the pool, so that replays use the same addresses.
 // After the pool is released and its last block is freed, the memory is returned to the driver.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);

@@ -46,14 +46,14 @@ class DistributedCheckpoint {
     // Returns a map from the keys of each tensor in the saved state dict, joined by dots, to the
     // name of the tensor. A first key that all entries of the checkpoint share is left out: FSDP
     // checkpoints of Accelerate contain {"model": model.state_dict()}, so the result has
-    // {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors get the same name.
+    // {"linear.weight", "model.linear.weight"}. Throws FileError if two tensors have the same keys.
     std::map<std::string, std::string> names_in_state() const;
 
     // Returns a whole tensor on the CPU.
     Tensor read(const std::string& name) const;
     // Returns elements [begin, begin + count) of a tensor, in row-major order, as a 1-d CPU tensor.
-    // Reads only the chunks with these elements. Throws IndexError for a range outside of the
-    // tensor.
+    // Reads only the chunks that contain elements of the same rows (indices of the first
+    // dimension). Throws IndexError for a range outside of the tensor.
     Tensor read(const std::string& name, std::int64_t begin, std::int64_t count) const;
     // Returns a value. Throws FileError for a value of a type that load_torch_file() rejects.
     Tree read_value(const std::string& name) const;

@@ -123,7 +123,8 @@ class MetadataReader {
         if (value(id).kind != Kind::integer || value(id).integer() < 0) fail_structure();
         return value(id).integer();
     }
-    // Returns the name of the class or function without its module, or "" for other values.
+    // Returns the name of an object's class or of a called function, without its module, or "" for
+    // other values.
     std::string_view class_of(const Value& v) const {
         if (v.kind != Kind::object && v.kind != Kind::call) return "";
         const std::string_view name = pickle_.text(value(pickle_.items(v)[0]));

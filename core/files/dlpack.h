@@ -32,8 +32,9 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 // handle. Read-only memory is copied, because a Tensor is always writable. In this case, and if
 // there are no elements, the deleter is called immediately.
 //
-// Throws ValueError if the handle is null or has another major version, or if elements are
-// misaligned or exceed the address space. Throws DeviceError if the memory is not on the CPU,
+// Throws ValueError if the handle, or its needed shape or data, is null, if the handle has another
+// major version, or if elements are misaligned or exceed the address space. Throws DeviceError if
+// the memory is not on the CPU,
 // DTypeError for unsupported dtypes and for vectors, and ShapeError for negative sizes or more than
 // kMaxDims dimensions.
 Tensor from_dlpack(DLManagedTensorVersioned* managed);

@@ -16,7 +16,8 @@ using Entry = SafetensorsFile::Entry;
 
 constexpr std::size_t kMaxHeader = kMaxSafetensorsHeader;
 constexpr const char* kMetadataKey = "__metadata__";
-// The number of bytes of {"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}}, without outer braces.
+// A lower bound of the bytes of an entry. The shortest entries have the form
+// "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}.
 constexpr std::size_t kShortestEntry = 48;
 
 // The names of dtypes, in the order of the reference library. Files contain the tensors in the

@@ -71,7 +71,7 @@ class ShardedFolder {
     using ByteCheck =
         std::function<void(const std::string& file, std::int64_t begin, std::int64_t end)>;
 
-    // Reads and checks the index. `check` is called before bytes of another file are used.
+    // Reads and checks the index. `check` is called before bytes of any other file are used.
     explicit ShardedFolder(std::string path, ByteCheck check = {});
 
     // Returns whether a folder contains an index of this format.

@@ -7,9 +7,9 @@
 namespace axle {
 
 // Statistics of an allocator. Sizes are in bytes. Counts begin at the start of the process or at
-// the last reset_peak().
+// the last reset of the peak.
 struct MemoryStats {
-    std::int64_t current = 0;             // bytes in use, rounded up to size classes
+    std::int64_t current = 0;             // bytes in use, rounded up to the sizes of blocks
     std::int64_t peak = 0;                // maximum of `current`
     std::int64_t reserved = 0;            // allocated from the system, including cached blocks
     std::int64_t allocations = 0;         // number of requests

@@ -5,7 +5,7 @@
 namespace axle {
 namespace {
 
-// Returns the result dtype of true division and powers: f32 for integers, t for floating dtypes.
+// Returns the result dtype of true division and powers: t if it is floating, otherwise f32.
 DType floating(DType t) { return is_floating(t) ? t : f32; }
 
 template <class F>
@@ -102,7 +102,8 @@ Tensor pow(const Tensor& a, Scalar exponent) {
     return unary("pow", power, autocast_to_f32(to(a, floating(a.dtype()))));
 }
 
-// The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db. For b > 0, 0^b ln(0) is replaced by 0.
+// The gradient rule is d a^b = b a^(b-1) da + a^b ln(a) db. The first term is 0 if b is 0, and the
+// second term is 0 if a is 0.
 Tensor pow(const Tensor& input, const Tensor& exponents) {
     const profiler::OpScope scope("pow");
     check_device("pow", {&input, &exponents});

@@ -137,7 +137,8 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
                                              (bias.defined() && bias.requires_grad()));
     if (recorded && saves_input(activation)) pre = empty(shape, options);
     write_linear(x, weight, bias, activation, pre, y);
-    // The input of the activation is computed again, because a second derivative needs its history.
+    // A recorded backward pass computes the activation's input again from x, because a second
+    // derivative needs the input's history.
     const bool keeps_x = weight.requires_grad() || saves_input(activation);
     const Tensor kept = activation == Activation::relu ? y : pre;
     const DType dw_dtype = gradient_dtype(weight_in);

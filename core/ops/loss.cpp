@@ -227,8 +227,8 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
     return reduction == Reduction::mean ? mean(losses) : sum(losses);
 }
 
-// Returns log(1 + u) for u >= -1, which is accurate for small u: the rounding error of 1 + u
-// cancels in log(w) u / (w - 1).
+// Returns log(1 + u) for u >= -1, which is accurate for small u: with w = 1 + u, the rounding error
+// of w cancels in log(w) u / (w - 1).
 Tensor log1p(const Tensor& u) {
     const Tensor w = u + 1, d = w - 1;
     return where(d == 0, u, log(w) * u / d);

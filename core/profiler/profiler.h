@@ -146,8 +146,9 @@ class RecordFunction {
 // Records the shapes of an op's operands, if shapes are recorded and `op` has opened the innermost
 // scope.
 void record_operands(const char* op, std::initializer_list<const Tensor*> tensors) noexcept;
-// Records a memory sample after an allocation of `allocated` bytes, or after a release if
-// `allocated` is 0. `current` and `reserved` are in bytes.
+// Called after an allocation of `allocated` bytes, or after a release with `allocated` = 0. Counts
+// the bytes for the open scopes of this thread, and, with profile_memory, records a sample of
+// `current` and `reserved`, in bytes.
 void record_memory(std::int64_t allocated, std::int64_t current, std::int64_t reserved) noexcept;
 
 }  // namespace profiler

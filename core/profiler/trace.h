@@ -39,7 +39,7 @@ struct MemorySample {
 
 struct Trace {
     std::int64_t start = 0, end = 0;
-    std::vector<Event> events;  // sorted by thread, then by end time
+    std::vector<Event> events;  // for each call of collect() or stop(), by thread, then end time
     std::vector<MemorySample> samples;
     std::map<int, std::string> threads;  // names by thread number
 };
@@ -57,8 +57,8 @@ struct Row {
 };
 
 // Groups the events by name and category, and by operand shapes if group_by_input_shape is true.
-// Returns the rows in the order of their first event. "ProfilerStep#0", "ProfilerStep#1", ... are
-// merged into "ProfilerStep*".
+// Returns the rows in the order of the thread and start time of their first event. The events
+// "ProfilerStep#0", "ProfilerStep#1", ... are merged into "ProfilerStep*".
 std::vector<Row> key_averages(const Trace& trace, bool group_by_input_shape = false);
 
 // Sorts rows with a stable sort, largest first. sort_by is a key of PyTorch, with or without

@@ -18,7 +18,7 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 // rejected.
 std::size_t utf8_length(std::string_view text);
 
-// Returns the text with each invalid UTF-8 byte replaced by U+FFFD.
+// Returns the text with each byte of invalid UTF-8 or of a C1 control replaced by U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
 // Return the text with all ASCII letters in lower or upper case.

@@ -54,7 +54,8 @@ template <Structured T>
 Tree to_tree(const T& value) {
     return Structure<T>::to(value);
 }
-// Converts a tree to a T. Throws ValueError if the tree does not have the structure of `like`.
+// Converts a tree to a T. Throws ValueError if the tree does not have the structure of `like`, and
+// IndexError if a member of a struct is missing.
 template <Structured T>
 T from_tree(const T& like, const Tree& tree) {
     return Structure<T>::from(like, tree);

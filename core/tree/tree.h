@@ -204,7 +204,7 @@ void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>&
 // that is not UTF-8.
 std::string to_json(const Tree& tree, int indent = 2);
 // Parses JSON. Throws ValueError, with line and column, for invalid JSON. Duplicate keys and
-// integers over 64 bits also throw ValueError. The values of hostile text, such as [0,0,0], need up
+// integers beyond int64 also throw ValueError. The values of hostile text, such as [0,0,0], need up
 // to 64 bytes of memory per byte of text; the values of ordinary text need 4 to 8 bytes. Throws
 // ValueError if the values need more than `max_memory` bytes. The time is dominated by sorting the
 // keys of each map.

@@ -49,7 +49,8 @@ Tree slice_tensors(const Tree& tree, std::int64_t begin, std::int64_t end);
 // Returns the size of the first dimension of the first leaf. Throws ValueError if there is no leaf,
 // or if the first leaf is not a tensor or is 0-d.
 std::int64_t find_batch_size(const Tree& tree);
-// Returns the result of find_batch_size, or nullopt where find_batch_size would throw.
+// Returns the result of find_batch_size, or nullopt where find_batch_size would throw, except that
+// a tree deeper than kMaxTreeDepth throws ValueError.
 std::optional<std::int64_t> ignorant_find_batch_size(const Tree& tree);
 // Returns the device of the first tensor, or nullopt if there is none.
 std::optional<Device> find_device(const Tree& tree);

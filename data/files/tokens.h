@@ -30,7 +30,8 @@ class TokenSource {
 
 // An immutable token sequence. Copies and slices share the memory. Ids are stored in 2 or 4 bytes,
 // in memory or in a mapped file, or are computed by a source when they are read, as for a text
-// (Tokenizer::encode_file). Several threads can read the same object. Positions are not checked.
+// (Tokenizer::encode_file). Several threads can read the same object. Only slice() checks
+// positions.
 class Tokens {
   public:
     // Copies the ids: in 2 bytes each if all ids fit, otherwise in 4 bytes each. Throws ValueError

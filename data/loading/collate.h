@@ -11,8 +11,8 @@ namespace axle::data {
 // Combines samples into a batch. Several threads call it concurrently.
 using Collate = std::function<Tree(std::span<const Tree> samples)>;
 
-// Combines samples into a batch as default_collate of PyTorch does. Tensors are stacked. Numbers
-// become a tensor, which is bool if all are booleans, i64 if all are integers, otherwise f64.
+// Combines samples into a batch as default_collate of PyTorch does. Tensors are stacked. Booleans
+// become a bool tensor. Numbers become a tensor, which is i64 if all are integers, otherwise f64.
 // Strings become a list. Maps and lists are collated member by member. Throws ShapeError if tensor
 // shapes differ, and ValueError for all other differences in structure, including dtypes; the
 // message contains the key and the positions of the two samples in the batch. Throws ValueError if

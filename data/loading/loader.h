@@ -193,7 +193,7 @@ class DataLoader {
     // batch k resumes at batch k + 1, or at the next epoch if batch k is the last one. A loader
     // with the same total batch size can load the state with any number of processes. A loader with
     // another total batch size can load it if the dataset is not iterable and the number of samples
-    // read so far is a multiple of this batch size. If processes read their own shards, the number
+    // read so far is a multiple of that size. If processes read their own shards, the number
     // of processes that load the state must divide, or be a multiple of, the number of processes
     // that began the pass.
     Tree state_dict() const;

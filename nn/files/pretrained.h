@@ -22,8 +22,9 @@
 namespace axle::nn {
 
 struct SavePretrainedOptions {
-    bool is_main_process = true;        // if false, nothing is written
-    ShardSize max_shard_size = "50GB";  // the largest size of a file of weights
+    bool is_main_process = true;  // if false, nothing is written
+    // The largest size of a file of weights. A larger weight gets its own file.
+    ShardSize max_shard_size = "50GB";
     // The text of README.md. If it is empty, a default text is written, except if the folder has a
     // README.md that Axle has not generated.
     std::string model_card = {};

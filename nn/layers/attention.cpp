@@ -53,7 +53,7 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Ten
     }
     if (attention.dtype() != boolean || padding.dtype() != boolean)
         return added(attention, q.dtype()) + added(padding, q.dtype());
-    return attends(where(attention, attention, padding));  // true in either mask
+    return attends(where(attention, attention, padding));  // where(): true if one mask is true
 }
 
 }  // namespace

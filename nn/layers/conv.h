@@ -40,7 +40,7 @@ class Conv2d : public Model<Conv2d> {
     Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, Conv2dLayerOptions options = {});
 
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
-    // errors of pad() and conv2d() (core/ops.h).
+    // errors of pad() and conv2d() (core/functional.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
@@ -75,7 +75,7 @@ class ConvTranspose2d : public Model<ConvTranspose2d> {
                     ConvTranspose2dLayerOptions options = {});
 
     // Maps images [N, in, H, W] or [in, H, W] to [N, out, H', W'] or [out, H', W']. Throws the
-    // errors of conv_transpose2d() (core/ops.h).
+    // errors of conv_transpose2d() (core/functional.h).
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 

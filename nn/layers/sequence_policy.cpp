@@ -67,7 +67,7 @@ Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part) {
         const std::int64_t time = x.size(1) * part.parts;  // the tokens of this process
         Shape whole = x.shape();
         whole[1] = whole_length(time);
-        const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();  // of the factor 1 / (1 - p)
+        const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();  // dtype of factor 1 / (1 - p)
         const Tensor drawn = dropout(ones(whole, {.dtype = dtype, .device = x.device()}), p);
         factors = by_range(*policy, time, 1, [&](PositionRange range, std::int64_t) {
             return drawn.narrow(1, range.begin, range.count);

@@ -72,8 +72,8 @@ struct BertEmbeddings : Model<BertEmbeddings> {
 
 struct BertSelfAttention : Model<BertSelfAttention> {
     explicit BertSelfAttention(const BertConfig& config);
-    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask (core/ops.h)
-    // and can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask
+    // (core/functional.h) and can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override { v("query", query), v("key", key), v("value", value); }
 

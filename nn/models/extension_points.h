@@ -15,7 +15,7 @@ struct BlockStackPolicy {
     virtual ~BlockStackPolicy() = default;
     // Returns the input of the first block, given the embeddings x [B, T, C].
     virtual Tensor enter(const Tensor& x) = 0;
-    // Returns the final hidden state, given x, the output of the norm after the last block.
+    // Returns the final hidden state, given x, the normalized output of the last block.
     virtual Tensor leave(const Tensor& x) = 0;
 };
 

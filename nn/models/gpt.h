@@ -118,7 +118,7 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
     // invalid.
     static Gpt from_pretrained(const std::string& path);
-    // Writes config.json, model.safetensors, README.md and, unless generation_config is null,
+    // Writes config.json, the weights, README.md and, unless generation_config is null,
     // generation_config.json into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;

@@ -64,8 +64,8 @@ struct LlamaConfig {
 
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
-    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask (core/ops.h)
-    // and can be undefined.
+    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask
+    // (core/functional.h) and can be undefined.
     Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
@@ -127,7 +127,7 @@ struct Llama : Model<Llama>, LanguageHead {
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
     // invalid.
     static Llama from_pretrained(const std::string& path);
-    // Writes config.json, model.safetensors, README.md and, unless generation_config is null,
+    // Writes config.json, the weights, README.md and, unless generation_config is null,
     // generation_config.json into a directory (nn/files/pretrained.h).
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;

@@ -3,7 +3,8 @@
 // Pieces refer to the model, which must outlive them and must not be moved. A batch is a map with
 // the keys of the model's outputs(batch), such as "input_ids"; other keys are ignored. If the batch
 // is itself a tensor, it is "input_ids". The last piece returns the logits. The cost of a block is
-// the number of its parameters; the cost of a head is the number of multiplications for one token.
+// the number of its parameters; the cost of a head over the vocabulary is the size of its matrix;
+// embeddings and classifiers have the cost 0.
 //
 // pieces() throws UsageError if processes divide the model (dist/tensor_parallel/). The first piece
 // throws ValueError if the batch has no "input_ids", and ShapeError unless they are [batch, time]

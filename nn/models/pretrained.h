@@ -49,7 +49,7 @@ void check_row(const char* who, const char* what, std::optional<std::int64_t> va
 // a field has the wrong type, read() throws ValueError "who: name: reason".
 class ConfigFields {
   public:
-    // Throws ValueError unless the text is a JSON object with this model_type.
+    // Throws ValueError unless the text is a JSON object with this model_type or without one.
     ConfigFields(const char* who, std::string_view text, const char* model_type);
 
     void read(const char* name, std::int64_t& value) const;

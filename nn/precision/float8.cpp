@@ -43,7 +43,7 @@ Tensor apply_activation(const Tensor& x, Activation activation) {
     return x;
 }
 
-// A tensor saved for the backward pass, with a copy of its scale.
+// A tensor saved for the backward pass, with its scale.
 struct SavedFloat8 {
     SavedTensor values, scale;
     explicit SavedFloat8(const Float8Tensor& x) : values(saved(x.values)), scale(saved(x.scale)) {}

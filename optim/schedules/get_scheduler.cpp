@@ -77,7 +77,7 @@ class Kwargs {
 
 struct Request {
     Optimizer& optimizer;
-    std::int64_t warmup;                   // 0 if not needed
+    std::int64_t warmup;                   // 0 if not given
     std::optional<std::int64_t> training;  // set if needed
     const Kwargs& kwargs;
 };

@@ -52,7 +52,7 @@ struct BestMetric {
 struct PlateauOptions {
     MetricMode mode = MetricMode::min;
     double factor = 0.1;
-    std::int64_t patience = 10;  // steps without improvement before the rate changes
+    std::int64_t patience = 10;  // steps without improvement that do not change the rate
     double threshold = 1e-4;
     ThresholdMode threshold_mode = ThresholdMode::rel;
     std::int64_t cooldown = 0;  // steps after a reduction that are not counted

@@ -6,7 +6,7 @@ namespace axle::tests {
 namespace {
 
 struct LossVariant {
-    const char *name, *torch;  // the suffix, PyTorch's options
+    const char *name, *torch;  // the end of the case's name; PyTorch's options
     CrossEntropyOptions options;
 };
 
@@ -60,8 +60,8 @@ void add_bad_loss_calls(Cases& cases) {
     });
 }
 
-// Adds cases whose operands are x and targets. Variants with weights also have the operands weight
-// and pos_weight.
+// Adds cases whose operands are x and targets, then weight (if `weights` is 1 or 2) and pos_weight
+// (if `weights` is 2).
 void add_binary_cross_entropy(Cases& cases) {
     const auto add = [&](const char* name, const char* options, const char* reduction,
                          BinaryCrossEntropyOptions with, double low, double high, int weights) {

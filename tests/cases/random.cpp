@@ -8,8 +8,8 @@ namespace axle::tests {
 
 namespace {
 
-// Cases of random ops check ranges and structure; tests/core/ops/random_test.cpp checks
-// distributions.
+// Returns an error text unless all values are in [low, high). Cases of random ops check ranges and
+// structure; tests/core/ops/random_test.cpp checks distributions.
 std::string outside(const Tensor& y, double low, double high) {
     for (const double value : y.to_vector())
         if (!(value >= low && value < high))

@@ -243,7 +243,8 @@ void add_reduce_cases(Cases& cases) {
                                              factors({3, 5000})};
     case_named(cases, "cumprod/first").gpu_rows = {factors({5000, 40}), factors({5000, 3}),
                                                    factors({50, 700})};
-    // The relative error of a product of n factors is at most n * 2^-24 and grows with sqrt(n).
+    // The relative error of a product of n factors is at most n * 2^-24, and usually grows as
+    // sqrt(n).
     for (const char* name : {"cumprod", "cumprod/first"})
         case_named(cases, name).gpu_tolerance.f32 = 2e-4;
     add_bad_reduce_calls(cases);

@@ -25,7 +25,7 @@ Operands operands(DType dtype, std::int64_t queries, std::int64_t keys) {
 }
 
 // The test combines the attention to parts of the keys by their log-sum-exp. The result must be the
-// attention to all keys, and the gradients of the parts must add up to its gradients.
+// attention to all keys, and the gradients of q from the parts must add up to its whole gradient.
 TEST(AttentionParts, AddUpToTheWholeAttention) {
     for (const bool causal : {false, true}) {
         const Operands x = operands(f64, 70, 70);

@@ -20,7 +20,7 @@ struct Layers {
             parameters.push_back(randn(shape, {.dtype = f64, .requires_grad = true}));
         x = randn({3, 4}, {.dtype = f64, .requires_grad = true});
     }
-    // The last weight is stored as [in, out], and the first one is used twice.
+    // The last weight is stored as [in, out], and all other parameters are used twice.
     Tensor output() const {
         const auto& p = parameters;
         const Tensor hidden = feed_forward(x, p[0], p[1], p[2], p[3], Activation::gelu);
@@ -78,7 +78,7 @@ TEST(GradientQueue, KeepsGradientsAfterTheGraphIsFreed) {
         const DeferGradients scope(queue);
         y.backward();
     }
-    EXPECT_EQ(autograd::live_nodes(), nodes + 1);  // the view of a weight
+    EXPECT_EQ(autograd::live_nodes(), nodes + 1);  // the node of the view p[4].t()
     queue.flush();
     EXPECT_TRUE(layers.parameters[4].grad().defined());
     EXPECT_EQ(autograd::live_nodes(), nodes);

@@ -317,7 +317,7 @@ TEST(DistributedCheckpoint, LimitsComparisonsOfChunks) {
     files.expect_refused(".metadata: tensor 'w': ", "there are too many chunks to compare them");
 }
 
-// An index of a few bytes can refer to a long name. Each use of the name counts toward the memory
+// An entry of a few bytes can refer to a long name. Each use of the name counts toward the memory
 // limit, so that the work is limited too.
 TEST(ReadDistributedMetadata, CountsEachUseOfALongNameTowardTheMemoryLimit) {
     using namespace std::string_literals;

@@ -179,7 +179,7 @@ std::span<const std::byte> span_of(const std::string& text) {
 TEST(PickleLimits, BoundTheMemoryOfRepeatedOpcodes) {
     using namespace std::string_literals;
     constexpr std::int64_t kBudget = 32 * kMiB;
-    const std::string sparse = [] {  // stores a value with the numbers 1, 3, 5 and so on
+    const std::string sparse = [] {  // stores a value in the memo as 1, 3, 5 and so on
         std::string opcodes = "N";
         for (std::uint32_t i = 1; opcodes.size() < 16 * kMiB; i += 2)
             opcodes += "r" + std::string(reinterpret_cast<const char*>(&i), sizeof i);

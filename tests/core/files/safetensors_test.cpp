@@ -223,7 +223,7 @@ TEST(LoadSafetensors, RejectsInvalidFilesWithReason) {
     const std::string two = R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})";
     const std::string deep(200'000, '[');
     const BadFile bad_files[] = {
-        // Invalid JSON, and JSON that is not an object.
+        // Invalid JSON, and JSON with another structure.
         {"", 0, "starts with '{'"},
         {" {}", 0, "starts with '{'"},
         {"[]", 0, "starts with '{'"},

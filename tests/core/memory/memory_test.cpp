@@ -147,7 +147,7 @@ TEST_F(HostMemoryAllocator, StaysWithinLimit) {
     const std::int64_t now = host_memory::stats().reserved;
     host_memory::set_limit(now + (1 << 20));
     { const Tensor cached = full({200000}, 1.0); }
-    const Tensor x = full({150000}, 1.0);  // flushes the cached block
+    const Tensor x = full({150000}, 1.0);  // empties the cache to stay within the limit
     try {
         full({200000}, 1.0);
         ADD_FAILURE() << "nothing was thrown";

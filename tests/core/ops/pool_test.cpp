@@ -68,7 +68,7 @@ TEST(MaxPool, ReturnsValidPositionForEmptyWindow) {
 }
 
 // The first input has 3 elements, and its window reads positions -1 and 3. The second input has 4
-// elements, and its window reads positions 0 and 4.
+// elements, and its two windows read positions -1 and 3, and 0 and 4.
 TEST(MaxPool, ReadsOnlyDilatedPositions) {
     const double low = -std::numeric_limits<double>::infinity();
     const MaxPoolOptions options = {.stride = 1, .padding = Size2(0, 1), .dilation = Size2(1, 4)};

@@ -132,7 +132,7 @@ TEST_F(Profiler, IgnoresScopesThatAreOpenAtStartOrStop) {
     EXPECT_TRUE(profiler::stop().events.empty());
 }
 
-// The two communications overlap each other, and each overlaps only a part of a scope.
+// The two communications overlap each other, and each overlaps only a part of the scope.
 TEST_F(Profiler, DoesNotSubtractCommunicationFromTimeOfScopes) {
     profiler::start();
     auto first = std::make_unique<profiler::Communication>("first");

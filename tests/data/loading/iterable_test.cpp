@@ -1,4 +1,4 @@
-// Tests streams of iterable datasets and the shares that processes read.
+// Tests streams of iterable datasets and the samples that each process reads.
 #include "data/loading/iterable.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Tests states that are loaded after the dataset has grown or become smaller. Processes are
-// simulated by loaders with shares.
+// Tests states that are loaded after the dataset has grown or become smaller. Each process is
+// simulated by a loader on which shard() was called.
 #include <algorithm>
 #include <limits>
 #include <numeric>

@@ -1,5 +1,5 @@
-// Tests properties of loaders with shares in random cases. Every sample is read once and in order,
-// batches are even, and skipping gives the same batches as reading.
+// Tests properties of loaders on which shard() was called, in random cases. Every sample is read
+// once and in order, batches are even, and skipping gives the same batches as reading.
 #include <random>
 
 #include <gtest/gtest.h>

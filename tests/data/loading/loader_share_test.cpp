@@ -1,4 +1,4 @@
-// Tests shares, dispatch and hooks of loaders, and views that skip batches.
+// Tests shard(), dispatch() and hooks of loaders, and views that skip batches.
 #include <stdexcept>
 
 #include <gmock/gmock.h>

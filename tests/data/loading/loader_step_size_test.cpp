@@ -21,8 +21,8 @@ DataLoader loader_of(std::int64_t batch_size, std::int64_t processes, std::int64
     return loader;
 }
 
-// Reads the rest of a pass on all processes, at most `steps` steps. Returns the samples of each
-// step, and the state of process 0 after the last step.
+// Reads the rest of a pass on all processes, at most `steps` steps. Appends the samples to
+// `samples`, step by step, and returns the state of process 0 after the last step.
 Tree read(std::int64_t batch_size, std::int64_t processes, const Tree& state, std::int64_t steps,
           Ids& samples) {
     Tree after;

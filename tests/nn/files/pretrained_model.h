@@ -74,7 +74,7 @@ inline void expect_same_state(const nn::Module& a, const nn::Module& b) {
     }
 }
 
-// Expects the same tensors as in another folder, bit by bit.
+// Expects that the folder has the tensors, bit by bit, and the metadata of a recorded model.
 inline void expect_same_weights(const std::string& folder, const std::string& model) {
     const SafetensorsFile ours(folder + "/model.safetensors");
     const SafetensorsFile theirs(golden_path(model + "/model.safetensors"));

@@ -37,7 +37,7 @@ std::set<std::string> files_in(const std::string& folder) {
     return names;
 }
 
-// Returns the floats 0, 1, 2, ...
+// Returns the floats 0, 1, 2, ..., which take `bytes` bytes.
 Tensor counted(std::int64_t bytes) { return arange(bytes / 4).to(f32); }
 
 // Records the paths that are opened while the object exists.
