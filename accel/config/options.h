@@ -36,7 +36,8 @@ struct GradientAccumulationPlugin {
     // micro-batches (times the steps of SchedulerSteps), so the length of a schedule must be the
     // number of micro-batches. If false, the default, schedules count updates.
     std::optional<bool> adjust_scheduler = {};
-    // Whether the last batch of a pass completes an update and resets the counter of micro-batches.
+    // Whether the last batch of a pass completes an update and resets the counter of micro-batches,
+    // unless short_window is carry_over or drop.
     bool sync_with_dataloader = true;
     // Whether gradients are averaged over processes after each micro-batch instead of once per
     // update.

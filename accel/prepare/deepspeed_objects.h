@@ -109,10 +109,13 @@ struct DeepSpeedObjects {
 //
 // Throws ValueError if
 // - there is a model, and another value outside of the sections optimizer and scheduler is "auto",
+//   or the model has no known hidden size and a bucket size is "auto",
+// - train_micro_batch_size_per_gpu is "auto" and a loader has no batch size,
 // - train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
 //   data_parallel_size,
 // - an optimizer or schedule is given both in the program and in the configuration, or
-// - a placeholder is given without its section.
+// - a placeholder is given without its section and without a function that creates the object, or a
+//   DummyOptim for the section optimizer with a schedule other than a DummyScheduler.
 void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
 
 // Returns the width of a GPT, Llama or BERT model, or nullopt for other models.

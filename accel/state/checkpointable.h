@@ -18,8 +18,8 @@ struct Checkpointable {
     virtual void load_state_dict(const Tree& state) = 0;
 };
 
-// A type with state_dict() and load_state_dict() that is not a Checkpointable: optimizers,
-// schedulers, loaders, and user-defined classes.
+// A type with state_dict() and load_state_dict(), such as optimizers, schedulers, loaders, and
+// user-defined classes.
 template <class T>
 concept Stateful = requires(T& object, const Tree& state) {
     { object.state_dict() } -> std::convertible_to<Tree>;
