@@ -27,7 +27,7 @@ enum class ShortWindow : std::uint8_t {
     as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps
     actual,       // an update with the mean of the losses of these micro-batches
     carry_over,   // micro-batches of the next pass complete the update
-    drop,         // no update: the gradients are dropped, and the counter is reset
+    drop,         // no update: the gradients are dropped, and the count of micro-batches restarts
 };
 
 struct GradientAccumulationPlugin {
@@ -94,7 +94,7 @@ struct AcceleratorOptions {
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;  // if false, uses this process's GPU if there is one
+    bool cpu = false;  // whether the device is the CPU; if false, see PartialStateOptions
     std::optional<DataLoaderConfiguration> dataloader_config = {};
     std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
     std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};

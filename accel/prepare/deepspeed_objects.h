@@ -56,7 +56,7 @@ struct DummyScheduler {
     // The number of steps of a run on one process. It is divided by the number of processes.
     // Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
-    std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
+    std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1
     // If set, this function creates the schedule when there is no configuration, or when the
     // configuration has no section "scheduler". This schedule advances like any other prepared
     // schedule.
