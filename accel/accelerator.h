@@ -129,9 +129,9 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // --- gradient accumulation and synchronization
 
     // Begins a micro-batch and decides whether it completes an update: see sync_gradients(). If it
-    // does not, optimizer.step() and zero_grad() do nothing, and the gradients of the given models
-    // (all models if none is given) are not averaged over the processes. The scope must live until
-    // the end of the micro-batch.
+    // does not, optimizer.step() and zero_grad() do nothing, and, without sync_each_batch, the
+    // gradients of the given models (default: all) are not averaged over the processes. The scope
+    // must live until the end of the micro-batch.
     template <std::derived_from<nn::Module>... Models>
     AccumulateScope accumulate(Models&... models) {
         return begin_micro_batch({&models...});
@@ -148,7 +148,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // the scope, even_batches replaces the setting of the loader configuration, unless it is
     // nullopt. If even_batches is false, loaders of map-style and sharded datasets repeat no
     // samples. The scope has no effect on one process. Throws UsageError for a model that is not
-    // prepared.
+    // prepared or is sharded.
     JoinScope join_uneven_inputs(const std::vector<nn::Module*>& models,
                                  std::optional<bool> even_batches = {});
     // Returns the object that averages the gradients of a prepared model over the processes, or
@@ -159,7 +159,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
     // Returns the number of micro-batches so far. With sync_with_dataloader, the last batch of each
-    // pass resets the number to 0.
+    // pass resets the number to 0, unless short_window is carry_over.
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
@@ -183,11 +183,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void backward(const Tensor& loss, const BackwardOptions& options = {});
     // Computes the gradients of a loss that is a sum over `weight` items, such as tokens. The loss
     // of an update is the sum of its losses divided by the sum of their weights, over all
-    // micro-batches and processes. Gradients are divided when the last backward pass of the update
-    // ends; they are zero if all weights are zero. In fp16 the loss scale becomes lower, because
-    // sums are larger than means. `weight` is a number >= 0 (else ValueError), or a tensor of one
-    // element (else ShapeError), which is not read on the host. Throws UsageError if an update
-    // mixes losses with and without a weight, and within a captured step (which then runs eagerly).
+    // micro-batches and processes. The last backward pass of the update divides the gradients; they
+    // are zero if all weights are zero. In fp16 the loss scale becomes lower than with means.
+    // `weight` is a finite number >= 0 (else ValueError) or a one-element tensor (else ShapeError),
+    // not read on the host. Throws UsageError if an update mixes losses with and without a weight,
+    // if the loss has no prepared parameter, and within a captured step (which then runs eagerly).
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Runs forward and backward of a batch through the stages of a prepared model, instead of
@@ -221,7 +221,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 
     // Returns "no", "fp16", "bf16" or "fp8".
     const std::string& mixed_precision() const { return mixed_precision_; }
-    // Returns whether mixed_precision is not "no", so that prepared models run under autocast.
+    // Returns whether mixed_precision is not "no", even if autocast_kwargs disables autocast.
     bool native_amp() const { return autocast_dtype().has_value(); }
     // Returns a scope in which this thread's operations run in mixed precision; a handler with
     // enabled = false turns mixed precision off. Has no effect if mixed_precision is "no". The
@@ -341,14 +341,14 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // that does nothing. Throws ValueError for an unknown name.
     Tracker& get_tracker(const std::string& name, bool unwrap = false);
     std::vector<Tracker*> trackers() const;
-    // Finishes the trackers and leaves the process group (PartialState::destroy_process_group),
-    // unless dist::launch has started this process. Call this function last.
+    // Finishes the trackers and, unless dist::launch has started this process, leaves the process
+    // group (PartialState::destroy_process_group). Call this function last.
     void end_training();
 
     // --- metrics
 
     // Gathers values computed from the current batch and removes rows that repeat earlier samples.
-    // Over a pass, the results contain each sample's row once, in the order of the dataset. Tensors
+    // Over a pass, the results contain each sample's row once, in the loader's order. Tensors
     // without one row per sample are gathered unchanged. With use_gather_object, or if a leaf is
     // not a tensor, acts as dist::gather_object and also removes repeated list elements.
     Tree gather_for_metrics(const Tree& input, bool use_gather_object = false) const;

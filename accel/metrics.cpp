@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Reshapes a mask [rows] so that it broadcasts to a tensor [rows, ...].
+// Expands a mask [rows] to the shape of x, [rows, ...].
 Tensor broadcast_mask(const Tensor& mask, const Tensor& x) {
     Shape shape = x.shape();
     for (int d = 1; d < x.dim(); ++d) shape[d] = 1;

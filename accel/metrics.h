@@ -42,8 +42,8 @@ class ValidRows {
 
     bool is_given() const { return kind_ != Kind::automatic; }
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
-    // all rows are counted. Throws ShapeError, DTypeError or ValueError if the selection does not
-    // match the number of rows.
+    // all rows are counted. Throws ShapeError or ValueError if the selection does not match the
+    // number of rows, and DTypeError or UsageError for a mask that is not bool or is undefined.
     Tensor left_out(const std::string& op, const Accelerator& accelerator, std::int64_t rows,
                     Device device) const;
 
@@ -81,7 +81,7 @@ class Metric : public Checkpointable {
     Tensor total() const;
     // Returns total()[0] / total()[1]. Throws UsageError if total()[1] is 0.
     double ratio() const;
-    // Throws UsageError. Called if the sums are 0.
+    // Throws UsageError. Called if nothing was counted.
     [[noreturn]] void fail_empty() const;
     // Returns a bool tensor [rows], true for rows that are not counted, or an undefined tensor if
     // all rows are counted.
@@ -107,7 +107,8 @@ class Mean : public Metric {
     void update(const Tensor& values, const Tensor& weights = {}, const ValidRows& valid = {});
     // Adds one value that is a mean, such as the mean loss of a batch, with the number of rows or
     // tokens as its weight. Rows that repeat earlier samples are counted, unless the caller has
-    // removed them.
+    // removed them. Throws ShapeError unless `value` has one element, and ValueError unless
+    // `weight` is finite and not negative.
     void update(const Tensor& value, double weight);
     void update(double value, double weight = 1);
     double compute() const { return ratio(); }
@@ -121,7 +122,8 @@ class Perplexity : public Metric {
     explicit Perplexity(Accelerator& accelerator, std::int64_t ignore_index = -100);
 
     // Adds logits [rows, ..., classes] for labels [rows, ...]. Throws ShapeError or DTypeError for
-    // other tensors.
+    // other tensors, and IndexError for a label out of range (on a GPU, the next call that waits
+    // throws it).
     void update(const Tensor& logits, const Tensor& labels, const ValidRows& valid = {});
     double compute() const;
 
@@ -156,7 +158,9 @@ class Accuracy : public Metric {
 // Counts of predictions by label and predicted class. The base class of ConfusionMatrix and F1.
 class ClassCounts : public Metric {
   public:
-    // Adds predictions with the same shapes and errors as Accuracy::update().
+    // Adds predictions with the same shapes as Accuracy::update(). Throws ShapeError or DTypeError
+    // if predictions, labels and num_classes do not match, and IndexError for a label or a class
+    // out of range (on a GPU, the next call that waits throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
 
   protected:

@@ -1,10 +1,10 @@
 // Usage: bench_gpu_kernels [--only TEXT | --check]
 //
 // Measures the GPU kernels without the overhead of tensors or autograd, and prints a line of JSON
-// for each kernel. The first two rows are the reference: a large copy and a large product of bf16
-// matrices. All other rows report their speed relative to one of these two. Shapes are taken from
-// GPT-2 and ResNet-50. The last rows measure the host time of an op. Without a GPU, prints a
-// message and exits with 0.
+// for each kernel. The first line has the reference rates, of a large copy and of a large product
+// of bf16 matrices. The lines of kernels also have the speed relative to one of these rates. Shapes
+// are taken from GPT-2 and ResNet-50. The last rows measure the host time of an op. Without a GPU,
+// prints a message and exits with 0.
 //
 // --check prints a line for each of NVIDIA's libraries, and runs one call of each kind of operation
 // that these libraries compute. If a library cannot be used, the log has a warning. Without a GPU,

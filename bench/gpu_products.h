@@ -122,8 +122,9 @@ inline void run_attention(const GpuTable& table, DType dtype, std::int64_t batch
                .flops = 5 * flops});
 }
 
-// A convolution layer on images of `size` x `size`, with its forward pass and the gradients of its
-// input and weight. Multiplications with the zeros of the padding are counted.
+// The sizes of a convolution layer on images of `size` x `size`. run_convolution() measures its
+// forward pass and the gradients of its input and weight. Multiplications with the zeros of the
+// padding are counted.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride;
 };

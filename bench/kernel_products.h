@@ -96,8 +96,9 @@ inline void add_attention(std::int64_t batch, std::int64_t heads, std::int64_t t
              .cold = false});
 }
 
-// A convolution layer on images of `size` x `size`, with its forward pass and the gradients of its
-// input and weight. Multiplications with the zeros of the padding are counted.
+// The sizes of a convolution layer on images of `size` x `size`. add_convolution() adds its forward
+// pass and the gradients of its input and weight. Multiplications with the zeros of the padding are
+// counted.
 struct Convolution {
     std::int64_t images, in, out, size, kernel, stride, padding;
 };

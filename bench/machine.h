@@ -135,8 +135,8 @@ inline Peaks measure_peaks(int threads) {
             .cache = update_rate(threads, 32 << 10, 60)};
 }
 
-// Returns the peaks with `threads` threads, which are measured in the first call. Also sets the
-// number of threads of the process.
+// Returns the peaks with `threads` threads, which are measured in the first call with this number.
+// Also sets the number of threads of the process.
 inline const Peaks& peaks(int threads) {
     static std::map<int, Peaks> measured;
     kernels::set_num_threads(threads);

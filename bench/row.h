@@ -85,7 +85,7 @@ inline void add_row(Row row) {
         ->UseRealTime();
 }
 
-// Runs the registered rows. The main function of every benchmark program calls this function.
+// Runs the registered rows. The main functions of bench_kernels and bench_ops call this function.
 inline int run_rows(int argc, char** argv) {
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -145,8 +145,8 @@ struct ServeOptions {
     bool compile = false;
 };
 
-// Replies to requests until the input ends. loss_of(model, batch) returns the mean loss. Gradients
-// are clipped to max_norm unless it is 0.
+// Replies to requests until "quit" or the end of the input. loss_of(model, batch) returns the mean
+// loss. Gradients are clipped to max_norm unless it is 0.
 template <class Model, class Optimizer, class LossOf>
 void serve(const ServeOptions& options, Model& model, Optimizer& optimizer, Tree batch,
            double max_norm, LossOf&& loss_of) {

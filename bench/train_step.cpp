@@ -1,6 +1,6 @@
 // Usage:
-//     bench_train_step --model mlp|tiny-mlp|char-gpt|gpt2 [--threads N] [--steps N]
-//         [--dtype f32|bf16] [--sharding full_shard|shard_grad_op|shard_optimizer]
+//     bench_train_step --model mlp|tiny-mlp|lenet|resnet18|char-gpt|gpt2 [--threads N]
+//         [--steps N] [--dtype f32|bf16] [--sharding full_shard|shard_grad_op|shard_optimizer]
 //     bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //         [--deterministic] [--batch N] [--time N]
 //

@@ -162,7 +162,8 @@ function(cuda_simulator)
     endif()
 endfunction()
 
-# cuda_tests(): builds tests/cuda/ twice, as test_cuda for a real GPU and as test_cuda_simulated.
+# cuda_tests(): builds tests/cuda/ as test_cuda for a real GPU, unless the build is SIMULATED, and
+# as test_cuda_simulated, if the build is SIMULATED or AXLE_SIMULATED_TESTS is ON.
 function(cuda_tests)
     file(GLOB sources CONFIGURE_DEPENDS tests/cuda/*_test.cpp)
     if(NOT cuda OR NOT sources)

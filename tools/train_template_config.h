@@ -90,7 +90,7 @@ struct Config {
         v("model", model), v("data", data), v("scheduler", scheduler);
         v("optimizer", optimizer), v("training", training);
     }
-    // Throws ValueError if an option is out of range or options contradict each other.
+    // Throws ValueError if save_strategy, checkpoint_steps or eval_steps is invalid.
     void check() const {
         const TrainingConfig& t = training;
         if (t.save_strategy != "steps" && t.save_strategy != "epoch")

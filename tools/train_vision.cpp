@@ -278,7 +278,7 @@ trainer::Outcome train(const Settings& s, const Images& images, Classifier& clas
     return run.finish();
 }
 
-// Prints the labels and predictions of the first test images.
+// Returns pictures of the first test images, with predictions and labels as captions.
 std::vector<trainer::ReportPicture> predictions(const Settings& s, const Images& images,
                                                 Classifier& model) {
     const NoGrad no_grad;

@@ -91,8 +91,8 @@ struct CompiledStep::Compiled {
         return kind;
     }
 
-    // Removes all graphs if the storage of parameters or optimizer state was replaced, for example
-    // by loading a checkpoint.
+    // Removes all graphs if the storage of parameters, buffers or optimizer state was replaced, for
+    // example by loading a checkpoint.
     void drop_invalid_graphs() {
         if (graphs.empty() || graphs.back()->memory == host.memory(parameters)) return;
         graphs.clear();

@@ -40,9 +40,9 @@ struct CompileOptions {
 // in advance are copied before each replay. In fp16 with a schedule, each such replay waits for the
 // previous one.
 //
-// A graph is captured again if the storage of parameters or optimizer state has been replaced, for
-// example by loading a checkpoint, or if requires_grad of a parameter has changed. The storage of
-// all other tensors that the function uses must not be replaced.
+// A graph is captured again if the storage of parameters, buffers or optimizer state has been
+// replaced, for example by loading a checkpoint, or if requires_grad of a parameter has changed.
+// The storage of all other tensors that the function uses must not be replaced.
 //
 // All graphs of a CompiledStep share their memory, so steps of several kinds need as much memory as
 // the largest one. Other tensors that the function stores, except gradients and results, are valid

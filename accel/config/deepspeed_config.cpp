@@ -13,7 +13,7 @@
 namespace axle::accel {
 namespace {
 
-constexpr std::size_t kMaxMemory = std::size_t{64} << 20;  // 64 bytes per byte of text
+constexpr std::size_t kMaxMemory = std::size_t{64} << 20;  // 64 times kMaxDeepSpeedConfig
 
 // Returns the decoded bytes, or nullopt if the text is not base64.
 std::optional<std::string> from_base64(std::string_view text) {

@@ -28,8 +28,8 @@ class DeepSpeedConfig {
     DeepSpeedConfig(Tree config);  // NOLINT: a map, else throws ValueError
     // Reads a configuration from the path of a JSON file, from JSON text, or from JSON text in
     // base64 (both alphabets, with or without padding). "" and "none" are empty configurations.
-    // Throws FileError if a file can't be read. Throws ValueError, with the name of the file, for
-    // other text, for JSON that is not a map, and for more than kMaxDeepSpeedConfig bytes.
+    // Throws FileError if a file can't be read or has more than kMaxDeepSpeedConfig bytes. Throws
+    // ValueError for other text, for more bytes in the text, and for JSON that is not a map.
     DeepSpeedConfig(const std::string& text);                                  // NOLINT
     DeepSpeedConfig(const char* text) : DeepSpeedConfig(std::string(text)) {}  // NOLINT
 
@@ -52,8 +52,8 @@ class DeepSpeedConfig {
     // Removes a value or section. Throws ValueError if it is missing and must_exist is true.
     void del_config_sub_tree(std::string_view name, bool must_exist = false);
 
-    // Return whether the value exists and Python's bool() converts it to True (is_true) or False
-    // (is_false): 0, "", null, and empty lists and maps become False.
+    // Return whether the value exists, is not null, and is converted by Python's bool() to True
+    // (is_true) or False (is_false): 0, "", and empty lists and maps become False.
     bool is_true(std::string_view name) const;
     bool is_false(std::string_view name) const;
     bool is_auto(std::string_view name) const;

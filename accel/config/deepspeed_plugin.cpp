@@ -105,8 +105,8 @@ Tree standard_of(const SharedOption& option) {
     return "none";
 }
 
-// Throws ValueError if Accelerate's configuration sets deepspeed_config_file and also options that
-// belong in DeepSpeed's configuration.
+// Throws ValueError if Accelerate's configuration sets options that belong in DeepSpeed's
+// configuration, and DeepSpeed's configuration is a file.
 void check_config_fields(const DeepSpeedConfig& config) {
     constexpr std::array kNames = {
         "gradient_accumulation_steps", "gradient_clipping",      "zero_stage",

@@ -16,7 +16,7 @@ std::optional<std::string> text_variable(const char* name);
 std::optional<bool> parse_flag(std::string_view text);
 // Reads a boolean variable. Throws ValueError for text that parse_flag() does not accept.
 std::optional<bool> flag_variable(const char* name);
-// Reads an integer variable. Throws ValueError if the value is not an integer.
+// Reads an integer variable. Throws ValueError if the value is not a 32-bit integer.
 std::optional<int> number_variable(const char* name);
 
 }  // namespace axle::accel

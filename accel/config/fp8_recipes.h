@@ -51,7 +51,7 @@ struct AORecipeKwargs {
 // begin with the default value of each field.
 struct TERecipeKwargs {
     std::optional<bool> use_autocast_during_eval = {};  // false
-    std::optional<int> margin = {};                     // 0: the scale is reduced by 2^margin
+    std::optional<int> margin = {};                     // 0: the scale is divided by 2^margin
     std::optional<int> interval = {};                   // 1: steps between updates of the scale
     // "HYBRID" (e4m3 in forward, e5m2 for gradients); "E4M3" or "E5M2" for all values
     std::string fp8_format = {};

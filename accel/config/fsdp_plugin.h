@@ -112,8 +112,8 @@ struct FullyShardedDataParallelPlugin {
     // Whether units recompute their activations in backward (nn::Module::set_checkpointing;
     // FSDP_ACTIVATION_CHECKPOINTING).
     std::optional<bool> activation_checkpointing = {};
-    // Version 2 only: whether the inputs of these units are kept in host memory. Needs
-    // activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
+    // Version 2 only: whether the inputs of units are kept in host memory until they are
+    // recomputed. Needs activation_checkpointing. (FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD)
     std::optional<bool> activation_checkpointing_offload = {};
 
     // Changes the type of checkpoints, for example before the last one. An empty type is read from
@@ -121,8 +121,9 @@ struct FullyShardedDataParallelPlugin {
     // for LOCAL_STATE_DICT with version 2.
     void set_state_dict_type(const std::string& type = {});
     // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true;
-    // otherwise only checks it. If buffer_autocast is true, buffers are f32. Throws ValueError for
-    // unknown names, for dtypes other than f32, f16 and bf16, and for incomplete maps.
+    // otherwise converts a name or a map to a policy and checks it. If buffer_autocast is true,
+    // buffers are f32 (version 1). Throws ValueError for unknown names, for dtypes other than f32,
+    // f16 and bf16, and for incomplete maps.
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);
     void set_mixed_precision(DType dtype, bool buffer_autocast = false,

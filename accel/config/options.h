@@ -27,7 +27,7 @@ enum class ShortWindow : std::uint8_t {
     as_upstream,  // a smaller update, as in Accelerate, because losses are divided by num_steps
     actual,       // an update with the mean of the losses of these micro-batches
     carry_over,   // micro-batches of the next pass complete the update
-    drop,         // no update: the gradients are dropped, and the counter is reset
+    drop,         // no update: the gradients are dropped, and the count of micro-batches restarts
 };
 
 struct GradientAccumulationPlugin {
@@ -36,7 +36,8 @@ struct GradientAccumulationPlugin {
     // micro-batches (times the steps of SchedulerSteps), so the length of a schedule must be the
     // number of micro-batches. If false, the default, schedules count updates.
     std::optional<bool> adjust_scheduler = {};
-    // Whether the last batch of a pass completes an update and resets the counter of micro-batches.
+    // Whether the last batch of a pass completes an update and resets the counter of micro-batches,
+    // unless short_window is carry_over or drop.
     bool sync_with_dataloader = true;
     // Whether gradients are averaged over processes after each micro-batch instead of once per
     // update.
@@ -93,7 +94,7 @@ struct AcceleratorOptions {
     // The number of micro-batches per update. The variable ACCELERATE_GRADIENT_ACCUMULATION_STEPS,
     // which launchers set, takes precedence.
     int gradient_accumulation_steps = 1;
-    bool cpu = false;  // if false, uses this process's GPU if there is one
+    bool cpu = false;  // whether the device is the CPU; if false, see PartialStateOptions
     std::optional<DataLoaderConfiguration> dataloader_config = {};
     std::optional<DeepSpeedPlugin> deepspeed_plugin = {};
     std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};

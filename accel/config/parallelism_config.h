@@ -43,7 +43,7 @@ struct DeepSpeedSequenceParallelConfig {
 // The sizes of a mesh of processes, and options of each kind of parallelism. If no
 // ParallelismConfig is given and ACCELERATE_USE_PARALLELISM_CONFIG is true, the sizes are read from
 // the variables PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE,
-// CP_BACKEND, SP_BACKEND).
+// PP_SIZE, CP_BACKEND, SP_BACKEND).
 //
 // The dimensions of the mesh are pp, dp_replicate, dp_shard, cp, sp and tp, in this order; the
 // ranks of a tp group are consecutive. A mesh has only the dimensions that are larger than 1.
@@ -76,11 +76,11 @@ struct ParallelismConfig {
     bool sp_enabled() const { return sp_size > 1; }
     bool pp_enabled() const { return pp_size > 1; }
 
-    // Returns the configuration that the variables request, or nullopt. Invalid sizes are not
-    // reported.
+    // Returns the configuration that the variables request, or nullopt. Throws ValueError for text
+    // that is not an integer, but does not check the sizes.
     static std::optional<ParallelismConfig> from_environment();
 
-    // Returns the dimensions of the mesh: those that are larger than 1, in the order of the mesh.
+    // Returns the dimensions that are larger than 1, in the order of the mesh.
     std::vector<dist::DeviceMesh::Dimension> mesh_dimensions() const;
     // Return names of dimensions that are larger than 1: of data parallelism, of the other
     // dimensions, of the dimensions that parameters are sharded over (flattened as "dp_shard_cp"),

@@ -137,7 +137,8 @@ DataLoaderConfiguration dataloader_config(const AcceleratorOptions& options) {
     return config;
 }
 
-// Returns the value and the name of the first environment variable that is set.
+// Returns the value and the name of the first environment variable that is set, or "no" and an
+// empty name.
 std::pair<std::string, const char*> precision_of_environment() {
     for (const char* name : {"ACCELERATE_MIXED_PRECISION", "MIXED_PRECISION"})
         if (auto text = text_variable(name)) return {*text, name};

@@ -32,8 +32,8 @@ void read_parallelism(AcceleratorOptions& options);
 // NotImplementedError for a kind of parallelism that Axle does not implement.
 void check_parallelism(const AcceleratorOptions& options, int num_processes);
 // Returns a mesh with the dimensions of parallelism_config or megatron_lm_plugin that are larger
-// than 1, or nullptr if there are none. Without these options, returns device_mesh. All processes
-// of the group must call this function.
+// than 1. If none is, dp_replicate has all processes; returns nullptr for one process. Without
+// these options, returns device_mesh. All processes of the group must call this function.
 std::shared_ptr<const dist::DeviceMesh> mesh_of(const AcceleratorOptions& options,
                                                 const std::shared_ptr<dist::ProcessGroup>& group);
 

@@ -70,7 +70,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
   private:
     struct Step {
         Tree tree;
-        bool complete = false;  // whether the step has a batch for each process
+        bool complete = false;  // whether the step has all its batches
         bool last = false;
     };
 

@@ -44,8 +44,8 @@ class DeviceRates {
     // Called after a replay of at most `steps` steps.
     void note_replay(std::int64_t steps);
 
-    // Advances the host's schedule and rates to the device's count. Reads device memory if there
-    // were replays since the last call.
+    // Advances the host's schedule and rates to the device's count. Reads device memory if fp16 can
+    // skip steps and there were replays since the last call.
     void catch_up();
     // Calls catch_up() and, if replays have changed the optimizer's rates on the device, restores
     // them. Called before the optimizer steps eagerly.

@@ -93,7 +93,8 @@ class GradientDivision {
         const optim::Optimizer* optimizer = nullptr;
         dist::DistributedModel* replicas = nullptr;
         std::vector<Tensor> parameters = {};
-        Tensor weight = {};       // f64 scalar: the sum of this process's weights
+        // f64 scalar: the sum of this process's weights; after the division, `divisor`
+        Tensor weight = {};
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
         std::int64_t window = 0;  // the last window in which the part got gradients
         bool is_open = false;     // whether its gradients must still be divided

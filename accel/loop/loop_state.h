@@ -15,7 +15,7 @@ namespace axle::accel {
 struct ScheduleOptions {
     bool step_with_optimizer = true;  // if false, each step() is one step of the schedule
     int steps_per_update = 1;         // schedule steps of each update
-    // Whether steps_per_update is multiplied by the number of micro-batches.
+    // Whether steps_per_update is multiplied by the number of micro-batches of the update.
     bool count_micro_batches = false;
 };
 
@@ -34,7 +34,8 @@ struct LoopState {
 
     // Returns whether schedules do not advance for updates that fp16 has skipped.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
-    // Advances a schedule by one update, but not beyond its last step.
+    // Advances a schedule by the steps of one update, but not beyond its last step. A
+    // OneStepPerUpdate, and every schedule if step_with_optimizer is false, advances by one step.
     void advance_schedule(optim::Scheduler& scheduler) const;
     // Calls advance_schedule() unless the update was skipped. May read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;

@@ -1,4 +1,5 @@
-// Scopes that control when processes average gradients. Methods of Accelerator return them.
+// Scopes that control when processes average gradients or divide sequences. Methods of Accelerator
+// return them.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,8 @@ class [[nodiscard]] NoSyncScope {
 class [[nodiscard]] AccumulateScope {
   public:
     AccumulateScope(NoSyncScope::Guards guards, std::function<void()> at_end);
-    // Calls at_end and throws its exceptions. Does nothing if an exception is unwinding the stack.
+    // Ends the scope. Calls at_end and throws its exceptions, unless another exception is unwinding
+    // the stack.
     ~AccumulateScope() noexcept(false);
     AccumulateScope(const AccumulateScope&) = delete;
     AccumulateScope& operator=(const AccumulateScope&) = delete;

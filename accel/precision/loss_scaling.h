@@ -22,8 +22,8 @@ namespace axle::accel {
 // gradients of all optimizers. Within the scope of accumulate(), the scale is updated when all
 // optimizers have stepped, or at the end of the scope. Outside of this scope, the scale is updated
 // when every optimizer that has gradients has stepped, so that no gradients with the old scale
-// remain. In both cases the scale is also updated before an optimizer steps again. All processes of
-// a group skip the same steps. Used by one thread.
+// remain. In both cases the scale is also updated when an optimizer steps again. All processes of a
+// group skip the same steps. Used by one thread.
 class LossScaling {
   public:
     // `group` is null if there is one process. The object does not own it, because prepared objects

@@ -20,7 +20,7 @@ struct Fp8Plan {
 };
 
 // Returns the plan for the recipe in the options and the environment. Throws ValueError for invalid
-// options.
+// options, and NotImplementedError for use_mxfp8_block_scaling.
 Fp8Plan fp8_plan(const AcceleratorOptions& options);
 // Returns the plan if `mixed_precision` is "fp8", else nullopt. If the device can't multiply in fp8
 // and the recipe does not emulate fp8, sets `mixed_precision` to "fp16" (GPU) or "bf16" (CPU), logs

@@ -56,7 +56,7 @@ struct DummyScheduler {
     // The number of steps of a run on one process. It is divided by the number of processes.
     // Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
-    std::int64_t warmup_num_steps = 0;  // replaces "auto", as at least 1
+    std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1
     // If set, this function creates the schedule when there is no configuration, or when the
     // configuration has no section "scheduler". This schedule advances like any other prepared
     // schedule.
@@ -109,10 +109,13 @@ struct DeepSpeedObjects {
 //
 // Throws ValueError if
 // - there is a model, and another value outside of the sections optimizer and scheduler is "auto",
+//   or the model has no known hidden size and a bucket size is "auto",
+// - train_micro_batch_size_per_gpu is "auto" and a loader has no batch size,
 // - train_batch_size is not train_micro_batch_size_per_gpu * gradient_accumulation_steps *
 //   data_parallel_size,
 // - an optimizer or schedule is given both in the program and in the configuration, or
-// - a placeholder is given without its section.
+// - a placeholder is given without its section and without a function that creates the object, or a
+//   DummyOptim for the section optimizer with a schedule other than a DummyScheduler.
 void fill_deepspeed_config(DeepSpeedPlugin& plugin, const DeepSpeedObjects& objects);
 
 // Returns the width of a GPT, Llama or BERT model, or nullopt for other models.

@@ -16,12 +16,12 @@ namespace axle::accel {
 // parameters too.
 //
 // Units are the modules whose types are in model.no_split_modules() or transformer_moe_cls_names.
-// If there are no such modules, a module is a unit if its own parameters have at least
-// stage3_param_persistence_threshold elements, by default 100000. A stage3_prefetch_bucket_size of
-// 0 turns prefetching off. Parameters have the dtype of fp16 or bf16 if it is enabled, and
-// gradients are reduced in communication_data_type, which defaults to the same dtype. Throws
-// ValueError for invalid values, and for a type in transformer_moe_cls_names that is not in the
-// model.
+// If both lists are empty, a module is a unit if its parameters, without the parameters of units
+// inside it, have at least stage3_param_persistence_threshold elements, by default 100000. A
+// stage3_prefetch_bucket_size of 0 turns prefetching off. Parameters have the dtype of fp16 or bf16
+// if it is enabled, and gradients are reduced in communication_data_type, which defaults to the
+// same dtype. Throws ValueError for invalid values, and for a type in transformer_moe_cls_names
+// that is not in the model.
 std::optional<dist::ShardingOptions> sharding_options_of(const DeepSpeedPlugin& plugin,
                                                          nn::Module& model, Device device);
 

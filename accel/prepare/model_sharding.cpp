@@ -27,9 +27,9 @@ bool is_hybrid(const FullyShardedDataParallelPlugin& plugin) {
 }
 
 // Returns the groups for sharding and replication. Parameters are sharded over the mesh's
-// dimensions dp_shard, cp and sp, if the mesh has any of them. Otherwise the strategies HYBRID_
-// shard within each machine, and the other strategies shard over all processes. All processes must
-// call this function.
+// dimensions dp_shard, cp and sp, if the mesh has any of them, or else, if it has tp, over
+// data_group_of(). Without these dimensions the strategies HYBRID_ shard within each machine, and
+// the other strategies shard over all processes. All processes must call this function.
 Groups groups_of(const FullyShardedDataParallelPlugin& plugin, const dist::DeviceMesh* mesh,
                  const PartialState& processes) {
     const auto& all = processes.process_group();

@@ -36,12 +36,12 @@ class PipelineModel : public dist::DistributedModel {
 
 // Returns the pipeline of a prepared model, or nullptr if the model has none.
 dist::Pipeline* find_pipeline(const Preparation& preparation, const nn::Module& model);
-// Returns the pipeline whose stages have the first of the parameters, or nullptr.
+// Returns the pipeline whose model has the first of the parameters, or nullptr.
 dist::Pipeline* find_pipeline(const Preparation& preparation,
                               const std::vector<Tensor>& parameters);
 
 // Makes prepare() divide models into stages if a resolved megatron_lm_plugin is given. `options`
-// must outlive the prepared objects.
+// must outlive `preparation` and its copies.
 void set_pipelines(PreparationOptions& preparation, const AcceleratorOptions& options);
 
 }  // namespace axle::accel

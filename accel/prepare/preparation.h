@@ -88,9 +88,9 @@ class Preparation {
     // Prepares a loader. A prepared loader is prepared again only if an option is given.
     void prepare(data::DataLoader& loader, std::optional<bool> device_placement = {},
                  SliceFn slice_fn_for_dispatch = {});
-    // Remove an object that is being destroyed; only its address is used. Called by the hooks.
-    // check_complete() reports the removed models, optimizers and schedulers until another object
-    // is prepared.
+    // Remove an object that is destroyed or prepared by another Accelerator; only its address is
+    // used. Called by the hooks. check_complete() reports the removed models, optimizers and
+    // schedulers until another model, optimizer or scheduler is prepared.
     void forget(const nn::Module& model);
     void forget(const optim::Optimizer& optimizer);
     void forget(const optim::Scheduler& scheduler);
@@ -103,7 +103,7 @@ class Preparation {
     // Replace the address of an object that was moved. Called by the hooks.
     void replace(const nn::Module& from, nn::Module& to);
     void replace(const data::DataLoader& from, data::DataLoader& to);
-    // Throws UsageError with the names of objects that were destroyed since the last prepare().
+    // Throws UsageError with the names of the objects that were removed; see forget().
     void check_complete(const char* op) const;
     // Detaches all hooks, restores the loaders' seeds and removes the references to the objects.
     void clear();

@@ -10,11 +10,12 @@ namespace axle::accel {
 
 class MeshRanks {
   public:
-    // Returns the device mesh, or nullptr without a parallelism_config and a device_mesh.
+    // Returns the mesh of parallelism_config, megatron_lm_plugin or device_mesh. Returns nullptr
+    // without these options, and if a mesh of the first two would have one process.
     const dist::DeviceMesh* torch_device_mesh() const { return mesh_.get(); }
     // Return this process's coordinate along a dimension of the mesh ("tp", "pp", "cp", "sp",
     // "dp_replicate", "dp_shard"), or 0 if the mesh does not have this dimension. Throw UsageError
-    // without a parallelism_config or a device_mesh.
+    // without parallelism_config, megatron_lm_plugin and device_mesh.
     int tensor_parallel_rank() const { return mesh_rank("tensor_parallel_rank", "tp"); }
     int pipeline_parallel_rank() const { return mesh_rank("pipeline_parallel_rank", "pp"); }
     int context_parallel_rank() const { return mesh_rank("context_parallel_rank", "cp"); }

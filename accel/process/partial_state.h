@@ -73,15 +73,16 @@ class [[nodiscard]] ProcessFirst {
     bool is_first_;
 };
 
-// The process group of the program, with the rank and the device of this process. All states of a
-// program share one group, which the first state creates and the last state closes. Used by one
-// thread.
+// The process group of the program, with the rank and the device of this process. States without
+// the option process_group share one group, which the first of them creates and the last one
+// closes. Used by one thread.
 class PartialState {
   public:
-    // Joins the program's group, and creates it if there is none. Throws the errors of
-    // dist::ProcessGroup::create(), and DeviceError for an invalid ACCELERATE_TORCH_DEVICE.
+    // Joins the program's group, and creates it if there is none, unless the option process_group
+    // is set. Throws the errors of dist::ProcessGroup::create(), and DeviceError for an invalid
+    // ACCELERATE_TORCH_DEVICE.
     explicit PartialState(PartialStateOptions options = {});
-    // Returns a state of the program's current group, or nullopt if no state exists.
+    // Returns a state of the program's group, or nullopt if no state uses this group.
     static std::optional<PartialState> current();
 
     int num_processes() const { return environment_.world_size; }
@@ -98,8 +99,8 @@ class PartialState {
     // Returns the value of ACCELERATE_DEBUG_MODE. The variable has no effect, because collectives
     // always check their arguments.
     bool debug() const { return debug_; }
-    // Returns whether the group exists. After destroy_process_group(), returns false, and
-    // process_group() throws UsageError.
+    // Returns whether this object has a group. After destroy_process_group() with several
+    // processes, returns false, and process_group() throws UsageError.
     bool has_process_group() const { return group_ != nullptr; }
     const std::shared_ptr<dist::ProcessGroup>& process_group() const;
 
@@ -218,8 +219,8 @@ class AcceleratorState : public PartialState {
     ShardingPlugin plugin_;
 };
 
-// Print the distributed environment, the processes, the device and the mixed precision, one per
-// line.
+// Print the distributed environment, the processes and the device, one property per line, and the
+// mixed precision of an AcceleratorState.
 std::ostream& operator<<(std::ostream& out, const PartialState& state);
 std::ostream& operator<<(std::ostream& out, const AcceleratorState& state);
 

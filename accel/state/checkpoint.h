@@ -1,10 +1,11 @@
 // Checkpoint directories. A checkpoint is complete or absent, and is verified before it is read.
 //
 // A checkpoint is written to a hidden directory next to its path. commit() writes manifest.json,
-// syncs all files to disk and renames the directory. The manifest lists each file with its size and
-// CRC-32, and has a CRC-32 of its own. For large files, it also has the CRC-32 of each block
-// (accel/state/file_checksums.h). If anything fails before the rename, the earlier checkpoint is
-// not changed. The order of operations and the manifest are described in docs/checkpoints.md.
+// syncs all files to disk (unless Durability::none is given) and renames the directory. The
+// manifest lists each file with its size and CRC-32, and has a CRC-32 of its own. For large files,
+// it also has the CRC-32 of each block (accel/state/file_checksums.h). If anything fails before the
+// rename, the earlier checkpoint is not changed. The order of operations and the manifest are
+// described in docs/checkpoints.md.
 #pragma once
 
 #include <cstdint>
@@ -106,9 +107,9 @@ bool is_checkpoint(const std::string& path);
 // Returns the label of a checkpoint, without verifying its files. Throws FileError if the manifest
 // is missing or damaged.
 CheckpointLabel checkpoint_label(const std::string& path);
-// Removes the files of a checkpoint that its manifest lists, and its folder. Files that the
-// manifest does not list stay. Does nothing if a process is writing the checkpoint. Throws
-// FileError if a file can't be removed.
+// Removes the files of a checkpoint that its manifest lists. Also removes the folder, unless it
+// contains other files, which stay. Does nothing if a process is writing the checkpoint. Throws
+// FileError if the manifest is missing or damaged, or if a file can't be removed.
 void remove_checkpoint(const std::string& path);
 
 }  // namespace axle::accel

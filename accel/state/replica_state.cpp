@@ -17,7 +17,8 @@ bool is_in_local_sgd(const Tree& replicas) {
 }  // namespace
 
 // Returns {"models": the states of the replicas of each model}, or null if there is no state. With
-// LocalSGD, the optimizers' states also differ between processes and are the value of "optimizers".
+// LocalSGD, the optimizers' states also differ between processes, and processes other than the main
+// process add them as "optimizers".
 Tree StateFiles::replica_state() const {
     Tree models = Tree::list();
     bool has_state = false, is_local = false;

@@ -54,8 +54,9 @@ struct LoadCheckpointOptions {
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
-// Returns the tensors without duplicates: if several names have the same values, only the first
-// name is kept. Logs a warning with the removed names. Throws UsageError if a tensor is undefined.
+// Returns the tensors without duplicates: if several names have tensors with the same memory, shape
+// and strides, only the first name is kept. Logs a warning with the removed names. Throws
+// UsageError if a tensor is undefined.
 nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
 
 // Returns whether this process writes files: rank 0, or with save_on_each_node the main process of
@@ -65,7 +66,7 @@ bool is_saving_process(const PartialState& state, bool save_on_each_node);
 // Write a map of tensors as safetensors, or a value without tensors as JSON. The main process of
 // the program's PartialState writes (with save_on_each_node, the main process of each machine).
 // Without a PartialState, this process writes. The file is replaced atomically. Throw ValueError
-// for a value that contains both tensors and other leaves.
+// for a value that contains tensors, but is not a map of tensors.
 void save(const nn::StateDict& state, const std::string& path, bool save_on_each_node = false);
 void save(const Tree& object, const std::string& path, bool save_on_each_node = false);
 // Write the same files as save(), but on the calling process.

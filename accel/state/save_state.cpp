@@ -189,8 +189,8 @@ StateContents StateFiles::contents(GatheredStates states, bool writes,
     return all;
 }
 
-// Returns the directory of the next checkpoint. All processes use the path and the iteration of the
-// main process.
+// Returns the directory of the next checkpoint. All processes use the iteration and the run of the
+// main process and, without save_on_each_node, its path.
 std::string StateFiles::next_directory(const std::string& output_dir) {
     const bool automatic = project_.automatic_checkpoint_naming;
     const auto named = [&] {

@@ -40,7 +40,7 @@ struct StateContents {
 
     // Replaces all tensors by copies in host memory, which later training steps do not change.
     void copy_to(Staging& staging);
-    // Returns the number of bytes of all tensors.
+    // Returns the number of bytes of all tensors, each rounded up to a multiple of 64.
     std::int64_t bytes() const;
     // Returns whether a tensor is on a GPU.
     bool has_gpu_tensors() const;

@@ -94,8 +94,8 @@ class StateFiles {
         std::int64_t window = 0;
         std::map<std::string, std::int64_t> logged_steps;
         std::vector<Tree> divisions;  // states of the gradient division, one per process
-        // The states of the replicas of each model (DataParallel::state_dict), null if there are
-        // none; and whether this process saved them.
+        // The states of the replicas of each model (DataParallel::state_dict), an empty map if
+        // there are none; and whether as many processes saved the checkpoint as load it.
         std::vector<Tree> replicas;
         bool has_own_replicas = false;
     };

@@ -29,10 +29,10 @@ struct SaveStateOptions {
     // Whether the checkpoint survives a power failure, or only the end of the process. `none` saves
     // the time of syncing each file to disk.
     Durability durability = Durability::full;
-    // If true, save_state() copies the state to host memory and returns. A background thread of the
-    // writing process completes the checkpoint; until then, the program may change all objects.
-    // wait_for_saves() and the next save_state() or load_state() wait for the thread and throw its
-    // error. Not implemented with save_on_each_node (NotImplementedError).
+    // If true, save_state() copies the state to host memory and returns. Background threads of the
+    // processes that write files complete the checkpoint, while the program may change all objects.
+    // wait_for_saves() and the next save_state() or load_state() wait for the threads and throw
+    // their errors. Not implemented with save_on_each_node (NotImplementedError).
     bool asynchronous = false;
     // Defaults to the type of the FSDP plugin. `sharded` is not implemented with save_on_each_node
     // (NotImplementedError).

@@ -19,8 +19,8 @@ class AppendFile {
     AppendFile& operator=(const AppendFile&) = delete;
 
     const std::string& path() const { return path_; }
-    // Appends `piece`. If the disk is full, removes a partial write, so that the file is unchanged,
-    // and throws.
+    // Appends `piece`. If this fails, for example because the disk is full, removes a partial
+    // write, so that the file is unchanged, and throws.
     void append(std::string_view piece);
 
   private:

@@ -41,7 +41,7 @@ class Tracker {
     // Returns whether only the main process calls the tracker. If false, all processes call it.
     virtual bool main_process_only() const { return true; }
 
-    // Called before all other calls. Trackers open their files here.
+    // Called before the functions below. Trackers open their files here.
     virtual void start() {}
     // Called at most once, before the first values of a run that Accelerator::load_state() has
     // resumed. The run logs values again from step `purge_step` on: a tracker removes its data from

@@ -83,7 +83,8 @@ class ProfileSession {
     // Ends a step of the schedule. Call it at the end of each iteration of the loop. Throws
     // UsageError after stop().
     void step();
-    // Ends the session; the trace can still be read. Further calls do nothing.
+    // Ends the session, and writes the trace to output_trace_dir if it is set. The trace can still
+    // be read. Further calls do nothing.
     void stop();
 
     std::int64_t step_num() const { return step_; }

@@ -115,7 +115,7 @@ TEST_F(AxleLaunchMachines, ContinueTrainingWithTheSameGlobalBatch) {
     ASSERT_EQ(whole.size(), 300u);
     for (std::size_t i = 0; i < cut.size(); ++i) {
         EXPECT_EQ(cut[i]["step"], whole[i]["step"]);
-        EXPECT_EQ(cut[i]["epoch"], whole[i]["epoch"]);  // the number of samples so far
+        EXPECT_EQ(cut[i]["epoch"], whole[i]["epoch"]);  // measures the samples so far
         EXPECT_NEAR(cut[i]["loss"], whole[i]["loss"], 1e-3) << "step " << i;
     }
 }

@@ -269,7 +269,7 @@ TEST_F(TrainGpt, TrainsOnATextThatIsLargerThanItsMemory) {
     const std::string words = read_file(folder_ / "text.txt");
     {
         std::ofstream text(folder_ / "large.txt", std::ios::binary);
-        for (int i = 0; i < 40'000; ++i) text << words;  // 128 MB
+        for (int i = 0; i < 40'000; ++i) text << words;  // 132 MB
     }
     max_memory_ = std::uint64_t{100} << 20;
     for (const char* preset : {"tiny", "shakespeare-char-cpu"}) {

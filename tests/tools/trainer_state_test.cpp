@@ -209,7 +209,8 @@ TEST_F(Trainer, ContinuesTrainingAfterAFailedSave) {
 TEST_F(Trainer, RepeatsInterruptedSystemCalls) {
     if (!fs::exists("/usr/bin/strace")) GTEST_SKIP() << "strace is not installed";
     wrapper_ = {"/usr/bin/strace", "-f", "-qq", "-o", "/dev/null"};
-    // Every third call of each kind fails with EINTR, so that its repetition succeeds.
+    // From the 20th call on, every third call of each kind fails with EINTR, so that its repetition
+    // succeeds.
     for (const char* call : {"fsync", "pread64", "rename", "flock", "mkdirat"})
         wrapper_.insert(wrapper_.end(), {"-e", str("inject=", call, ":error=EINTR:when=20+3")});
     const Ended ended = run(constant("a", {"--steps", "20", "--save-every", "1"}));

@@ -10,12 +10,12 @@
 
 namespace axle::launcher {
 
-// The fields of the file. A field that is missing in the file has its default; an optional without
-// a value is written as null.
+// The fields of the file. A field that is missing in the file has its default; null values, such as
+// an optional without a value, are not written.
 struct ClusterConfig {
     std::string compute_environment = "LOCAL_MACHINE";
-    // The type: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED, MEGATRON_LM or XLA. Types for other
-    // hardware can be read, but not launched.
+    // The type: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED. Other types of Accelerate, such as
+    // MEGATRON_LM and XLA, can be read, but not launched.
     std::string distributed_type = "NO";
     std::optional<std::string> mixed_precision;
     bool use_cpu = false;

@@ -208,8 +208,8 @@ int run_multinode(const LaunchPlan& plan, const LaunchFlags& flags,
     return dist::supervise({multinode_command(job)}, options);
 }
 
-// Throws FileError if the program, or the Python script, cannot be started. mpirun checks this
-// itself, because the files need to exist only on its hosts.
+// Throws FileError if the program, or the Python script, cannot be started. mpirun and launchers
+// for several machines check this themselves, because the files need to exist only on their hosts.
 void check_program(const LaunchPlan& plan) {
     if (!plan.mpirun_hostfile.empty() || !plan.multinode.launcher.empty()) return;
     std::error_code ignored;

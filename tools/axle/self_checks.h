@@ -10,7 +10,7 @@
 namespace axle::launcher {
 
 // A check that runs on all processes and throws if it fails. It may create Accelerators. No other
-// Accelerator may exist while it runs, because all Accelerators of a process share one precision.
+// Accelerator may exist while it runs, because all Accelerators of a thread share one precision.
 struct Check {
     std::string name;
     std::function<void(const PartialState&)> run;
@@ -29,8 +29,8 @@ void expect(bool holds, const std::string& wrong);
 std::vector<double> numbers(const Tensor& x);
 // Concatenates the values of all processes in rank order.
 std::vector<double> of_all(const PartialState& state, const std::vector<double>& mine);
-// Returns options for an Accelerator with the processes and the device of `state`. They do not
-// depend on environment variables.
+// Returns options for an Accelerator with the processes and the device of `state`. Environment
+// variables do not change their precision and gradient accumulation.
 accel::AcceleratorOptions options_for(const PartialState& state);
 // Returns a check that calls `run` with an Accelerator constructed from options_for().
 Check check_with(const char* name, void (*run)(Accelerator&));

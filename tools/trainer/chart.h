@@ -22,15 +22,16 @@ struct Chart {
     bool from_zero = false;
 };
 
-// Returns a curve with at most `points` points. They are the smallest and the largest value of each
-// section of the curve, so that peaks stay visible.
+// Returns a curve with at most `points` points. They are the first and the last point, and the
+// smallest and the largest value of each section of the curve, so that peaks stay visible.
 Curve thinned(const Curve& curve, std::size_t points);
 
 // Returns a curve in which each value is replaced by the mean of the finite values in a window
 // around it.
 Curve smoothed(const Curve& curve, std::size_t window);
 
-// Formats a value with at most five digits and a unit, as in "3.1416", "12.3k" or "1.2 MB".
+// Formats a value with at most four significant digits and a suffix, as in "3.142", "12.3k" or "1.2
+// MB".
 std::string format_value(double value, char format);
 
 // Returns an <svg> element, or "" if there is nothing to draw. It has no colors; the style sheet of

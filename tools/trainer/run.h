@@ -80,8 +80,8 @@ struct Progress : accel::Checkpointable {
 
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
 // without this option. Throws ValueError if the checkpoint's run had another seed, batch size,
-// learning rate, model or data, unless --allow-changed names the field. Data that have grown are
-// accepted. The number of steps may change.
+// learning rate, weight decay, model or data, unless --allow-changed names the field. Data that
+// have grown are accepted. The number of steps may change.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can

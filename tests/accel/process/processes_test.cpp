@@ -291,7 +291,7 @@ TEST(SaveState, ThrowsOnAllProcessesIfACheckpointCannotBeWritten) {
     }
 }
 
-// Returns "1" if two ranks have the same gradients, else "0".
+// Returns "1" if two ranks have the same gradient of the first parameter, else "0".
 std::string same_gradients(dist::ProcessGroup& group, const nn::Module& model) {
     const Tensor gradient = model.parameters()[0].grad();
     const Tensor all = group.all_gather(gradient);

@@ -40,7 +40,7 @@ json outcome_of(const AcceleratorOptions& options) {
     return outcome([&] { const Accelerator accelerator(options); });
 }
 
-// Returns the gathered rows of each step for ten samples in batches of four.
+// Returns what gather_for_metrics() returns in each step, for ten samples in batches of four.
 json gathered_for_metrics() {
     Accelerator accelerator;
     data::DataLoader loader(data::TensorDataset(arange(10)), {.batch_size = 4});
@@ -84,7 +84,7 @@ constexpr bool kCanBeRegistered = requires(Accelerator& accelerator, T& object) 
     accelerator.register_for_checkpointing(object);
 };
 
-// Returns "ok" or "refused" for prepare() with these options on one of two processes.
+// Returns "ok" or "refused" for prepare_data_loader() with these options on one of two processes.
 json outcome_of_loading(const accel::PrepareDataLoaderOptions& options) {
     json result;
     tests::on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {

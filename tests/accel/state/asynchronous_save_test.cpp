@@ -29,7 +29,7 @@ using tests::expect_error;
 using tests::TemporaryFolder;
 using tests::Training;
 
-// A file system whose syncs wait until open() is called.
+// A file system whose syncs wait until open_gate() is called.
 class GatedFileSystem final : public tests::FaultyFileSystem {
   public:
     GatedFileSystem() : FaultyFileSystem(file_system(), SIZE_MAX, EIO) {}

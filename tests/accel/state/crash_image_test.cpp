@@ -104,7 +104,7 @@ class SavedRun {
 
     int limit_;
     MemoryFileSystem memory_;
-    std::vector<std::vector<Tensor>> states_;        // the weights at each save
+    std::vector<std::vector<Tensor>> states_;        // the state of the training at each save
     std::vector<std::size_t> began_, acknowledged_;  // the number of operations at each event
 };
 

@@ -38,8 +38,8 @@ using tests::Training;
     _exit(3);
 }
 
-// Kills a child at a random time after its first checkpoint. Returns the last number of batches
-// that the child reported.
+// Kills a child `time` after it has reported its first checkpoint. Returns the last number of
+// batches that the child reported.
 std::int64_t killed_run(const std::string& folder, bool same_place,
                         std::chrono::microseconds time) {
     int ends[2];

@@ -49,8 +49,8 @@ Tensor write_sharded(const std::string& folder) {
     return whole;
 }
 
-// Writes a checkpoint of PyTorch with `count` tensors, each with `rows` rows of 1024 elements in
-// two chunks.
+// Writes a checkpoint of PyTorch with `count` tensors, each in two chunks of `rows` rows of 1024
+// elements.
 void write_distributed(const std::string& folder, int count, std::int64_t rows) {
     std::vector<DescribedTensor> tensors;
     std::string files[2];

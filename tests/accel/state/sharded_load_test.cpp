@@ -31,7 +31,7 @@ using tests::TemporaryFolder;
 
 thread_local int reading_rank = 0;  // the rank that runs on this thread
 
-// Records which parts of which ranks each rank reads.
+// Records which parts each rank reads. A part is the file of the rank that saved it.
 class RecordingFileSystem final : public tests::FaultyFileSystem {
   public:
     // The bytes that a rank has read from a file, and whether it has mapped the file.
@@ -91,7 +91,7 @@ accel::AcceleratorOptions sharding(const Group& group) {
         {.fsdp_plugin = {{.state_dict_type = "SHARDED_STATE_DICT", .sync_module_states = true}}});
 }
 
-// Saves a layer of 4 MiB on four ranks, in parts of 1 MiB and a few bytes.
+// Saves a layer of 4 MiB on four ranks, in parts of a little more than 1 MiB.
 void save_layer(const std::string& path) {
     std::vector<nn::Linear> layers;
     for (int rank = 0; rank < 4; ++rank) layers.push_back(large_layer(1));

@@ -1,4 +1,4 @@
-// Tests trackers: their common behavior, resuming, and errors.
+// Tests the option log_with, the methods of the Accelerator for trackers, and errors of trackers.
 #include "accel/tracking/tracker.h"
 
 #include <filesystem>

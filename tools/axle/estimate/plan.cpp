@@ -27,8 +27,8 @@ constexpr std::int64_t kTrained = 4;  // floats per parameter: value, gradient, 
 // precision.
 constexpr std::int64_t kBlockFloats = 17;
 
-// Returns the costs of a model without memory. Blocks are the pieces between the first and the
-// last.
+// Returns the costs of a model, which is constructed without memory. Blocks are the pieces between
+// the first and the last.
 template <class Model, class Config>
 ModelCosts costs_of(const Config& config, std::int64_t width, std::int64_t vocabulary,
                     std::int64_t time) {

@@ -36,7 +36,7 @@ struct Plan {
     std::string method;  // the schedule, or how the parameters are sharded
     int micro_batches = 1;
     std::int64_t memory = 0;  // bytes of the process that needs most
-    std::int64_t bytes = 0;   // bytes that this process sends in a step
+    std::int64_t bytes = 0;   // bytes that one process sends in a step
     double seconds = 0;       // duration of a step
     double idle_share = 0;
 };

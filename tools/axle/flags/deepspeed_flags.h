@@ -21,8 +21,8 @@ struct DeepSpeedField {
 };
 const std::vector<DeepSpeedField>& deepspeed_fields();
 
-// Returns the value of an option; a flag takes precedence over the configuration. Throws ValueError
-// if the value is invalid.
+// Returns the value of an option, or nullopt if it is not set; a flag takes precedence over the
+// configuration. Throws ValueError if the value is invalid.
 std::optional<std::string> deepspeed_value(const FlagValues& flags, const Tree& deepspeed_config,
                                            const std::string& name);
 

@@ -43,7 +43,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     return parts;
 }
 
-// Splits at spaces and tabs.
+// Splits a line at spaces, tabs and carriage returns.
 std::vector<std::string_view> words_of(std::string_view line) {
     std::vector<std::string_view> words;
     constexpr const char* kSpaces = " \t\r";

@@ -29,7 +29,7 @@ MultinodeHosts select_hosts(const FlagValues& flags, const Tree& deepspeed_confi
 struct MultinodeJob {
     MultinodeHosts machines;
     int num_machines = 1, processes_per_machine = 1;
-    std::string main_process_ip;  // rank 0; empty for slurm, whose variables contain it
+    std::string main_process_ip;  // address of rank 0; may be empty for slurm
     int main_process_port = 29500;
     std::vector<std::string> command;                // the program and its arguments
     std::map<std::string, std::string> environment;  // variables of all processes
