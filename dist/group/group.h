@@ -141,7 +141,8 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments, and throw the errors named below. Messages begin with `op`.
+// Check arguments, and throw the errors named below (check_same() also those of check_tensor()).
+// Messages begin with `op`.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError
