@@ -303,7 +303,7 @@ Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
     double own = 0;
     try {
         own = run.run().loss;
-    } catch (...) {  // the gradients are those before the call
+    } catch (...) {  // restores the gradients from before the call
         for (const Held& held : plan->parameters())
             if (held.is_on(rank())) held.tensor.zero_grad();
         for (const auto& [parameter, gradient] : earlier) parameter.set_grad(gradient);

@@ -40,9 +40,9 @@ struct Schedule {
     int chunks = 1;
     int micro_batches = 1;
     std::vector<std::vector<Action>> actions;  // indexed by rank
-    // The largest number of micro-batches, by rank, whose activations the rank's stages may store
-    // at once. An activation is stored from forward to backward, or to backward_weight if the
-    // weight gradients are queued.
+    // The largest number of micro-batches, counted for each stage, whose activations a rank may
+    // store at once; indexed by rank. An activation is stored from forward to backward, or to
+    // backward_weight if the weight gradients are queued.
     std::vector<std::int64_t> bound;
 
     int stages() const { return ranks * chunks; }
