@@ -69,7 +69,7 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
                           double pad_index = 0, bool pad_first = false);
 
 // Copies the tensor that exactly one rank passes to the `device` of every rank, and returns the
-// copy. On that rank, the result shares the tensor's memory if the tensor is contiguous and on
+// copy. On the rank that passes it, the result shares its memory if it is contiguous and on
 // `device`. Throws ValueError if no rank or more than one rank passes a tensor.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());

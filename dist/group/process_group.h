@@ -68,8 +68,8 @@ struct ProcessGroupOptions {
 // one group each, because the order of collectives must be the same on all processes. Tensors may
 // be strided. Invalid arguments throw before any communication: UsageError for undefined tensors
 // and for outputs that require a gradient, DeviceError for meta tensors, DTypeError, ShapeError,
-// and IndexError for ranks out of range. Destroying the last group of a job, after its subgroups
-// too, leaves the job; ranks that wait for this rank throw CommError.
+// and IndexError for ranks out of range. The process leaves the job when its last handle to a group
+// of the job is destroyed; ranks that wait for it throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing

@@ -48,8 +48,8 @@ class Child {
 
     int rank() const { return rank_; }
     pid_t pid() const { return pid_; }
-    // Returns a descriptor that becomes readable when the child ends, or -1 if the system does not
-    // support pidfds.
+    // Returns a descriptor that becomes readable when the child ends, or -1 after reap() and if the
+    // system does not support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
     // Appends the descriptors that other children must not inherit.

@@ -171,8 +171,8 @@ struct MachinesOptions {
     Milliseconds join_timeout{300'000};
     // The time without a message after which a machine is lost.
     Milliseconds silence_timeout{30'000};
-    // A function that is called with a text when a machine is lost, when the job is restarted on
-    // other machines, and if it is not restarted.
+    // A function that is called with a text about each change, for example when a machine is lost,
+    // when the job is restarted on other machines, and if it is not restarted.
     std::function<void(const std::string& text)> on_change = {};
 };
 

@@ -128,8 +128,7 @@ class [[nodiscard]] Join {
         // Whether sums of gradients are divided by the number of ranks; if false, they are divided
         // by the number of ranks with data.
         bool divide_by_initial_world_size = true;
-        // Whether UsageError is thrown on all ranks when some ranks have finished and others have
-        // not.
+        // Whether UsageError is thrown on all ranks when a rank has finished before another rank.
         bool throw_on_early_termination = false;
     };
     explicit Join(DataParallel& replicas) : Join(replicas, Options()) {}

@@ -67,8 +67,9 @@ struct PipelineCounters {
     std::int64_t messages = 0, bytes = 0;  // activations and gradients that were sent
     std::int64_t agreed_shapes = 0;        // shapes of inputs that were received
     std::int64_t tied_sums = 0;            // gradients of tied parameters that were added
-    // The largest number of micro-batches whose activations were stored at once, counted for each
-    // stage, and the largest size of the tensors that queued gradients of weights keep.
+    // The largest number of micro-batches whose activations were stored at once (a micro-batch on
+    // two stages counts twice), and the largest size of the tensors that queued gradients of
+    // weights keep.
     std::int64_t peak_stored = 0, peak_queued_bytes = 0;
 };
 

@@ -28,8 +28,8 @@ struct TimedAction {
 struct ScheduleReport {
     double time = 0;        // time from the first action to the end of the last one
     double idle_share = 0;  // the part of the time of all ranks in which they compute nothing
-    // The largest number of micro-batches whose activations are stored at once, by rank (counted
-    // for each of its stages) and by stage.
+    // The largest number of micro-batches whose activations are stored at once, by rank and by
+    // stage. For a rank, a micro-batch on two stages counts twice.
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
     std::int64_t messages = 0;

@@ -76,8 +76,8 @@ class ControlChannel {
     // Sends a heartbeat. Does nothing while another thread sends a message: the receiver counts any
     // message as a heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
-    // Unlocks the mutex while it sends. Ignores a lost connection, because the next read detects
-    // it.
+    // Sends a frame, and unlocks the mutex meanwhile. Ignores a lost connection, because the next
+    // read detects it.
     void send_unlocked(Lock& lock, std::string_view frame);
     // Reads the connection unless another thread reads it.
     void receive_if_idle(const Lock& lock);

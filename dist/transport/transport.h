@@ -29,7 +29,7 @@ class Transport {
     virtual void connect_all() = 0;
     // Start a message. The functions wait for the connection, but not for the data. Messages
     // between two ranks with the same slot arrive in order. If the sizes in bytes differ, the
-    // receiver's wait() throws CommError, and so do all later messages between the two ranks.
+    // receiver's wait() throws CommError, and all later messages between the two ranks fail.
     // Thread-safe. The functions throw CommError if the peer can't be reached, and after abort().
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
