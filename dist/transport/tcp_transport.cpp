@@ -26,7 +26,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The time between two attempts to connect, which is doubled after each attempt.
+// The first and the longest time between two attempts to connect. The time is doubled after each
+// attempt.
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
 // The maximum time that the destructor waits until sent data has arrived.
 constexpr milliseconds kCloseTimeout{500};

@@ -215,7 +215,7 @@ TEST(UnauthenticatedClients, AreDroppedIfTheyStartTheHandshakeTwice) {
     pair.check(1);
 }
 
-// Opens files until the process has no free descriptor.
+// Duplicates a descriptor until the process has no free one.
 std::vector<Socket> use_all_descriptors() {
     std::vector<Socket> used;
     for (;;) {
