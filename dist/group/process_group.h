@@ -130,10 +130,11 @@ class ProcessGroup {
     Tensor gather(const Tensor& x, int root = 0);
     Tensor scatter(const Tensor& x, int root = 0);
 
-    // --- messages between two ranks Send or receive a tensor. Messages with the same tag between
-    // the same two ranks arrive in order. If the shapes or dtypes of the two tensors differ, recv()
-    // throws CommError, and the group can no longer be used. Throws ValueError for this process's
-    // own rank and for a negative tag.
+    // --- messages between two ranks
+    // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
+    // order. If the shapes or dtypes of the two tensors differ, recv() throws CommError, and the
+    // group can no longer be used. Throws ValueError for this process's own rank and for a negative
+    // tag.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);

@@ -117,8 +117,9 @@ class Server {
     void reset_silence_timers();
     void wake_at(TimePoint time) { next_timer_ = std::min(next_timer_, time); }
 
-    // --- server_members.cpp: received messages Handle a received message. Return false if the
-    // connection was closed, or will be closed when its output is sent.
+    // --- server_members.cpp: received messages
+    // Handle a received message. Return false if the connection was closed, or will be closed when
+    // its output is sent.
     bool serve(Connection& connection, const Frame& frame);
     bool serve_unauthenticated(Connection& connection, const Frame& frame);
     void serve_member(Connection& connection, Member& member, const Frame& frame);
