@@ -37,8 +37,8 @@ class NcclComm {
 
     // Returns the text of an error that occurred asynchronously, or "" if there is none.
     std::string async_error();
-    // Aborts queued work, whose results are undefined. Thread-safe. Does not wait for a call that
-    // hangs inside NCCL, for example because a peer has died.
+    // Aborts queued work, whose results are undefined. Thread-safe. Waits at most one second for a
+    // call that hangs inside NCCL, for example because a peer has died.
     void abort() noexcept;
 
   private:
@@ -46,7 +46,7 @@ class NcclComm {
     bool is_settled();
 
     std::function<std::string()> failure_;
-    std::timed_mutex mutex_;  // locked during every call that uses comm_
+    std::timed_mutex mutex_;  // locked while comm_ is used, except in the destructor
     ncclComm_t comm_ = nullptr;
     bool aborted_ = false;
 };

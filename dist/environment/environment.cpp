@@ -66,8 +66,9 @@ bool is_loopback_name(const std::string& host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// Reads the local rank. If it is not set, assumes that all processes are on this machine if
-// MASTER_ADDR is a local address, and otherwise that each machine has one process.
+// Reads the local rank and the number of local processes. If neither is set, assumes that all
+// processes are on this machine if MASTER_ADDR is a loopback address or not set, and otherwise that
+// each machine has one process.
 void read_local_rank(const Reader& reader, const Names& names, Environment& e) {
     if (!reader.has(names.local_rank) && !reader.has(names.local_size)) {
         const auto master = reader.find("MASTER_ADDR");

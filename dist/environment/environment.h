@@ -18,11 +18,11 @@ struct Environment {
     // The host name or address of rank 0. Port 0 is allowed only for a job with a single process.
     std::string master_addr = "127.0.0.1";
     int master_port = 29500;
-    // The launcher that set the variables: "axle", "torchrun", "slurm", "openmpi", "mpich",
-    // "intel", or "" if there is none.
+    // The launcher that set the variables: "axle", "torchrun", "slurm", "openmpi", "mpich" (also
+    // for MVAPICH), "intel", or "" if it is unknown.
     std::string launcher;
     // A text that is the same on all processes of the job: AXLE_JOB_TOKEN, which is secret, or else
-    // the launcher's job id (TORCHELASTIC_RUN_ID or SLURM_JOB_ID, for example), which only
+    // the launcher's job id (from TORCHELASTIC_RUN_ID or SLURM_JOB_ID, for example), which only
     // distinguishes jobs, or "" if neither is set.
     std::string token;
     bool token_is_secret = false;
@@ -40,11 +40,11 @@ std::optional<std::string> process_variable(const std::string& name);
 // Reads the first of these groups of variables that is set: RANK and WORLD_SIZE (torchrun, axle
 // launch, or set by the user), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH), PMI_* and
 // MPI_LOCAL* (MPICH, Intel MPI), SLURM_* (srun). Under srun, which can set PMI_RANK too, PMI_RANK
-// without other variables of MPICH is ignored. Returns the default, a job with one process, if no
-// group is set. The address of rank 0 is MASTER_ADDR and MASTER_PORT; without them, srun's
-// processes on several machines use the first host of the job step and a port computed from the ids
-// of the job and the step. Throws ValueError with the name of the variable if a required variable
-// is missing, is not a number, or is out of range.
+// without MPI_LOCALRANKID is ignored. Returns the default, a job with one process, if no group is
+// set. The address of rank 0 is MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (under
+// srun on several machines, the first host of the job step) and 29500 (under srun, a port computed
+// from the ids of the job and the step). Throws ValueError with the name of the variable if a
+// required variable is missing, is not a number, or is out of range.
 Environment read_environment(const Variables& variables = process_variable);
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws

@@ -27,9 +27,9 @@ constexpr Bytes kMaxReducedByAll = 128 << 10;
 // The size in bytes of the parts into which a larger reduction is divided for each rank. While one
 // part is reduced, the next part is transferred.
 constexpr Bytes kPart = 512 << 10;
-// The largest size in bytes of a broadcast that the root sends to each rank. A larger broadcast is
-// scattered over the ranks, which then exchange their parts, so that the root sends the data only
-// once.
+// The largest size in bytes of a broadcast that the root sends whole to each rank. With more than
+// two ranks, a larger broadcast is scattered over the ranks, which then exchange their parts, so
+// that the root sends the data only once.
 constexpr Bytes kBroadcastWhole = 64 << 10;
 
 // Slots of internal messages, and the first slot for user messages.

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The time that the destructor of a group waits for running collectives.
+// The maximum time that the destructor of a group waits for running collectives.
 constexpr milliseconds kDrainTimeout{5000};
 
 constexpr Queues::Key kCollectives{-1, -1, false};

@@ -35,7 +35,8 @@ class Job {
     // The state of MPI, which transfers data on the host, or null if the backend is not "mpi".
     const MpiJob* mpi() const { return mpi_.get(); }
     void set_mpi(std::shared_ptr<const MpiJob> mpi) { mpi_ = std::move(mpi); }
-    // Registers `abort`, which is called when a failure is reported. remove(engine) cancels this.
+    // Registers `abort`, which is called when a failure is reported, or at once if the job has
+    // failed already. remove(engine) cancels this.
     void add(const void* engine, std::function<void()> abort);
     void remove(const void* engine);
 
@@ -141,7 +142,8 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments, and throw the errors named below. Messages begin with `op`.
+// Check arguments, and throw the errors named below (check_same() also those of check_tensor()).
+// Messages begin with `op`.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError

@@ -34,8 +34,8 @@ class DeviceMesh {
 
     // Returns whether the mesh has a dimension with this name.
     bool has(const std::string& name) const;
-    // Returns the number of processes along a dimension. This and all other methods with a
-    // parameter `name` throw ValueError if no dimension has this name.
+    // Returns the number of processes along a dimension. size(), coordinate(), get_group() and
+    // flatten() throw ValueError for unknown names.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
     // Returns this process's index along a dimension, which is its rank in get_group(name).
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }

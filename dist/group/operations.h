@@ -12,7 +12,8 @@
 // null. Results do not require gradients.
 //
 // In a group of one process the input is returned unchanged, including leaves that are not tensors;
-// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() returns a copy.
+// only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() moves the
+// tensor to `device`.
 #pragma once
 
 #include <concepts>
@@ -68,7 +69,8 @@ Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t di
                           double pad_index = 0, bool pad_first = false);
 
 // Copies the tensor that exactly one rank passes to the `device` of every rank, and returns the
-// copy. Throws ValueError if no rank or more than one rank passes a tensor.
+// copy. On the rank that passes it, the result shares its memory if it is contiguous and on
+// `device`. Throws ValueError if no rank or more than one rank passes a tensor.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 

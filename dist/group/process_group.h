@@ -49,8 +49,8 @@ struct ProcessGroupOptions {
     // tensors use TCP, unless the backend is "mpi", which sends all tensors (docs/clusters.md).
     // "gloo", PyTorch's backend for CPU tensors, means "tcp". With NCCL, a process uses the GPU
     // whose index is its local rank modulo the number of GPUs. create() throws CommError if "nccl"
-    // or "mpi" is requested and can't be used, and ValueError for other names and if this build has
-    // no NCCL support.
+    // or "mpi" is requested and can't be used, and ValueError for other names, and for "nccl" if
+    // this build has no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.
@@ -68,8 +68,8 @@ struct ProcessGroupOptions {
 // one group each, because the order of collectives must be the same on all processes. Tensors may
 // be strided. Invalid arguments throw before any communication: UsageError for undefined tensors
 // and for outputs that require a gradient, DeviceError for meta tensors, DTypeError, ShapeError,
-// and IndexError for ranks out of range. Destroying the last handle of a group leaves the job;
-// ranks that wait for this rank throw CommError.
+// and IndexError for ranks out of range. The process leaves the job when its last handle to a group
+// of the job is destroyed; ranks that wait for it throw CommError.
 class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
@@ -132,8 +132,9 @@ class ProcessGroup {
 
     // --- messages between two ranks
     // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
-    // order. If the shapes or dtypes of the two tensors differ, both ranks throw CommError. Throws
-    // ValueError for this process's own rank and for a negative tag.
+    // order. If the shapes or dtypes of the two tensors differ, recv() throws CommError, and the
+    // group can no longer be used. Throws ValueError for this process's own rank and for a negative
+    // tag.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);

@@ -1,7 +1,7 @@
 // Private to dist: computes sums whose bits do not depend on the number of processes.
 //
-// A process may sum an aligned range of 2^k terms on its own and push this sum as one term. The
-// additions then form the same binary tree as if each term were pushed, so the result has the same
+// If a process sums each aligned range of 2^k terms on its own, and these sums are pushed as terms,
+// the additions form the same binary tree as if each term were pushed, so the result has the same
 // bits.
 #pragma once
 

@@ -12,8 +12,8 @@ namespace axle::dist {
 // Serializes a tree. Throws ValueError if it is deeper than kMaxTreeDepth, and DeviceError for a
 // meta tensor.
 std::string to_bytes(const Tree& tree);
-// Restores a tree from the result of to_bytes(). Throws CommError for invalid bytes. Needs at most
-// 128 bytes of memory per byte, for a list of nulls, and linear time.
+// Restores a tree from the result of to_bytes(). Throws CommError for invalid bytes. Needs linear
+// time, and at most 128 bytes of memory for each byte (for a list of nulls).
 Tree from_bytes(std::string_view bytes);
 
 }  // namespace axle::dist

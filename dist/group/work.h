@@ -43,7 +43,7 @@ struct Work::State {
 // all threads are busy. The threads block all signals.
 class Queues {
   public:
-    // The key of a queue: peer rank, tag, and direction.
+    // The key of a queue: peer rank, tag, and direction (true to send).
     using Key = std::tuple<int, int, bool>;
 
     Queues() = default;
@@ -64,7 +64,7 @@ class Queues {
 
     std::mutex mutex_;
     std::condition_variable wanted_, idle_;
-    std::map<Key, std::deque<std::function<void()>>> queues_;  // queues with at least one task
+    std::map<Key, std::deque<std::function<void()>>> queues_;  // queues with unfinished tasks
     std::deque<Key> unserved_;
     std::size_t waiting_ = 0;  // number of idle threads
     bool stopped_ = false;

@@ -48,8 +48,8 @@ class Child {
 
     int rank() const { return rank_; }
     pid_t pid() const { return pid_; }
-    // Returns a descriptor that becomes readable when the child ends, or -1 if the system does not
-    // support pidfds.
+    // Returns a descriptor that becomes readable when the child ends, or -1 after reap() and if the
+    // system does not support pidfds.
     int pidfd() const { return pidfd_.get(); }
     int channel() const { return channel_.get(); }
     // Appends the descriptors that other children must not inherit.
@@ -76,12 +76,12 @@ class Child {
     void send_line(const std::string& line) const;
     void receive_lines();
     const std::optional<ReportedFailure>& reported_failure() const { return reported_failure_; }
-    // Returns the text that the child has written to `reason` (see ChildWork).
+    // Returns the text or the errno that the child has written to `reason` (see ChildWork).
     std::string reason() const;
 
-    // Set by JobLaunch: the time at which the child gets SIGKILL, whether the child was asked to
-    // end with another signal, whether it got SIGKILL because its grace time had passed, and
-    // whether it ended before it got a signal.
+    // Set by JobLaunch: the time at which the child gets SIGKILL, whether the child was sent a
+    // signal to end, whether it got SIGKILL because its grace time had passed, and whether it ended
+    // before it was sent a signal.
     Clock::time_point kill_at = Clock::time_point::max();
     bool was_asked_to_end = false, was_overdue = false, ended_by_itself = false;
 

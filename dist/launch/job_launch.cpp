@@ -162,7 +162,7 @@ void JobLaunch::collect_ended() {
 }
 
 // Returns whether a process that has ended has failed. A process that was asked to stop has not
-// failed if the signal ended it.
+// failed if the signal ended it, or if its exit code is 128 + the signal.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;

@@ -150,8 +150,8 @@ struct JobNode {
 // ProcessGroup::create() and programs for torchrun read.
 std::map<std::string, std::string> environment_of(const JobNode& place, int local_rank);
 
-// Returns the CPUs of one process. The physical cores are divided equally among the processes, and
-// each process gets cores on as few NUMA nodes as possible.
+// Returns the CPUs of one process. The physical cores, ordered by NUMA node, are divided equally
+// among the processes, and each process gets consecutive cores.
 std::vector<int> cpus_of(const JobNode& place, int local_rank);
 // Binds the calling thread, and threads that it starts later, to the CPUs of its process as
 // cpus_of() returns them. Does nothing if the launcher has bound the process already, which is
@@ -161,7 +161,7 @@ bool bind_to_cores(const JobNode& place, int local_rank);
 // The launchers of a job on several machines.
 struct MachinesOptions {
     // This machine among all machines of the job: node_rank is 0 on the machine that hosts the
-    // rendezvous, master_addr the address of this machine, and master_port the port on which its
+    // rendezvous, master_addr is the address of that machine, and master_port the port on which its
     // launcher listens. All launchers have the same token, which must not be empty.
     JobNode place;
     // The smallest number of machines of a launch, from 1 to place.num_nodes. 0 means
@@ -171,8 +171,8 @@ struct MachinesOptions {
     Milliseconds join_timeout{300'000};
     // The time without a message after which a machine is lost.
     Milliseconds silence_timeout{30'000};
-    // A function that is called with a text when a machine is lost, when the job is restarted on
-    // other machines, and if it is not restarted.
+    // A function that is called with a text about each change, for example when a machine is lost,
+    // when the job is restarted on other machines, and if it is not restarted.
     std::function<void(const std::string& text)> on_change = {};
 };
 
@@ -184,7 +184,7 @@ struct MachinesOptions {
 // with node_rank 0, or if fewer than min_nodes machines have joined within the join timeout. A
 // machine can join again while the job runs, and takes part in the next launch.
 //
-// `commands` returns the commands of this machine for one launch. Its argument is options.place
+// `commands` returns the commands of this machine for one launch. Its argument is machines.place
 // with the node_rank and num_nodes of the launch and the port of rank 0. The variable
 // AXLE_FULL_WORLD_SIZE of the processes is the number of processes on all machines of the job.
 //

@@ -24,7 +24,8 @@ struct Refused : CommError {
     using CommError::CommError;
 };
 
-// Waits until the deadline. Throws Refused if `cancel` is readable.
+// Waits until a descriptor is ready, but at most until the deadline. Throws Refused if `cancel` is
+// readable.
 void wait(std::vector<pollfd> waited, const Socket& cancel, TimePoint deadline) {
     waited.push_back({cancel.descriptor(), POLLIN, 0});
     ::poll(waited.data(), waited.size(), milliseconds_until(deadline));

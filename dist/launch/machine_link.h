@@ -30,7 +30,7 @@ class MachineLink {
     std::vector<MachineMessage> proceed();
 
     void add_poll_entry(std::vector<pollfd>& waited) const;
-    // Returns when proceed() must be called even if there is nothing to read or write.
+    // Returns the time at which proceed() must be called even if there is nothing to read or write.
     TimePoint next_timer() const { return next_heartbeat_; }
 
     // Waits until the peer has closed the connection, but at most until the deadline, so that the

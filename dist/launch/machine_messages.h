@@ -82,7 +82,7 @@ struct JobEnd {
     std::string text;  // why the job is not restarted, or ""
     static void fields(auto& m, auto&& f) { f("exit_code", m.exit_code), f("text", m.text); }
 };
-// Sent by both sides once per second.
+// Sent by both sides every second, or every quarter of the silence timeout if this is shorter.
 struct MachineHeartbeat {
     static constexpr const char* type = "heartbeat";
     static void fields(auto&, auto&&) {}

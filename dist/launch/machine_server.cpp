@@ -154,8 +154,8 @@ std::optional<MachineRefused> MachineServer::reason_to_refuse(const Member& memb
                        request.local_world_size);
     for (const auto& other : members_) {
         if (!other->has_joined || other->machine != member.machine) continue;
-        // If the machine was restarted, the server has not yet detected that its earlier launcher
-        // is lost, so a later attempt may succeed.
+        // If the machine was restarted, the server may not have detected yet that its earlier
+        // launcher is lost. So a later attempt may succeed.
         return MachineRefused{.text = str("the node_rank of ", member.text(),
                                           " is used by another launcher: ", other->text()),
                               .try_again = restart_ >= 0};

@@ -21,8 +21,9 @@ struct MpiEngineState {
 };
 
 // An operation in progress, and the memory that it uses. MPI cannot end an operation, except a
-// receive. If an operation is still in progress when this object is destroyed, because wait() of
-// this or another operation has thrown, its memory is never freed, and the engine is aborted.
+// receive. The destructor waits at most 50 ms for an operation that is in progress because wait()
+// of this or another operation has thrown. If the operation has not ended then, its memory is never
+// freed, and the engine is aborted.
 class MpiOperation {
   public:
     // `call` is the name of the engine's function, and `bytes` the size of its data, for error

@@ -12,8 +12,8 @@
 namespace axle::dist {
 namespace {
 
-// If the other ranks send at most this number of bytes in total, every rank receives all inputs and
-// reduces them itself.
+// If the other ranks send at most this number of bytes in total, and at most the part of one round,
+// every rank receives all inputs and reduces them itself.
 constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 
 }  // namespace
@@ -44,8 +44,8 @@ void MpiEngine::reduce_by_all(std::byte* data, std::int64_t numel, DType dtype, 
 
 // Reduces the data in rounds. In each round, a rank receives one part from all ranks, reduces it,
 // and sends the result to all ranks. Three rounds are processed at the same time, in different
-// steps. The transfer of the third round begins after the transfer of the first round has ended, so
-// both can use the same MpiOperation.
+// steps. The fourth round begins after the first round has ended, so both can use the same
+// MpiOperation and memory.
 void MpiEngine::reduce_in_rounds(std::byte* data, std::int64_t numel, DType dtype, ReduceOp op) {
     const Bytes width = size_of(dtype), bytes = numel * width;
     const std::int64_t part = std::max<Bytes>(1, parts_.part / width), segment = part * size_;

@@ -29,8 +29,9 @@ enum class GradientKind {
 
 // Returns x. The gradient is the sum of the gradients of all ranks.
 Tensor copy_to_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
-// Returns the tensors. Their gradients are summed over all ranks in one message if all tensors have
-// one dtype. An undefined tensor is returned unchanged.
+// Returns the tensors. Their gradients are summed over all ranks, in one message if all tensors
+// have one dtype and the gradients are not differentiated again. An undefined tensor is returned
+// unchanged.
 std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors,
                                   const std::shared_ptr<ProcessGroup>& group);
 // Returns the sum of x over all ranks. The gradient of x is the gradient of the result.
@@ -41,14 +42,14 @@ Tensor reduce_from_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& g
 Tensor all_gather_along(const Tensor& x, std::int64_t dim,
                         const std::shared_ptr<ProcessGroup>& group, GradientKind kind);
 // Returns part rank() of x, which is split into size() equal parts along `dim`. Communicates in the
-// backward pass only. Throws ShapeError if the dimension is not a multiple of size().
+// backward pass only. Throws ShapeError if the size of `dim` is not a multiple of size().
 Tensor split_along(const Tensor& x, std::int64_t dim, const std::shared_ptr<ProcessGroup>& group);
 // Returns split_along(reduce_from_group(x)), and sends only the slices.
 Tensor reduce_scatter_along(const Tensor& x, std::int64_t dim,
                             const std::shared_ptr<ProcessGroup>& group);
 // Splits x into size() equal parts along split_dim, sends part r to rank r, and concatenates the
-// received parts along concat_dim, in rank order. Throws ShapeError if split_dim is not a multiple
-// of size().
+// received parts along concat_dim, in rank order. Throws ShapeError if the size of split_dim is not
+// a multiple of size().
 Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t concat_dim,
                         const std::shared_ptr<ProcessGroup>& group);
 

@@ -7,7 +7,7 @@
 // Gradients are stored in buckets, in reverse order of the parameters, which is roughly the order
 // in which backward computes them. A bucket is reduced when all of its gradients are final, while
 // backward continues. After the first reduction, buckets are rebuilt in the order in which the
-// gradients of rank 0 became final.
+// gradients of rank 0 became final (not with find_unused_parameters, unless static_graph is set).
 //
 // With use_deterministic_algorithms(), gradients have the same bits for any number of processes if
 // two conditions are true. The number of processes times the number of accumulated passes is the
@@ -42,8 +42,8 @@ struct GradientBucket {
 };
 
 // A policy for the reduction of buckets. start() begins the reduction of a bucket; it is called
-// during backward, for the same buckets in the same order on all ranks. Pending::finish() waits for
-// the reduction and writes the mean over all ranks to bucket.buffer.
+// during backward and Join::finish(), for the same buckets in the same order on all ranks.
+// Pending::finish() waits for the reduction and writes the mean over all ranks to bucket.buffer.
 class CommHook {
   public:
     virtual ~CommHook() = default;
@@ -98,7 +98,7 @@ class DataParallel : public DistributedModel {
 
     // Returns what a checkpoint of this rank needs in addition to the model of rank 0: the layout
     // of the buckets (only on rank 0, because it is the same on all ranks), the state of the hook,
-    // the steps of an active LocalSgd, and parameters and buffers that differ from rank 0.
+    // the steps of an active LocalSgd, and parameters and buffers that can differ from rank 0.
     Tree state_dict() const override;
     // Loads a state between two backward passes, after the model of rank 0 was loaded. The layout
     // of rank 0 must be added to the states of other ranks. An active LocalSgd, or else the next
@@ -128,12 +128,13 @@ class [[nodiscard]] Join {
         // Whether sums of gradients are divided by the number of ranks; if false, they are divided
         // by the number of ranks with data.
         bool divide_by_initial_world_size = true;
-        // Whether UsageError is thrown on all ranks when one rank has finished.
+        // Whether UsageError is thrown on all ranks when a rank has finished before another rank.
         bool throw_on_early_termination = false;
     };
     explicit Join(DataParallel& replicas) : Join(replicas, Options()) {}
     Join(DataParallel& replicas, Options options) : Join(std::vector{&replicas}, options) {}
-    // Throws UsageError if the models have different groups, or if a model already has a Join.
+    // Throws UsageError if there are no models, if they have different groups, or if a model
+    // already has a Join.
     Join(const std::vector<DataParallel*>& replicas, Options options);
     ~Join() noexcept(false);
     // Takes part in the reductions of the other ranks, as described above. Returns the rank whose

@@ -35,7 +35,7 @@ struct PowerSgdOptions {
 //
 // Each model to which the hook is given has its own state, like one PowerSGDState per model in
 // PyTorch. Checkpoints contain the state. If the number of processes, the approximation rank, the
-// compression rate or the bucket size has changed when a checkpoint is loaded, the saved
+// compression rate, `batched` or the bucket size has changed when a checkpoint is loaded, the saved
 // approximation errors, which would be added to the next gradients, are discarded.
 std::shared_ptr<CommHook> power_sgd_hook(PowerSgdOptions options = {}, bool batched = false);
 

@@ -24,7 +24,8 @@ namespace axle::dist {
 class [[nodiscard]] LocalSgd {
   public:
     // Begins the scope and turns off the reductions of `replicas`. The second constructor is for a
-    // model without DataParallel. Throws ValueError if local_sgd_steps is less than 1.
+    // model without DataParallel. If `enabled` is false or the group has one process, the object
+    // does nothing. Throws ValueError if local_sgd_steps is less than 1.
     LocalSgd(DataParallel& replicas, std::shared_ptr<ProcessGroup> group, const nn::Module& model,
              std::int64_t local_sgd_steps, bool enabled = true);
     LocalSgd(std::shared_ptr<ProcessGroup> group, const nn::Module& model,

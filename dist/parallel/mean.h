@@ -5,8 +5,9 @@
 
 namespace axle::dist {
 
-// Starts averaging x in place. `wire` is the dtype of the message. If it is f16 or bf16, x is
-// divided before it is rounded, so that the sum does not overflow.
+// Starts averaging x in place. If `wire` is f16 or bf16, it is the dtype of the message, and x is
+// divided before it is rounded, so that the sum does not overflow. Otherwise the message has the
+// dtype of x.
 CommHook::Pending start_mean(const Tensor& x, ProcessGroup& group, DType wire);
 
 }  // namespace axle::dist

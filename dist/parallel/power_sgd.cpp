@@ -161,7 +161,7 @@ class PowerSgd : public CommHook {
     // The state of one reduction of one bucket.
     struct Reduction {
         Tensor buffer;  // the buffer of the bucket
-        Tensor input;   // the buffer plus the error, or a square matrix that contains it
+        Tensor input;   // the buffer plus the error; if batched, padded to a square matrix
         std::vector<Tensor> whole;
         std::vector<Factors> factors;
         Tensor rest, p, q;  // 1-d: uncompressed gradients, and all P and all Q

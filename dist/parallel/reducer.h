@@ -23,7 +23,7 @@ namespace axle::dist {
 enum class Step : std::uint8_t { none, forward, gather, reduce, sum };
 
 // A function that exchanges the next step with all ranks and returns the steps, indexed by rank.
-// Throws if the steps differ.
+// Throws UsageError if the steps of ranks with data differ.
 using Announce = std::function<std::vector<Step>(Step)>;
 
 // Reduces the gradients of one model. Only one thread at a time may run a backward pass that
@@ -80,7 +80,7 @@ class Reducer {
     struct Pass {
         int depth = 0;          // nesting depth of the pass; 0: no pass is running
         bool reduces = false;   // whether the pass reduces gradients over the ranks
-        bool delivers = false;  // whether the pass writes the parameters' gradients
+        bool delivers = false;  // whether the pass completes the parameters' gradients
         // Whether micro-batches are summed in an order that does not depend on the number of ranks.
         bool in_tree = false;
         bool records = false;  // whether the pass records the parameters of a static graph

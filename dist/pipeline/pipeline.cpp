@@ -313,7 +313,7 @@ Tensor Pipeline::Impl::step(const std::function<std::vector<Tree>()>& split,
     double own = 0;
     try {
         own = run.run().loss;
-    } catch (...) {  // the gradients are those before the call
+    } catch (...) {  // restores the gradients from before the call
         for (const Held& held : plan->parameters()) autograd::take_pending_gradient(held.tensor);
         for (const auto& [parameter, gradient] : earlier)
             autograd::set_pending_gradient(parameter, gradient);

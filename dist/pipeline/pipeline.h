@@ -74,8 +74,9 @@ struct PipelineCounters {
     std::int64_t messages = 0, bytes = 0;  // activations and gradients that were sent
     std::int64_t agreed_shapes = 0;        // shapes of inputs that were received
     std::int64_t tied_sums = 0;            // gradients of tied parameters that were added
-    // The largest number of micro-batches whose activations were stored at once, and the largest
-    // size of the tensors that queued gradients of weights keep.
+    // The largest number of micro-batches whose activations were stored at once (a micro-batch on
+    // two stages counts twice), and the largest size of the tensors that queued gradients of
+    // weights keep.
     std::int64_t peak_stored = 0, peak_queued_bytes = 0;
 };
 
@@ -95,7 +96,8 @@ class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
     // their shapes and get no gradients. Throws the errors of make_schedule(), simulate() and
-    // StagePlan on all ranks, and ValueError if the ranks have different schedules or stages.
+    // StagePlan on all ranks, ValueError if the ranks have different schedules or stages, and
+    // UsageError if a parameter to free has a gradient.
     Pipeline(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
              PipelineOptions options = {});
     ~Pipeline();
@@ -104,10 +106,10 @@ class Pipeline {
 
     // Runs forward and backward and adds the gradients to the parameters of this rank. Returns the
     // average loss, a 0-d f64 tensor, on all ranks. All ranks of the pipeline must pass the same
-    // batch; the last stage calls `loss`. Every tensor of the batch has the same number of rows,
-    // which is divided into micro-batches as evenly as possible. Throws ValueError if there are
-    // fewer rows than micro-batches, and if the batches or schedules of the ranks differ. The
-    // gradients, but not the returned loss, are multiplied by gradient_scale.
+    // batch; the last stage calls `loss`. Every tensor of the batch must have the same number of
+    // rows (ShapeError), which is divided into micro-batches as evenly as possible. Throws
+    // ValueError if there are fewer rows than micro-batches, and if the batches or schedules of the
+    // ranks differ. The gradients, but not the returned loss, are multiplied by gradient_scale.
     Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);
     // Runs a step for given micro-batches, whose shapes may differ. Throws ValueError if their
     // number differs from the schedule.

@@ -31,7 +31,7 @@ inline int tag_of(MessageKind kind, int number) { return number * 5 + static_cas
 
 // The results of the last stage.
 struct PipelineResult {
-    double loss = 0;                   // the sum of the scaled losses
+    double loss = 0;                   // the sum of the losses times their factors
     std::vector<Tensor> outputs = {};  // indexed by micro-batch
 };
 
@@ -42,8 +42,7 @@ struct Pipeline::Impl {
     int rank() const { return group->rank(); }
     bool is_last() const { return rank() == schedule.rank_of(schedule.stages() - 1); }
     Device device() const;
-    // Returns a text that is equal for micro-batches whose activations have equal shapes and
-    // dtypes.
+    // Returns a text. Micro-batches with equal texts have activations of equal shapes and dtypes.
     std::string signature_of(const Tree& batch) const;
     // The micro-batches of a call, and the schedule that executes them.
     struct Call {
@@ -78,7 +77,7 @@ struct Pipeline::Impl {
     std::unique_ptr<StageShards> shards;  // null unless options.shard_optimizer
     PipelineCounters counters;
     std::int64_t steps = 0;
-    // The types of the inputs of stages, for each signature of a micro-batch.
+    // The types of the inputs, by stage and signature of the micro-batch.
     std::map<std::pair<int, std::string>, ActivationType> types;
 };
 
@@ -123,7 +122,7 @@ class PipelineRun {
     double gradient_scale_;
     bool trains_;
     std::vector<Slot> slots_;
-    std::size_t posted_ = 0;  // the number of actions whose messages are being received
+    std::size_t posted_ = 0;  // the number of actions that need no further post_receive()
     std::deque<std::pair<Work, Tensor>> sending_;
     std::int64_t stored_ = 0, queued_bytes_ = 0;
     PipelineResult result_;

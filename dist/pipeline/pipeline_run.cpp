@@ -114,7 +114,8 @@ void PipelineRun::post_receives(std::size_t from) {
     }
 }
 
-// Returns false if the type of the activation is unknown, unless may_wait is true.
+// Returns false if the message cannot be received yet: if the output for a gradient is not
+// computed, or if the type of an activation is unknown and may_wait is false.
 bool PipelineRun::post_receive(const Action& action, bool may_wait) {
     ProcessGroup& group = *pipeline_.group;
     const auto [kind, stage, micro_batch] = action;

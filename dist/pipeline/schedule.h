@@ -40,16 +40,16 @@ struct Schedule {
     int chunks = 1;
     int micro_batches = 1;
     std::vector<std::vector<Action>> actions;  // indexed by rank
-    // The largest number of micro-batches, by rank, whose activations the rank's stages may store
-    // at once. An activation is stored from forward to backward, or to backward_weight if the
-    // weight gradients are queued.
+    // The largest number of micro-batches whose activations a rank may store at once, indexed by
+    // rank. A micro-batch on two stages counts twice. An activation is stored from forward to
+    // backward, or to backward_weight if the weight gradients are queued.
     std::vector<std::int64_t> bound;
 
     int stages() const { return ranks * chunks; }
     int rank_of(int stage) const { return stage % ranks; }
     // Returns whether the schedule has backward actions.
     bool trains() const;
-    // Returns a number that is equal for equal actions.
+    // Returns a hash of the sizes and the actions, which does not depend on the name and the bound.
     std::uint64_t fingerprint() const;
 };
 

@@ -28,7 +28,8 @@ struct TimedAction {
 struct ScheduleReport {
     double time = 0;        // time from the first action to the end of the last one
     double idle_share = 0;  // the part of the time of all ranks in which they compute nothing
-    // The largest number of micro-batches whose activations are stored, by rank and by stage.
+    // The largest number of micro-batches whose activations are stored at once, by rank and by
+    // stage. For a rank, a micro-batch on two stages counts twice.
     std::vector<std::int64_t> peak_stored;
     std::vector<std::int64_t> peak_stored_by_stage;
     std::int64_t messages = 0;
@@ -39,10 +40,10 @@ struct ScheduleReport {
 // ValueError if a rank waits for a message that is never sent (deadlock), if the messages of a
 // stage are sent and received in different orders, if an action uses a value that does not exist,
 // if actions are missing or repeated, and if a rank stores more activations than its bound. The
-// message names rank and action.
+// error text contains the rank and the action, or the stage and the micro-batch.
 ScheduleReport simulate(const Schedule& schedule, const ActionCosts& costs = {});
 
-// Returns "forward of micro-batch 2 on stage 1".
+// Returns text such as "forward of micro-batch 2 on stage 1".
 std::string text_of(const Action& action);
 
 }  // namespace axle::dist

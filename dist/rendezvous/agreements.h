@@ -30,11 +30,11 @@ class Agreements {
     explicit Agreements(int world_size);
 
     // Records the members of a group. Throws AgreementError if another rank has recorded other
-    // members, or if `ranks` are not different ranks of the job.
+    // members, if `ranks` are not different ranks of the job, or if the job has too many groups.
     void open(int rank, std::uint32_t group, const std::vector<std::int32_t>& ranks);
     // Records a rank's call. If all members of the group have made the call, returns the reply for
     // them, else nullopt. Throws AgreementError if the call differs from the call of another
-    // member.
+    // member, is invalid, or needs a rank that has left or is missing.
     std::optional<Agreement> announce_call(int rank, const CollectiveCall& call);
     // Records that a rank has left the job, with its reason. Throws AgreementError if other ranks
     // wait for this rank.
@@ -51,7 +51,7 @@ class Agreements {
         std::vector<int> ranks;
     };
     // Returns the call with this sequence number and the ranks that have not made it, or nullopt if
-    // all members have made it.
+    // all members or none have made it.
     std::optional<Missing> missing(std::uint32_t group, std::uint64_t sequence) const;
 
   private:
@@ -80,7 +80,7 @@ class Agreements {
         const char* how;
         std::string why;
     };
-    std::map<int, Unavailable> unavailable_;  // missing ranks and their reasons
+    std::map<int, Unavailable> unavailable_;  // ranks that have left or are missing
 };
 
 }  // namespace axle::dist

@@ -43,8 +43,8 @@ class CallClient {
     // Return the activities of this process and of rank 0.
     const Activity& activity(const Lock&) const { return activity_; }
     const Activity& server_activity(const Lock&) const { return server_activity_; }
-    // Returns the message with the reason of set_missing_reason() when kMissingDelay has passed.
-    // Returns nullopt before that, and after the message was returned once.
+    // Returns the message with the reason of set_missing_reason() once, when two seconds have
+    // passed without a call of this rank. Otherwise returns nullopt.
     std::optional<MissingRank> take_missing(const Lock& lock, TimePoint now);
 
   private:
@@ -63,7 +63,7 @@ class CallClient {
     std::map<std::pair<std::uint32_t, std::uint64_t>, Round> rounds_;
     std::uint64_t calls_ = 0;
     std::string missing_reason_;  // the reason why this rank makes no more calls
-    // The time at which the reason is sent, unless this rank makes a call before.
+    // The time at which the reason is sent, unless this rank makes a call before that time.
     std::optional<TimePoint> missing_from_;
 };
 

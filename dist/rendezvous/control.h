@@ -6,11 +6,11 @@
 // heartbeats and failure reports. Tensor data uses other connections (engine.h).
 //
 // Handshake: client and server exchange nonces and HMACs, which prove that each has the job's
-// token. Then the client sends its rank, pid and host. The server accepts no other messages before
-// the end of the handshake.
+// token. The client's HMAC is sent with its rank, pid and host, and protects them. The server
+// accepts no other messages before the end of the handshake.
 //
 // Agreement: every member of a group announces the collective that it calls. When all members have
-// announced it, the server sends them the counts of all ranks. If the calls differ, the server
+// announced it, the server sends them the counts of all members. If the calls differ, the server
 // reports a failure to all ranks of the job.
 //
 // Heartbeats: client and server send a heartbeat with their current collective every second, or
@@ -78,7 +78,8 @@ struct ControlOptions {
 };
 
 // The control channel of one process. Thread-safe. After a failure of the job, the methods of the
-// key-value store and of the agreement throw CommError with the text of the failure.
+// key-value store and of the agreement, except note(), throw CommError with the text of the
+// failure.
 class Control {
   public:
     // Joins the job. ProcessGroup::create() documents the arguments and errors.
@@ -92,7 +93,7 @@ class Control {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     // Returns the address for connections from other ranks: the address of the network interface
-    // AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, or if these variables are not set, the local
+    // that AXLE_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names, or if neither variable is set, the local
     // address of the route to rank 0.
     virtual const std::string& local_address() const = 0;
     // Returns a key for one purpose, which is the same on all ranks. It is derived from the job's
@@ -103,7 +104,8 @@ class Control {
     virtual void set(const std::string& key, std::string_view value) = 0;
     // Waits until the key is set and returns its value. Throws CommError after the timeout.
     virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
-    // Adds to an integer value (initially 0) and returns the sum.
+    // Adds to an integer value (initially 0) and returns the sum. Throws CommError if the value is
+    // not an integer, or if the sum overflows.
     virtual std::int64_t add(const std::string& key, std::int64_t delta) = 0;
 
     // --- agreement on collectives

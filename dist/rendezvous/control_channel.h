@@ -22,7 +22,8 @@ namespace axle::dist {
 // The connection that StoreClient, CallClient and FailureMonitor share, with the mutex that
 // protects their state, and the first failure of the job. One of the threads that wait for replies
 // reads the connection, and also handles the replies for other threads. The background thread of
-// FailureMonitor reads only while no thread waits. So a reply wakes only one thread.
+// FailureMonitor reads only while no thread waits. So a reply does not wake the background thread
+// too.
 //
 // Functions with a Lock parameter must be called with the mutex locked, and return with the mutex
 // locked.
@@ -37,7 +38,8 @@ class ControlChannel {
     // Sets the function that is called with every received frame, with the mutex locked. Frames
     // that arrived together with the end of the handshake are handled immediately.
     void start(std::function<void(const Lock&, const Frame&)> handler);
-    // Sends Leave and closes the connection. The background thread must have ended.
+    // Sends Leave, and waits at most 0.5 seconds until the server closes the connection. The
+    // background thread must have ended.
     void leave(const std::string& reason);
 
     std::mutex& mutex() { return mutex_; }
@@ -74,8 +76,8 @@ class ControlChannel {
     // Sends a heartbeat. Does nothing while another thread sends a message: the receiver counts any
     // message as a heartbeat.
     void send_heartbeat(Lock& lock, std::string_view frame);
-    // Unlocks the mutex while it sends. Ignores a lost connection, because the next read detects
-    // it.
+    // Sends a frame, and unlocks the mutex meanwhile. Ignores a lost connection, because the next
+    // read detects it.
     void send_unlocked(Lock& lock, std::string_view frame);
     // Reads the connection unless another thread reads it.
     void receive_if_idle(const Lock& lock);

@@ -28,9 +28,9 @@ constexpr std::chrono::seconds kHandshake{5};
 constexpr std::chrono::seconds kConnectToCandidate{1};
 // The timeouts of a connection if there is only one port. The first timeout is short: if clients
 // without the token fill the queue of the server, a new attempt is faster than the retries of TCP.
-// The timeout doubles after each attempt, in case the network is slow.
+// The timeout doubles after each attempt that exceeds it, in case the network is slow.
 constexpr milliseconds kFirstConnect{500}, kLongestConnect{10000};
-// The pauses between two attempts.
+// The first and the longest pause between two attempts.
 constexpr milliseconds kShortPause{10}, kLongPause{200};
 // The time after the join timeout in which the server can report the missing ranks.
 constexpr std::chrono::seconds kServerReport{5};
@@ -279,7 +279,7 @@ class Joiner {
     const std::vector<int> ports_;
     const TimePoint deadline_;
     milliseconds connect_timeout_ = kFirstConnect;
-    bool was_dropped_ = false;  // whether the server closed a connection in the last attempt
+    bool was_dropped_ = false;  // whether the last attempt failed after the server had accepted it
     std::minstd_rand random_{std::random_device{}()};
     std::string reason_;
 };

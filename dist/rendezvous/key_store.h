@@ -20,8 +20,8 @@ struct Waiter {
 
 class KeyStore {
   public:
-    // Sets a key and returns the requests that waited for it. If the limits are exceeded, writes an
-    // error to `reply`.
+    // Sets a key and returns the requests that waited for it. If the store would become too large,
+    // writes an error to `reply`.
     std::vector<Waiter> set(const std::string& key, std::string value, StoreReply& reply);
     // Adds `delta` to a number, which is stored as decimal digits. The sum is in `reply`, or an
     // error if the value is not a number or the sum overflows. Returns the requests that waited for

@@ -39,9 +39,10 @@ namespace axle::dist {
 // that has not joined: an eighth of the files that this process may open, but from 16 to 1024.
 std::size_t max_unauthenticated();
 
-// Returns the addresses at which the machine of rank 0 listens. If its host name is mapped to a
-// loopback address, which other machines can't reach, returns an external address instead. Throws
-// CommError if the name can't be resolved.
+// Returns the addresses at which the machine of rank 0 listens. If the job has several machines and
+// MASTER_ADDR is a host name, except localhost, that is mapped to a loopback address, which other
+// machines can't reach, returns external addresses instead. Throws CommError if the name can't be
+// resolved.
 std::vector<Address> addresses_of_master(const Environment& environment);
 
 class Server {
@@ -117,7 +118,8 @@ class Server {
     void wake_at(TimePoint time) { next_timer_ = std::min(next_timer_, time); }
 
     // --- server_members.cpp: received messages
-    // Handle a received message. Return false if the connection was closed.
+    // Handle a received message. Return false if the connection was closed, or will be closed when
+    // its output is sent.
     bool serve(Connection& connection, const Frame& frame);
     bool serve_unauthenticated(Connection& connection, const Frame& frame);
     void serve_member(Connection& connection, Member& member, const Frame& frame);

@@ -12,7 +12,7 @@
 namespace axle::dist {
 namespace {
 
-// The number of connections that are accepted before the server reads messages again.
+// The maximum number of connections that are accepted before the server reads messages again.
 constexpr int kAcceptedAtOnce = 64;
 // The time within which a process must prove that it has the token.
 constexpr std::chrono::seconds kHandshake{5};
@@ -39,7 +39,7 @@ void Server::accept_some() {
         }
         const int error = errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return;
-        // The client has closed this connection already; the next one may be open.
+        // A signal has interrupted the call, or the client has closed this connection already.
         if (error == ECONNABORTED || error == EINTR || error == EPROTO) continue;
         if (is_out_of_resources(error) && drop_unauthenticated()) continue;
         return pause_listening(true);

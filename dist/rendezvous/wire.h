@@ -115,7 +115,7 @@ struct Get {
 };
 struct Cancel {
     static constexpr Kind kind = Kind::cancel;
-    std::uint64_t id = 0;  // the id of the Get message
+    std::uint64_t id = 0;  // the id of the Get, Set or Add message
     static void fields(auto& m, auto&& f) { f(m.id); }
 };
 struct Add {
@@ -141,7 +141,7 @@ struct AnnounceCall {
         f(p.counts, kMaxCounts);
     }
 };
-// A report that a collective has timed out on this rank.
+// A report that the agreement on a collective has timed out on the sender's rank.
 struct CallTimeout {
     static constexpr Kind kind = Kind::call_timeout;
     std::uint32_t group = 0;
@@ -161,12 +161,12 @@ struct Report {
     std::string text;
     static void fields(auto& m, auto&& f) { f(m.text, kMaxText); }
 };
-// A report that this rank makes no more calls, although it has not left.
+// A report that the sender's rank makes no more calls, although it has not left.
 struct MissingRank {
     static constexpr Kind kind = Kind::missing_rank;
     std::string why;
     std::uint64_t calls =
-        0;  // number of calls so far; ignored if the server has received more calls
+        0;  // number of calls so far; if the server has received more, the report is ignored
     static void fields(auto& m, auto&& f) { f(m.why, kMaxText), f(m.calls); }
 };
 struct Leave {

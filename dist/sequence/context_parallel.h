@@ -68,8 +68,8 @@ class [[nodiscard]] ContextParallelScope {
   public:
     // Throws ValueError if the numbers of buffers and dimensions differ, if a length is not a
     // multiple of twice the size of the group, or if no_restore_buffers has a tensor that is not in
-    // buffers; IndexError if a dimension is out of range; UsageError for a tensor that requires a
-    // gradient and for a nested scope. The buffers are then unchanged.
+    // buffers; IndexError if a dimension is out of range; UsageError for a tensor that is undefined
+    // or requires a gradient, and for a nested scope. The buffers are then unchanged.
     ContextParallelScope(std::shared_ptr<ContextParallel> policy,
                          const std::vector<Tensor>& buffers,
                          const std::vector<std::int64_t>& buffer_seq_dims,

@@ -37,10 +37,10 @@ struct ShardingContext {
     GatherObserver* observer = nullptr;
 };
 
-// Parameters of one unit with the same dtype, device and requires_grad, in a flat buffer that is
-// cut into equal parts, one for each rank. A parameter begins at a multiple of 64 bytes; a cut may
-// be inside a parameter. Every rank stores its part in the dtype of the model. The whole buffer
-// exists in param_dtype while it is gathered; the handles of the parameters are views of it.
+// Parameters of one unit with the same dtype and requires_grad, in a flat buffer that is cut into
+// equal parts, one for each rank. A parameter begins at a multiple of 64 bytes; a cut may be inside
+// a parameter. Every rank stores its part in the dtype of the model. The whole buffer exists in
+// param_dtype while it is gathered; the handles of the parameters are views of it.
 //
 // The methods that communicate must be called by all ranks in the same order.
 class FlatParameter final : public ShardProvider {
@@ -86,8 +86,8 @@ class FlatParameter final : public ShardProvider {
     void gather();
     // Frees the gathered elements. If a gather is in progress, waits for its end first.
     void free() noexcept;
-    // Returns a tensor of the whole buffer in the dtype of the model, gathered from the parts.
-    // The tensor is on the device of gathered parameters.
+    // Returns a tensor of the whole buffer, gathered from the parts that the ranks pass, with the
+    // dtype and on the device of `part`.
     Tensor gather_part(const Tensor& part) const;
     // Makes the handles views of `buffer`, which has the dtype of the model. If `buffer` is
     // undefined, restores the earlier storage of the handles.

@@ -50,8 +50,9 @@ bool is_first(const autograd::TensorSlice& slice) {
     return slice.layout().part == 0 && slice.is_first_copy();
 }
 
-// Gathers the whole tensor of a slice, on the ranks that get tensors. On the other ranks, returns
-// an undefined tensor. A slice on the meta device is not gathered, and only its shape is changed.
+// Gathers the whole tensor of a slice, and returns it on the ranks that get tensors. On the other
+// ranks, returns an undefined tensor. A slice on the meta device is not gathered, and only its shape
+// is changed.
 Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
                      const FullStateOptions& options) {
     const Tensor whole = tensor.device().is_meta()

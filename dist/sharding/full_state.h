@@ -29,8 +29,8 @@ bool is_sharded(const nn::Module& model);
 bool has_slices(const nn::Module& model);
 
 // Returns model.saved_state() with all elements of the parameters, in the dtype that the model had
-// before it was sharded. Tensors that are not sharded are returned unchanged. Ranks without tensors
-// (see rank0_only) get an empty list.
+// before it was sharded. Tensors that are neither sharded nor slices are returned unchanged. Ranks
+// without tensors (see rank0_only) get an empty list.
 nn::StateDict full_state_dict(const nn::Module& model, FullStateOptions options = {});
 
 // Returns optimizer.state_dict() with buffers in the shape of the whole parameters. Ranks without

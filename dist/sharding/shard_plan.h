@@ -14,7 +14,7 @@ namespace axle::dist {
 struct PlannedUnit {
     ShardUnit unit;
     std::vector<nn::Module*> modules;
-    // Sets of parameters with the same dtype and requires_grad, in the order of visit().
+    // Sets of parameters with the same dtype and requires_grad, in the order of named_parameters().
     std::vector<nn::StateDict> parameters;
 };
 

@@ -42,7 +42,8 @@ void check_shardable(const nn::Module& model) {
     }
 }
 
-// Throws CommError on all ranks if a parameter's values differ from the values on rank 0.
+// Throws CommError on all ranks if a parameter's values differ from the values on rank 0. Compares
+// the sums of the values and of their squares.
 void check_same_values(const nn::Module& model, ProcessGroup& group) {
     const NoGrad no_grad;
     Tree sums = Tree::list();

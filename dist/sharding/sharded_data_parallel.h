@@ -86,7 +86,8 @@ struct FullParametersOptions {
     // changes, or only the rank `modifier_rank` makes changes.
     bool write_back = true;
     // The rank of the sharding group whose changes all ranks get, as the modifier_rank of
-    // DeepSpeed's GatheredParameters. An exception that leaves the scope discards the changes.
+    // DeepSpeed's GatheredParameters. If it is set, an exception that leaves the scope discards the
+    // changes.
     std::optional<int> modifier_rank = {};
 };
 

@@ -32,9 +32,9 @@ ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main);
 void save_sharded(const std::string& folder, const ShardedState& state, ProcessGroup& group,
                   Durability durability = Durability::full);
 
-// Load a folder into a model or optimizer, sharded or not. Each rank reads its part. Throw
-// FileError if the folder is invalid, ValueError if names are missing or unexpected, ShapeError if
-// a shape differs, and the errors of Optimizer::load_state_dict().
+// Load a folder into a model or optimizer, sharded or not. Each rank reads its part, or the whole
+// tensor of a slice. Throw FileError if the folder is invalid, ValueError if names are missing or
+// unexpected, ShapeError if a shape differs, and the errors of Optimizer::load_state_dict().
 void load_sharded(const ShardedFolder& folder, nn::Module& model);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 // Verify the bytes that load_sharded() would read on this rank, and throw the same errors, except

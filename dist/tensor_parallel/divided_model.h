@@ -47,9 +47,9 @@ class DividedModel {
 
     // Returns the parent of a module, or nullptr.
     nn::Module* parent_of(const std::string& name) const;
-    // Returns the number of parts of the output features of a Linear of an attention module: the
-    // number of ranks, or the number of key-value heads if it is smaller. Throws ValueError unless
-    // the heads can be divided.
+    // Returns the number of parts of the output features of a Linear: the number of ranks, or the
+    // number of key-value heads if the output consists of them and they are fewer. Throws
+    // ValueError unless the heads or features can be divided.
     std::int64_t parts_of(const Target& target, const nn::Linear& layer,
                           std::int64_t segments) const;
     std::shared_ptr<SharedInput> input_of(const std::string& name);

@@ -75,9 +75,8 @@ class RowPolicy : public nn::LinearPolicy {
     Division division_;
 };
 
-// An Embedding with the rows [begin, begin + number of rows of its weight) of a table with
-// `vocabulary` rows. An id that another rank has gives zeros, and the results of all ranks are
-// added.
+// An Embedding whose weight has n rows of a table with `vocabulary` rows: rank r has the rows [r *
+// n, (r + 1) * n). An id that another rank has gives zeros, and the results of all ranks are added.
 class VocabularyEmbedding : public nn::EmbeddingPolicy {
   public:
     VocabularyEmbedding(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)

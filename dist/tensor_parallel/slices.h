@@ -9,8 +9,8 @@
 
 namespace axle::dist {
 
-// The slice of this rank. layout.parts divides the size of the group: consecutive ranks have the
-// same part if there are fewer parts than ranks.
+// The slice of this rank. layout.parts is a divisor of the size of the group: consecutive ranks
+// have the same part if there are fewer parts than ranks.
 class GroupSlice : public autograd::TensorSlice {
   public:
     GroupSlice(autograd::SliceLayout layout, std::shared_ptr<ProcessGroup> group)

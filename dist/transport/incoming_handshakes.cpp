@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kHandshake{5};
 // The maximum number of unauthenticated connections, in addition to one for each rank above this
 // one.
 constexpr std::size_t kPlaces = 32;
-// The number of connections that are accepted before handshakes are read again.
+// The maximum number of connections that are accepted before handshakes are read again.
 constexpr int kAcceptedAtOnce = 8;
 // The pause before the next accept() after an error that another call would return immediately.
 constexpr std::chrono::milliseconds kPause{100};
@@ -70,7 +70,7 @@ void IncomingHandshakes::accept_some(TimePoint now) {
             continue;
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        // The client has closed this connection already; the next one may be open.
+        // A signal has interrupted the call, or the client has closed this connection already.
         if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
         // This process has too many open files, or the system has no memory.
         if (!drop_one()) {

@@ -21,8 +21,9 @@ namespace axle::dist {
 // connection was closed tries again. No function waits. Used by one thread.
 class IncomingHandshakes {
   public:
-    // Called for each client that has proven that it has the key. `rank` is above the rank of the
-    // server. A rank can connect several times. May throw, which closes the connection.
+    // Called for each client that has proven that it has the key. `rank` is the client's rank,
+    // which is above the rank of the server. A rank can connect several times. May throw, which
+    // closes the connection.
     using Connected = std::function<void(int rank, Socket socket)>;
 
     IncomingHandshakes(Socket listener, const Key& key, int rank, int size, Connected connected);
@@ -32,7 +33,7 @@ class IncomingHandshakes {
     // Closes all unauthenticated connections.
     void clear() { pending_.clear(); }
     void add_poll_entries(std::vector<pollfd>& waited) const;
-    // Returns when proceed() must be called even if there is nothing to read.
+    // Returns the time at which proceed() must be called even if there is nothing to read.
     TimePoint next_timer() const;
 
   private:

@@ -43,7 +43,8 @@ struct ReportedFailure {
 std::string to_line(const ReportedFailure& failure);
 std::optional<ReportedFailure> read_reported_failure(std::string_view line);
 
-// Splits a stream into lines. Lines longer than kMaxLauncherLine are ignored.
+// Splits a stream into lines. Drops a line when kMaxLauncherLine bytes of it have arrived without
+// its line end.
 class LineReader {
   public:
     void add(std::string_view bytes);

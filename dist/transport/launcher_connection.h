@@ -10,8 +10,9 @@ namespace axle::dist {
 
 class LauncherConnection {
   public:
-    // Uses the socket AXLE_LAUNCHER_FD, if the variable is set. The destructor does not close the
-    // socket. Programs that this process starts do not inherit it.
+    // Uses the socket whose descriptor is in AXLE_LAUNCHER_FD, if the variable is set and valid.
+    // The destructor does not close the socket. Programs that this process starts do not inherit
+    // it.
     LauncherConnection();
 
     bool is_open() const { return descriptor_ >= 0; }

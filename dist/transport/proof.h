@@ -22,7 +22,7 @@ struct Nonces {
 Nonce make_nonce();
 // Returns the hash of a text.
 Key hash(std::string_view text);
-// Returns a key for one purpose. Only processes that have `key` can compute this key.
+// Returns a key for one purpose. Only processes that have `key` can compute the returned key.
 Key derive_key(const Key& key, std::string_view purpose);
 // Returns the HMAC of both nonces and the message.
 Proof make_proof(const Key& key, const Nonces& nonces, std::string_view message);

@@ -65,7 +65,7 @@ Address own_address(const Socket& socket);
 Address local_address_towards(const Address& there);
 // Returns the addresses, IPv4 first, of the network interface that AXLE_SOCKET_IFNAME or else
 // GLOO_SOCKET_IFNAME names, or an empty list if neither is set. Throws ValueError if the interface
-// does not exist.
+// does not exist or has no IPv4 or IPv6 address.
 std::vector<Address> address_of_chosen_interface();
 
 // Returns a socket that listens at an address. Throws SocketError, for example with EADDRINUSE.
@@ -76,7 +76,8 @@ Socket connect_to(const Address& address, TimePoint deadline);
 // connection is established or has failed, and finish_connect() throws SocketError if it failed.
 Socket start_connect(const Address& address);
 void finish_connect(const Socket& socket, const Address& address);
-// Returns the next pending connection, or an empty Socket and errno if there is none.
+// Returns the next pending connection. Returns an empty Socket and sets errno if there is none
+// (EAGAIN) or on an error.
 Socket accept_from(const Socket& listener);
 
 // Sends all bytes. Throws SocketError, after the deadline with ETIMEDOUT.

@@ -17,7 +17,8 @@ namespace axle::dist {
 // ends and the listening socket is closed.
 class TcpAcceptor {
   public:
-    // Called by the thread for each rank, once. May throw, which closes the connection.
+    // Called by the thread when a rank has connected. May throw, which closes the connection;
+    // otherwise it is not called again for this rank.
     using Connected = std::function<void(int rank, Socket socket)>;
 
     // Listens at `address`, whose port must be 0, on a free port. Throws SocketError.

@@ -18,12 +18,12 @@ namespace axle::dist {
 namespace {
 
 constexpr std::size_t kBuffer = 16 << 10;
-// The minimum credit for which a frame is sent.
+// The minimum credit that send() sends together with a message.
 constexpr std::uint64_t kLeastCredit = 16 << 10;
 
 }  // namespace
 
-// A message that has ended successfully is in no list of the connection, so it need not be removed.
+// A message that has ended successfully is in no list of the connection, and in no system call.
 TcpMessage::~TcpMessage() {
     if (state() != State::done) connection_.drop(*this);
 }
@@ -228,8 +228,8 @@ void TcpConnection::fail_locked(std::string_view reason) noexcept {
     expected_.clear();
 }
 
-// Makes all queued sends fail. Does nothing while a thread is in flush(): flush() calls this
-// function at its end, when it is known which messages were sent completely.
+// Makes all sends fail that have not ended. Does nothing while a thread is in flush(): flush()
+// calls this function at its end, when it is known which messages were sent completely.
 void TcpConnection::fail_sends() {
     if (writing_) return;
     for (const Outgoing& frame : queue_) set_failed(frame.message);
@@ -269,7 +269,7 @@ void TcpConnection::close_writing() noexcept { ::shutdown(descriptor(), SHUT_WR)
 // Returns whether the socket can be closed without loss. If unread data is in the socket when it is
 // closed, or arrives later, the system resets the connection and discards data that the peer's
 // system has not received. So this function discards received data, and returns false until all
-// sent data has arrived. If both processes are on one machine, data has arrived when it is sent.
+// sent data has arrived. On a loopback connection, data has arrived when it is sent.
 bool TcpConnection::is_flushed() noexcept {
     for (;;) {
         const auto count =

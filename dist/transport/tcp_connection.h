@@ -47,7 +47,7 @@ class TcpMessage final : public Transport::Message {
     const bool is_send_;
     bool is_requested_ = false;  // whether a receive has sent a request
     std::uint64_t id_ = 0;       // the id of the announcement
-    std::uint64_t moved_ = 0;    // bytes sent or received; updated at the end of each data frame
+    std::uint64_t moved_ = 0;    // bytes sent or received; updated at the end of each frame
     std::atomic<State> state_ = State::pending;
 };
 
@@ -61,13 +61,13 @@ class TcpOwner {
     virtual void fail_all(const std::string& reason) noexcept = 0;
 };
 
-// Transfers messages in frames (tcp_frame.h). Thread-safe. Received data is written directly to the
-// memory of the message if its receive is posted.
+// Transfers messages in frames (tcp_frame.h). Thread-safe. If a receive is posted, its data is
+// received directly into its memory, except for the bytes that arrive together with a frame header.
 //
 // The connection is read by one thread at a time: a thread that waits for a receive, or if there is
-// none, the poller's thread. It is written by the thread that sends, and if the socket's buffer is
-// full, by the poller's thread. System calls are made without the mutex, so their memory must stay
-// valid: a message that is destroyed early waits for the end of the call.
+// none, the poller's thread. It is written by a thread that queues frames, and if the socket's
+// buffer is full, by the poller's thread. System calls are made without the mutex, so their memory
+// must stay valid: a message that is destroyed early waits for the end of the call.
 class TcpConnection {
   public:
     // `peer` is the rank of the peer. The caller adds the connection to the poller.
@@ -78,8 +78,8 @@ class TcpConnection {
     int descriptor() const { return socket_.descriptor(); }
     std::unique_ptr<TcpMessage> send(const void* data, std::uint64_t bytes, std::uint64_t slot);
     std::unique_ptr<TcpMessage> receive(void* data, std::uint64_t bytes, std::uint64_t slot);
-    // Makes all messages fail, and closes the connection for both ranks. Only the first call has an
-    // effect.
+    // Makes all pending and later messages fail, and closes the connection for both ranks. Only the
+    // first call has an effect.
     void fail(const std::string& reason) noexcept;
 
     // Called by the poller's thread.
@@ -193,7 +193,7 @@ class TcpConnection {
         bool is_data = false;
     };
     Payload payload_;
-    std::vector<TcpMessage*> posted_;    // receives without a message
+    std::vector<TcpMessage*> posted_;    // receives that no message has arrived for
     std::vector<TcpMessage*> expected_;  // receives of announced messages
     std::list<Arrived> arrived_;
     std::uint64_t uncredited_ = 0;  // bytes of eager messages for which no credit was sent

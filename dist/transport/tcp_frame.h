@@ -2,8 +2,9 @@
 //
 // A small message is sent immediately, as one `eager` frame. If the receiver has not posted its
 // receive yet, it stores the message. The sender counts the bytes that the receiver may have
-// stored, and the receiver returns them in `credit` frames. When they reach kWindow, small messages
-// are sent like large ones, so the memory is bounded, and no connection ever stops reading.
+// stored, and the receiver returns them in `credit` frames. A small message that would make them
+// exceed kWindow is sent like a large one, so the memory is bounded, and no connection ever stops
+// reading.
 //
 // A large message is announced, and its data is sent when the receiver has posted the receive:
 //
@@ -13,9 +14,10 @@
 //                                   <-  grant, unless it has sent a request
 //     data, one or several frames   ->
 //
-// The k-th request for a slot belongs to the k-th large message with this slot. Small messages and
-// the other frames are sent between the `data` frames of large messages. Messages with the same
-// slot have the order of their `eager` and `announce` frames.
+// Only receives of large messages send requests. A request belongs to the first large message with
+// its slot that has no request or grant yet. Small messages and the other frames are sent between
+// the `data` frames of large messages. Messages with the same slot have the order of their `eager`
+// and `announce` frames.
 #pragma once
 
 #include <bit>
@@ -44,7 +46,8 @@ inline constexpr std::uint64_t kWindow = 1 << 20;
 inline constexpr std::uint64_t kEagerCost = 64;
 // The largest length of a data frame.
 inline constexpr std::uint64_t kMaxData = 512 << 10;
-// The maximum number of announcements, and of requests, of one rank that wait for the other rank.
+// The maximum number of announcements, of slots with requests, and of requests for one slot, that
+// wait on one side of a connection.
 inline constexpr std::size_t kMaxWaiting = 1 << 20;
 
 }  // namespace axle::dist

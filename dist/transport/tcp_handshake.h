@@ -27,7 +27,8 @@ namespace axle::dist {
 
 inline constexpr std::size_t kHandshakeMessage = 40;  // bytes
 
-// Thrown by connect_and_prove() if the server has another key. Another attempt would fail too.
+// Thrown by connect_and_prove() if the server has another key or rank. Another attempt would fail
+// too.
 struct WrongKey : CommError {
     using CommError::CommError;
 };
@@ -57,9 +58,8 @@ class IncomingHandshake {
     Nonces nonces_;
 };
 
-// Connects rank `from` to rank `to` at `address`. Throws WrongKey, and CommError if another attempt
-// may succeed: if the server refuses or closes the connection, after the deadline, and when
-// `cancel` becomes readable.
+// Connects rank `from` to rank `to` at `address`. Throws WrongKey, or CommError if the server
+// refuses or closes the connection, after the deadline, and when `cancel` becomes readable.
 Socket connect_and_prove(const Address& address, const Key& key, int from, int to,
                          TimePoint deadline, const Socket& cancel);
 

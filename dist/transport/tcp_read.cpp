@@ -35,7 +35,7 @@ void TcpConnection::read_some(Lock& lock, const TcpMessage* until) {
 bool TcpConnection::receive_once(Lock& lock) {
     if (!failure_.empty()) return false;
     // The rest of the payload is received directly into its memory. If another data frame of the
-    // same message follows, only the header of this frame is received into the buffer.
+    // same message follows, only its header is received into the buffer.
     std::array<iovec, 2> parts;
     std::size_t count = 0, wanted = 0;
     const auto add = [&](std::byte* to, std::size_t size) {
@@ -265,7 +265,7 @@ void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
 }
 
 // Adds the size of a small message that has been received to the unsent credit. The credit is sent
-// when it reaches half of the window; smaller credit is sent only together with other frames.
+// when it reaches half of the window; smaller credit is sent only together with a message.
 void TcpConnection::return_credit(std::uint64_t size) {
     consumed_ += size + kEagerCost;
     if (consumed_ >= kWindow / 2) queue_credit();

@@ -26,9 +26,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The time between two attempts to connect, which is doubled after each attempt.
+// The first and the longest time between two attempts to connect. The time is doubled after each
+// attempt.
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
-// The time that the destructor waits until sent data has arrived.
+// The maximum time that the destructor waits until sent data has arrived.
 constexpr milliseconds kCloseTimeout{500};
 
 constexpr const char* kClosed = "the connections were closed";
@@ -62,7 +63,8 @@ class TcpTransport final : public Transport, public TcpOwner {
         std::atomic<TcpConnection*> connection = nullptr;
     };
     // The address of a rank's listening socket, and the random bytes from which the keys of its
-    // connections are derived. Published in the store as text: the port, the salt and the host.
+    // connections are derived. Published in the store as the bytes of the salt, followed by the
+    // port, a space and the host.
     struct Listener {
         Nonce salt{};
         int port = 0;

@@ -28,14 +28,14 @@ class Transport {
     // exchange in which every rank waits for all other ranks.
     virtual void connect_all() = 0;
     // Start a message. The functions wait for the connection, but not for the data. Messages
-    // between two ranks with the same slot arrive in order. If the sizes in bytes differ, wait()
-    // throws CommError on both ranks. Thread-safe. The functions throw CommError if the peer can't
-    // be reached, and after abort().
+    // between two ranks with the same slot arrive in order. If the sizes in bytes differ, the
+    // receiver's wait() throws CommError, and all later messages between the two ranks fail.
+    // Thread-safe. The functions throw CommError if the peer can't be reached, and after abort().
     virtual std::unique_ptr<Message> send(const void* data, std::int64_t bytes, int to,
                                           std::uint64_t slot) = 0;
     virtual std::unique_ptr<Message> receive(void* data, std::int64_t bytes, int from,
                                              std::uint64_t slot) = 0;
-    // Makes all pending and future waits throw CommError. Thread-safe.
+    // Makes all messages that have not ended, and all later ones, fail with CommError. Thread-safe.
     virtual void abort() noexcept = 0;
 };
 

@@ -95,7 +95,7 @@ TEST(TensorAllocationFailure, LeavesABf16TrainingStepThatCanBeRepeated) {
     fail_each_allocation(step);
 }
 
-// Makes allocations of more than `limit` bytes fail on one thread.
+// Makes allocations of more than `limit` bytes fail. Each thread has its own limit.
 struct LimitedThread {
     static inline thread_local std::size_t limit = SIZE_MAX;
 

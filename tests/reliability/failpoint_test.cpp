@@ -65,8 +65,8 @@ struct Figures {
     int runs = 0, reached = 0, broken = 0;
 };
 
-// Runs a job in which a rank performs `action` at a failpoint. All other ranks must end, and the
-// newest complete checkpoint must exist.
+// Runs a job in which a rank performs `action` at a failpoint. All ranks that are not frozen must
+// end, and the newest complete checkpoint must be kept.
 void run_with(const Failpoint& failpoint, int rank, FailpointAction action, Figures& figures) {
     SCOPED_TRACE(str(failpoint.name, ", rank ", rank, ", action ", static_cast<int>(action)));
     const TemporaryFolder folder(FolderStorage::in_memory);

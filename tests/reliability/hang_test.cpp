@@ -26,7 +26,8 @@ using std::chrono::seconds;
 
 constexpr int kSize = 4;
 
-// Reduces until an error occurs. Reports Event::finished with 1 if the error names the rank.
+// Reduces until an error occurs. Reports Event::loaded after the first reduction, and
+// Event::finished with 1 if the error names the rank `frozen`, else with 0.
 void reduce_until_error(int frozen, const ReportingJob::Group& group,
                         const ReportingJob::Reporter& report) {
     Tensor x = ones({1000});

@@ -96,8 +96,8 @@ accel::ProjectConfiguration project_of_machine(const std::string& folder, int ra
             .save_on_each_node = true};
 }
 
-// Saves on two machines, while each operation in turn fails on one of them. Reports the number of
-// faults.
+// Saves on two machines, while each operation in turn fails on one of them. Reports 1 for each
+// fault.
 void save_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     become_machine(*group);
@@ -150,8 +150,8 @@ TEST(FaultySave, LongSeriesThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
-// Loads on two ranks, while each operation that reads fails in turn on one of them. Reports the
-// number of faults.
+// Loads on two ranks, while each operation that reads fails in turn on one of them. Reports 1 for
+// each fault.
 void load_with_faults(const std::string& folder, const std::vector<int>& errors, const Group& group,
                       const ReportingJob::Reporter& report) {
     Training training(7, 0, true, group,
@@ -210,7 +210,7 @@ TEST(FaultyLoad, LongSeriesThrowsItsErrorOnEveryRankAndLoadsNothing) {
 }
 
 // Changes bits of a file on one of two machines, and loads the checkpoint on both machines. Reports
-// the number of changes.
+// 1 for each change.
 void load_damaged(const std::string& folder, int changes, const Group& group,
                   const ReportingJob::Reporter& report) {
     become_machine(*group);

@@ -89,7 +89,7 @@ KillFigures kill_while_saving(int size, int rounds, Sharding sharding) {
             ADD_FAILURE() << "saved " << saved << " batches, loaded " << loaded->value;
             ++figures.lost;
         }
-        if (round == rounds) break;  // the checkpoint of the last kill was read
+        if (round == rounds) break;  // the job after the last kill has loaded its checkpoint
         if (const auto first = job.next(); !first) {
             ADD_FAILURE() << "the job did not save";
             break;
@@ -157,7 +157,8 @@ void train_to_the_end(const std::string& folder, const ReportingJob::Group& grou
     if (is_main) report(Event::finished, training.counter.batches);
 }
 
-// Returns the bytes of the losses and final states of all ranks, in the order of the file names.
+// Returns the names and bytes of the files with the losses and final states of all ranks, in the
+// order of the names.
 std::string results_of(const std::string& folder) {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder))

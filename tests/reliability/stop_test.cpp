@@ -51,7 +51,7 @@ struct StopFigures {
 
 class StoppedTrainer : public Trainer {
   protected:
-    // Stops a job of two processes `count` times, by a signal to the launcher or to a rank.
+    // Stops `count` jobs of two processes, each by a signal to the launcher or to a rank.
     void expect_one_checkpoint_each(int count) {
         if (IsSkipped()) return;
         std::mt19937 random(3);

@@ -50,7 +50,7 @@ bool check(int code, const char* function, MpiError* error) {
     return false;
 }
 
-// Returns whether the program, or finalize(), has finalized MPI.
+// Returns whether the program has finalized MPI, or finalize() was called.
 bool is_ended() {
     int done = 0;
     return is_finalized || MPI_Finalized(&done) != MPI_SUCCESS || done != 0;

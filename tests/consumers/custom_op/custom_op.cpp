@@ -14,9 +14,9 @@ namespace nn = axle::nn;
 
 // --- an operation: check, allocate, launch, record
 
-// Rounds x (f32) to a multiple of `step` (f32, 0-d) and clamps it to the range of n bits, -2^(n-1)
-// to 2^(n-1) - 1 steps. The gradient ignores the rounding and is zero where x was clamped. This is
-// the straight-through estimator (Bengio et al., 2013).
+// Rounds x (f32) to a multiple of `step` (f32, 0-d) and clamps it to the range of n = `bits` bits,
+// -2^(n-1) to 2^(n-1) - 1 steps. The gradient ignores the rounding and is zero where x was clamped.
+// This is the straight-through estimator (Bengio et al., 2013).
 Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     axle::check_device("fake_quantize", {&x, &step});
     axle::check_same_dtype("fake_quantize", x, step);
@@ -56,7 +56,7 @@ struct QuantizedLinear : nn::Model<QuantizedLinear> {
     Tensor step;
     int bits;
 
-    // The largest weight is mapped to the last step.
+    // The largest absolute value of a weight is 2^(bits-1) steps.
     QuantizedLinear(int in, int out, int bits_) : linear(in, out), bits(bits_) {
         step = axle::abs(linear.weight.detach()).max() / (1 << (bits - 1));
     }

@@ -7,8 +7,8 @@
 
 extern "C" {
 
-// Returns the mean squared error of a line through (0, 1), (1, 3), (2, 5) after `steps` updates, or
-// -1 on error.
+// Fits a line to the points (0, 1), (1, 3), (2, 5) with `steps` updates. Returns the mean squared
+// error before the last update, or -1 on error.
 [[gnu::visibility("default")]] double plugin_fit(int steps) try {
     axle::nn::Linear line(1, 1);
     axle::optim::SGD sgd(line.parameters(), {.lr = 0.1});

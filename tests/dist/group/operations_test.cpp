@@ -266,7 +266,8 @@ TEST(TreeCollectives, MatchResultsOnTheWholeBatchForRandomTrees) {
                 const Tree mine = slice_tensors(whole, begin, begin + rows);
                 expect_same_tree(dist::gather(*group, mine), whole);
 
-                // Joining the results for two parts of the rows must give the same result.
+                // Together, the results for two parts of the rows must have as many rows as the
+                // result for all rows.
                 const std::int64_t cut = rows / 2;
                 const Tree first = slice_tensors(mine, 0, cut),
                            last = slice_tensors(mine, cut, rows);
@@ -275,7 +276,7 @@ TEST(TreeCollectives, MatchResultsOnTheWholeBatchForRandomTrees) {
                 for (const Tree& part : {first, last}) parts.push_back(dist::gather(*group, part));
                 EXPECT_EQ(find_batch_size(concatenate(parts)), rows * size);
 
-                // Every rank has a different number of rows.
+                // The number of rows can differ between ranks.
                 const std::int64_t own = 1 + (group->rank() + seed) % rows;
                 const Tree ragged = slice_tensors(mine, 0, own);
                 for (const bool at_start : {false, true}) {

@@ -73,7 +73,7 @@ TEST(TreeBytes, ThrowOnlyCommErrorIfCorrupted) {
             }
         }
     }
-    // A changed kind, dtype, size or length is rejected if it is invalid. A changed element is
+    // A changed kind, dtype, size or length is rejected if it is invalid. A changed number is
     // accepted, because every value is valid.
     EXPECT_GT(rejected, 0u);
     EXPECT_LT(rejected, changes);

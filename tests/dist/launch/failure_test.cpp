@@ -84,7 +84,7 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
                 fail_now(planned.signal);
             });
         group->all_reduce(x, dist::ReduceOp::mean);
-        // A rank that will be killed in a collective repeats the steps until it is killed.
+        // If a rank fails in a collective, all ranks repeat the steps until it fails.
         if (planned.moment == Moment::collective && step == 39) step = 5;
     }
     if (at(Moment::save) && environment.rank != 0) fail_now(planned.signal);

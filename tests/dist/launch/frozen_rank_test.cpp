@@ -64,7 +64,7 @@ void run_rank(const Job& job, int rank) {
     const Tensor x = ones({1000});
     std::ofstream(joined_file(job, rank)) << '\n';
     if (is_victim && job.moment == Moment::before_the_first_collective) {
-        // If rank 0 stopped earlier, other ranks would not learn that all ranks have joined.
+        // If rank 0 stopped earlier, other ranks would not get its message that all have joined.
         for (int other = 0; other < job.size; ++other)
             comes_true([&] { return std::filesystem::exists(joined_file(job, other)); });
         freeze(job.how);

@@ -220,7 +220,8 @@ TEST_F(Launchers, ExitWithTheFirstFailureOfAnyMachine) {
     for (const int index : {0, 1, 2}) EXPECT_EQ(end(index), 5) << err(index);
 }
 
-// Machine 1 has only one process, so no other process on this machine can report it.
+// Machine 1 has only one process, which is frozen, so no other process on this machine can report a
+// failure.
 TEST_F(Launchers, EndAFrozenProcessWhenTheJobHasFailedElsewhere) {
     num_machines_ = min_nodes_ = 2, max_restarts_ = 0;
     start(0, started() +
@@ -272,7 +273,7 @@ bool intercepts_sigterm(pid_t pid) {
 }
 
 TEST_F(Launchers, StopOnSigtermWhileTheyWaitForOtherMachines) {
-    for (const int index : {1, 0}) {  // machine 1 waits for machine 0, which waits for machine 2
+    for (const int index : {1, 0}) {  // machine 1 waits for machine 0; then machine 0 waits alone
         start(index, started());
         ASSERT_TRUE(comes_true([&] { return intercepts_sigterm(running_.at(index)); }));
         kill(running_.at(index), SIGTERM);
@@ -313,7 +314,7 @@ TEST_F(Launchers, RejectLaunchersWithOtherOptionsOrAMachineNumberInUse) {
     for (const int rank : {0, 1, 2}) EXPECT_GT(process(0, rank), 0);
 }
 
-// Clients without the token hold more connections than the launcher of machine 0 accepts, and send
+// Clients without the token hold more connections than the launcher of machine 0 keeps, and send
 // arbitrary bytes.
 TEST_F(Launchers, JoinWhileClientsWithoutTheTokenHoldAllConnections) {
     num_machines_ = min_nodes_ = 2;

@@ -61,10 +61,10 @@ std::string missing(const Implementation& mpi) {
 
 std::string program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// GoogleTest patterns of the tests that mpirun runs. kTests selects tests with two or three ranks.
-// The tests after the minus sign cannot run under mpirun or take seconds. They expect another
-// backend, share memory or types of exceptions between ranks, fork, or leave a send in progress,
-// after which MPI is not finalized and mpirun reports a failure.
+// GoogleTest patterns of the tests that mpirun runs. Of each test with a parameter for the number
+// of ranks, kTests selects one number. The tests after the minus sign cannot run under mpirun or
+// take seconds. They expect another backend, share memory or types of exceptions between ranks,
+// fork, or leave a send in progress, after which MPI is not finalized and mpirun reports a failure.
 constexpr const char* kTests =
     "MpiBackend.*:Ranks/HostEngineCollectives.*/0:HostEngine.MatchesMessagesByTag:"
     "Ranks/Collectives.*/1:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"

@@ -199,7 +199,8 @@ TEST(PowerSgd, CanCommunicateInHalfPrecision) {
             });
 }
 
-// A zero gradient, or a gradient of lower rank than the approximation, has no orthonormal basis.
+// The columns of P cannot all be made orthonormal for a zero gradient, or for a gradient of lower
+// rank than the approximation.
 TEST(PowerSgd, IsExactForZeroAndRankDeficientGradients) {
     manual_seed(6);
     const Tensor matrix = randn({10, 1}, {f64}).matmul(randn({1, 10}, {f64}));

@@ -1,5 +1,5 @@
-// A stand-in for Control for ranks that are threads of one test. It has a working store, and the
-// test sets failures.
+// A stand-in for Control for ranks that are threads of one test. It has a working store and records
+// failures. Its collective calls need no agreement.
 #pragma once
 
 #include <chrono>

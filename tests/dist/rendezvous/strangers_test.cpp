@@ -102,7 +102,7 @@ class Repeated {
 
 TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
-    // The join timeout is shorter than the time for which the server keeps a silent connection.
+    // The server keeps a silent connection for the join timeout, so no stranger is dropped in time.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);
@@ -190,7 +190,7 @@ TEST(UnauthenticatedClients, AreDroppedAfterTheJoinTimeout) {
     const auto socket = dist::connect_to(address_of(pair), begin + seconds(20));
     ASSERT_TRUE(wait_readable(socket, begin + seconds(15)));
     EXPECT_TRUE(is_closed(socket));
-    EXPECT_GE(Clock::now() - begin, milliseconds(1900));  // the server has waited for a while
+    EXPECT_GE(Clock::now() - begin, milliseconds(1900));  // the join timeout is 2 s
     pair.check(1);
 }
 
@@ -215,7 +215,7 @@ TEST(UnauthenticatedClients, AreDroppedIfTheyStartTheHandshakeTwice) {
     pair.check(1);
 }
 
-// Opens files until the process has no free descriptor.
+// Duplicates a descriptor until the process has no free one.
 std::vector<Socket> use_all_descriptors() {
     std::vector<Socket> used;
     for (;;) {

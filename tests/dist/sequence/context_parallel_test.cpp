@@ -122,7 +122,7 @@ TEST(ContextParallel, ExchangesOnlyKeysValuesAndTheirGradients) {
                     ++calls[event.name];
                     elements[event.name] += numel(event.operands.front());
                 }
-            // The elements of the keys and values of a rank.
+            // The number of elements in the keys and values of a rank.
             const std::int64_t part =
                 2 * kSequences * kHeads * (kSequenceLength / size) * kHeadSize;
             if (exchange == ContextExchange::all_gather) {

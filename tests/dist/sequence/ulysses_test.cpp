@@ -170,7 +170,7 @@ TEST(UlyssesBatches, RejectInvalidBatchesOnAllRanks) {
 
 // Covers 17.SP.
 TEST(MeanOverTokens, WeightsTheLossesOfRanks) {
-    // Half of the tokens of the first part are ignored, and all tokens of the last part.
+    // All tokens of the first part and of the last part are ignored.
     auto whole = tests::model_of<nn::Gpt>(f64);
     const auto [ids, labels] = tests::sequences_of(0);
     labels.narrow(1, 0, 4).fill_(-100);

@@ -81,7 +81,7 @@ TEST(FullState, MatchesTheOptimizerStateOfOneProcess) {
     });
 }
 
-// Saves on 3 ranks, loads on 1, 2 and 4 ranks and on one process without sharding, and continues
+// Saves on 3 ranks, loads on 2 and 4 ranks and on one process without sharding, and continues
 // training.
 TEST(FullState, CanBeResumedOnOtherNumbersOfRanks) {
     const Gpt64 gpt;

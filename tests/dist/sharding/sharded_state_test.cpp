@@ -75,7 +75,7 @@ void expect_same_state(const Tree& actual, const Tree& expected) {
     EXPECT_EQ(to_json(actual["param_groups"]), to_json(expected["param_groups"]));
 }
 
-// Saves with each layout, loads with each other layout, and compares all bits.
+// Saves with each layout, loads with each layout, and compares all bits.
 // Covers 14.set_state_dict_type.
 TEST(ShardedState, LoadsWithOtherNumbersOfRanksAndStrategies) {
     const std::vector<Layout> layouts = {{1},

@@ -89,7 +89,7 @@ TEST(TensorParallel, StoresOnePartOfEachDividedWeight) {
         for (const auto& [name, tensor] : model.state_dict())
             shapes.emplace_back(name, tensor.shape());
         tensor_parallelize(model, group);
-        EXPECT_EQ(model.transformer.wte.weight.shape(), Shape({4, 16}));  // 13 rows and 3 of zeros
+        EXPECT_EQ(model.transformer.wte.weight.shape(), Shape({4, 16}));  // 13 rows, padded to 16
         const auto& block = model.transformer.h[1];
         EXPECT_EQ(block.attn.c_attn.bias.shape(), Shape({12}));
         EXPECT_EQ(block.attn.c_proj.weight.shape(), Shape({4, 16}));
@@ -208,7 +208,7 @@ TEST(TensorParallel, GivesAllRanksTheValuesOfRankZero) {
     });
 }
 
-// The plan of a user's model. The middle layer's fused output has two segments.
+// A model of a user. The fused output of `gate_up` has two segments.
 struct Gated : nn::Model<Gated> {
     Gated() : gate_up(6, 16), down(8, 6), norm(6) {}
     Tensor forward(const Tensor& x) {

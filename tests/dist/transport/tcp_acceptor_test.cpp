@@ -106,7 +106,7 @@ std::string read(const Socket& socket, std::size_t size) {
 bool is_closed_by_peer(const Socket& socket) { return read(socket, 1).empty(); }
 
 // Connects as a rank through a proxy, which may change the messages of the client. Returns the
-// changed messages. The last message of the server is not forwarded if `swallow` is set.
+// changed messages.
 std::string record_handshake(const Rank0& server, int rank,
                              const std::function<void(std::string&)>& change = {}) {
     const Socket listener = listen_at(dist::resolve("127.0.0.1", 0).front());

@@ -50,8 +50,7 @@ struct ConnectedRank {
     void write(const FrameHeader& header, const Bytes& data = {}) const {
         write(text_of(header, data));
     }
-    // Reads until the frame `last` has arrived and the connection is idle. Returns all bytes that
-    // were read.
+    // Reads until the received bytes end with the frame `last`. Returns all bytes that were read.
     std::string read_until(const FrameHeader& last) const {
         const std::string end = text_of(last);
         std::string all;

@@ -125,7 +125,7 @@ struct Mode {
 class UnauthenticatedLocalClient : public testing::TestWithParam<Mode> {};
 
 // Ranks 0 to 2 listen and wait for rank 3, which connects when the stranger holds connections to
-// all of them. Then groups with sockets of their own are opened.
+// all of them and to the server. Then groups with sockets of their own are opened.
 TEST_P(UnauthenticatedLocalClient, DoesNotStopAJob) {
     constexpr int kRanks = 4, kListeners = 4;  // the server of rank 0, and ranks 0 to 2
     const TemporaryFolder folder;

@@ -77,7 +77,7 @@ TEST_P(TcpTransportOfRanks, SendsMessagesOfManySizes) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TcpTransportOfRanks, testing::Values(2, 3, 4));
 
-// Each rank starts its sends before its receives, so both sockets are full.
+// Each rank starts its sends before its receives, and the data exceeds the buffers of the sockets.
 TEST(TcpTransport, SendsLargeMessagesInBothDirectionsAtOnce) {
     const auto errors = run_transports(2, [&](Transport& transport) {
         const int rank = transport.rank(), other = 1 - rank;
