@@ -51,8 +51,8 @@ bool is_first(const autograd::TensorSlice& slice) {
 }
 
 // Gathers the whole tensor of a slice, and returns it on the ranks that get tensors. On the other
-// ranks, returns an undefined tensor. A slice on the meta device is not gathered, and only its shape
-// is changed.
+// ranks, returns an undefined tensor. A slice on the meta device is not gathered, and only its
+// shape is changed.
 Tensor gather_slices(const autograd::TensorSlice& slice, const Tensor& tensor,
                      const FullStateOptions& options) {
     const Tensor whole = tensor.device().is_meta()
