@@ -186,8 +186,8 @@ void expect_same_training(DType dtype, double tolerance,
         auto models = clones_of(model_of<Model>(dtype), size);
         on_ranks(size, [&](const Group& group) {
             Model& model = models[at(group)];
-            expect_same_run(model, train_parts(model, group, kTrainedSteps, make_parts(group)), expected,
-                            tolerance);
+            expect_same_run(model, train_parts(model, group, kTrainedSteps, make_parts(group)),
+                            expected, tolerance);
         });
     }
 }
