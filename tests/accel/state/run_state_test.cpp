@@ -134,7 +134,7 @@ TEST(SaveState, RejectsAFolderThatAnotherProcessWritesTo) {
     if (child == 0) {
         Accelerator accelerator(in_project(folder));
         accelerator.save_state();
-        if (write(ready[1], "1", 1) != 1) _exit(1);
+        if (::write(ready[1], "1", 1) != 1) _exit(1);
         pause();
         _exit(0);
     }

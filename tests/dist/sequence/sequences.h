@@ -178,16 +178,16 @@ SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
 template <class Model>
 void expect_same_training(DType dtype, double tolerance,
                           const std::function<SequenceParts(const Group&)>& make_parts) {
-    constexpr std::int64_t kSteps = 20;
+    constexpr std::int64_t kTrainedSteps = 20;
     auto whole = model_of<Model>(dtype);
-    const SequenceRun expected = train_whole(whole, kSteps);
+    const SequenceRun expected = train_whole(whole, kTrainedSteps);
     EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
     for (const int size : {2, 4}) {
         auto models = clones_of(model_of<Model>(dtype), size);
         on_ranks(size, [&](const Group& group) {
             Model& model = models[at(group)];
-            expect_same_run(model, train_parts(model, group, kSteps, make_parts(group)), expected,
-                            tolerance);
+            expect_same_run(model, train_parts(model, group, kTrainedSteps, make_parts(group)),
+                            expected, tolerance);
         });
     }
 }
