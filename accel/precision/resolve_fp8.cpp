@@ -67,7 +67,7 @@ void refuse_blocks(const TERecipeKwargs& te) {
     if (te.amax_history_len || !te.amax_compute_algo.empty())
         throw ValueError(
             "Accelerator: fp8: use_mxfp8_block_scaling cannot be combined with amax_history_len or "
-            "amax_compute_algo");
+            "amax_compute_algo; leave out use_mxfp8_block_scaling, which is not implemented");
     throw NotImplementedError(
         "Accelerator: fp8: use_mxfp8_block_scaling is not implemented; leave it out");
 }

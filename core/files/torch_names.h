@@ -11,8 +11,8 @@ namespace torch_names {
 
 inline constexpr std::string_view kSize = "torch.Size";
 inline constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
-// The names of the functions that create tensors from storages with a dtype, and from untyped
-// storages.
+// The functions that create a tensor from a typed storage and from an untyped storage, and the
+// class of untyped storages.
 inline constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 inline constexpr std::string_view kTensorOfBytes = "torch._utils._rebuild_tensor_v3";
 inline constexpr std::string_view kBytes = "torch.storage.UntypedStorage";

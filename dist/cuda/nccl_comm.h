@@ -46,7 +46,9 @@ class NcclComm {
     bool is_settled();
 
     std::function<std::string()> failure_;
-    std::timed_mutex mutex_;  // locked while comm_ is used, except in the destructor
+    // Locked while comm_ is used, except in the destructor, and in abort() if another call holds
+    // the lock for more than a second.
+    std::timed_mutex mutex_;
     ncclComm_t comm_ = nullptr;
     bool aborted_ = false;
 };

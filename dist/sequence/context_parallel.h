@@ -40,9 +40,9 @@ ContextExchange context_exchange_of(std::string_view name);
 std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank, int ranks);
 
 // Computes attention of this process's tokens to whole sequences. The sequences are divided as
-// head_tail_positions() specifies. A causal attention ignores its mask, as in Accelerate: tokens
-// after the end of a text need labels that the loss ignores. An attention with a mask that is not
-// causal throws UsageError, and so does an attention to keys of another sequence.
+// head_tail_positions() specifies. Causal attention ignores its mask, as in Accelerate, so labels
+// of padding tokens must be ignored by the loss. attend() throws UsageError if attention that is
+// not causal has a mask, and if queries and keys have different lengths.
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,

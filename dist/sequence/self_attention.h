@@ -8,8 +8,9 @@
 
 namespace axle::dist {
 
-// Throws ShapeError unless q [B, H, T, D], k and v [B, G, T, D] have 4 dimensions, and k and v the
-// same shape, and UsageError unless queries and keys are the same tokens.
+// Checks the operands of attention to divided sequences: q [B, H, T, D], k and v [B, G, T, D].
+// Throws ShapeError unless all have 4 dimensions and k and v have the same shape. Throws UsageError
+// if q and k have different lengths, because the attention must be self-attention.
 void check_self_attention(const char* op, const Tensor& q, const Tensor& k, const Tensor& v);
 
 // Returns the grid of the attention weights of whole sequences of `length` tokens. q has the heads

@@ -6,9 +6,9 @@
 // the number of its parameters; the cost of a head over the vocabulary is the size of its matrix;
 // embeddings and classifiers have the cost 0.
 //
-// pieces() throws UsageError if processes divide the model (dist/tensor_parallel/). The first piece
-// throws ValueError if the batch has no "input_ids", and ShapeError unless they are [batch, time]
-// with a supported length.
+// If processes divide the model (dist/tensor_parallel/), the pieces apply its policies. The first
+// piece throws ValueError if the batch has no "input_ids", and ShapeError unless they are
+// [batch, time] with a supported length.
 #pragma once
 
 #include <vector>

@@ -125,7 +125,7 @@ TEST(TensorParallelState, IsLoadedFromAFolderOfShardedTraining) {
     });
 }
 
-TEST(TensorParallelState, KeepsGradientsBetweenMicroBatches) {
+TEST(WholeGradients, AreRestoredInTensorParallelModels) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 2);
     loss_at(whole, 0).backward();
