@@ -214,7 +214,7 @@ TEST(TcpHandshake, StopsWhenItIsCancelled) {
     });
     EXPECT_EQ(
         error_of([&] { connect_and_prove(own_address(listener), kKey, 1, 0, later(), cancel); }),
-        "the connections were closed");
+        "handshake: canceled, because the connections are being closed");
     canceller.join();
 }
 
