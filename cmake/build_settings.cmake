@@ -83,17 +83,14 @@ if(AXLE_SANITIZE)
     endif()
 endif()
 
-# sanitized_kernels(target): with sanitizers, optimizes the kernels of `target`, on which tests spend most
-# of their time. Other code is not optimized, which halves its compile time. The address sanitizer of
-# Clang calls functions instead of adding code to each access in a kernel. Otherwise, Clang needs minutes
-# for one kernel.
-function(sanitized_kernels target)
-    if(AXLE_SANITIZE)
-        target_compile_options(${target} PRIVATE -O1)
-    endif()
+# In builds with sanitizers, only layers with hot loops are optimized, which halves the compile time of
+# the others (see layer() in CMakeLists.txt). The address sanitizer of Clang calls functions instead of
+# adding code to each access in a CPU kernel. Otherwise, Clang needs minutes for one kernel.
+set(sanitized_options $<$<BOOL:${AXLE_SANITIZE}>:-O1>)
+function(outline_checks)
     if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
         target_compile_options(
-            ${target} PRIVATE "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
+            axle_kernels PRIVATE "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
     endif()
 endfunction()
 
