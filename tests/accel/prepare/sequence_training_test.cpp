@@ -13,6 +13,7 @@
 #include "tests/dist/sequence/sequences.h"
 #include "tests/environment_variable.h"
 #include "tests/log_capture.h"
+#include "tests/sanitized.h"
 
 namespace axle {
 namespace {
@@ -25,7 +26,7 @@ using tests::Group;
 using tests::kSequenceLength;
 using tests::on_ranks;
 
-constexpr std::int64_t kSteps = 20;
+constexpr std::int64_t kSteps = tests::kSanitized ? 3 : 20;
 constexpr std::int64_t kBatch = 4;
 constexpr double kMaxNorm = 0.3;
 

@@ -18,6 +18,7 @@
 #include "optim/clip.h"
 #include "tests/close.h"
 #include "tests/dist/parallel/replicas.h"
+#include "tests/sanitized.h"
 
 namespace axle::tests {
 
@@ -89,7 +90,7 @@ inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t ste
 }
 
 struct DividedTraining {
-    std::int64_t steps = 20;
+    std::int64_t steps = kSanitized ? 3 : 20;
     double tolerance = 1e-9;
     double eps = 1e-8;  // epsilon of AdamW
     // The norm to which gradients are clipped. It is so small that most steps are clipped.
