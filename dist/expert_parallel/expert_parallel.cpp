@@ -76,10 +76,9 @@ class DividedExperts : public nn::ExpertPolicy {
 
   private:
     struct Orders {
-        RowCounts
-            by_expert;  // the positions of rows, which are ordered by rank, in the order of experts
-        RowCounts by_rank;  // the inverse
-        RowCounts counts;   // the number of rows of each expert
+        RowCounts by_expert;  // in the order of experts, the positions of rows ordered by rank
+        RowCounts by_rank;    // the inverse permutation
+        RowCounts counts;     // the number of rows of each expert
     };
     static Orders orders_of(const std::vector<RowCounts>& received, std::int64_t experts) {
         Orders orders;

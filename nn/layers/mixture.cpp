@@ -32,22 +32,6 @@ Tensor matrices(std::int64_t experts, std::int64_t out, std::int64_t in) {
     return weights;
 }
 
-Tensor activated(const Tensor& x, Activation activation) {
-    switch (activation) {
-        case Activation::none:
-            return x;
-        case Activation::relu:
-            return relu(x);
-        case Activation::gelu:
-            return gelu(x, Gelu::erf);
-        case Activation::gelu_tanh:
-            return gelu(x, Gelu::tanh);
-        case Activation::silu:
-            return silu(x);
-    }
-    return x;
-}
-
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(std::int64_t width, std::int64_t hidden, MixtureOptions options)
@@ -131,8 +115,7 @@ Tensor MixtureOfExperts::compute(const ExpertWeights& weights, const Tensor& row
     for (std::size_t e = 0; e < counts.size(); ++e) {
         const auto expert = static_cast<std::int64_t>(e);
         const Tensor x = rows.narrow(0, begin, counts[e]);
-        const Tensor gate =
-            activated(linear(x, weights.gate.select(0, expert)), options_.activation);
+        const Tensor gate = linear(x, weights.gate.select(0, expert), {}, options_.activation);
         const Tensor up = linear(x, weights.up.select(0, expert));
         outputs.push_back(linear(gate * up, weights.down.select(0, expert)));
         begin += counts[e];
