@@ -42,8 +42,22 @@ struct Warp {
     bool votes[2][32] = {};
 };
 
+// Where a fiber or the scheduler continues. Jumps between places replace swapcontext(), which calls
+// the system and, with the address sanitizer, clears the shadow memory of a whole stack each time.
+using Place = void* [5];
+#define AXLE_JUMPS __attribute__((noinline, no_sanitize("address")))
+
+[[noreturn]] AXLE_JUMPS void continue_at(Place& place) { __builtin_longjmp(place, 1); }
+
+// Stores its caller's place in `from` and continues at `to`. Returns when something continues at
+// `from`.
+AXLE_JUMPS void jump(Place& from, Place& to) {
+    if (__builtin_setjmp(from) == 0) continue_at(to);
+}
+
 struct Fiber {
-    ucontext_t context;
+    Place place;
+    bool started = false;
     std::unique_ptr<unsigned char[]> stack = std::make_unique<unsigned char[]>(kStack);
     void* fake_stack = nullptr;
 };
@@ -61,7 +75,7 @@ struct Block {
     std::vector<Warp> warps;
     std::vector<unsigned char> shared;
     const std::function<void()>* run = nullptr;
-    ucontext_t scheduler;
+    Place scheduler;
     Thread* running = nullptr;
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::vector<Fiber*> idle;
@@ -82,7 +96,7 @@ void switch_to_scheduler(Thread& thread) {
 #ifdef AXLE_FIBERS_UNDER_ASAN
     __sanitizer_start_switch_fiber(&fiber.fake_stack, b.stack_bottom, b.stack_size);
 #endif
-    swapcontext(&fiber.context, &b.scheduler);
+    jump(fiber.place, b.scheduler);
 #ifdef AXLE_FIBERS_UNDER_ASAN
     __sanitizer_finish_switch_fiber(fiber.fake_stack, &b.stack_bottom, &b.stack_size);
 #endif
@@ -102,12 +116,16 @@ void fiber_main() {
     }
 }
 
-void prepare(Fiber& fiber) {
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
+// Enters a fiber for the first time. The scheduler continues when the fiber jumps back to it.
+AXLE_JUMPS void enter(Fiber& fiber) {
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fiber.stack.get();
+    context.uc_stack.ss_size = kStack;
+    context.uc_link = nullptr;
+    makecontext(&context, fiber_main, 0);
+    fiber.started = true;
+    if (__builtin_setjmp(block().scheduler) == 0) setcontext(&context);
 }
 
 void resume(Thread& thread) {
@@ -115,7 +133,6 @@ void resume(Thread& thread) {
     if (thread.fiber == nullptr) {
         if (b.idle.empty()) {
             b.fibers.push_back(std::make_unique<Fiber>());
-            prepare(*b.fibers.back());
             b.idle.push_back(b.fibers.back().get());
         }
         thread.fiber = b.idle.back();
@@ -125,7 +142,10 @@ void resume(Thread& thread) {
 #ifdef AXLE_FIBERS_UNDER_ASAN
     __sanitizer_start_switch_fiber(&b.fake_stack, thread.fiber->stack.get(), kStack);
 #endif
-    swapcontext(&b.scheduler, &thread.fiber->context);
+    if (thread.fiber->started)
+        jump(b.scheduler, thread.fiber->place);
+    else
+        enter(*thread.fiber);
 #ifdef AXLE_FIBERS_UNDER_ASAN
     __sanitizer_finish_switch_fiber(b.fake_stack, nullptr, nullptr);
 #endif

@@ -289,7 +289,7 @@ TEST_F(TrainGpt, TrainsOnATextThatIsLargerThanItsMemory) {
             waitpid(child, nullptr, 0);
         }
         std::string errors;
-        for (const std::string& line : lines_of(folder_ / "stderr")) errors += line + "\n";
+        for (const std::string& line : lines_of(stderr_of(child))) errors += line + "\n";
         EXPECT_TRUE(runs) << preset << ": " << errors;
     }
 }
@@ -308,11 +308,12 @@ TEST_F(TrainGpt, ReportsAnInvalidCheckpoint) {
 }
 
 TEST_F(TrainGpt, WritesASampleOfTheGivenLength) {
-    const Ended ended = run(tiny("a", {"--sample", "50"}));
+    const pid_t child = start(tiny("a", {"--sample", "50"}));
+    const Ended ended = finish(child);
     ASSERT_EQ(ended.code, 0) << ended.text();
     EXPECT_EQ(ended.result()["steps"], 20);
     // The sample is a line break and 50 bytes. Another line break ends it.
-    const std::string text = read_file(folder_ / "stdout");
+    const std::string text = read_file(stdout_of(child));
     const std::size_t begin = text.find('\n', text.find("report: ")) + 1;
     EXPECT_EQ(text.find("validation loss ", begin) - begin, 52u);
 }

@@ -18,6 +18,7 @@
 
 #include "core/files/file.h"
 #include "gtest/gtest.h"
+#include "kernels/error.h"
 #include "nlohmann/json.hpp"
 #include "tests/fork.h"
 #include "tests/temporary_folder.h"
@@ -65,6 +66,10 @@ class TrainerTest : public testing::Test {
         if (!fs::exists(program_)) GTEST_SKIP() << program_ << " was not built";
     }
 
+    // Each process writes files of its own, because programs may run at the same time.
+    std::string stdout_of(pid_t child) const { return folder_ / str("stdout.", child); }
+    std::string stderr_of(pid_t child) const { return folder_ / str("stderr.", child); }
+
     pid_t start(const Arguments& arguments) {
         std::vector<char*> argv;
         for (const std::string& argument : wrapper_)
@@ -73,9 +78,9 @@ class TrainerTest : public testing::Test {
         for (const std::string& argument : arguments)
             argv.push_back(const_cast<char*>(argument.c_str()));
         argv.push_back(nullptr);
-        const std::string out = folder_ / "stdout", err = folder_ / "stderr";
         const pid_t child = tests::fork_process();
         if (child != 0) return child;
+        const std::string out = stdout_of(getpid()), err = stderr_of(getpid());
         if (max_memory_ != 0) {
             const rlimit limit{max_memory_, max_memory_};
             setrlimit(RLIMIT_DATA, &limit);
@@ -89,7 +94,7 @@ class TrainerTest : public testing::Test {
         int status = 0;
         waitpid(child, &status, 0);
         return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
-                lines_of(folder_ / "stdout"), lines_of(folder_ / "stderr")};
+                lines_of(stdout_of(child)), lines_of(stderr_of(child))};
     }
     Ended run(const Arguments& arguments) { return finish(start(arguments)); }
 
