@@ -83,14 +83,15 @@ if(AXLE_SANITIZE)
     endif()
 endif()
 
-# In builds with sanitizers, only layers with hot loops are optimized, which halves the compile time of
-# the others (see layer() in CMakeLists.txt). The address sanitizer of Clang calls functions instead of
-# adding code to each access in a CPU kernel. Otherwise, Clang needs minutes for one kernel.
+# In builds with sanitizers, only kernels and layers with hot loops are optimized, which halves the
+# compile time of the others (see layer() in CMakeLists.txt).
 set(sanitized_options $<$<BOOL:${AXLE_SANITIZE}>:-O1>)
-function(outline_checks)
+# outline_checks(target): the address sanitizer of Clang calls functions instead of adding code to each
+# access. Otherwise, Clang needs minutes for some kernels.
+function(outline_checks target)
     if("address" IN_LIST AXLE_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
         target_compile_options(
-            axle_kernels PRIVATE "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
+            ${target} PRIVATE "SHELL:-mllvm -asan-instrumentation-with-call-threshold=0")
     endif()
 endfunction()
 

@@ -129,7 +129,9 @@ function(cuda_simulator)
     target_link_libraries(axle_simulator PRIVATE axle_headers)
     # Warnings about pragmas and attributes of nvcc are disabled.
     target_compile_options(
-        axle_simulator PRIVATE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
+        axle_simulator PRIVATE ${sanitized_options} -Wno-unknown-pragmas
+                               $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
+    outline_checks(axle_simulator)
     set_source_files_properties(
         ${PROJECT_BINARY_DIR}/simulated/kernels/cuda/optimizer/optimizer.cu.cpp
         PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
