@@ -213,7 +213,7 @@ void expect_checkpoints_after_faults(const std::vector<int>& errors) {
 
 TEST(FaultySave, LeavesACompleteCheckpoint) { expect_checkpoints_after_faults({kKill}); }
 
-TEST(FaultySave, LongSeriesLeavesACompleteCheckpoint) {
+TEST(FaultySave, LeavesACompleteCheckpointInALongRun) {
     expect_checkpoints_after_faults({kKill, ENOSPC, EIO, EACCES, EROFS, EINTR, 0});
 }
 

@@ -99,7 +99,7 @@ void run_with(const Failpoint& failpoint, int rank, FailpointAction action, Figu
     figures.broken += !ended || !kept;
 }
 
-TEST(Failpoints, LongSeriesBreaksNoCheckpointAndBlocksNoRank) {
+TEST(Failpoints, BreakNoCheckpointAndBlockNoRankInALongRun) {
     Figures figures;
     for (const Failpoint& failpoint : failpoints()) {
         const int before = figures.reached;

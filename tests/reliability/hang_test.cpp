@@ -72,7 +72,7 @@ void expect_the_right_rank(int trials) {
                                    {"longest_seconds", longest}});
 }
 
-TEST(FrozenRank, LongSeriesOfFreezesIsReportedByTheOtherRanks) { expect_the_right_rank(5); }
+TEST(FrozenRank, IsReportedByTheOtherRanksInALongRun) { expect_the_right_rank(5); }
 
 // Returns the resident memory of this process in KiB.
 std::int64_t resident_kib() {
@@ -120,7 +120,7 @@ void reduce_for(std::chrono::minutes time, const ReportingJob::Group& group,
 }
 
 // Runs a job while four other processes per core are busy.
-TEST(OverloadedJob, LongRunReportsNoFrozenRank) {
+TEST(OverloadedJob, ReportsNoFrozenRankInALongRun) {
     std::vector<std::unique_ptr<Child>> busy;
     for (unsigned i = 0; i < 4 * std::thread::hardware_concurrency(); ++i)
         busy.push_back(std::make_unique<Child>([] {

@@ -146,7 +146,7 @@ void expect_checkpoints_of_machines(const std::vector<int>& errors) {
 TEST(FaultySave, ThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
     expect_checkpoints_of_machines({EIO});
 }
-TEST(FaultySave, LongSeriesThrowsItsErrorOnEveryMachineAndKeepsACheckpoint) {
+TEST(FaultySave, ThrowsItsErrorOnEveryMachineAndKeepsACheckpointInALongRun) {
     expect_checkpoints_of_machines({EIO, ENOSPC, EACCES, EROFS, EDQUOT, EINTR, 0});
 }
 
@@ -205,7 +205,7 @@ void expect_whole_states(const std::vector<int>& errors) {
 
 TEST(FaultyLoad, ThrowsItsErrorOnEveryRankAndLoadsNothing) { expect_whole_states({EIO}); }
 
-TEST(FaultyLoad, LongSeriesThrowsItsErrorOnEveryRankAndLoadsNothing) {
+TEST(FaultyLoad, ThrowsItsErrorOnEveryRankAndLoadsNothingInALongRun) {
     expect_whole_states({EIO, EACCES, ENOMEM, EINTR, FailingReads::kEnd, 0});
 }
 
@@ -251,7 +251,7 @@ void expect_damage_to_be_named(int changes) {
 }
 
 TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
-TEST(DamagedCheckpoint, LongSeriesThrowsErrorsThatNameTheFileAndTheRank) {
+TEST(DamagedCheckpoint, ThrowsErrorsThatNameTheFileAndTheRankInALongRun) {
     expect_damage_to_be_named(64);
 }
 

@@ -124,12 +124,12 @@ TEST(KilledSave, LosesNoAcknowledgedShardedCheckpoint) {
     expect_no_loss(2, 20, Sharding::in_parts);
 }
 
-TEST(KilledSave, LongSeriesLosesNoAcknowledgedCheckpoint) {
+TEST(KilledSave, LosesNoAcknowledgedCheckpointInALongRun) {
     expect_no_loss(2, 1000);
     expect_no_loss(4, 300);
 }
 
-TEST(KilledSave, LongSeriesLosesNoAcknowledgedShardedCheckpoint) {
+TEST(KilledSave, LosesNoAcknowledgedShardedCheckpointInALongRun) {
     expect_no_loss(4, 100, Sharding::in_parts);
 }
 
@@ -215,7 +215,7 @@ void expect_no_trace_of_kills(int size, int chains) {
 
 TEST(KilledRun, EndsWithTheBitsOfAnUninterruptedRun) { expect_no_trace_of_kills(2, 3); }
 
-TEST(KilledRun, LongSeriesEndsWithTheBitsOfAnUninterruptedRun) {
+TEST(KilledRun, EndsWithTheBitsOfAnUninterruptedRunInALongRun) {
     expect_no_trace_of_kills(1, 100);
     expect_no_trace_of_kills(2, 100);
     expect_no_trace_of_kills(4, 100);

@@ -103,7 +103,7 @@ class StoppedTrainer : public Trainer {
 
 TEST_F(StoppedTrainer, LeavesOneNewCheckpointAndNoProcess) { expect_one_checkpoint_each(4); }
 
-TEST_F(StoppedTrainer, LongSeriesLeavesOneNewCheckpointAndNoProcessEach) {
+TEST_F(StoppedTrainer, LeavesOneNewCheckpointAndNoProcessInALongRun) {
     expect_one_checkpoint_each(100);
 }
 
@@ -260,13 +260,13 @@ TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEnd) {
     expect_kills_at_end_to_end_the_job(10);
 }
-TEST_F(InterruptedTrainer, LongSeriesExitsWith143WhenItIsStoppedBeforeTheFirstStep) {
+TEST_F(InterruptedTrainer, ExitsWith143WhenItIsStoppedBeforeTheFirstStepInALongRun) {
     expect_stops_at_start(300);
 }
-TEST_F(InterruptedTrainer, LongSeriesEndsWhenARankIsKilledAtTheStart) {
+TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStartInALongRun) {
     expect_kills_at_start_to_end_the_job(300);
 }
-TEST_F(InterruptedTrainer, LongSeriesEndsWhenARankIsKilledAtTheEnd) {
+TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEndInALongRun) {
     expect_kills_at_end_to_end_the_job(300);
 }
 
@@ -298,9 +298,7 @@ class RepeatedTrainer : public Trainer {
 
 TEST_F(RepeatedTrainer, GivesTheSameBitsInEveryRun) { expect_same_bits(1, {1, 3}); }
 
-TEST_F(RepeatedTrainer, LongSeriesGivesTheSameBitsInEveryRun) {
-    expect_same_bits(10, {1, 2, 4, 8});
-}
+TEST_F(RepeatedTrainer, GivesTheSameBitsEachTimeInALongRun) { expect_same_bits(10, {1, 2, 4, 8}); }
 
 }  // namespace
 }  // namespace axle::tests

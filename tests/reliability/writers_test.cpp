@@ -97,7 +97,7 @@ void expect_writers_to_lose_nothing(int rounds) {
 
 TEST(TwoWriters, LoseNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(20); }
 
-TEST(TwoWriters, LongSeriesLosesNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(1000); }
+TEST(TwoWriters, LosesNoAcknowledgedCheckpointInALongRun) { expect_writers_to_lose_nothing(1000); }
 
 // Files of a user in the folder of the checkpoints.
 class ForeignEntries {
@@ -203,7 +203,7 @@ TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFiles) {
     expect_histories_to_keep_everything(8);
 }
 
-TEST(CheckpointHistory, LongSeriesKeepsTheNewestCheckpointAndForeignFiles) {
+TEST(CheckpointHistory, KeepsTheNewestCheckpointAndForeignFilesInALongRun) {
     expect_histories_to_keep_everything(500);
 }
 

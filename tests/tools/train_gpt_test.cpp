@@ -122,7 +122,7 @@ void TrainGpt::expect_kills_to_leave_no_trace(int kills, int steps) {
 
 TEST_F(TrainGpt, ResumesAKilledRunExactly) { expect_kills_to_leave_no_trace(2, 400); }
 
-TEST_F(TrainGpt, LongSeriesOfKillsResumesExactly) {
+TEST_F(TrainGpt, ResumesExactlyAfterKillsInALongRun) {
     for (int i = 0; i < 20; ++i) {
         fs::remove_all(folder_ / "whole");
         fs::remove_all(folder_ / "killed");

@@ -136,7 +136,7 @@ TEST_F(TrainVision, ReportsInvalidOptions) {
 }
 
 // The test trains on the real digits in the folder that the variable AXLE_DATA names.
-TEST_F(TrainVision, LongTrainingRecognizesHandwrittenDigits) {
+TEST_F(TrainVision, RecognizesHandwrittenDigitsInALongRun) {
     const char* folder = std::getenv("AXLE_DATA");
     if (folder == nullptr) GTEST_SKIP() << "AXLE_DATA names no folder with mnist/ in it";
     const Ended ended = run({"--data", std::string(folder) + "/mnist", "--out", folder_ / "a"});

@@ -115,7 +115,7 @@ TEST(SteadyStateTraining, NeedsNoFurtherMemoryDescriptorsOrThreads) {
     expect_nothing_taken(100, 200);
 }
 
-TEST(SteadyStateTraining, LongRunNeedsNoFurtherMemoryDescriptorsOrThreads) {
+TEST(SteadyStateTraining, NeedsNoFurtherMemoryDescriptorsOrThreadsInALongRun) {
     expect_nothing_taken(1000, 10000);
 }
 

@@ -91,7 +91,7 @@ TEST(WorldSize, DoesNotChangeTheBitsOfDeterministicTraining) {
     expect_same_bits({.runs = 2, .updates = 20, .threads = {2}});
 }
 
-TEST(WorldSize, LongSeriesDoesNotChangeTheBitsOfDeterministicTraining) {
+TEST(WorldSize, DoesNotChangeTheBitsOfDeterministicTrainingInALongRun) {
     expect_same_bits({.runs = 10, .updates = 100, .threads = {1, 3}});
 }
 

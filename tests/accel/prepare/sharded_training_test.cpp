@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(ShardedAccelerator, ShardedStateDicts,
 
 // Saves on 3 ranks and continues on 1, 2 and 4. With two micro-batches per update, the state is
 // saved between two updates.
-// Covers 14.state_dict_type.
+// Covers 14.state_dict_type, 30.10.
 TEST_P(ShardedStateDicts, ResumeOnOtherNumbersOfRanks) {
     const auto [micro_batches, type] = GetParam();
     {

@@ -156,7 +156,7 @@ void expect_invariants(unsigned sequences) {
 
 TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInRandomOperations) { expect_invariants(200); }
 
-TEST(CheckpointFolder, LongSequencesOfRandomOperationsLoseNoCheckpointOrForeignFile) {
+TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInALongRun) {
     constexpr unsigned kSequences = 100'000;
     expect_invariants(kSequences);
     tests::record_figure("random_sequences_in_memory",

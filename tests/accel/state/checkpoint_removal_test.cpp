@@ -201,13 +201,13 @@ TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenATemporarySubfolderIsReplacedByAL
     attack_temporaries(".axle-trash-0123456789abcdef/unet", kExchanges);
 }
 
-TEST_F(CheckpointRemoval, LongAttackOnACheckpointKeepsFilesOutsideOfTheCheckpoint) {
+TEST_F(CheckpointRemoval, KeepsFilesOutsideOfAnAttackedCheckpointInALongRun) {
     attack_rotation("checkpoint_1", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongAttackOnASubfolderKeepsFilesOutsideOfTheCheckpoint) {
+TEST_F(CheckpointRemoval, KeepsFilesOutsideOfAnAttackedSubfolderInALongRun) {
     attack_listed_files("checkpoint_1/unet", kManyExchanges);
 }
-TEST_F(CheckpointRemoval, LongAttackOnATemporaryDirectoryKeepsFilesOutsideOfIt) {
+TEST_F(CheckpointRemoval, KeepsFilesOutsideOfAnAttackedTemporaryDirectoryInALongRun) {
     attack_temporaries(".axle-save-0123456789abcdef", kManyExchanges);
 }
 

@@ -207,7 +207,7 @@ TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestState) {
     expect_runs_to_resume({1}, 2);
 }
 
-TEST_F(PowerFailure, LongSeriesLetsARunWithACheckpointLimitResumeFromTheNewestState) {
+TEST_F(PowerFailure, LetsARunWithACheckpointLimitResumeFromTheNewestStateInALongRun) {
     expect_runs_to_resume({1, 2, 3}, 6);
 }
 

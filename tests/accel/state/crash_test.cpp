@@ -107,7 +107,7 @@ TEST(LatestCheckpoint, CanBeLoadedAfterSixtyKilledSaves) { expect_to_survive(60,
 
 TEST(ReplacedCheckpoint, CanBeLoadedAfterSixtyKilledSaves) { expect_to_survive(60, true); }
 
-TEST(SaveState, LongSeriesOfKillsKeepsTheLatestCheckpoint) {
+TEST(SaveState, KeepsTheLatestCheckpointWhenKilledInALongRun) {
     expect_to_survive(600, false);
     expect_to_survive(600, true);
 }

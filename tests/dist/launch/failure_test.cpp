@@ -138,7 +138,7 @@ TEST_P(RankFailure, IsReportedByAllSurvivors) {
 
 // Runs many jobs with the default heartbeat. Counts how often a survivor hung, ended without an
 // error or did not report the victim, and measures how long survivors took to end.
-TEST(RankFailures, LongSeriesAreReportedBySurvivors) {
+TEST(RankFailures, AreReportedBySurvivorsInALongRun) {
     auto figures = nlohmann::ordered_json::array();
     for (const int signal : {SIGKILL, SIGSTOP})
         for (const int size : {2, 4}) {

@@ -107,9 +107,11 @@ TEST(Mpirun, RunsTestsOfTheMpiEngineWithOpenMpi) { run_tests(kOpenMpi, kTests, 2
 // Covers 30.21.
 TEST(Mpirun, RunsTestsOfTheMpiEngineWithMpich) { run_tests(kMpich, kTests, 200); }
 
-TEST(Mpirun, LongRunPassesTestsOfTheMpiEngineWithOpenMpi) { run_tests(kOpenMpi, kLongTests, 1500); }
+TEST(Mpirun, PassesTestsOfTheMpiEngineWithOpenMpiInALongRun) {
+    run_tests(kOpenMpi, kLongTests, 1500);
+}
 
-TEST(Mpirun, LongRunPassesTestsOfTheMpiEngineWithMpich) { run_tests(kMpich, kLongTests, 1500); }
+TEST(Mpirun, PassesTestsOfTheMpiEngineWithMpichInALongRun) { run_tests(kMpich, kLongTests, 1500); }
 
 }  // namespace
 }  // namespace axle

@@ -76,7 +76,7 @@ void expect_same_state(const Tree& actual, const Tree& expected) {
 }
 
 // Saves with each layout, loads with each layout, and compares all bits.
-// Covers 14.set_state_dict_type.
+// Covers 14.set_state_dict_type, 30.10.
 TEST(ShardedState, LoadsWithOtherNumbersOfRanksAndStrategies) {
     const std::vector<Layout> layouts = {{1},
                                          {2, ShardingStrategy::full_shard},
