@@ -9,16 +9,13 @@
 // memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
 // the two programs in turn. Processes that axle launch has started average their gradients, and
 // rank 0 prints. With --sharding, the processes of a GPT shard its parameters, with one unit for
-// each block. Weights and data are then hashes (bench/serve.h), each process has its own data, and
+// each block. Weights and data are then hashes (bench/hashed.h), each process has its own data, and
 // the losses of the first steps are printed, so that bench/peers/compare can compare them.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
 // gpt2-350m, gpt2-774m and gpt2-1558m, with 1024 tokens per sequence and a vocabulary of 50304.
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -30,8 +27,8 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/serve.h"
+#include "bench/time_steps.h"
 #include "core/autograd/autocast.h"
-#include "core/memory/memory.h"
 #include "core/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
@@ -323,50 +320,20 @@ Options parse(const std::vector<std::string>& arguments) {
     return options;
 }
 
-// Returns the peak resident memory of the process in bytes.
-std::int64_t peak_resident_bytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string word; status >> word;) {
-        if (word != "VmHWM:") continue;
-        std::int64_t kilobytes = 0;
-        status >> kilobytes;
-        return kilobytes * 1024;
-    }
-    return 0;
-}
-
 nlohmann::json measure(Options options) {
-    using Clock = std::chrono::steady_clock;
     options.group = dist::ProcessGroup::create();
     kernels::set_num_threads(options.threads);
     manual_seed(1);
     const Training training = training_of(options);
-    std::vector<double> losses;
-    while (losses.size() < (options.sharding ? 5 : 1)) losses.push_back(training.step().item());
-    for (int i = 0; i < 2 + options.steps / 10; ++i) training.step();
-
-    std::vector<double> times;
-    for (int i = 0; i < options.steps; ++i) {
-        const auto start = Clock::now();
-        training.step();
-        times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-    }
-    std::sort(times.begin(), times.end());
-    const double median = times[times.size() / 2];
-    return {{"engine", "axle"},
-            {"model", options.model},
-            {"dtype", options.dtype},
-            {"threads", options.threads},
-            {"rank", options.group->rank()},
-            {"processes", options.group->size()},
-            {"steps", options.steps},
-            {"ms_per_step", median},
-            {"ms_per_step_min", times.front()},
-            {"tokens_per_s",
-             1e3 * static_cast<double>(training.items * options.group->size()) / median},
-            {"losses", losses},
-            {"peak_memory_bytes", host_memory::stats().peak},
-            {"peak_resident_bytes", peak_resident_bytes()}};
+    nlohmann::json row = time_steps(training.step, options.sharding ? 5 : 1, options.steps);
+    const double tokens = static_cast<double>(training.items * options.group->size());
+    row.update({{"model", options.model},
+                {"dtype", options.dtype},
+                {"threads", options.threads},
+                {"rank", options.group->rank()},
+                {"processes", options.group->size()},
+                {"tokens_per_s", 1e3 * tokens / row["ms_per_step"].get<double>()}});
+    return row;
 }
 
 }  // namespace

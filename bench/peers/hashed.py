@@ -27,8 +27,9 @@ def hashed_ids(key, shape, limit, device):
     return (hashed(key, math.prod(shape), device) % limit).view(shape)
 
 
-def set_hashed_weights(model, layers, device):
-    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed."""
+def set_hashed_weights(model, layers, device, bound=None):
+    """Sets the parameters. Matrices of GPT blocks are numbered as if they were transposed. For a model
+    without such blocks (layers = 0), the bound of PyTorch's layers is used unless it is given."""
     with torch.no_grad():
         for key, (name, p) in enumerate(model.named_parameters()):
             if p.dim() < 2:
@@ -42,5 +43,5 @@ def set_hashed_weights(model, layers, device):
                 else:
                     p.copy_(hashed_floats(key, p.shape, bound, device))
             else:
-                bound = 1 / math.sqrt(p.numel() / p.shape[0])
-                p.copy_(hashed_floats(key, p.shape, bound, device))
+                fan_in_bound = 1 / math.sqrt(p.numel() / p.shape[0])
+                p.copy_(hashed_floats(key, p.shape, bound or fan_in_bound, device))
