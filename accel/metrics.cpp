@@ -78,7 +78,7 @@ Tensor ValidRows::left_out(const std::string& op, const Accelerator& accelerator
     }
     const std::int64_t count = kind_ == Kind::leading ? leading_ : accelerator.valid_rows(rows);
     if (count < 0 || count > rows)
-        throw ValueError(str(op, ": valid rows must be in [0, ", rows, "]: ", count));
+        throw ValueError(str(op, ": the number of valid rows must be in [0, ", rows, "]: ", count));
     return count == rows ? Tensor() : ge(arange(rows, {i64, device}), count);
 }
 

@@ -15,8 +15,9 @@ namespace axle {
 class Storage;
 class Tensor;
 
-// Supplies the elements of a storage when they are used. They are sharded over processes, such as
-// the parameters of a model (dist/sharding/), or not computed yet (nn/deferred_storage.h).
+// Supplies the elements of a storage when they are used. The storage of a sharded parameter has its
+// elements on several processes (dist/sharding/). A deferred storage has not computed them yet
+// (nn/deferred_storage.h).
 class ShardProvider {
   public:
     virtual ~ShardProvider() = default;

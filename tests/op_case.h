@@ -129,8 +129,8 @@ Tensor cotangent(const Tensor& output, int k);
 // every second element of the last dimension, and `expanded` repeats the first slice of the first
 // dimension larger than 1 by stride 0.
 enum class Layout { contiguous, transposed, sliced, expanded };
-// Returns a copy of x in that layout, at an odd offset, with gaps filled with NaN or invalid
-// indices.
+// Returns a copy of x in that layout. Unless the layout is contiguous, the copy starts at an odd
+// offset. Gaps are filled with NaN or invalid indices.
 Tensor with_layout(const Tensor& x, Layout layout);
 
 }  // namespace axle::tests

@@ -103,8 +103,8 @@ struct AcceleratorOptions {
     // Random states that are synchronized before each pass over a prepared loader: "torch", "cuda",
     // "generator".
     std::vector<std::string> rng_types = {"generator"};
-    // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a registered
-    // name).
+    // The trackers, as objects or by name ("tensorboard", "jsonl", "csv", "all", or a name given to
+    // register_tracker_class()).
     std::vector<LogWith> log_with = {};
     // The project's directory. It may also be set in project_config; different values throw
     // UsageError.

@@ -20,7 +20,7 @@ std::string numbered(const char* stem, std::size_t i);
 // "gradients_rank2" or "gradients_1_rank2" for rank 2.
 std::string gradients_stem(std::size_t model, std::size_t rank);
 // Return the names of the subfolders with the i-th model or optimizer that processes have written
-// in parts. These are the names of Accelerate's checkpoints of FSDP.
+// in parts. Accelerate's FSDP checkpoints use the same names.
 std::string folder_of_model(std::size_t i);
 std::string folder_of_optimizer(std::size_t i);
 

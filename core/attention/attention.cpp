@@ -139,7 +139,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3),
                          {q.size(1) * part.parts, q.size(2), k.size(2), q.size(1) * part.part});
-    if (part.parts == 1) params.grid = {};  // the whole attention, so that cuDNN can compute it
+    if (part.parts == 1) params.grid = {};  // means the whole attention; cuDNN requires it
     return attend(q, k, v, mask, params);
 }
 

@@ -316,7 +316,7 @@ Tensor& Tensor::set_requires_grad(bool value) {
         throw UsageError(
             str("set_requires_grad: a frozen parameter can't be trained after its model "
                 "was sharded over processes: shape ",
-                shape(), "; call it before prepare()"));
+                shape(), "; call set_requires_grad before the model is sharded"));
     autograd::Meta& meta = autograd::meta_of(*this);
     if (value && !meta.is_registered) autograd::add_leaf(impl_);
     if (!value && meta.is_registered) autograd::remove_leaf(*impl_);

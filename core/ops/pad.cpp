@@ -26,7 +26,7 @@ std::vector<Sides> sides_of(const Tensor& x, const Dims& padding) {
         throw ShapeError(
             str("pad: the padding must contain two numbers for each padded dimension, and at most ",
                 2 * x.dim(), " numbers: padding ", padding, ", x ", x.shape()));
-    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
+    constexpr std::int64_t kMax = INT32_MAX;  // added to a size, such numbers cannot overflow
     for (const std::int64_t n : padding)
         if (n > kMax || n < -kMax)
             throw ValueError(

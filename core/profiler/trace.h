@@ -21,7 +21,7 @@ const char* category_name(Category category);
 struct Event {
     std::string name;
     Category category = Category::op;
-    int thread = 0;  // the number of the thread; threads are numbered by their first scope
+    int thread = 0;  // threads are numbered in the order in which they first use the profiler
     std::int64_t start = 0, end = 0;
     std::int64_t self = 0;             // time without nested scopes
     std::int64_t bytes = 0;            // allocated by this thread between start and end

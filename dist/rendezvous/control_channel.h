@@ -69,7 +69,7 @@ class ControlChannel {
     bool is_for_launcher(const Lock&) const { return for_launcher_; }
     // Records the first failure and wakes all waiting threads.
     void fail(const Lock& lock, Failure failure, bool for_launcher = true);
-    // Called when the server has left the job.
+    // Records as the failure of the job that the server has left it.
     void on_server_left(const Lock& lock);
 
     // --- for the background thread

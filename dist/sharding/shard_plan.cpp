@@ -90,9 +90,11 @@ ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options) {
     const Planner planner(model);
     ShardPlan plan;
     plan.units.push_back({.unit = {.modules = {""}}, .modules = {&model}, .parameters = {}});
-    for (const ShardUnit& unit : options.units) {
+    for (std::size_t i = 0; i < options.units.size(); ++i) {
+        const ShardUnit& unit = options.units[i];
         if (unit.modules.empty())
-            throw ValueError("sharding: each unit must have at least one module");
+            throw ValueError(
+                str("sharding: a unit must have at least one module: unit ", i, " has none"));
         PlannedUnit planned{.unit = unit, .modules = {}, .parameters = {}};
         for (const std::string& name : unit.modules)
             planned.modules.push_back(planner.find("units", name));

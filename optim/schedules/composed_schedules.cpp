@@ -7,8 +7,9 @@ namespace axle::optim {
 namespace {
 
 Optimizer& optimizer_of(const ComposedScheduler::Parts& parts) {
-    if (parts.empty() || !parts[0])
-        throw ValueError("ChainedScheduler: needs at least one schedule that is not null");
+    if (parts.empty()) throw ValueError("ChainedScheduler: needs at least one schedule");
+    if (!parts[0])
+        throw ValueError("ChainedScheduler: schedules must not be null: schedule 0 is null");
     return parts[0]->optimizer();
 }
 

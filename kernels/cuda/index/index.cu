@@ -183,8 +183,9 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
     }
 }
 
-// Unless the call must be deterministic, atomics are used if there are fewer than kFewLines lines,
-// which is too few to fill a GPU, and the lines have at least kLongLine elements.
+// Fewer than kFewLines lines are too few to fill a GPU. If they have at least kLongLine elements,
+// the elements are added with atomics. If the call must be deterministic or the dtype has no atomic
+// addition, the targets of each line are split into ranges instead.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
 
 }  // namespace

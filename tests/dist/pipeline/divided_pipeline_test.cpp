@@ -212,7 +212,7 @@ TEST(DividedPipeline, KeepsGradientsOfPartsIfAStepFails) {
 }
 
 // A state of slices, stages and shards is continued by one process, and by another mesh.
-TEST(DividedPipeline, SavesStatesOfOneProcess) {
+TEST(DividedPipeline, SavesStatesThatOtherMeshesCanLoad) {
     const nn::Gpt original = pipeline_gpt();
     nn::Gpt whole = original.clone();
     const PipelineReference expected = tests::train_whole(whole, 4, batch_of);

@@ -134,9 +134,10 @@ inline double mean_over(const Group& group, const Tensor& number) {
     return mean.item();
 }
 
-// Calls f with this rank's part of ids and labels, in a scope in which a policy computes attention,
-// and returns its result.
+// Computes the loss of a part of the sequences.
 using PartLoss = std::function<double(const Tensor& ids, const Tensor& labels)>;
+// Calls f with this rank's part of ids and labels, in a scope in which a policy computes attention.
+// Returns the result of f.
 using SequenceParts =
     std::function<double(const Tensor& ids, const Tensor& labels, const PartLoss& f)>;
 

@@ -83,6 +83,10 @@ TEST(ShardedDataParallel, RejectsUnknownAndEmptyUnits) {
     expect_error<ValueError>(
         {"sharding: the unit of module 'transformer.drop' has no parameters of its own"},
         [&] { shard({{{"transformer.drop"}}}); });
+    expect_error<ValueError>({"sharding: a unit must have at least one module: unit 1 has none"},
+                             [&] {
+                                 shard({{{"transformer.h.0"}}, {}});
+                             });
     EXPECT_TRUE(model.transformer.wpe.weight.impl()->storage->has_memory());
 }
 

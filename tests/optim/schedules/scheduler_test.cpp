@@ -196,6 +196,9 @@ TEST(ComposedScheduler, RejectsInvalidParts) {
                              [&] { SequentialLR(optimizer, {}, {}); });
     expect_error<ValueError>({"ChainedScheduler: needs at least one schedule"},
                              [&] { ChainedScheduler({}); });
+    expect_error<ValueError>({"ChainedScheduler: schedules must not be null: schedule 0"}, [&] {
+        ChainedScheduler({nullptr, halving(optimizer)});
+    });
     expect_error<ValueError>({"SequentialLR: all schedules must have the same optimizer: schedule "
                               "1 has another optimizer"},
                              [&] {
