@@ -9,7 +9,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,10 +71,12 @@ void expect_no_errors(const std::vector<std::string>& errors) {
 // Returns deterministic data of a rank, which every rank can compute.
 template <class T>
 std::vector<T> numbers(int rank, std::int64_t count) {
-    std::mt19937 random(static_cast<unsigned>(rank * 7919 + count));
-    std::vector<T> values;
-    for (std::int64_t i = 0; i < count; ++i)
-        values.push_back(static_cast<T>(static_cast<float>(random() % 64) / 4));
+    auto state = static_cast<std::uint32_t>(rank * 7919 + count);
+    std::vector<T> values(static_cast<std::size_t>(count));
+    for (T& value : values) {
+        state = state * 1664525 + 1013904223;  // the generator of Numerical Recipes
+        value = static_cast<T>(static_cast<float>(state >> 26) / 4);
+    }
     return values;
 }
 
@@ -84,9 +85,10 @@ std::vector<T> reduced(int size, std::int64_t count, ReduceOp op) {
     std::vector<T> result = numbers<T>(0, count);
     for (int rank = 1; rank < size; ++rank) {
         const std::vector<T> next = numbers<T>(rank, count);
-        for (std::size_t i = 0; i < result.size(); ++i) {
-            if (op == ReduceOp::sum) result[i] = static_cast<T>(result[i] + next[i]);
-            if (op == ReduceOp::max) result[i] = std::max(result[i], next[i]);
+        const T* other = next.data();
+        for (T& value : result) {
+            value = op == ReduceOp::sum ? static_cast<T>(value + *other) : std::max(value, *other);
+            ++other;
         }
     }
     return result;
