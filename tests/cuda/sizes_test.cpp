@@ -73,11 +73,12 @@ TEST_F(MatmulAndArangeOnGpu, MatchTheCpuBitForBit) {
 
 class GradientClippingOnGpu : public GpuTest {};
 
-// Returns 150 parameters of different sizes, some of them empty. Most of them have a gradient.
+// Returns 1300 parameters of different sizes, some of them empty, which need several launches. Most
+// of them have a gradient.
 std::vector<Tensor> parameters_with_gradients(Device device, DType dtype) {
     std::vector<Tensor> params;
-    for (std::int64_t i = 0; i < 150; ++i) {
-        const Shape shape = i == 3 ? Shape{70001} : Shape{i % 7, i};
+    for (std::int64_t i = 0; i < 1300; ++i) {
+        const Shape shape = i == 3 ? Shape{70001} : Shape{i % 7, i % 20};
         const auto x = make_inputs({.name = str("clip", i)}, {floats(shape), floats(shape)}, f32);
         Tensor p = to(to(x[0], dtype), device).set_requires_grad();
         if (i % 9 != 5) p.set_grad(to(x[1], dtype == f64 ? f64 : f32).to(device));
