@@ -70,7 +70,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     // existing Accelerator of this thread has another precision or device; UsageError for options
     // that contradict each other; and NotImplementedError for engines that are not implemented.
     explicit Accelerator(AcceleratorOptions options = {});
-    // Finishes the trackers.
+    // Waits for an asynchronous save, and finishes the trackers.
     ~Accelerator();
 
     // --- preparing objects
@@ -158,8 +158,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     bool sync_gradients() const;
     // Overrides sync_gradients() until the next micro-batch.
     void set_sync_gradients(bool sync);
-    // Returns the number of micro-batches so far. With sync_with_dataloader, the last batch of each
-    // pass resets the number to 0, unless short_window is carry_over.
+    // Returns the number of micro-batches since the last reset. With sync_with_dataloader, the last
+    // batch of a pass resets it to 0 (short_window drop: the end of the pass; carry_over: never).
     std::int64_t step() const;
     GradientState gradient_state() const;
     int gradient_accumulation_steps() const;
@@ -304,11 +304,11 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void set_save_iteration(std::int64_t iteration);
     // Returns the parameters and buffers, which share the model's memory, under all their names. If
     // processes divide the model, returns copies of all elements on process 0, and an empty map on
-    // other processes (dist/sharding/full_state.h). All processes must call this function.
+    // the other processes (dist/sharding/full_state.h). All processes must call this function.
     nn::StateDict get_state_dict(const nn::Module& model, bool unwrap = true) const;
-    // Writes the weights to a folder as safetensors files (nn/files/weight_files.h). The main
-    // process writes and does not wait for the other processes: call wait_for_everyone() before
-    // they read. All processes must call this function if the model is sharded.
+    // Writes the weights to a folder as safetensors files (nn/files/weight_files.h) on the main
+    // process, or on that of each machine (SaveModelOptions). Call wait_for_everyone() before other
+    // processes read. All processes must call this function if they divide the model.
     void save_model(const nn::Module& model, const std::string& directory,
                     const SaveModelOptions& options = {}) const;
     // Writes tensors, or a value without tensors, to a file on the main process

@@ -220,8 +220,9 @@ void Accuracy::update(const Tensor& predictions, const Tensor& labels, const Val
     const std::int64_t k = options_.top_k;
     if (k > (scores ? predictions.size(-1) : 1))
         throw ValueError(
-            str(name(), ": top_k must be at most the number of scores in a row: top_k ", k,
-                ", predictions are ", scores ? "scores" : "classes", " ", predictions.shape()));
+            str(name(),
+                ": top_k must be at most the number of scores in a row, or 1 for classes: top_k ",
+                k, ", predictions are ", scores ? "scores" : "classes", " ", predictions.shape()));
     const Tensor wanted = flatten(valid_labels(labels, valid, options_.ignore_index));
     const Tensor ignored = eq(wanted, options_.ignore_index);
     if (scores)

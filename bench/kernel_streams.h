@@ -214,8 +214,8 @@ inline void add_embedding() {
              .bytes = 4 * product({kIds + kRows, kWidth})});
 }
 
-// Adds the optimizers on 2^25 parameters, a quarter of the parameters of GPT-2 124M. Their data
-// does not fit into a cache.
+// Adds AdamW and the gradient norm on 2^25 elements, a quarter of the number of parameters of GPT-2
+// 124M. Their data does not fit into a cache.
 inline void add_optimizer() {
     constexpr std::int64_t kNumel = 32 << 20;
     add_row({.name = "adamw/32M",

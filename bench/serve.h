@@ -6,8 +6,8 @@
 //
 //     (at its start)  {"engine", "version", "device", ...}
 //     check N         runs N steps: {"losses": [N numbers]}
-//     run N           runs N steps without waiting for each: {"ms": [N numbers], "loss",
-//                     "peak_bytes", ...}
+//     run N           runs a step, then N steps without waiting for each: {"ms": [N numbers],
+//                     "loss", "peak_bytes", ...}
 //     digest          {"digest"}: a hash of the bits of all parameters
 //     quit
 //

@@ -4,13 +4,14 @@
 //     bench_train_step --serve --model ... [--device cuda|cpu] [--dtype f32|bf16] [--compile]
 //         [--deterministic] [--batch N] [--time N]
 //
-// Measures training steps: forward, backward, gradient clipping and the optimizer's update, on one
-// batch of random numbers. Prints one line of JSON with the median time of a step and the peak
-// memory. bench/peers/train_step.py runs the same steps in PyTorch, and bench/peers/compare runs
-// the two programs in turn. Processes that axle launch has started average their gradients, and
-// rank 0 prints. With --sharding, the processes of a GPT shard its parameters, with one unit for
-// each block. Weights and data are then hashes (bench/hashed.h), each process has its own data, and
-// the losses of the first steps are printed, so that bench/peers/compare can compare them.
+// Measures training steps: forward, backward, gradient clipping (of a GPT) and the optimizer's
+// update, on one batch of random numbers. Prints one line of JSON with the median time of a step
+// and the peak memory. bench/peers/train_step.py runs the same steps in PyTorch, and
+// bench/peers/compare runs the two programs in turn. Processes that axle launch has started average
+// their gradients, and rank 0 prints. With --sharding, the processes of a GPT shard its parameters,
+// with one unit for each block. Weights and data are then hashes (bench/hashed.h), each process has
+// its own data, and the losses of the first steps are printed, so that bench/peers/compare can
+// compare them.
 //
 // With --serve, the program is a worker of bench/peers/compare_gpu and replies to requests
 // (bench/serve.h). f32 products may round their operands to TF32. Further models are gpt2-124m,
@@ -72,7 +73,7 @@ struct Training {
 };
 
 // Distributes a model over the processes. Returns the object that averages the model's gradients or
-// shards the model, or null for a job with one process.
+// shards the model, or null if the job has one process and does not shard.
 std::shared_ptr<void> distribute(const Options& options, nn::Module& model) {
     if (options.sharding)
         return std::make_shared<dist::ShardedDataParallel>(

@@ -95,8 +95,8 @@ function(outline_checks target)
     endif()
 endfunction()
 
-# native_kernels(): with AXLE_NATIVE, compiles each kernel once, for the best instruction set of
-# this machine, instead of once for each instruction set.
+# native_kernels(): with AXLE_NATIVE on x86-64 Linux, compiles each kernel once, for the best
+# instruction set of this machine, instead of once for each instruction set.
 function(native_kernels)
     if(NOT AXLE_NATIVE OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"
        OR NOT EXISTS /proc/cpuinfo)

@@ -81,7 +81,7 @@ endforeach()
 if(complaints)
     list(JOIN complaints "\n" complaints)
     message("${complaints}")
-    message(FATAL_ERROR "public headers include what a user of the library doesn't have: "
+    message(FATAL_ERROR "public headers include headers that are not installed with Axle: "
                         "include less, or let them begin with `// Private to ...`")
 endif()
 

@@ -31,9 +31,9 @@ Device check_device(const char* op, std::initializer_list<const Tensor*> tensors
     return first->device();
 }
 
-void check_floating(const char* op, const Tensor& x) {
+void check_floating(const char* op, const Tensor& x, const char* name) {
     if (!is_floating(x.dtype()))
-        throw DTypeError(str(op, ": needs a floating dtype: x is ", x.dtype()));
+        throw DTypeError(str(op, ": needs a floating dtype: ", name, " is ", x.dtype()));
 }
 
 void check_index_dtype(const char* op, const Tensor& index) {
@@ -41,15 +41,16 @@ void check_index_dtype(const char* op, const Tensor& index) {
         throw DTypeError(str(op, ": indices must be int64 or int32: ", index.dtype()));
 }
 
-void check_compute(const char* op, const Tensor& x) {
+void check_compute(const char* op, const Tensor& x, const char* name) {
     if (!is_compute(x.dtype()))
-        throw DTypeError(str(op, ": storage dtypes are not supported: x is ", x.dtype(),
-                             "; convert the tensor first"));
+        throw DTypeError(str(op, ": storage dtypes are not supported: ", name, " is ", x.dtype()));
 }
 
-void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b, const char* a_name,
+                      const char* b_name) {
     if (a.dtype() != b.dtype())
-        throw DTypeError(str(op, ": dtypes differ: ", a.dtype(), " and ", b.dtype()));
+        throw DTypeError(str(op, ": dtypes differ: ", a_name, " is ", a.dtype(), ", ", b_name,
+                             " is ", b.dtype()));
 }
 
 void check_in_place(const char* op, const Tensor& x) {

@@ -11,14 +11,16 @@ namespace axle {
 // Returns the device of the tensors. Throws UsageError if a tensor is undefined, and DeviceError if
 // the tensors are on different devices.
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors);
-// Throws DTypeError unless x is f64, f32, f16 or bf16.
-void check_floating(const char* op, const Tensor& x);
+// Throws DTypeError unless x is f64, f32, f16 or bf16. The message calls the tensor `name`.
+void check_floating(const char* op, const Tensor& x, const char* name = "x");
 // Throws DTypeError unless the index is i64 or i32.
 void check_index_dtype(const char* op, const Tensor& index);
-// Throws DTypeError if the dtype of x is a storage dtype, which arithmetic does not support.
-void check_compute(const char* op, const Tensor& x);
-// Throws DTypeError unless a and b have the same dtype.
-void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);
+// Throws DTypeError if the dtype of x is a storage dtype, which arithmetic does not support. The
+// message calls the tensor `name`.
+void check_compute(const char* op, const Tensor& x, const char* name = "x");
+// Throws DTypeError unless a and b have the same dtype. The message calls them a_name and b_name.
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b, const char* a_name = "a",
+                      const char* b_name = "b");
 // Throws UsageError if x is undefined, if x requires a gradient and ops are recorded, or if x is
 // sharded over processes.
 void check_in_place(const char* op, const Tensor& x);
@@ -27,7 +29,8 @@ void check_in_place(const char* op, const Tensor& x);
 // changed.
 Tensor without_overlap(const Tensor& x, const Tensor& operand);
 
-// Returns the size of a tensor in bytes, or -1 if it exceeds int64. Sizes must not be negative.
+// Returns the size of a tensor in bytes, or -1 if the product of the sizes other than 0 and of the
+// bytes per element exceeds int64. Sizes must not be negative.
 std::int64_t checked_bytes(const Shape& shape, DType dtype);
 
 // Returns the result dtype by PyTorch's promotion rules. The categories are bool < integer <

@@ -43,8 +43,8 @@ struct DeviceProperties {
 DeviceProperties get_device_properties(int device = 0);
 
 // Returns (name, path) for each NVIDIA library that Axle opens on first use. If a library is
-// missing, the path is "not found: " followed by the locations that were searched. The result is
-// empty in builds without CUDA.
+// missing, the path is "not found: " followed by the reason, such as the locations that were
+// searched. The result is empty in builds without CUDA.
 std::vector<std::pair<std::string, std::string>> find_libraries();
 
 // Waits for all streams of the device and throws the errors that kernels reported on the streams
@@ -61,8 +61,8 @@ class Stream {
 
     int device() const;
     CUstream_st* handle() const;
-    // Waits until all work queued on this stream is done. Throws UsageError if the stream is being
-    // captured.
+    // Waits until all work queued on this stream is done, then throws reported errors as
+    // cuda::synchronize() does. Throws UsageError if the stream is being captured.
     void synchronize() const;
     // Returns whether all work queued on this stream is done.
     bool query() const;

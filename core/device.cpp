@@ -24,7 +24,8 @@ Device Device::parse(std::string_view text) {
             str("device: ", axle::cuda::why_unavailable(), ": '", text, "'; use cpu"));
     if (index >= axle::cuda::device_count())
         throw DeviceError(str("device: the GPU does not exist: '", text, "'; this machine has ",
-                              axle::cuda::device_count(), " GPUs"));
+                              axle::cuda::device_count(),
+                              axle::cuda::device_count() == 1 ? " GPU" : " GPUs"));
     return Device::cuda(index);
 }
 

@@ -32,18 +32,20 @@ Tensor float8_values(const Tensor& values);
 Float8Tensor transposed(const Float8Tensor& x);
 
 struct Float8MatmulOptions {
-    DType dtype = bf16;    // bf16, f16 or f32
+    DType dtype = bf16;    // of the result: bf16, f16 or f32
     bool fast = false;     // if true, GPUs may compute faster with less exact sums
     bool emulate = false;  // if true, computes in f32, as on devices without fp8 products
 };
 // Returns the product a b^T of the original values: the product of the 8-bit values times both
-// inverse scales. a is [M, K] and b is [N, K]. Throws ShapeError if the shapes do not match.
+// inverse scales. a is [M, K] and b is [N, K]. Throws ShapeError unless both are matrices of 8-bit
+// floats and the shapes match.
 Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
                      const Float8MatmulOptions& options);
 
 // The parameters of delayed scaling, which computes the scales of three tensors from the largest
 // elements of previous steps. The history is [length, 3] and the scales are [3, 2], both f32.
-// kernels::DelayedScaling (kernels/ops/quantize.h) has the same fields.
+// kernels::DelayedScaling (kernels/ops/quantize.h) documents the fields; dtypes are the fp8 dtypes
+// of the three tensors.
 struct Float8History {
     bool most_recent = true;
     double margin = 0;

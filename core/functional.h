@@ -177,7 +177,7 @@ struct BinaryCrossEntropyOptions {
 };
 // Returns the binary cross entropy of probabilities x in [0, 1] and targets in [0, 1], which have
 // the same shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. Throws
-// UsageError if pos_weight is set, and on a CPU ValueError for other probabilities. Prefer the
+// UsageError if pos_weight is set, and on a CPU ValueError for an x outside of [0, 1]. Prefer the
 // function with logits, which is more accurate.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
                             const BinaryCrossEntropyOptions& options = {});

@@ -14,8 +14,9 @@ kernels::Cpu& cpu_context();
 // Returns this thread's context for the current stream of a GPU (core/cuda.h). Throws DeviceError
 // if the GPU does not exist.
 kernels::Cuda& cuda_context(int device);
-// If AXLE_CUDA_SYNC=1, waits for the kernels of an op and throws the errors that they reported;
-// otherwise does nothing. Called after the kernels were launched.
+// Called after the kernels of an op were launched. Logs a warning if a kernel could not use a
+// library. If AXLE_CUDA_SYNC=1, also waits for the kernels and throws the errors that they
+// reported, except during a graph capture.
 void check_after_launch(kernels::Cuda& on);
 
 // Returns the view of a tensor, or an empty view, which kernels accept for an optional operand, if

@@ -6,8 +6,7 @@
 namespace axle {
 
 // Sets whether ops use only algorithms that give the same bits in every run on one kind of machine.
-// An op without such an algorithm throws UsageError. CPU ops are always deterministic. The default
-// is false.
+// CPU ops are always deterministic. The default is false.
 void use_deterministic_algorithms(bool on);
 bool are_deterministic_algorithms_enabled();
 

@@ -31,21 +31,22 @@ Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& x);  // returns a contiguous tensor
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
-// Returns a tensor filled with the value. The dtype is f32 for a floating number, i64 for an
-// integer and bool for a boolean.
+// Returns a tensor filled with the value. The default dtype is f32 for a floating number, i64 for
+// an integer and bool for a boolean.
 Tensor full(const Shape& shape, Scalar value, InferredOptions options = {});
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 Tensor full_like(const Tensor& x, Scalar value);  // has x's dtype
 // Return the 1-d tensor of start, start + step, ... up to but not including end. The default start
-// is 0 and the default step is 1. The dtype is f32 if any argument is a floating number, and i64
-// otherwise. Throw ValueError if the step is 0 or leads away from the end.
+// is 0 and the default step is 1. The default dtype is f32 if any argument is a floating number,
+// and i64 otherwise. Throw ValueError if the step is 0, leads away from the end, or needs more than
+// 2^53 elements.
 Tensor arange(Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, InferredOptions options = {});
 Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions options = {});
-// Return a tensor with the values in row-major order. The dtype is f32 for floating values, i64 for
-// integers and bool for booleans: tensor({1, 2}, {2}) is i64 and tensor({1.5, 2}, {2}) is f32.
-// Throw ShapeError unless there are numel(shape) values.
+// Return a tensor with the values in row-major order. The default dtype is f32 for floating values,
+// i64 for integers and bool for booleans: tensor({1, 2}, {2}) is i64 and tensor({1.5, 2}, {2}) is
+// f32. Throw ShapeError unless there are numel(shape) values.
 Tensor tensor(std::span<const double> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const float> values, const Shape& shape, InferredOptions options = {});
 Tensor tensor(std::span<const std::int64_t> values, const Shape& shape,
@@ -98,10 +99,10 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
 
 // --- dtype, device, layout (convert.cpp)
 Tensor to(const Tensor& x, DType dtype);  // returns x itself if it has this dtype
-// Returns a copy of x on another device, or x itself if it is on this device. A copy to a GPU is
-// queued on the current stream. If x is in pinned memory and non_blocking is true, the call does
-// not wait for this copy; do not write to x before the copy is done. A copy to the CPU always
-// waits. Throws DeviceError if x is on the meta device and `device` is not.
+// Returns a copy of x on `device`, or x itself if it is already there. A copy to a GPU is queued on
+// the current stream. If x is in pinned memory and non_blocking is true, the call does not wait for
+// this copy; do not write to x before the copy is done. A copy to the CPU always waits. Throws
+// DeviceError if x is on the meta device and `device` is not.
 Tensor to(const Tensor& x, Device device, bool non_blocking = false);
 Tensor contiguous(const Tensor& x);  // returns x itself if it is contiguous
 Tensor clone(const Tensor& x);       // returns a contiguous copy
@@ -265,7 +266,8 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns the elements of x at the positions index [n] along dim.
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns a copy of x to which src is added at index along dim: for dim 0, y[index[i][j]][j] +=
-// src[i][j], as in PyTorch. Repeated indices accumulate in order.
+// src[i][j], as in PyTorch. Repeated indices accumulate, in order on a CPU and with deterministic
+// algorithms (core/numerics.h).
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
 // Returns the rows of weight [n, width] selected by ids [...], as [..., width]. The gradient of row
 // padding_idx (negative: from the end) is zero. Throws ValueError if padding_idx is out of range,

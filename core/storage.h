@@ -63,8 +63,9 @@ class Storage {
     std::size_t bytes() const { return bytes_; }
     Device device() const { return device_; }
     bool is_pinned() const { return pinned_; }
-    // Declares that work queued on the current stream of a GPU uses the memory. The memory is not
-    // reused before that work is done. Call it if a tensor of one stream is used on another stream.
+    // Declares that work queued on the current stream of a GPU uses the memory. The memory, unless
+    // the caller passed it, is not reused before that work is done. Call it if a tensor of one
+    // stream is used on another stream.
     void record_stream(int device) const;
 
     // --- storages with a provider

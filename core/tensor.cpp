@@ -104,7 +104,7 @@ ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 std::vector<double> Tensor::to_vector() const {
     if (device().is_meta())
         throw DeviceError("to_vector: the tensor is on the meta device and has no data");
-    check_compute("to_vector", *this);
+    check_compute("to_vector", *this, "the tensor");
     if (ShardProvider* const provider = impl_->storage->provider())
         provider->check_host_access("to_vector");
     if (device().is_cuda()) return axle::to(detach(), Device::cpu()).to_vector();
@@ -165,9 +165,9 @@ Tensor& Tensor::copy_(const Tensor& source) {
     const bool recorded =
         autograd::records_change("copy_", *this, source.defined() && source.requires_grad());
     if (!recorded) check_in_place("copy_", *this);
-    check_compute("copy_", *this);
+    check_compute("copy_", *this, "the tensor");
     if (!source.defined()) throw UsageError("copy_: the source is undefined");
-    if (source.dtype() != dtype()) check_compute("copy_", source);
+    if (source.dtype() != dtype()) check_compute("copy_", source, "the source");
     if (recorded) {
         autograd::replace(*this, [&](const Tensor&) {
             return axle::clone(
@@ -186,7 +186,7 @@ Tensor& Tensor::fill_(Scalar value) {
     const profiler::OpScope scope("fill_");
     const bool recorded = autograd::records_change("fill_", *this, false);
     if (!recorded) check_in_place("fill_", *this);
-    check_compute("fill_", *this);
+    check_compute("fill_", *this, "the tensor");
     if (recorded) {
         autograd::replace(*this, [&](const Tensor& before) { return full_like(before, value); });
         return *this;

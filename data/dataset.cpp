@@ -72,8 +72,9 @@ Tree TensorDataset::get_batch(std::span<const std::int64_t> indices, const std::
 FunctionDataset::FunctionDataset(std::int64_t size, std::function<Tree(std::int64_t)> get)
     : size_(size), get_(std::move(get)) {
     if (size < 0)
-        throw ValueError(str("from_function: the number of samples must not be negative: ", size));
-    if (!get_) throw UsageError("from_function: the function is empty");
+        throw ValueError(
+            str("FunctionDataset: the number of samples must not be negative: ", size));
+    if (!get_) throw UsageError("FunctionDataset: the function is empty");
 }
 
 void rethrow_from(const std::string& where) {

@@ -160,9 +160,9 @@ Order DistributedSampler::order(std::int64_t epoch) const {
 FixedBatchSampler::FixedBatchSampler(std::shared_ptr<const Sampler> sampler,
                                      std::int64_t batch_size, bool drop_last)
     : sampler_(std::move(sampler)), batch_size_(batch_size), drop_last_(drop_last) {
-    if (!sampler_) throw UsageError("BatchSampler: the sampler is null");
+    if (!sampler_) throw UsageError("FixedBatchSampler: the sampler is null");
     if (batch_size < 1)
-        throw ValueError(str("BatchSampler: batch_size must be positive: ", batch_size));
+        throw ValueError(str("FixedBatchSampler: batch_size must be positive: ", batch_size));
 }
 
 std::int64_t FixedBatchSampler::size() const {

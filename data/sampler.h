@@ -33,8 +33,8 @@ class Generator {
 // it concurrently.
 using Order = std::function<std::int64_t(std::int64_t position)>;
 
-// A growth of the dataset during a pass: the samples of the pass before position `at` were read
-// while the dataset had `size` samples.
+// A growth of the dataset during a pass: the dataset had `size` samples and grew when the pass had
+// read `at` samples.
 struct Growth {
     std::int64_t size = 0, at = 0;
     friend bool operator==(const Growth&, const Growth&) = default;

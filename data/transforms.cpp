@@ -16,8 +16,8 @@
 namespace axle::data {
 namespace {
 
-// Checks that the images are on the CPU and have at least three dimensions, and returns them as a
-// contiguous tensor.
+// Checks that the images are on the CPU and have at least three dimensions and a compute dtype, and
+// returns them as a contiguous tensor.
 Tensor checked(const char* op, const Tensor& images) {
     if (!images.defined()) throw UsageError(str(op, ": the images are undefined"));
     if (!images.device().is_cpu())
@@ -327,12 +327,15 @@ Tensor TransformedDataset::transformed(const Tensor& images, std::span<const std
     random.reserve(indices.size());
     for (const std::int64_t index : indices) random.emplace_back(key, index);
     Tensor result = make(random);
-    if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices))
+    if (!result.defined() || result.dim() == 0 || result.size(0) != std::ssize(indices)) {
+        Shape received = images.shape();  // `images` can be all images of the dataset
+        if (!received.empty()) received[0] = std::ssize(indices);
         throw ShapeError(
             str("TransformedDataset: the transform must return as many images as it receives: it "
                 "received ",
-                images.shape(), " and returned ",
+                received, " and returned ",
                 result.defined() ? str(result.shape()) : "an undefined tensor"));
+    }
     return result;
 }
 

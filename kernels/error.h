@@ -62,8 +62,9 @@ struct UsageError : Error {
     using Error::Error;
 };
 
-// Thrown if an allocation fails even after the allocator has released its cache and retried. All
-// sizes are in bytes.
+// Thrown if an allocation of memory for tensors fails, for most allocators after they have released
+// their cache and retried. in_use, cached and peak are statistics of the allocator, or 0 for
+// page-locked memory. All sizes are in bytes.
 struct OutOfMemory : Error {
     OutOfMemory(const std::string& text, std::int64_t requested_, std::int64_t in_use_,
                 std::int64_t cached_, std::int64_t peak_)

@@ -104,8 +104,7 @@ class Cuda {
     CUstream_st* stream() const { return stream_; }
     int multiprocessors() const { return multiprocessors_; }
 
-    // If true, kernels use algorithms that give the same bits in every run, if such algorithms
-    // exist. The headers in kernels/ops/ document the exceptions.
+    // If true, kernels use only algorithms that give the same bits in every run.
     bool deterministic = false;
     // If true, kernels may round the operands of f32 matrix products and convolutions to TF32 (10
     // mantissa bits).

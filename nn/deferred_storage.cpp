@@ -10,7 +10,8 @@
 namespace axle::nn::init {
 namespace {
 
-// Returns whether t is contiguous, without using its elements as Tensor::is_contiguous() does.
+// Returns whether t is contiguous. Unlike Tensor::is_contiguous(), does not allocate the memory of
+// t.
 bool is_dense(const Tensor& t) { return t.strides() == contiguous_strides(t.shape()); }
 
 }  // namespace

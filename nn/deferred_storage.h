@@ -20,13 +20,13 @@ class DeferredStorage final : public ShardProvider {
   public:
     // Returns the storage of an f32 tensor.
     static std::shared_ptr<Storage> create(std::int64_t numel);
-    // Returns the object of a tensor's storage, or nullptr if the storage has memory or is of
-    // another kind.
+    // Returns the DeferredStorage of a tensor, or nullptr if the tensor is undefined or its storage
+    // has memory or another provider.
     static DeferredStorage* of(const Tensor& t);
     // Records that t, a parameter or a view of it, is filled with `first` (constant), from a
     // uniform distribution in [first, second), or from a normal distribution with the mean `first`
     // and the standard deviation `second`. Returns false, without recording, if the storage of t is
-    // not deferred, or if t is strided and the values are random.
+    // not deferred, or if t is not contiguous and the values are random.
     static bool record(const Tensor& t, Fill fill, double first, double second = 0);
 
     explicit DeferredStorage(std::int64_t numel);
@@ -36,7 +36,8 @@ class DeferredStorage final : public ShardProvider {
 
     // Returns whether t, a tensor with this storage, has all elements in row-major order.
     bool is_whole(const Tensor& t) const;
-    // Computes the values of all elements. `whole` is contiguous, f32 and on the CPU.
+    // Computes the recorded values of all elements and writes them to `whole`, a contiguous f32
+    // tensor on the CPU.
     void write(const Tensor& whole) const;
 
     // --- ShardProvider

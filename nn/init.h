@@ -27,7 +27,7 @@ enum class Fan : std::uint8_t { in, out };
 // (Fan::out), where gain is the gain of a leaky ReLU with negative slope a.
 void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
 // Fills t from a uniform distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot and
-// Bengio, AISTATS 2010). Here, gain is the parameter.
+// Bengio, AISTATS 2010). Here, gain is the argument of the function.
 void xavier_uniform_(Tensor& t, double gain = 1);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or

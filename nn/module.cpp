@@ -153,7 +153,7 @@ void Module::separate_tensors(const Module& original) {
         if (originals.contains(module))
             throw UsageError(str("clone: the copy shares the module ", in_quotes(name), " of type ",
                                  type_name(typeid(*module)),
-                                 " with the original, because it is a pointer; add a copy "
+                                 " with the original, because a member points to it; add a copy "
                                  "constructor that clones the module"));
     std::unordered_map<Impl*, Tensor> copies;
     walk(*this, [&](const std::string&, Tensor& t, Role) {

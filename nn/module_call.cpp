@@ -42,7 +42,8 @@ struct ActiveCall {
 class ComputeDtypeScope {
   public:
     ComputeDtypeScope(Module& layer, DType compute) {
-        // Buffers are not replaced, because a policy writes to them during the call.
+        // Buffers are not replaced, because the call may write to them, for example in a
+        // LinearPolicy.
         ParameterWalker walker([&](Tensor& t) {
             if (is_floating(t.dtype())) replaced_.emplace_back(&t, axle::to(t, compute));
         });

@@ -19,7 +19,9 @@ namespace {
 void check_norm_type(const char* op, double norm_type) {
     if (norm_type == 0 || std::isnan(norm_type) ||
         norm_type == -std::numeric_limits<double>::infinity())
-        throw ValueError(str(op, ": norm_type must be infinity or a nonzero number: ", norm_type));
+        throw ValueError(str(
+            op,
+            ": norm_type must be positive infinity or a finite number other than 0: ", norm_type));
 }
 
 // Returns the norm of the gradients in the table, in f64.
@@ -72,10 +74,10 @@ Tensor total_norm_of(const char* op, const std::vector<Tensor>& params, const Gr
                      double norm_type) {
     check_norm_type(op, norm_type);
     struct Slices {
-        std::shared_ptr<const autograd::TensorSlice> slice;  // of one of the parameters
+        std::shared_ptr<const autograd::TensorSlice> slice;  // the slice of one of the parameters
         std::vector<Tensor> counted;
     };
-    std::vector<Slices> divided;  // by the processes that share the tensors
+    std::vector<Slices> divided;  // grouped by the processes that share the tensors
     std::vector<Tensor> whole;
     for (const Tensor& param : params) {
         auto slice = autograd::slice_of(param);

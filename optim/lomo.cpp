@@ -223,8 +223,8 @@ Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
 
 void AdaLomo::check_sharded() const {
     throw UsageError(
-        "AdaLomo: parameters must not be sharded over processes, because AdaLomo needs the rows "
-        "and columns of whole matrices; use Lomo");
+        "AdaLomo: parameters must not be sharded or divided among processes, because AdaLomo needs "
+        "the rows and columns of whole matrices; use Lomo");
 }
 
 void AdaLomo::apply(const Tensor& param, std::uint64_t) {

@@ -27,11 +27,11 @@ namespace axle::optim {
 class FusedOptimizer : public Optimizer {
   public:
     // Differentiates the loss and updates the parameters that get a gradient, with the learning
-    // rate lr. With clip_grad_norm, runs two passes over the graph, because the norm of all
-    // gradients is needed before the first update. With clip_grad_norm, throws UsageError if a leaf
-    // of the graph already has a gradient, and discards the gradients that the first pass adds to
-    // leaves of other optimizers. Throws UsageError during a graph capture, and ValueError if lr is
-    // negative.
+    // rate lr. If a parameter is sharded, applies the gradients after the pass. Otherwise, with
+    // clip_grad_norm, runs two passes over the graph, because the norm of all gradients is needed
+    // before the first update. It then throws UsageError if a leaf of the graph already has a
+    // gradient, and discards the gradients that the first pass adds to leaves of other optimizers.
+    // Throws UsageError during a graph capture, and ValueError if lr is negative.
     void fused_backward(const Tensor& loss, double lr) { run({this}, loss, lr, false); }
     // Does the same for several optimizers at once. If `at_end` is true, runs one pass and applies
     // the gradients after it; data parallel training needs this, because it averages the gradients

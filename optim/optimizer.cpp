@@ -92,7 +92,8 @@ void Optimizer::set_scalars(const Tensor& scalars) {
     if (scalars.defined() &&
         (scalars.dtype() != f64 || scalars.numel() != 3 || !scalars.is_contiguous()))
         throw ValueError(str(name(), ": scalars must be 3 contiguous float64 numbers: they are ",
-                             scalars.shape(), " ", scalars.dtype()));
+                             scalars.shape(), " ", scalars.dtype(),
+                             scalars.is_contiguous() ? "" : ", not contiguous"));
     scalars_ = scalars;
     if (!scalars.defined() || (skipped_.defined() && skipped_.device() == scalars.device())) return;
     skipped_ = zeros({}, {.dtype = f64, .device = scalars.device()});
@@ -253,8 +254,8 @@ std::uint64_t Optimizer::rounding_seed(std::size_t group, std::uint64_t param) {
     return pair(kernels::Philox{.seed = *seed}.block(param));
 }
 
-// Returns the complete state of a parameter, converted to the current device and dtype of the
-// parameter.
+// Returns the complete state of a parameter, converted to the current device of the parameter and
+// to state_dtype().
 ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     const Tensor part = autograd::local_part(param);
     // Every replay would reset the state if its creation were captured.
@@ -275,8 +276,8 @@ ParamState& Optimizer::prepare_state(const Tensor& param, std::size_t group) {
     return states.emplace(param.impl().get(), std::move(created)).first->second;
 }
 
-// Creates the missing parts of a state, and converts the existing parts to the current device and
-// dtype of the parameter.
+// Creates the missing parts of a state, and converts the existing parts to the current device of
+// the parameter and to state_dtype().
 void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size_t group) const {
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});

@@ -34,7 +34,7 @@ struct OptimizerHooks {
     virtual ~OptimizerHooks() = default;
     // Called by step() before it changes anything.
     virtual StepPlan before_step(Optimizer& optimizer) = 0;
-    // Returns whether before_step() would allow a step now, without side effects.
+    // Returns whether before_step() would allow a step now. Has no side effects.
     virtual bool allows_step(const Optimizer&) const { return true; }
     // Called by zero_grad(). Returns false if zero_grad() must do nothing.
     virtual bool before_zero_grad(Optimizer& optimizer) = 0;
@@ -126,10 +126,10 @@ class Optimizer {
 
     // Updates every parameter that has a gradient. Does nothing if the hooks do not allow a step,
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
-    // if the parameters are on several devices, ShapeError if the shape or the device of a gradient
-    // differs from that of its parameter, and UsageError if a captured step would create state. If
-    // step() throws one of these errors, or runs out of memory, no parameter and no existing state
-    // has changed.
+    // if the parameters are on several devices or the scalars are on another device, ShapeError if
+    // the shape or the device of a gradient differs from that of its parameter, and UsageError if a
+    // captured step would create state. If step() throws one of these errors, or runs out of
+    // memory, no parameter and no existing state has changed.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss. If the hooks do not allow a step, does not call closure and returns an undefined
@@ -145,7 +145,7 @@ class Optimizer {
     std::vector<GroupRef> param_groups();
     // Returns the parameters of all groups, in order.
     std::vector<Tensor> parameters();
-    // Returns the state of a parameter, or nullptr before its first step.
+    // Returns the state of a parameter, or nullptr if no step or loaded state has created it.
     const ParamState* state(const Tensor& param) const;
 
     // Makes buffers of states that are created or loaded later use memory that is mapped from
@@ -159,17 +159,19 @@ class Optimizer {
     // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
     // "rounding_seed", and the states of SGD also have "step".
     Tree state_dict();
-    // Copies options and state from the tree, and converts buffers to the dtype and device of the
-    // parameters. Missing options keep their values; unknown options are ignored. Throws ValueError
-    // if the number or the sizes of groups differ, and ShapeError if a buffer does not have the
-    // shape that its parameter requires; the optimizer is then unchanged.
+    // Copies options and state from the tree, and converts buffers to the device of their
+    // parameters and to f32 (f64 for f64 parameters). Missing options keep their values; unknown
+    // options are ignored. Throws ValueError if the number or the sizes of groups differ, and
+    // ShapeError if a buffer does not have the shape that its parameter requires; the optimizer is
+    // then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
     void set_hooks(std::shared_ptr<OptimizerHooks> hooks);
     // Sets a tensor of three f64 on the device of the parameters, in the layout of
     // kernels::StepScalars. Each step reads the tensor on the device. An undefined tensor removes
-    // the scalars. Throws ValueError for another size or dtype.
+    // the scalars. Throws ValueError for another size or dtype, and if the tensor is not
+    // contiguous.
     void set_scalars(const Tensor& scalars);
     // Returns whether the last step that the hooks allowed changed nothing, because a gradient was
     // not finite. Waits for the device.

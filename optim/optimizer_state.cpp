@@ -28,11 +28,11 @@ void from_tree(const Tree& tree, std::array<double, 2>* value) {
 }
 
 // Returns a saved step count as a tensor. Files of older PyTorch versions contain a number.
-Tensor step_tensor(const Tree& tree, Device device) {
+Tensor step_tensor(const char* optimizer, const Tree& tree, Device device) {
     if (tree.is_tensor()) {
         if (tree.tensor().numel() != 1)
-            throw ShapeError(
-                str("load_state_dict: step must have one element: it is ", tree.tensor().shape()));
+            throw ShapeError(str(optimizer, ": load_state_dict: step must have one element: it is ",
+                                 tree.tensor().shape()));
         return clone(tree.tensor().to(f32).to(device)).reshape({});
     }
     return full({}, tree.number(), {.dtype = f32, .device = device});
@@ -141,8 +141,8 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     const DType dtype = autograd::local_part(param).dtype() == f64 ? f64 : f32;
     ParamState state;
     const bool has_step = saves_step() || tree.contains("step");
-    state.step =
-        step_tensor(has_step ? tree["step"] : Tree(1), autograd::local_part(param).device());
+    state.step = step_tensor(name(), has_step ? tree["step"] : Tree(1),
+                             autograd::local_part(param).device());
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
         // The state of a sharded parameter is given for all of its elements, or for its local part.

@@ -19,7 +19,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
 // Expects that difference() finds no difference. Failures are reported at the caller's line.
 void expect_close(const Tensor& actual, const Tensor& expected, double tolerance = 1e-6,
                   std::source_location at = std::source_location::current());
-// Expects the same shape, dtype and bits; NaNs can have different payloads.
+// Expects the same shape, dtype and values. 0 equals -0, and NaNs can have different payloads.
 void expect_same_bits(const Tensor& actual, const Tensor& expected,
                       std::source_location at = std::source_location::current());
 
@@ -49,7 +49,7 @@ void expect_error(std::initializer_list<const char*> parts, Call&& call,
         return;
     }
     ADD_FAILURE_AT(at.file_name(), at.line())
-        << "no error, where a text that begins with '" << *parts.begin() << "' is due";
+        << "no error; expected a text that begins with '" << *parts.begin() << "'";
 }
 
 }  // namespace axle::tests

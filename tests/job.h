@@ -13,9 +13,9 @@ namespace axle::tests {
 
 // The result of a rank.
 struct RankOutcome {
-    bool reported = false;  // false if the rank died or did not finish in time
+    bool reported = false;  // false if the rank died, or was killed by wait()
     std::string text;       // result of the function, or "threw: " and the text of the exception
-    int status = 0;         // exit status from waitpid
+    int status = 0;         // status from waitpid
     double seconds = 0;     // time from Job::start_clock(), or else from the start, to the report
 };
 
@@ -31,7 +31,8 @@ class Job {
 
     // Restarts the clock of the job for all ranks. Must be called in a rank.
     static void start_clock();
-    // Waits for all ranks except the given ranks, which are then killed.
+    // Waits until all ranks except the given ranks have ended, but at most for `limit`. Then kills
+    // the ranks that still run.
     std::vector<RankOutcome> wait(std::chrono::milliseconds limit,
                                   const std::vector<int>& except = {});
     int pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }

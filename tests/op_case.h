@@ -118,10 +118,10 @@ Outputs forward(const OpCase& c, In x);
 // Runs forward() and computes the gradient of sum(outputs * cotangents) with respect to the inputs
 // `wanted`. The gradient is zero for inputs that the result does not depend on.
 Result forward_backward(const OpCase& c, In x, const std::vector<int>& wanted);
-// Returns the inputs of a row that can have a gradient.
+// Returns the indices of the inputs of a row that can have a gradient.
 std::vector<int> differentiable(const OpCase& c, const Row& row);
 
-// Returns element i of the fixed cotangent of output k, which is a multiple of 1/8 below 1.
+// Returns element i of the fixed cotangent of output k: a multiple of 1/8 between -7/8 and 7/8.
 double cotangent_value(std::int64_t i, int k);
 Tensor cotangent(const Tensor& output, int k);
 

@@ -1,5 +1,5 @@
-// kSanitized is true if this build uses a sanitizer. Such a build is slow, and the sanitizer
-// manages its memory.
+// kSanitized is true if this build uses the address or the thread sanitizer. Such a build is slow,
+// and the sanitizer manages its memory.
 #pragma once
 
 namespace axle::tests {

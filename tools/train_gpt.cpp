@@ -250,7 +250,8 @@ trainer::Outcome train(const Settings& s, const Corpus& corpus, nn::Gpt& gpt) {
     return outcome;
 }
 
-// Returns generated text that begins after a line break.
+// Returns text that the model generates after a line break, or after the first token of the
+// training data if the vocabulary has no line break.
 std::string sample(const Settings& s, const Corpus& corpus, nn::Gpt& model) {
     std::vector<std::int64_t> ids = {corpus.train[0]};
     try {

@@ -146,8 +146,8 @@ struct CompiledStep::Compiled {
         return y.defined() ? y.detach() : y;
     }
 
-    // Captures the step, replays it once and returns its result. If the capture fails, restores the
-    // state and returns nullopt.
+    // Captures the step, replays it once and returns its result. Returns nullopt if the capture
+    // fails, after restoring the state, or if the step must run eagerly (can_replay()).
     std::optional<Tensor> capture(const std::string& kind, const Tree& batch) {
         if (!pool) pool.emplace(host.device().index);
         auto c = std::make_unique<Captured>(*pool);

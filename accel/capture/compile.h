@@ -14,23 +14,23 @@ namespace axle::accel {
 class StepCapture;
 
 struct CompileOptions {
-    // The number of steps that run eagerly before a step with the same shapes is captured, at least
-    // 1. The eager steps create objects that cannot be created during a capture, such as optimizer
-    // state and plans of CUDA libraries.
+    // The smallest number of steps that run eagerly before a step with the same shapes is captured,
+    // at least 1. The eager steps create objects that cannot be created during a capture, such as
+    // optimizer state and plans of CUDA libraries.
     int warmup_steps = 3;
 };
 
 // A function from a batch to a tensor, such as a training step, that is captured as a CUDA graph.
 // Returned by Accelerator::compile(). On a CPU each call runs the function. On a GPU the function
 // runs eagerly a few times and is then captured (core/graph.h). Later calls replay the graph, with
-// the same results but without the work of the host.
+// the same results but with less work on the host.
 //
 // A graph is valid for batches of the same shapes and dtypes at the same position in an update. A
 // batch of another kind runs eagerly, and a graph is captured after enough batches of this kind. A
 // replay repeats the calls of accumulate(), and of step() of schedulers, on the host. It does not
 // repeat other side effects of the function on the host. A step that reads a value from the GPU,
-// for example with item(), can't be captured. It keeps running eagerly, and the reason is logged
-// once.
+// for example with item(), or whose parameters are sharded over processes, can't be captured. It
+// keeps running eagerly, and the reason is logged once.
 //
 // If an optimizer has exactly one prepared schedule, its learning rates for the next thousand steps
 // are stored on the GPU, together with the number of steps taken. In fp16 the GPU decides which

@@ -14,6 +14,8 @@ namespace {
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
+constexpr const char* kKey = "a key";
+
 [[noreturn]] void fail(const std::string& name, const std::string& reason) {
     throw FileError(printable(name) + ": " + reason);
 }
@@ -32,7 +34,10 @@ bool is_utf8(std::string_view text) {
 
 std::string scalar(const std::string& name, const std::string& what, const YAML::Node& node) {
     if (node.IsNull()) return "";
-    if (!node.IsScalar()) fail(name, what + " must be a plain value or a list of plain values");
+    if (!node.IsScalar()) {
+        const bool is_key = what == kKey;
+        fail(name, what + " must be a plain value" + (is_key ? "" : " or a list of plain values"));
+    }
     if (!is_utf8(node.Scalar())) fail(name, what + " must be UTF-8 text");
     return node.Scalar();
 }
@@ -57,7 +62,7 @@ Options parse_config(std::string_view text, const std::string& name) {
     if (!root.IsMap()) fail(name, "must be a map of option names to values");
     std::set<std::string> seen;
     for (const auto& entry : root) {
-        const std::string key = scalar(name, "a key", entry.first);
+        const std::string key = scalar(name, kKey, entry.first);
         if (!seen.insert(key).second) fail(name, "the key " + in_quotes(key) + " is repeated");
         std::string value;
         if (entry.second.IsSequence()) {

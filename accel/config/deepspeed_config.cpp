@@ -129,9 +129,10 @@ DeepSpeedConfig::DeepSpeedConfig(const std::string& text) {
         tree_ = parse(read_file(text, kMaxDeepSpeedConfig), source_);
         return;
     }
-    if (std::cmp_greater(text.size(), kMaxDeepSpeedConfig / 3 * 4 + 4))
-        throw ValueError(str("DeepSpeedConfig: the configuration must have at most ",
-                             kMaxDeepSpeedConfig, " bytes: ", text.size()));
+    constexpr std::int64_t kMaxText = kMaxDeepSpeedConfig / 3 * 4 + 4;
+    if (std::cmp_greater(text.size(), kMaxText))
+        throw ValueError(str("DeepSpeedConfig: the configuration must have at most ", kMaxText,
+                             " bytes of text: ", text.size()));
     const std::size_t first = text.find_first_not_of(" \t\r\n");
     if (first != std::string::npos && text[first] == '{') {
         tree_ = parse(text, source_);

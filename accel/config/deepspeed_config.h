@@ -4,8 +4,8 @@
 //     accel::DeepSpeedConfig config("ds_config.json");
 //     config.get_value("zero_optimization.stage").integer();
 //
-// Limits: the JSON text of a configuration has at most kMaxDeepSpeedConfig bytes. Time and memory
-// are proportional to its size.
+// Limits: a file has at most kMaxDeepSpeedConfig bytes, and text at most 4 / 3 of it, the length of
+// as many bytes in base64. Time and memory are proportional to its size.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class DeepSpeedConfig {
     // Reads a configuration from the path of a JSON file, from JSON text, or from JSON text in
     // base64 (both alphabets, with or without padding). "" and "none" are empty configurations.
     // Throws FileError if a file can't be read or has more than kMaxDeepSpeedConfig bytes. Throws
-    // ValueError for other text, for more bytes in the text, and for JSON that is not a map.
+    // ValueError for other text, for text above the limit, and for JSON that is not a map.
     DeepSpeedConfig(const std::string& text);                                  // NOLINT
     DeepSpeedConfig(const char* text) : DeepSpeedConfig(std::string(text)) {}  // NOLINT
 

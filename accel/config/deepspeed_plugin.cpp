@@ -121,14 +121,13 @@ void check_config_fields(const DeepSpeedConfig& config) {
     for (const char* name : kNames)
         if (contains(name)) duplicates += (duplicates.empty() ? "" : ", ") + std::string(name);
     if (!duplicates.empty())
-        throw ValueError(str("DeepSpeedPlugin: the configuration of the launcher has both ",
-                             "deepspeed_config_file and options that ", config.source(),
-                             " must contain: ", duplicates,
+        throw ValueError(str("DeepSpeedPlugin: the configuration of the launcher has options that ",
+                             config.source(), " must contain: ", duplicates,
                              "; write them in the DeepSpeed configuration alone"));
 }
 
-// Merges the given options into a configuration. Values of the configuration that are neither
-// missing nor "auto" must be equal.
+// Merges the given options into a configuration. Throws ValueError if a value of the configuration
+// is neither missing, null, "auto" nor equal to the option.
 void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) {
     const Tree* const zero = config.find("zero_optimization");
     if (zero == nullptr || !zero->is_map())
@@ -233,7 +232,7 @@ class Values {
 void read_back(DeepSpeedPlugin& p) {
     const Values values(*p.hf_ds_config);
     p.gradient_accumulation_steps =
-        values.integer(kAccumulation, 1, 1 << 30, "an integer of at least 1, or \"auto\"");
+        values.integer(kAccumulation, 1, 1 << 30, "an integer from 1 to 2^30, or \"auto\"");
     p.gradient_clipping = values.number(kClipping, 0, "a number of at least 0, or \"auto\"");
     p.zero_stage = values.integer(kStage, 0, 3, "0, 1, 2 or 3").value_or(0);
     p.offload_optimizer_device = values.device(kOptimizerDevice);

@@ -4,9 +4,9 @@
 //     axle::Accelerator accelerator({.mixed_precision = "fp8",
 //                                    .ao_recipe_kwargs = accel::AORecipeKwargs()});
 //
-// prepare() sets a policy for each Linear whose sizes are multiples of 16, and does not change
-// other Linears. fp8 needs a GPU of compute capability 8.9 or newer. Unless the recipe emulates
-// fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
+// prepare() sets a policy for each Linear that the recipe selects and whose sizes are multiples of
+// 16. It does not change other Linears. fp8 needs a GPU of compute capability 8.9 or newer. Unless
+// the recipe emulates fp8, older GPUs use "fp16" and a CPU uses "bf16" instead, with a warning.
 //
 // Optional fields and strings that are not set are read from the environment variables
 // ACCELERATE_FP8_<FIELD>; fp8_format from ACCELERATE_FP8_FORMAT, and override_linear_precision from

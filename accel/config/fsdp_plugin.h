@@ -151,7 +151,7 @@ const std::vector<std::string>& fsdp_state_dict_types();
 
 // Returns state_dict_config, or optim_state_dict_config if `of_optimizer`. By default, tensors are
 // copied to the CPU, and only rank 0 gets the tensors of a FULL_STATE_DICT. With one process,
-// tensors stay on their devices.
+// tensors always stay on their devices.
 dist::FullStateOptions state_dict_config_of(const FullyShardedDataParallelPlugin& plugin,
                                             int num_processes, bool of_optimizer = false);
 

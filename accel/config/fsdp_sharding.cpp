@@ -63,8 +63,8 @@ class Names {
                 if (is_inside_any(modules_[i].first, unit.modules)) return i;
         return 0;
     }
-    // Removes the units without parameters of their own, for example of a layer whose weight is
-    // tied to a parameter outside of the unit.
+    // Removes the units that have no parameters apart from ignored ones and those of inner units,
+    // for example the unit of a layer whose weight is tied to a parameter outside of the unit.
     void drop_empty(Units& units, const std::vector<std::string>& ignored) const {
         std::vector<bool> has_parameters(units.size());
         for (const auto& names : parameters_) {

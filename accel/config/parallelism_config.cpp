@@ -233,8 +233,9 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
         throw ValueError(str("ParallelismConfig: the product of the sizes is ", total,
                              ", but must be ", num_processes, ", the number of processes"));
     if (config->dp_shard_enabled() && !options.fsdp_plugin && !options.deepspeed_plugin)
-        throw ValueError(str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: ",
-                             "dp_shard_size is ", config->dp_shard_size));
+        throw ValueError(
+            str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin or deepspeed_plugin: ",
+                "dp_shard_size is ", config->dp_shard_size));
     const bool is_standalone = flag_variable("ACCELERATE_ALLOW_CP_STANDALONE").value_or(false) &&
                                !config->dp_shard_enabled();
     if (config->cp_enabled() && !is_fsdp2(options) && !is_standalone)

@@ -57,8 +57,8 @@ struct ParallelismConfig {
     // further options; without it, a step has pp_size micro-batches, and gradients are not clipped.
     // Pipelines can be combined with dp_replicate_size and tp_size.
     int pp_size = 1;
-    std::string cp_backend = "torch";
-    std::string sp_backend = "deepspeed";
+    std::string cp_backend = "torch";      // must be "torch"
+    std::string sp_backend = "deepspeed";  // must be "deepspeed"
     // Handlers of dimensions of size 1 are ignored with a warning.
     std::optional<TorchTensorParallelConfig> tp_handler = {};
     std::optional<TorchContextParallelConfig> cp_handler = {};

@@ -1,7 +1,7 @@
 // Options for engines other than data parallel training, with the names, defaults and checks of
-// Accelerate. A plugin has no effect with one process, or if its options turn it off. If a plugin
-// needs an engine that Axle does not implement, the Accelerator's constructor throws
-// NotImplementedError.
+// Accelerate. With one process, a plugin divides nothing, but its other options, such as gradient
+// clipping, still apply. If a plugin needs an engine that Axle does not implement, the
+// Accelerator's constructor throws NotImplementedError.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace axle::accel {
 
-// Thrown for documented features of Accelerate that are not implemented yet.
+// Thrown for features that Axle does not implement, such as some options of Accelerate.
 struct NotImplementedError : UsageError {
     using UsageError::UsageError;
 };
@@ -44,10 +44,11 @@ struct TorchDynamoPlugin {
 const std::vector<std::string>& known_dynamo_backends();
 
 // Options of pipeline parallel training (dist/pipeline/pipeline.h). The models are divided into
-// pp_degree stages, and the processes with the same stage average their gradients: there are
-// num_processes / (tp_degree * pp_degree) of them. Accelerator::pipeline_step() runs a step.
-// ACCELERATE_USE_MEGATRON_LM=true requests this plugin too. Options that are not set are read from
-// MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so on.
+// pp_degree stages, and the processes with the same stage and the same slices of its layers average
+// their gradients: there are num_processes / (tp_degree * pp_degree) of them.
+// Accelerator::pipeline_step() runs a step. ACCELERATE_USE_MEGATRON_LM=true requests this plugin
+// too. Options that are not set are read from MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so
+// on.
 //
 // The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
 // (dist/tensor_parallel/); the ranks of the slices are consecutive.
@@ -66,7 +67,7 @@ struct MegatronLMPlugin {
     // Whether backward computes activations again (default: false). recompute_granularity must be
     // "full" (default). With recompute_method "uniform" (default), each recompute_num_layers pieces
     // (default: 1) of a stage store only their input; with "block", each of the first
-    // recompute_num_layers pieces of a stage stores only its input, and the others store all
+    // recompute_num_layers pieces of a stage stores only its input, and the other pieces store all
     // activations.
     std::optional<bool> recompute_activations = {};
     std::string recompute_granularity = {};

@@ -9,8 +9,9 @@ namespace axle::accel {
 // of the options to the values of the active plugin. Throws UsageError if deepspeed_plugin and
 // deepspeed_plugins are both given, and the errors of resolve(DeepSpeedPlugin&).
 void resolve_deepspeed(AcceleratorOptions& options);
-// Throws NotImplementedError for options that Axle does not implement. Logs a warning that lists
-// options of the configuration that have no effect.
+// Throws NotImplementedError for options that Axle does not implement, and ValueError for options
+// of stage 3 in another stage. Logs a warning that lists options of the configuration that have no
+// effect.
 void check_deepspeed(const DeepSpeedPlugin& plugin);
 
 }  // namespace axle::accel

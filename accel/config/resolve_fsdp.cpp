@@ -256,7 +256,7 @@ void resolve_fsdp(AcceleratorOptions& options) {
     if (const std::string name = precision(options); name != "no") plugin.set_mixed_precision(name);
     if (*plugin.cpu_ram_efficient_loading && uses_torchao(options))
         fail("cpu_ram_efficient_loading",
-             "cannot be combined with mixed_precision fp8 and an AORecipeKwargs; set it to false");
+             "cannot be combined with mixed_precision fp8 and the AO recipe; set it to false");
 }
 
 }  // namespace axle::accel

@@ -113,7 +113,8 @@ void take_fp16(AcceleratorOptions& options) {
     if (*options.fp16) options.mixed_precision = "fp16";
 }
 
-// Copies a deprecated option into a field of dataloader_config.
+// Copies an option of the Accelerator into the field of dataloader_config with the same name.
+// Throws UsageError if both are given and differ.
 template <class T>
 void move_in(const char* name, const std::optional<bool>& old, T& field, bool both) {
     if (!old) return;
@@ -172,8 +173,8 @@ int accumulation_steps(const AcceleratorOptions& options) {
                           plugin->short_window == ShortWindow::drop;
         if (ends && !plugin->sync_with_dataloader)
             throw UsageError(
-                "Accelerator: short_window applies at the end of a pass and needs "
-                "sync_with_dataloader = true; leave one of them out");
+                "Accelerator: short_window actual and drop apply at the end of a pass and need "
+                "sync_with_dataloader = true; leave one of the options out");
         return positive_steps("Accelerator", plugin->num_steps.value_or(1));
     }
     const auto steps = number_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");

@@ -10,7 +10,8 @@
 namespace axle::accel {
 
 // Returns the options after setting their fields from kwargs handlers, deprecated options and
-// environment variables. Does not check plugins (accel/config/resolve_plugins.h).
+// environment variables. check_plugins() then checks the plugins for a number of processes
+// (accel/config/resolve_plugins.h).
 AcceleratorOptions resolved(AcceleratorOptions options);
 // Returns `steps`. Throws ValueError if it is less than 1, with a message that begins with `who`.
 int positive_steps(const char* who, int steps);

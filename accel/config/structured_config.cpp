@@ -12,7 +12,7 @@
 namespace axle::accel {
 namespace {
 
-// Parses text as a number. Returns false if the text has other characters.
+// Parses text as a number. Returns false if the text is not a number, or is out of range.
 template <class T>
 bool parse_number(const std::string& text, T& value) {
     const char* const end = text.data() + text.size();

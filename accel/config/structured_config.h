@@ -135,8 +135,8 @@ class ConfigFields {
 
 // Returns the map of a YAML file (an empty map if the path is empty) with the overrides applied. An
 // override is text of the form `group.key=value`; the type of the option decides how the value is
-// parsed, for example 10, 1e-3, true, null or [a, b]. Throws FileError or ValueError if the file
-// can't be read, and UsageError for an override without a name or a '='.
+// parsed, for example 10, 1e-3, true, null or [a, b]. Throws FileError if the file can't be read,
+// ValueError if it is not a YAML map, and UsageError for an override without a name or a '='.
 Tree read_structured_config(const std::string& path, const std::vector<std::string>& overrides);
 
 // Sets the options that the file or the overrides contain, and returns a map with the values of all

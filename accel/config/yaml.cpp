@@ -83,7 +83,7 @@ class Reader {
         for (const auto& entry : node) {
             if (!entry.first.IsScalar())
                 fail(str("line ", entry.first.Mark().line + 1,
-                         ": a key must be plain text, not a list or a map"));
+                         ": a key must be plain text, not null, a list or a map"));
             const std::string& key = utf8(entry.first.Scalar());
             if (!keys.insert(key).second) fail("the key " + in_quotes(key) + " is repeated");
             map.entries().push_back({key, read(entry.second, depth + 1)});

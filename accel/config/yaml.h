@@ -15,13 +15,14 @@ namespace axle::accel {
 inline constexpr std::int64_t kMaxYaml = std::int64_t{256} << 10;
 
 // Parses a YAML document and returns its value. Dates stay text. Throws ValueError, with a message
-// that begins with `name`, for text that is not YAML in UTF-8, for repeated keys, for tags that
-// safe_load does not support, for integers beyond 2^53, and for more than kMaxYaml bytes, 10000
+// that begins with `name`, for text that is not YAML in UTF-8, for repeated keys, for tags other
+// than !!str, !!seq and !!map, for integers beyond 2^53, and for more than kMaxYaml bytes, 10000
 // values or 32 levels.
 Tree parse_yaml(std::string_view text, const std::string& name);
 
 // Formats a map as YAML text, as yaml.safe_dump does, but without folding lines or sorting keys.
-// Text that would be read as another type is quoted. Throws ValueError for text that is not UTF-8.
+// Text that would be read as another type is quoted. Throws ValueError for tensors, and for text
+// that is not UTF-8.
 std::string to_yaml(const Tree& map);
 
 }  // namespace axle::accel

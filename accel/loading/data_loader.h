@@ -29,8 +29,8 @@ struct DataLoaderConfiguration {
     // Whether the main process reads all batches and distributes them. The default is true for
     // iterable datasets whose batches are placed on a device.
     std::optional<bool> dispatch_batches = {};
-    // Whether all processes get the same number of batches: samples are repeated at the end of a
-    // pass.
+    // Whether all processes get the same number of batches: if necessary, samples are repeated at
+    // the end of a pass.
     bool even_batches = true;
     // Whether random orders are seeded with data_seed (or, if it is not set, the seed of the
     // default generator) instead of the loader's own seed.

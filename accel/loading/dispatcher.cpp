@@ -127,7 +127,8 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
         return step;
     }
 
-    // Divides a step into slices of equal size, one per process.
+    // Divides a step into one slice per process. Processes that read the same data get the same
+    // slice. Slices have equal sizes if pads_; otherwise the last ones can be smaller or empty.
     void cut(const Step& step, std::vector<Tree>& parts) {
         Tree tree = step.tree;
         const std::int64_t real = find_batch_size(tree);

@@ -24,7 +24,8 @@ Tree leading_rows(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     });
 }
 
-// Returns the first `rows` elements of each list with one element per sample, in maps at any depth.
+// Returns the first `rows` elements of each list with one element per sample, in maps at any depth,
+// and leading_rows() of other values.
 Tree leading_objects(const Tree& tree, std::int64_t samples, std::int64_t rows) {
     if (tree.is_list() && std::ssize(tree.elements()) == samples)
         return Tree::list({tree.elements().begin(), tree.elements().begin() + rows});

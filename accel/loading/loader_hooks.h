@@ -58,7 +58,8 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
     std::optional<SequenceSharing> sharing_;
-    // Whether the feed of the pass exists; it sends errors to other processes.
+    // Whether the feed of the pass exists. The feed of a loader whose processes read together sends
+    // errors to the other processes.
     bool has_feed_ = false;
 };
 

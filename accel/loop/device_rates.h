@@ -15,8 +15,8 @@ namespace axle::accel {
 // step can't read its learning rate from the host, and the host cannot determine whether fp16 has
 // skipped the step. Therefore the device counts the steps that were not skipped, and this count is
 // the index of the row that the optimizer reads. The table is filled by advancing the host's
-// schedule and rewinding it. The host's schedule is updated when it is read, before an eager step,
-// and at the end of the table.
+// schedule and rewinding it. The host's schedule is updated after each replay or, if fp16 can skip
+// steps, when it is read, before an eager step, and at the end of the table.
 class DeviceRates {
   public:
     static constexpr std::int64_t kSteps = 1024;  // number of steps in a table

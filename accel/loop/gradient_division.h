@@ -52,9 +52,10 @@ class GradientDivision {
     void clear() { parts_.clear(), index_.clear(), sizes_.clear(), kind_ = Kind::none; }
 
     void begin_window() { ++window_, kind_ = Kind::none; }
-    // Differentiates a scaled loss that is a sum of `weight` items. `completes` is true if this
-    // pass completes the window. Throws UsageError if an earlier loss of the window is a mean, or
-    // if the loss does not depend on a prepared parameter.
+    // Differentiates a scaled loss that is a sum of `weight` items. `processes` is the number of
+    // processes with different samples. `completes` is true if this pass completes the window.
+    // Throws UsageError if an earlier loss of the window is a mean, or if the loss does not depend
+    // on a prepared parameter.
     void backward_sum(const Tensor& loss, const Tensor& weight, int processes, bool completes);
     // Differentiates a scaled loss that is a mean. Its gradients are divided by the number passed
     // to set_share().
@@ -66,8 +67,9 @@ class GradientDivision {
     // the window has losses that are sums.
     void note_mean() { note(Kind::means); }
 
-    // Divide gradients, before the program reads them, by the sum of this process's weights. Do
-    // nothing for parts that the last backward pass of the window has already divided.
+    // Divide gradients before the program reads them: by the sum of this process's weights or, for
+    // means, by the number passed to set_share(). Do nothing for parts that the last backward pass
+    // of the window has already divided.
     void divide(const optim::Optimizer& optimizer);
     void divide(const std::vector<Tensor>& parameters);
     void divide_all();

@@ -28,7 +28,7 @@ struct OneStepPerUpdate {
 // prepared objects can outlive the Accelerator. Used by one thread.
 struct LoopState {
     Accumulation accumulation;
-    std::unique_ptr<LossScaling> scaling;  // nullptr unless mixed precision is fp16
+    std::unique_ptr<LossScaling> scaling;  // nullptr unless fp16 scales losses
     StepRecorder recorder;
     ScheduleOptions schedules;
 

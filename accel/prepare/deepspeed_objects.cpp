@@ -87,7 +87,7 @@ void check_objects(const DeepSpeedConfig& config, const DeepSpeedObjects& object
             "a DummyScheduler needs the section scheduler; add it, or set "
             "lr_scheduler_callable");
     if (has_optimizer && dummy_optim != nullptr && objects.has_scheduler)
-        refuse("a DummyOptim can only be used with a DummyScheduler");
+        refuse("a DummyOptim for the section optimizer can only be used with a DummyScheduler");
 }
 
 // Returns the number of samples of one process and micro-batch, or nullopt if it is not known.

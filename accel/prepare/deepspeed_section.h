@@ -25,9 +25,10 @@ class DeepSpeedSection {
         : source_(config.source()), section_(section) {
         const Tree* const found = config.find(section);
         if (found == nullptr || !found->is_map())
-            throw ValueError(str("DeepSpeedConfig: ", source_, ": the section ", section,
-                                 " is missing; add it, or pass an object instead of a "
-                                 "placeholder"));
+            throw ValueError(
+                str("DeepSpeedConfig: ", source_, ": the section ", section,
+                    found == nullptr ? " is missing; add it" : " is not a map; correct it",
+                    ", or pass an object instead of a placeholder"));
         const Tree* const type = found->find("type");
         if (type == nullptr || !type->is_string())
             throw ValueError(str("DeepSpeedConfig: ", source_, ": ", section,

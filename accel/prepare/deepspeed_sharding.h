@@ -34,8 +34,9 @@ struct DeepSpeedGroups {
     // parameters for backward (hpZ of ZeRO++). 0: no copy.
     int secondary = 0;
 };
-// Reads the sizes for `processes` processes. Throws ValueError if a size is not an integer that
-// divides `processes`, or if both are given.
+// Reads the sizes for `processes` processes. A mics_shard_size below 1 or a zero_hpz_partition_size
+// below 2 is read as 0. Throws ValueError if another size is not an integer that divides
+// `processes`, or if both sizes are given.
 DeepSpeedGroups deepspeed_groups_of(const DeepSpeedConfig& config, int processes);
 
 }  // namespace axle::accel

@@ -29,7 +29,7 @@ PipelineModel::PipelineModel(nn::Module& model, std::vector<nn::Piece> pieces, G
 dist::Pipeline& PipelineModel::pipeline() {
     if (is_moved_)
         throw UsageError(
-            "pipeline_step: the model was moved after prepare(), but its stages refer to its "
+            "pipeline: the model was moved after prepare(), but its stages refer to its "
             "address; prepare it where it stays");
     return pipeline_;
 }

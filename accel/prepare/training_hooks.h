@@ -14,7 +14,7 @@ namespace axle::accel {
 
 class Preparation;
 
-// Hooks of prepared optimizers and schedulers. They skip step() and zero_grad() between two
+// Hooks of prepared models, optimizers and schedulers. They skip step() and zero_grad() between two
 // updates, divide and unscale gradients before a step, and advance schedules after an update. They
 // also remove destroyed objects from the Preparation, and replace the addresses of moved objects.
 class TrainingHooks : public optim::OptimizerHooks,

@@ -14,7 +14,9 @@ int MeshRanks::mesh_size(const char* dimension) const {
 int MeshRanks::mesh_rank(const char* getter, const char* dimension) const {
     if (!is_configured_ && mesh_ == nullptr)
         throw UsageError(
-            str(getter, ": needs an Accelerator with a parallelism_config or a device_mesh"));
+            str(getter,
+                ": needs an Accelerator with a parallelism_config, a megatron_lm_plugin or a "
+                "device_mesh"));
     return mesh_size(dimension) > 1 ? mesh_->coordinate(dimension) : 0;
 }
 

@@ -19,8 +19,8 @@ struct Checkpointable {
     virtual void load_state_dict(const Tree& state) = 0;
 };
 
-// A type with state_dict() and load_state_dict() that is not a Checkpointable: schedulers, loaders,
-// and user-defined classes.
+// A type with state_dict() and load_state_dict(), such as a scheduler, a loader or a user-defined
+// class.
 template <class T>
 concept Stateful = requires(T& object, const Tree& state) {
     { object.state_dict() } -> std::convertible_to<Tree>;

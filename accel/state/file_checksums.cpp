@@ -91,7 +91,9 @@ BlockChecksums block_checksums(const Tree& description) {
         const auto [end, error] = std::from_chars(begin, begin + kDigits, checksums[i], 16);
         is_valid = is_valid && error == std::errc() && end == begin + kDigits;
     }
-    if (!is_valid) throw ValueError(str("blocks must have ", count, " checksums of 8 digits"));
+    if (!is_valid)
+        throw ValueError(str("blocks must have ", count, " checksums of 8 digits: it has ",
+                             text.size(), " characters"));
     return {block_size, std::move(checksums)};
 }
 

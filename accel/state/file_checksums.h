@@ -49,7 +49,7 @@ class FileBlocks {
           is_verified_(blocks_.checksums.size()) {}
 
     // Throws FileError, with the number of the block, if the blocks that contain the bytes [begin,
-    // end) do not have their checksums. Reads each block once.
+    // end) do not have their checksums. Reads each block at most once.
     void check(std::int64_t begin, std::int64_t end);
 
   private:

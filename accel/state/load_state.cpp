@@ -54,7 +54,8 @@ bool has_divided_layers(const Preparation& prepared) {
 }
 
 // Returns the gradients that process `rank` had accumulated, or the mean over the processes that
-// saved. The mean does not change the mean that the update uses.
+// saved. If all processes load this mean, the average over processes that the update uses stays the
+// same.
 std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::size_t model,
                                               std::size_t rank, bool mean_of_all) {
     const auto of_rank = [&](std::size_t r) {
@@ -74,7 +75,8 @@ std::map<std::string, Tensor> saved_gradients(const StateFolder& folder, std::si
     return mean;
 }
 
-// Calls `load`. If it throws, adds the path of the file to the error message.
+// Calls `load`. Converts its errors to FileError with the path of the file, except FileError,
+// OutOfMemory and CudaError.
 template <class F>
 void fitting(const StateFolder& folder, const std::string& stem, F&& load) {
     try {
@@ -241,7 +243,8 @@ void StateFiles::read_own(LoadedState& state) const {
                 "between two updates are not restored");
         return;
     }
-    // The processes that saved may have had other groups, so groups do not read single processes.
+    // With tensor parallel groups, the mean is used too, because the groups may have had other
+    // ranks when the checkpoint was saved.
     const bool mean_of_all =
         folder.count("random_states_") != static_cast<std::size_t>(num_processes) ||
         has_divided_layers(prepared_);

@@ -44,8 +44,8 @@ std::string weights_of(const std::string& checkpoint) {
 
 void check_unused(const char* option, bool is_used) {
     if (is_used)
-        throw UsageError(str("load_checkpoint_in_model: ", option,
-                             " is not implemented yet; load the complete model on one device"));
+        throw UsageError(
+            str("load_checkpoint_in_model: ", option, " is not implemented yet; leave it out"));
 }
 
 void check_options(const LoadCheckpointOptions& options) {
@@ -185,8 +185,8 @@ void write_object(const Tree& object, const std::string& path) {
     if (tensors == 0) return write_file_atomically(path, to_json(object) + "\n");
     if (!object.is_map() || tensors != object.size())
         throw ValueError(
-            str("save: the object must be a map of tensors or contain no tensors; save the "
-                "two parts in separate files: ",
+            str("save: the object must be a map of tensors or contain no tensors; save tensors "
+                "as a map, and other values in a file of their own: ",
                 printable(path)));
     nn::StateDict state;
     for (const auto& [name, value] : object.entries()) {

@@ -26,10 +26,10 @@ struct SaveModelOptions {
 // are not implemented throw UsageError if they are set.
 struct LoadCheckpointOptions {
     // The device of the whole model, as {{"", "cuda:0"}}: the weights are loaded, and then the
-    // model is moved. The default is the device of the model. Names of modules and "disk" throw
-    // UsageError, because weights on several devices are not implemented.
+    // model is moved. The default is the device of the model. Names of modules, "disk" and "meta"
+    // throw UsageError, because weights on several devices are not implemented.
     std::map<std::string, std::string> device_map = {};
-    std::string offload_folder = {};
+    std::string offload_folder = {};  // not implemented
     // The dtype to which floating-point weights are converted; the default is the dtype of the
     // model.
     std::optional<DType> dtype = {};
@@ -54,9 +54,9 @@ struct LoadCheckpointOptions {
 nn::LoadReport load_checkpoint_in_model(nn::Module& model, const std::string& checkpoint,
                                         const LoadCheckpointOptions& options = {});
 
-// Returns the tensors without duplicates: if several names have tensors with the same memory, shape
-// and strides, only the first name is kept. Logs a warning with the removed names. Throws
-// UsageError if a tensor is undefined.
+// Returns the tensors without duplicates: if several names have tensors with the same memory,
+// dtype, shape and strides, only the first name is kept. Logs a warning with the removed names.
+// Throws UsageError if a tensor is undefined.
 nn::StateDict clean_state_dict_for_safetensors(const nn::StateDict& state);
 
 // Returns whether this process writes files: rank 0, or with save_on_each_node the main process of

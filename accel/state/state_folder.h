@@ -32,8 +32,8 @@ class StateFolder {
     explicit StateFolder(std::string path);
     StateFolder(const StateFolder&) = delete;
     StateFolder& operator=(const StateFolder&) = delete;
-    // Returns whether Accelerate's save_state has written the directory: it has a file with a name
-    // that only Accelerate gives, and it is not a checkpoint of Axle.
+    // Returns whether Accelerate's save_state has written the directory: it has a file with one of
+    // the names that save_state gives, and it is not a checkpoint of Axle.
     static bool is_of_accelerate(const std::string& path);
 
     const std::string& path() const { return path_; }

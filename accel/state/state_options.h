@@ -15,7 +15,7 @@ enum class StateDictType : std::uint8_t {
     // FULL_STATE_DICT: the writing process gathers the states, one unit at a time. The files are
     // the same as for models that are not sharded.
     full,
-    // SHARDED_STATE_DICT: each process writes its part to the folders pytorch_model_fsdp_0 and
+    // SHARDED_STATE_DICT: each process writes its parts to folders such as pytorch_model_fsdp_0 and
     // optimizer_0 (core/files/sharded_folder.h). The checkpoint's folder must be on a disk that all
     // processes share. Any number of processes can load it, with and without sharding.
     sharded,

@@ -37,8 +37,7 @@ std::string header(const std::vector<std::string>& columns) {
     return line + '\n';
 }
 
-// The largest header that is read back. A larger header has more than ten thousand tags, or is
-// damaged.
+// The largest header that is read back: enough for ten thousand tags of a hundred bytes.
 constexpr std::size_t kMaxHeader = std::size_t{1} << 20;
 
 // Calls f for each record of a table, with its newline, until f returns false. A newline within

@@ -41,7 +41,7 @@ class Tracker {
     // Returns whether only the main process calls the tracker. If false, all processes call it.
     virtual bool main_process_only() const { return true; }
 
-    // Called before the functions below. Trackers open their files here.
+    // Called by each init_trackers(), before the functions below. Trackers open their files here.
     virtual void start() {}
     // Called at most once, before the first values of a run that Accelerator::load_state() has
     // resumed. The run logs values again from step `purge_step` on: a tracker removes its data from
@@ -64,7 +64,9 @@ class Tracker {
     // element per column.
     virtual void log_table(const std::string&, const std::vector<std::string>&, const Tree&,
                            std::optional<std::int64_t> = {}, const Tree& = {}) {}
-    // Called once, after all other calls.
+    // Called after the other calls: by end_training(), by the next init_trackers() and by the
+    // destructor of the Accelerator, but only once for each start(). Not called if start() or
+    // resume() has failed.
     virtual void finish() {}
 };
 
@@ -126,8 +128,8 @@ std::vector<Tree::Entry> flattened(const Tree& values);
 // Returns the map without tensors. A tensor of one element is replaced by its value, and another
 // tensor by the map {"min", "max", "mean", "std"} of its elements.
 Tree summarised(const Tree& values);
-// Throws ValueError for an option that is not in `known`; the message suggests the most similar
-// name and lists all names.
+// Throws ValueError for an option that is not in `known`; the message lists all names and suggests
+// a similar name, if there is one.
 void check_options(const std::string& tracker, const Tree& options,
                    const std::vector<std::string>& known);
 // Returns options["purge_step"], or nullopt if it is not set. It is the first step that a resumed

@@ -98,7 +98,7 @@ void register_tracker_class(TrackerClass tracker_class) {
 }
 
 // A wrapper of a tracker that reports its first exception. It does nothing before start(), after
-// finish(), and on processes that the tracker does not use.
+// finish(), after a failed start() or resume(), and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:
     // If `tracker` is nullptr, all methods do nothing.
@@ -236,8 +236,8 @@ Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir
     }
     if (!dropped.empty())
         report_error(std::make_exception_ptr(
-            ValueError(str("log_with: these trackers need Python and are left out: ", dropped,
-                           "; you can register your own tracker under the name"))));
+            ValueError(str("log_with: trackers that need Python are left out: ", dropped,
+                           "; you can register your own tracker under such a name"))));
 }
 
 Tracking::~Tracking() { finish(); }

@@ -27,12 +27,14 @@ class Tracking {
     Tracking(const Tracking&) = delete;
     Tracking& operator=(const Tracking&) = delete;
 
-    // Finishes the trackers of an earlier call, creates the trackers that are given by name, and
+    // Creates the trackers that are given by name, finishes the trackers of an earlier call, and
     // starts all trackers. Passes them the configuration, unless it is null. Throws ValueError for
-    // unknown options.
+    // unknown options, and if `config` or `init_kwargs` is not a map; UsageError if a function
+    // `create` returns null.
     void init(const std::string& project_name, const Tree& config, const Tree& init_kwargs);
-    // Passes the values to all trackers. Throws ValueError if `values` is not a map; null is
-    // treated as an empty map. The first call before init() logs a warning.
+    // Passes the values to all trackers. Throws ValueError if `values` or `log_kwargs` is not a
+    // map; null is treated as an empty map. The first call before init() logs a warning on the main
+    // process.
     void log(const Tree& values, std::optional<std::int64_t> step, const Tree& log_kwargs);
     // Returns the tracker, valid until the next init(). Without trackers, returns a tracker that
     // does nothing. Throws ValueError for an unknown name.

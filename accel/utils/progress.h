@@ -11,7 +11,7 @@ struct ProgressOptions {
     std::string title = {};     // text before the bar, such as "train"
     std::string unit = "step";  // the unit of the rate, as in "57.3 step/s"
     std::int64_t start = 0;     // steps that were done before a run was resumed
-    double line_seconds = 10;   // number of seconds between two plain lines
+    double line_seconds = 10;   // least number of seconds between plain lines before the last
     // The stream for plain lines. If nullptr, stderr is used: for a bar if it is a terminal,
     // otherwise for plain lines.
     std::ostream* out = nullptr;
@@ -29,7 +29,7 @@ struct ProgressOptions {
 //
 //     train  42%|########            | 840/2000 [0:15<0:21, 55.8 step/s] loss 2.013  lr 8.1e-04
 //
-// The bar is redrawn at most ten times per second. Used by one thread.
+// Before `total` is reached, the bar is redrawn at most ten times per second. Used by one thread.
 class ProgressBar {
   public:
     explicit ProgressBar(std::int64_t total, ProgressOptions options = {});

@@ -1,6 +1,7 @@
 // A shared library that bench/peers/interop loads into one process with PyTorch and NumPy, to
-// exchange tensors by DLPack. Functions return a pointer to a tensor, which interop_free() frees,
-// or null after an error, whose text interop_error() returns.
+// exchange tensors by DLPack. Functions that return a pointer return null after an error, whose
+// text interop_error() returns. interop_free() frees the tensors of interop_make() and
+// interop_import().
 #include <cstdint>
 #include <exception>
 #include <memory>

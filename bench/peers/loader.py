@@ -3,8 +3,9 @@
 
 Uses the fastest variant of each case: a batch is an array of indices, and NumPy gathers all its
 rows or windows in one call. The loop converts arrays to tensors, because sending tensors from
-workers through shared memory is twenty times slower. Images are normalized by a compiled function.
-The loop calls this function, so that workers send bytes, which are four times smaller than floats.
+workers through shared memory is twenty times slower. A compiled function normalizes images; without
+workers, it also gathers the rows of "images". With workers, the loop calls the function, so that
+workers send bytes, which are four times smaller than floats.
 """
 
 import argparse

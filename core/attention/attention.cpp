@@ -20,9 +20,9 @@ constexpr const char* kAttention = "scaled_dot_product_attention";
 
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_device(kAttention, {&q, &k, &v});
-    check_floating(kAttention, q);
-    check_same_dtype(kAttention, q, k);
-    check_same_dtype(kAttention, q, v);
+    check_floating(kAttention, q, "q");
+    check_same_dtype(kAttention, q, k, "q", "k");
+    check_same_dtype(kAttention, q, v, "q", "v");
     const auto fail = [&](const char* what) {
         throw ShapeError(
             str(kAttention, ": ", what, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape()));

@@ -14,7 +14,8 @@ namespace {
 thread_local std::optional<DType> current;
 thread_local bool cache_casts = true;
 
-// Returns the cached cast of a leaf, which is computed once per version of its values. Thread-safe.
+// Returns the cast of a leaf. The last cast of each leaf is cached, and returned again if dtype,
+// storage, values and graph capture are the same. Thread-safe.
 Tensor cached_cast(const Tensor& leaf, DType dtype) {
     static constinit std::mutex mutex;
     static constexpr const char* kKind = "autocast";
@@ -52,8 +53,8 @@ bool is_inside_leaf(const Tensor& x, const Tensor& leaf) {
 // Returns the leaf if x is a leaf or a view of a leaf and the leaf's cached cast can replace x.
 // Otherwise returns nullopt.
 std::optional<Tensor> leaf_of(const Tensor& x) {
-    // The maximum number of views to follow back to the leaf. A weight has only a few, but an
-    // activation can have a long history.
+    // The maximum number of ops to follow back to the leaf. A weight has passed through a few views
+    // at most, but an activation can have a long history.
     constexpr int kMaxViews = 8;
     const autograd::Edge from = autograd::edge_to(x);
     const autograd::Edge* edge = &from;
@@ -65,8 +66,8 @@ std::optional<Tensor> leaf_of(const Tensor& x) {
     return leaf;
 }
 
-// Returns x cast to dtype, in the memory layout of x. A transposed matrix is read and written along
-// its rows.
+// Returns x cast to dtype. The result is contiguous, or transposed if the matrices of x are
+// transposed, so that elements are read and written in the order of the memory.
 Tensor cast(const Tensor& x, DType dtype) {
     const bool transposed = x.dim() > 1 && x.strides()[x.dim() - 2] == 1 && x.size(-1) > 1;
     if (!transposed) return to(x, dtype);

@@ -27,9 +27,9 @@ class AutocastGuard {
 };
 
 // Returns x cast to the autocast dtype, or x itself if autocast is off or x is f64, not floating or
-// undefined. Ops that are faster in low precision call this function for their inputs. The cast of
-// a leaf that requires a gradient is cached and reused for the leaf and its views until the leaf
-// changes.
+// undefined. Ops that are faster in low precision call this function for their inputs. If caching
+// is on, the cast of a leaf that requires a gradient is reused for the leaf and its views until the
+// leaf changes.
 Tensor autocast(const Tensor& x);
 // Returns x cast to f32 if autocast is on and x is f16 or bf16, else x. Called by ops that need f32
 // precision.

@@ -48,7 +48,8 @@ struct NoGrad : GradMode {
 
 // A tensor saved for the backward pass. An input keeps its history. An output is saved without its
 // history, to avoid a reference cycle. get() throws UsageError if the values were changed in place,
-// or the storage was replaced, after the tensor was saved.
+// or the storage was replaced, after the tensor was saved. If hooks packed the tensor, get() does
+// not check this, but throws UsageError if rules are recorded (create_graph).
 class SavedTensor {
   public:
     SavedTensor() = default;
@@ -102,11 +103,12 @@ struct BackwardOptions {
 
 // Accumulates the gradient of sum(roots[i] * gradients[i]) into the leaves. `gradients` is empty or
 // has one element per root. If gradients[i] is undefined or `gradients` is empty, the gradient is 1
-// and roots[i] must have one element. Throws UsageError if the numbers differ, if a root does not
-// require a gradient, if a needed gradient is missing, or if an earlier pass freed the graph, and
-// ShapeError if a gradient does not have the shape of its root. If a rule throws, for example
-// OutOfMemory, a part of the graph is freed and some leaves have accumulated their gradients.
-// Remove these gradients before you repeat the forward and backward pass.
+// and roots[i] must have one element. Throws UsageError if the numbers of roots and gradients
+// differ, if a root is undefined or does not require a gradient, if a needed gradient is missing,
+// or if an earlier pass freed the graph, and ShapeError if a gradient does not have the shape of
+// its root. If a rule throws, for example OutOfMemory, a part of the graph is freed and some leaves
+// have accumulated their gradients. Remove these gradients before you repeat the forward and
+// backward pass.
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
               BackwardOptions options = {});
 
@@ -136,9 +138,9 @@ class HookHandle {
     std::function<void()> remove_;
 };
 
-// Adds a hook to a leaf. backward() calls hook(leaf) when the leaf's gradient of this pass is final
-// and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is not a
-// leaf.
+// Adds a hook to a leaf. backward() calls hook(leaf) in each pass, when the leaf's gradient is
+// final and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is
+// not a leaf.
 [[nodiscard]] HookHandle on_leaf_final(const Tensor& leaf, std::function<void(const Tensor&)> hook);
 // Add hooks that run at the beginning and at the end of every pass of backward(), but not of
 // grad(), in this process. `leaves` are the leaves that the pass will reach, which are computed

@@ -35,7 +35,8 @@ struct Node {
     std::vector<Edge> inputs;
     std::vector<std::weak_ptr<Impl>> outputs;
     Rule rule;  // null after it was freed
-    // Whether an output contains NaN although no input does. Set only while anomalies are detected.
+    // Whether an output contains NaN although no input does. Set only while anomaly detection is
+    // on.
     bool made_nan = false;
 
     // The state of the node in the current backward pass.
@@ -49,7 +50,8 @@ struct Meta {
     // Whether the tensor is in the registry of leaves (leaf_registry.h): true for a leaf that
     // requires a gradient.
     bool is_registered = false;
-    // The node and output that computed the tensor; null for a leaf.
+    // The node that computed the tensor (null for a leaf), and the index of the tensor among its
+    // outputs.
     std::shared_ptr<Node> node;
     int output = 0;
     // The following members are used by leaves only. grad is undefined if there is no gradient.
@@ -66,8 +68,8 @@ struct Meta {
     Tensor incoming;
 };
 
-// A queued computation of the gradients of some edges (deferred.h). The gradient of an edge without
-// a node or leaf is undefined.
+// A queued computation of the gradients of some edges (deferred.h). Gradients of edges without a
+// node or leaf are ignored.
 struct DeferredGradient {
     const char* op;
     std::vector<Edge> edges;

@@ -330,7 +330,7 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
         const Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
         if (!gradient.defined() && root.numel() != 1)
             throw UsageError(
-                str("backward: a tensor with more than one element needs a gradient argument: ",
+                str("backward: a tensor without exactly one element needs a gradient argument: ",
                     "shape ", root.shape()));
         if (gradient.defined() && gradient.shape() != root.shape())
             throw ShapeError(str("backward: shapes differ: gradient ", gradient.shape(),

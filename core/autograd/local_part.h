@@ -25,9 +25,9 @@ bool has_gradient(const Tensor& leaf);
 void set_local_part(const Tensor& leaf, const Tensor& part, std::int64_t begin = 0);
 // Returns the index of the local part's first element in the leaf, or 0 if the leaf is not sharded.
 std::int64_t local_begin(const Tensor& leaf);
-// Returns the elements of `whole` that this process stores: a 1-d tensor, or `whole` itself if the
-// leaf is not sharded. `whole` must have the shape of the leaf, or, if the leaf is a slice
-// (core/autograd/tensor_slice.h), the shape of the whole tensor.
+// Returns the elements of `whole` that this process stores: a 1-d tensor if the leaf is sharded,
+// otherwise a tensor of the leaf's shape. `whole` must have the shape of the leaf, or, if the leaf
+// is a slice (core/autograd/tensor_slice.h), the shape of the whole tensor.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
 // Overwrites the elements that this process stores with the same elements of `whole`, converted to
 // the dtype of the leaf.
@@ -37,11 +37,13 @@ void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 // sharded leaf; undefined if there is none. pending_gradient() only returns it.
 Tensor take_pending_gradient(const Tensor& leaf);
 Tensor pending_gradient(const Tensor& leaf);
-// Replaces the pending gradient. Throws ShapeError unless it has the shape of the leaf.
+// Replaces the pending gradient. Throws ShapeError unless `gradient` is undefined or has the shape
+// of the leaf.
 void set_pending_gradient(const Tensor& leaf, const Tensor& gradient);
 
-// Calls f when the gradient rule that runs on this thread has returned, or at once if no rule runs.
-// If a rule runs, its operands are no longer used when f is called.
+// Calls f when the gradient rule that runs on this thread (if rules are nested, the outermost one)
+// has returned, or at once if no rule runs. If a rule runs, its operands are no longer used when f
+// is called.
 void run_after_rule(std::function<void()> f);
 
 }  // namespace axle::autograd

@@ -59,7 +59,7 @@ class TensorSlice {
     SliceLayout layout_;
 };
 
-// Returns the slice that the leaf is, or nullptr.
+// Returns the layout and processes of a leaf that is a slice, or nullptr for another leaf.
 std::shared_ptr<const TensorSlice> slice_of(const Tensor& leaf);
 // Replaces the elements of a leaf by a slice of them; the leaf keeps its identity, dtype and
 // device. Throws UsageError if the tensor is not a leaf, is a slice or sharded already, or has a
@@ -73,8 +73,8 @@ void copy_slice(const Tensor& leaf, const Tensor& copy);
 void join_slice(const Tensor& leaf);
 // Returns the shape of the whole tensor, which is the leaf's shape if the leaf is not a slice.
 Shape whole_shape(const Tensor& leaf);
-// Returns the slice of `whole` that the leaf is. Returns `whole` itself if the leaf is not a slice,
-// or if `whole` does not have the shape of the whole tensor.
+// Returns the slice of `whole` that corresponds to the leaf. Returns `whole` itself if the leaf is
+// not a slice, or if `whole` does not have the shape of the whole tensor.
 Tensor slice_for(const Tensor& leaf, const Tensor& whole);
 
 }  // namespace axle::autograd

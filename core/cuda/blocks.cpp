@@ -71,9 +71,9 @@ Block* Memory::find(Pool& pool, std::size_t size, cudaStream_t stream) {
     return block;
 }
 
-// Grows the expandable segment until the free block at its end has `size` bytes, and returns this
-// block. Returns null if the driver does not support this or is out of memory, or if the memory
-// limit would be exceeded.
+// Grows the expandable segment until the free block at its end has at least `size` bytes, and
+// returns this block. Returns null if the driver does not support this or is out of memory, or if
+// the memory limit would be exceeded.
 Block* Memory::grow(Pool& pool, std::size_t size, std::size_t step, cudaStream_t stream) {
     const RelaxedCaptureScope relaxed;
     auto& segment = pool.expandable[stream];

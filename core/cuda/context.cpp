@@ -238,8 +238,8 @@ bool is_capturing(cudaStream_t stream) {
 void check_not_capturing(const char* op, cudaStream_t stream) {
     if (is_capturing(stream))
         throw UsageError(str(op,
-                             ": reads the GPU's memory, which is not allowed during a graph "
-                             "capture; keep the value in a tensor, or read it after the step"));
+                             ": waits for the GPU, which is not allowed during a graph "
+                             "capture; wait, or read the value, after the step"));
 }
 
 void wait_for(kernels::Cuda& on) {

@@ -11,7 +11,8 @@ namespace axle::cuda {
 // current device of this thread. Throws DeviceError if the device does not exist.
 kernels::Cuda& context(int device);
 
-// Throws UsageError if the stream is being captured. `op` is an operation that reads device memory.
+// Throws UsageError if the stream is being captured. `op` is an operation that waits for the
+// stream.
 void check_not_capturing(const char* op, cudaStream_t stream);
 bool is_capturing(cudaStream_t stream);
 

@@ -29,10 +29,10 @@ void reset_peak(int device);
 void empty_cache(int device);
 void set_limit(int device, std::int64_t bytes);
 
-// Identifies the memory pool of CUDA graphs. Between begin_pool and end_pool, blocks for `stream`,
-// and for other streams that take part in its capture, are allocated from the pool. They return to
-// the pool, so that replays use the same addresses.
-// After the pool is released and its last block is freed, the memory is returned to the driver.
+// Identifies a memory pool, which one or more CUDA graphs use. Between begin_pool and end_pool,
+// blocks for `stream`, and for other streams that take part in its capture, are allocated from the
+// pool. They return to the pool, so that replays use the same addresses. After the pool is released
+// and its last block is freed, the memory is returned to the driver.
 using PoolId = std::uint64_t;
 PoolId create_pool(int device);
 void begin_pool(int device, PoolId pool, cudaStream_t stream);

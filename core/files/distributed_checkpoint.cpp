@@ -35,7 +35,7 @@ void naming(const std::string& name, F&& f) {
     try {
         f();
     } catch (const FileError& error) {
-        throw FileError(str(error.what(), "; the file contains the tensor ", in_quotes(name)));
+        throw FileError(str(error.what(), "; the file must contain ", in_quotes(name)));
     }
 }
 

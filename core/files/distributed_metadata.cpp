@@ -197,7 +197,9 @@ class MetadataReader {
                                               : no_offsets()),
                              info)
                     .second;
-            if (!is_new) fail(str("the chunk at ", offsets, " is stored twice"));
+            if (!is_new)
+                fail(str(in_quotes(name), offset ? str(": the chunk at ", offsets) : std::string(),
+                         " is stored twice"));
         });
     }
     void read_paths(std::optional<Id> planner_data) {

@@ -241,8 +241,9 @@ void AtomicFile::commit() {
 
 void AtomicFile::replace() {
     if (temporary_.empty())
-        throw UsageError(
-            str(printable(path_), ": commit() must not be called after commit() or an error"));
+        throw UsageError(str(
+            printable(path_),
+            ": replace() and commit() must not be called after replace(), commit() or an error"));
     if (descriptor_ >= 0) sync();
     if (const int result = retry([&] { return file_system().rename(temporary_, path_); });
         result < 0)

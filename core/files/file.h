@@ -14,8 +14,8 @@
 namespace axle {
 
 // Returns external text (a path, a name in a file) in a form that is safe in a message. Control
-// characters, and bytes that are not printable ASCII or UTF-8, become \xNN. Text over 200 bytes is
-// truncated.
+// characters, and bytes that are not printable ASCII or UTF-8, become \xNN. The result is truncated
+// after about 200 bytes.
 std::string printable(std::string_view text);
 // Returns printable(name) in single quotes, such as 'weight'.
 std::string in_quotes(std::string_view name);

@@ -197,7 +197,7 @@ class PickleMachine {
         if (is_new) {
             if (full_name != kOrderedDict && !allowed_(full_name))
                 throw FileError(str("contains ", printable(full_name),
-                                    ", which is neither a tensor nor a plain container"));
+                                    ", which is not supported in this file"));
             budget_.charge(kTableEntryBytes + full_name.size());
             budget_.append(result_.names_, std::move(full_name));
         }
@@ -214,7 +214,7 @@ class PickleMachine {
         const auto call = pop_many(2);
         const Value &function = value(call[0]), &arguments = value(call[1]);
         if (function.kind != Kind::name || arguments.kind != Kind::tuple)
-            fail("a value that is not a global name is called");
+            fail("a call needs the name of a global and a tuple of arguments");
         if (result_.text(function) != kOrderedDict) return push_items(Kind::call, call);
         if (arguments.size != 0) fail("an OrderedDict has constructor arguments");
         push_container(Kind::dict);
@@ -222,7 +222,7 @@ class PickleMachine {
     void push_object() {
         const auto items = pop_many(2);
         if (value(items[0]).kind != Kind::name || value(items[1]).kind != Kind::tuple)
-            fail("an object is created whose class is not a global name");
+            fail("a new object needs the name of a class and a tuple of arguments");
         push_container(Kind::object, items);
     }
     void set_state() {

@@ -21,7 +21,8 @@ using Entry = SafetensorsFile::Entry;
 
 constexpr std::int64_t kLengthBytes = 8;
 
-// Sorts the entries by position and checks each of them against the size of the file.
+// Sorts the entries by position. Throws FileError unless their data fill the `data_bytes` bytes
+// after the header, without gaps or overlaps.
 void check_layout(const std::string& path, std::vector<Entry>& entries, std::int64_t data_bytes) {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);

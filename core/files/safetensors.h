@@ -34,16 +34,17 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Writes a file atomically (core/files/file.h). Tensors are written by dtype, widest first, then by
 // name, as in the reference library. So the order of `tensors` has no influence, and equal tensors
 // give equal files. Strided tensors are written row-major. Throws ValueError for anything that a
-// reader would reject: a duplicate name, a name or text that is not UTF-8, a header that is too
-// long, or too many metadata keys. Throws UsageError for an undefined tensor, DeviceError for a
+// reader would reject, such as a duplicate name, a name or text that is not UTF-8, a header that is
+// too long, or too many metadata keys. Throws UsageError for an undefined tensor, DeviceError for a
 // meta tensor, and FileError if the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, Durability durability = Durability::full);
+// Returns the values of the tensor with this name.
+using TensorReader = std::function<Tensor(const std::string& name)>;
 // Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
 // the values that read(name) returns. read() is called once for each such tensor when it is
 // written, so that only one tensor needs memory at a time. Throws FileError if the dtype or shape
 // of the values differs from the meta tensor, and DeviceError for a meta tensor if `read` is empty.
-using TensorReader = std::function<Tensor(const std::string& name)>;
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
                       const TensorReader& read = {});
 // Writes the (name, tensor) pairs of any container, such as the result of load_safetensors(), as

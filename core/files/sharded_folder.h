@@ -1,5 +1,6 @@
-// ShardedFolder: folders of tensors that several processes store in parts, such as the parameters
-// of a sharded model. Each process writes one safetensors file, and one process writes the index:
+// ShardedFolder: folders of tensors, such as the parameters of a sharded model, that several
+// processes store in parts. Each process writes one safetensors file, and one process writes the
+// index:
 //
 //     rank_00000.safetensors   1-d parts of tensors, under the names of the tensors
 //     index.json               {"format": "axle.sharded", "version": 1, "tensors": {"name": {
@@ -81,8 +82,8 @@ class ShardedFolder {
     const std::map<std::string, Entry>& entries() const { return entries_; }
     const Tree& extra() const { return extra_; }
     // Returns elements [begin, begin + count) of a tensor, in row-major order, as a 1-d CPU tensor.
-    // Throws FileError if the index does not have the tensor or some of the elements, and
-    // IndexError for a range outside of the tensor.
+    // Throws FileError if the index does not have the tensor, and IndexError for a range outside of
+    // the tensor.
     Tensor read(const std::string& name, std::int64_t begin, std::int64_t count) const;
     // Returns a whole tensor.
     Tensor read(const std::string& name) const;

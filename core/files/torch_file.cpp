@@ -27,7 +27,7 @@ MemoryBudget budget_for(std::size_t bytes) {
     const std::size_t first = std::min(bytes, std::size_t{4} << 20);
     return MemoryBudget((std::size_t{64} << 20) + 64 * first + 8 * (bytes - first));
 }
-// The memory of a tensor, and of a storage, with the maps that contain them.
+// The memory of a tensor and of a storage, each with its entry in a map.
 constexpr std::size_t kTensorBytes = sizeof(Impl) + 128, kStorageBytes = sizeof(Storage) + 256;
 
 // An open checkpoint file. Its functions throw FileError with the reason but without a path.

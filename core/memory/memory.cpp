@@ -223,7 +223,8 @@ void empty_cache() {
 void set_allocator(const HostAllocator& allocator) {
     const bool system = allocator.allocate == nullptr && allocator.deallocate == nullptr;
     if (!system && (allocator.allocate == nullptr || allocator.deallocate == nullptr))
-        throw UsageError("set_allocator: both functions are needed, or none to restore the system");
+        throw UsageError(
+            "set_allocator: both functions are needed, or none to restore the system's allocator");
     Cache& c = cache();
     const std::lock_guard lock(c.mutex);
     const auto same = [&](const HostAllocator& a) {

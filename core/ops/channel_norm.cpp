@@ -23,7 +23,7 @@ void check_input(const char* op, const Tensor& x) {
 void check_channels(const char* op, const char* name, const Tensor& v, const Tensor& x) {
     if (!v.defined()) return;
     check_device(op, {&x, &v});
-    check_floating(op, v);
+    check_floating(op, v, name);
     if (v.dim() != 1 || v.size(0) != x.size(1))
         throw ShapeError(str(op, ": ", name, " must be [", x.size(1), "]: ", name, " ", v.shape(),
                              ", x ", x.shape()));

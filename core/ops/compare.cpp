@@ -42,8 +42,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     const Device device = check_device("where", {&condition, &a, &b});
     if (condition.dtype() != boolean)
         throw DTypeError(str("where: the condition must be boolean: ", condition.dtype()));
-    check_compute("where", a);
-    check_compute("where", b);
+    check_compute("where", a, "a");
+    check_compute("where", b, "b");
     const DType dtype = promote(a, b);
     const Shape shape = broadcast_shapes("where", condition.shape(),
                                          broadcast_shapes("where", a.shape(), b.shape()));

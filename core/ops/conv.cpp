@@ -99,7 +99,7 @@ void check_range(const char* op, const char* name, Size2 value, std::int64_t min
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const ConvGeometry& geometry, bool is_transposed) {
     check_floating(op, x);
-    check_same_dtype(op, x, weight);
+    check_same_dtype(op, x, weight, "x", "weight");
     const auto operands = [&] { return str("x ", x.shape(), ", weight ", weight.shape()); };
     if (x.dim() != 3 && x.dim() != 4)
         throw ShapeError(str(op, ": x must be [N, C, H, W] or [C, H, W]: ", operands()));
@@ -118,7 +118,7 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, const
     if (x.size(-1) == 0 || x.size(-2) == 0)
         throw ShapeError(str(op, ": the images are empty: ", operands()));
     if (!bias.defined()) return;
-    check_same_dtype(op, x, bias);
+    check_same_dtype(op, x, bias, "x", "bias");
     if (bias.shape() != Shape{out})
         throw ShapeError(str(op, ": bias must be [", out, "]: bias ", bias.shape(), ", weight ",
                              weight.shape()));
@@ -142,7 +142,7 @@ std::int64_t window(std::int64_t kernel, const kernels::ConvAxis& axis) {
 void check_padded(const char* op, Size2 padded, const Tensor& x, const ConvGeometry& geometry) {
     constexpr std::int64_t kMax = std::int64_t{1} << 40;
     if (padded.h <= kMax / padded.w) return;
-    throw ShapeError(str(op, ": the padded images must have at most 2^40 pixels: they have ",
+    throw ShapeError(str(op, ": the padded images must have at most 2^40 pixels: their size is ",
                          padded, ", x ", x.shape(), ", padding ",
                          Size2(geometry.h.padding, geometry.w.padding), ", stride ",
                          Size2(geometry.h.stride, geometry.w.stride), ", dilation ",

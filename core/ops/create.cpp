@@ -73,7 +73,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, InferredOptions inferred) {
     }
     const bool requires_grad = std::exchange(options.requires_grad, false);
     Tensor y = Tensor::empty({count}, options);
-    check_compute("arange", y);
+    check_compute("arange", y, "the result");
     launch(y.device(), [&](auto& on) {
         kernels::arange(on, exact ? first : 0, exact ? increment : 1, y.view());
     });

@@ -17,9 +17,9 @@ namespace {
 
 bool is_float8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
 
-void check_matrix(const char* op, const Float8Tensor& x) {
+void check_matrix(const char* op, const char* name, const Float8Tensor& x) {
     if (!is_float8(x.values.dtype()) || x.values.dim() != 2)
-        throw ShapeError(str(op, ": operands must be matrices of 8-bit floats: got ",
+        throw ShapeError(str(op, ": operands must be matrices of 8-bit floats: ", name, " is ",
                              x.values.shape(), " ", x.values.dtype()));
 }
 
@@ -93,8 +93,8 @@ Tensor float8_matmul(const Float8Tensor& a, const Float8Tensor& b,
     constexpr const char* kOp = "float8_matmul";
     const profiler::OpScope scope(kOp);
     const NoGrad no_grad;
-    check_matrix(kOp, a);
-    check_matrix(kOp, b);
+    check_matrix(kOp, "a", a);
+    check_matrix(kOp, "b", b);
     check_device(kOp, {&a.values, &b.values, &a.scale, &b.scale});
     if (a.values.size(1) != b.values.size(1))
         throw ShapeError(str(kOp, ": inner dimensions differ: a is ", a.values.shape(), ", b is ",

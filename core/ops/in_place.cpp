@@ -17,9 +17,8 @@ void check_result(const char* op, const Tensor& x, const Shape& operand, bool op
             str(op, ": the operand cannot be broadcast to the tensor that is changed: operand ",
                 operand, ", tensor ", x.shape()));
     if (operand_is_floating && !is_floating(x.dtype()))
-        throw DTypeError(str(op,
-                             ": a floating result cannot be stored in an integer tensor of dtype ",
-                             x.dtype(), "; convert it with to(f32) first"));
+        throw DTypeError(str(op, ": a floating result cannot be stored in a tensor of dtype ",
+                             x.dtype(), "; convert the tensor with to(f32) first"));
 }
 
 // Computes x = f(x, other), where other is broadcast to x's shape and converted to x's dtype.
@@ -79,10 +78,11 @@ Tensor& change_or_record(const char* op, Tensor& x, const Tensor& other, Compute
     return x;
 }
 
-void check_division(const Tensor& x) {
+void check_division(const char* op, const Tensor& x) {
     if (x.defined() && !is_floating(x.dtype()))
-        throw DTypeError(str("div_: the result of a division is floating and cannot be stored in ",
-                             x.dtype(), "; use div, or convert the tensor with to(f32) first"));
+        throw DTypeError(str(
+            op, ": the result of a division is floating and cannot be stored in a tensor of dtype ",
+            x.dtype(), "; use div, or convert the tensor with to(f32) first"));
 }
 
 void check_subtraction(const char* op, const Tensor& x) {
@@ -128,7 +128,7 @@ Tensor& Tensor::mul_(const Tensor& other) {
 }
 
 Tensor& Tensor::div_(const Tensor& other) {
-    check_division(*this);
+    check_division("div_", *this);
     return change_or_record(
         "div_", *this, other, [&](const Tensor& x) { return axle::div(x, other); },
         [&] { update("div_", *this, other, formula::Div{}); });
@@ -160,7 +160,7 @@ Tensor& Tensor::mul_(Scalar value) {
 }
 
 Tensor& Tensor::div_(Scalar value) {
-    check_division(*this);
+    check_division("div_", *this);
     return change_or_record(
         "div_", *this, [&](const Tensor& x) { return axle::div(x, value); },
         [&] { update("div_", *this, false, formula::MulScalar{1 / value.to_double()}); });
@@ -223,7 +223,7 @@ Tensor& Tensor::operator*=(const Tensor& other) & {
     return *this;
 }
 Tensor& Tensor::operator/=(const Tensor& other) & {
-    check_division(*this);
+    check_division("operator/=", *this);
     assign(
         "operator/=", *this, other, [&] { return axle::div(*this, other); }, [&] { div_(other); });
     return *this;
@@ -244,6 +244,7 @@ Tensor& Tensor::operator*=(Scalar value) & {
     return *this;
 }
 Tensor& Tensor::operator/=(Scalar value) & {
+    check_division("operator/=", *this);
     assign(
         "operator/=", *this, value, [&] { return axle::div(*this, value); }, [&] { div_(value); });
     return *this;

@@ -141,7 +141,7 @@ Tensor scatter_add(const Tensor& input, std::int64_t dim, const Tensor& index,
     const bool differ = autocast_dtype() && input.dtype() != added.dtype();
     const Tensor x = differ ? autocast_to_f32(input) : input,
                  src = differ ? autocast_to_f32(added) : added;
-    check_same_dtype("scatter_add", x, src);
+    check_same_dtype("scatter_add", x, src, "x", "src");
     if (x.dim() == 0)
         return reshape(scatter_add(reshape(x, {1}), dim, at_least_1d(index), at_least_1d(src)), {});
     const int d = wrap_dim("scatter_add", dim, x.dim());
@@ -164,7 +164,7 @@ Tensor embedding(const Tensor& ids, const Tensor& weight, std::optional<std::int
     const profiler::OpScope scope("embedding");
     check_device("embedding", {&ids, &weight});
     check_index_dtype("embedding", ids);
-    check_floating("embedding", weight);
+    check_floating("embedding", weight, "weight");
     if (weight.dim() != 2)
         throw ShapeError(
             str("embedding: the weight must be [rows, width]: weight ", weight.shape()));

@@ -38,10 +38,10 @@ std::int64_t dims_taken(const TensorIndex& i) {
 }
 
 // Returns the positions of true: one i64 vector for each dimension of the mask.
-std::vector<Tensor> positions_of_true(const Tensor& mask) {
+std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask) {
     if (mask.device().is_meta())
         throw DeviceError(
-            "index: a mask on the meta device has no values, so the result has no shape");
+            str(op, ": a mask on the meta device has no values: mask ", mask.shape()));
     const Tensor host = contiguous(mask.detach().cpu());
     const bool* values = host.data<bool>();
     std::vector<std::vector<std::int64_t>> positions(static_cast<std::size_t>(mask.dim()));
@@ -60,9 +60,10 @@ std::vector<Tensor> positions_of_true(const Tensor& mask) {
     return result;
 }
 
-// Returns the index as i64 with negative values counted from the end. Throws IndexError for values
-// outside of [-size, size): on a CPU immediately, on a GPU asynchronously.
-Tensor wrapped(const char* op, const Tensor& index, std::int64_t size, int dim) {
+// Returns an index into dimension `dim` of `shape` as i64, with negative values counted from the
+// end. Throws IndexError for values out of range: on a CPU immediately, on a GPU asynchronously.
+Tensor wrapped(const char* op, const Tensor& index, const Shape& shape, int dim) {
+    const std::int64_t size = shape[dim];
     const Tensor i = to(index.detach(), i64);
     if (!i.device().is_cpu()) {
         const Tensor result = where(i < 0, i + size, i);
@@ -76,8 +77,9 @@ Tensor wrapped(const char* op, const Tensor& index, std::int64_t size, int dim) 
     auto* values = result.data<std::int64_t>();
     for (std::int64_t k = 0; k < result.numel(); ++k) {
         if (values[k] < -size || values[k] >= size)
-            throw IndexError(str(op, ": index ", values[k], " is out of range for dimension ", dim,
-                                 " of size ", size));
+            throw IndexError(str(op, ": index ", values[k],
+                                 " is out of range for a dimension of size ", size, ": dimension ",
+                                 dim, " of ", shape));
         if (values[k] < 0) values[k] += size;
     }
     return result;
@@ -86,7 +88,7 @@ Tensor wrapped(const char* op, const Tensor& index, std::int64_t size, int dim) 
 void add_tensor(const char* op, Plan& plan, int dim, const Tensor& t) {
     const Shape& shape = plan.view.shape();
     if (t.dtype() != boolean) {
-        plan.tensors.push_back({dim, wrapped(op, t, shape[dim], dim)});
+        plan.tensors.push_back({dim, wrapped(op, t, shape, dim)});
         return;
     }
     if (t.dim() == 0) throw IndexError(str(op, ": a mask must have at least one dimension"));
@@ -94,7 +96,8 @@ void add_tensor(const char* op, Plan& plan, int dim, const Tensor& t) {
         if (t.shape()[d] != shape[dim + d])
             throw IndexError(str(op, ": the shape of a mask differs from the indexed dimensions: ",
                                  "mask ", t.shape(), " at dimension ", dim, " of ", shape));
-    for (const Tensor& position : positions_of_true(t)) plan.tensors.push_back({dim++, position});
+    for (const Tensor& position : positions_of_true(op, t))
+        plan.tensors.push_back({dim++, position});
 }
 
 Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& indices) {
@@ -257,7 +260,7 @@ Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor
     const bool recorded =
         autograd::records_change("index_put_", *this, value.defined() && value.requires_grad());
     if (!recorded) check_in_place("index_put_", *this);
-    check_compute("index_put_", *this);
+    check_compute("index_put_", *this, "the tensor");
     if (!value.defined()) throw UsageError("index_put_: the value is undefined");
     if (recorded) {
         autograd::replace(*this, [&](const Tensor& before) {

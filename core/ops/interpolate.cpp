@@ -42,7 +42,7 @@ Size2 new_size(const Tensor& x, const InterpolateOptions& options) {
     const auto [h, w] = *options.scale_factor;
     const double height = std::floor(static_cast<double>(x.size(-2)) * h);
     const double width = std::floor(static_cast<double>(x.size(-1)) * w);
-    constexpr double kLimit = 0x1p62;  // larger sizes would overflow the element count
+    constexpr double kLimit = 0x1p62;  // larger sizes could overflow int64
     if (!(h > 0 && w > 0 && height < kLimit && width < kLimit))
         throw ValueError(
             str("interpolate: scale_factor must be positive, and the new size below 2^62: "

@@ -49,7 +49,7 @@ Tensor weight_gradient(const Tensor& dz, const Tensor& x, const Tensor& weight, 
 
 void check_linear(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
     check_floating(op, x);
-    check_same_dtype(op, x, weight);
+    check_same_dtype(op, x, weight, "x", "weight");
     if (weight.dim() != 2)
         throw ShapeError(str(op, ": weight must be [out, in]: weight ", weight.shape()));
     if (x.dim() == 0 || x.size(-1) != weight.size(1))
@@ -57,7 +57,7 @@ void check_linear(const char* op, const Tensor& x, const Tensor& weight, const T
             op, ": the last dimension of x must be equal to dimension 1 of weight [out, in]: x ",
             x.shape(), ", weight ", weight.shape()));
     if (!bias.defined()) return;
-    check_same_dtype(op, x, bias);
+    check_same_dtype(op, x, bias, "x", "bias");
     if (bias.shape() != Shape{weight.size(0)})
         throw ShapeError(
             str(op, ": bias must be [out]: bias ", bias.shape(), ", weight ", weight.shape()));

@@ -9,7 +9,7 @@
 
 namespace axle {
 
-// Returns x [..., width] viewed as [rows, width].
+// Returns x [..., width] reshaped to [rows, width].
 inline Tensor flatten_rows(const Tensor& x) {
     if (x.dim() == 2) return x;
     std::int64_t rows = 1;
@@ -33,8 +33,8 @@ bool saves_input(Activation activation);
 Tensor activation_backward(const char* op, Activation activation, const Tensor& dy,
                            const Tensor& kept);
 
-// Returns the dtype in which the engine accumulates the operand's gradient. It is wider than the
-// operand's dtype if the operand was cast.
+// Returns the dtype in which the engine accumulates the operand's gradient. It is f32 for a leaf in
+// half precision, otherwise the dtype of the operand.
 DType gradient_dtype(const Tensor& operand);
 // Calls parameter_gradients() and writes the results to dw and db. If gradients are deferred
 // (core/autograd/deferred.h), queues the call instead. `weight_input` is the index of the weight

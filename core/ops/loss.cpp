@@ -137,7 +137,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
     constexpr const char* kOp = "cross_entropy";
     const profiler::OpScope scope(kOp);
     check_device(kOp, {&input, &targets});
-    check_floating(kOp, input);
+    check_floating(kOp, input, "logits");
     check_index_dtype(kOp, targets);
     if (input.dim() != 2 || targets.dim() != 1 || input.size(0) != targets.size(0))
         throw ShapeError(str(kOp, ": needs logits [N, classes] and targets [N]: logits ",
@@ -185,7 +185,7 @@ Tensor linear_cross_entropy(const Tensor& input, const Tensor& matrix, const Ten
     check_smoothing(kOp, options.label_smoothing);
     check_targets(kOp, targets, matrix.size(0), options.ignore_index);
     const Tensor x = autocast(input), weight = autocast(matrix);
-    check_same_dtype(kOp, x, weight);
+    check_same_dtype(kOp, x, weight, "x", "weight");
     const DType result = result_dtype(x.dtype());
 
     const bool is_recorded = grad_enabled();
@@ -250,7 +250,7 @@ void check_binary(const char* op, const Tensor& x, const Tensor& target,
                   const BinaryCrossEntropyOptions& options) {
     check_device(op, {&x, &target});
     check_floating(op, x);
-    check_floating(op, target);
+    check_floating(op, target, "target");
     if (x.shape() != target.shape())
         throw ShapeError(str(op, ": shapes differ: x ", x.shape(), ", target ", target.shape()));
     for (const Tensor* factor : {&options.weight, &options.pos_weight}) {
@@ -357,7 +357,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
     const profiler::OpScope scope("mse_loss");
     check_device("mse_loss", {&x, &target});
     check_floating("mse_loss", x);
-    check_floating("mse_loss", target);
+    check_floating("mse_loss", target, "target");
     if (x.shape() != target.shape())
         throw ShapeError(
             str("mse_loss: shapes differ: x ", x.shape(), ", target ", target.shape()));

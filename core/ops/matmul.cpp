@@ -71,7 +71,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     const profiler::OpScope scope("matmul");
     check_device("matmul", {&a_in, &b_in});
     const Tensor a = autocast(a_in), b = autocast(b_in);
-    check_compute("matmul", a);
+    check_compute("matmul", a, "a");
     check_same_dtype("matmul", a, b);
     if (a.dtype() == boolean)
         throw DTypeError("matmul: not supported for booleans; convert them to an integer dtype");

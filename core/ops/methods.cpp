@@ -1,4 +1,5 @@
-// The methods of Tensor that call the free function of the same name in core/ops.h.
+// The methods of Tensor that call free functions of core/ops.h, usually the function of the same
+// name.
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/ops.h"

@@ -45,8 +45,8 @@ template <class F>
 Tensor binary_forward(const char* op, F f, const Tensor& a, const Tensor& b, DType common,
                       DType result) {
     const Device device = check_device(op, {&a, &b});
-    check_compute(op, a);
-    check_compute(op, b);
+    check_compute(op, a, "a");
+    check_compute(op, b, "b");
     const Shape shape = broadcast_shapes(op, a.shape(), b.shape());
     const NoGrad no_grad;
     const Tensor left = expand(to(a, common), shape);

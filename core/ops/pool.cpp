@@ -26,7 +26,7 @@ void check_planes(const char* op, const Tensor& x) {
 }
 
 void check_positive(const char* op, const char* name, Size2 size) {
-    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic on smaller sizes cannot overflow
+    constexpr std::int64_t kMax = INT32_MAX;  // arithmetic up to this number cannot overflow
     if (size.h < 1 || size.w < 1 || size.h > kMax || size.w > kMax)
         throw ValueError(str(op, ": ", name, " must be positive and below 2^31: ", size));
 }

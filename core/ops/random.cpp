@@ -16,8 +16,9 @@
 namespace axle {
 namespace {
 
-// Calls fill(tensor, random) with x, or with a contiguous copy of x if x is strided. `random` is
-// the Philox state for its elements. On the meta device, no random numbers are drawn.
+// Calls fill(tensor, random) with x, or, if x is strided, with a contiguous tensor that is then
+// copied to x. `random` is the Philox state for the elements of x. On the meta device, no random
+// numbers are drawn.
 template <class Fill>
 void fill_random(Tensor& x, Fill&& fill) {
     if (x.device().is_meta()) return;
@@ -126,7 +127,7 @@ const RandomPart& RandomPartGuard::current() { return current_part; }
 Tensor& Tensor::uniform_(double low, double high) {
     const profiler::OpScope scope("uniform_");
     check_in_place("uniform_", *this);
-    check_floating("uniform_", *this);
+    check_floating("uniform_", *this, "the tensor");
     if (!(low <= high) || !std::isfinite(high - low))
         throw ValueError(
             str("uniform_: the range must be finite, and low must not exceed high: low is ", low,
@@ -140,7 +141,7 @@ Tensor& Tensor::uniform_(double low, double high) {
 Tensor& Tensor::normal_(double mean, double std) {
     const profiler::OpScope scope("normal_");
     check_in_place("normal_", *this);
-    check_floating("normal_", *this);
+    check_floating("normal_", *this, "the tensor");
     if (!(std >= 0)) throw ValueError(str("normal_: std must be at least 0: ", std));
     fill_random(*this, [&](Tensor& x, kernels::Philox random) {
         launch(x.device(), [&](auto& on) { kernels::normal(on, random, mean, std, x.view()); });
@@ -168,7 +169,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, TensorOp
                              " cannot represent all numbers of the range: [", low, ", ", high,
                              ")"));
     return filled(shape, options, [&](Tensor& y) {
-        check_compute("randint", y);
+        check_compute("randint", y, "the result");
         const bool index = y.dtype() == i64 || y.dtype() == i32;
         Tensor whole = index ? y : empty(shape, {.dtype = i64, .device = y.device()});
         fill_random(whole, [&](Tensor& x, kernels::Philox random) {
@@ -196,7 +197,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
 Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement) {
     const profiler::OpScope scope("multinomial");
     const Device device = check_device("multinomial", {&weights});
-    check_floating("multinomial", weights);
+    check_floating("multinomial", weights, "weights");
     if (weights.dim() == 0) throw ShapeError("multinomial: weights must not be 0-d");
     if (samples < 1)
         throw ValueError(str("multinomial: the number of samples must be positive: ", samples));

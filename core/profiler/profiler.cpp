@@ -1,6 +1,6 @@
 // The recording of the profiler. Each thread appends to its own queue of chunks, which only
-// collect() reads, so no thread waits for another. Self times need no second pass: the open scopes
-// of a thread form a list, and a closing scope adds its time to the enclosing scope.
+// collect() and stop() read, so no thread waits for another. Self times need no second pass: the
+// open scopes of a thread form a list, and a closing scope adds its time to the enclosing scope.
 #include "core/profiler/profiler.h"
 
 #include <array>
@@ -178,7 +178,7 @@ void add_to(Trace& trace, Record&& record, int thread) {
 // recordings. The caller must hold the registry's mutex.
 void drain(Registry& r, std::uint32_t of, Trace& trace) {
     for (const std::shared_ptr<ThreadLog>& log : r.logs) {
-        bool any = false;  // true if the thread has a scope in this recording
+        bool any = false;  // true if the trace gets an event of this thread
         log->queue.drain([&](Record&& record) {
             if (record.recording != of) return;
             any |= record.name != nullptr;

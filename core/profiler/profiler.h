@@ -34,9 +34,10 @@ class Tensor;
 namespace profiler {
 
 struct Options {
-    bool record_shapes = false;   // records the shapes of each op's operands
-    bool profile_memory = false;  // records a memory sample at every allocation and release
-    bool record_scopes = true;    // if false, no events are recorded
+    bool record_shapes = false;  // records the shapes of each op's operands
+    // If true, records a memory sample at every allocation, and when host memory is released.
+    bool profile_memory = false;
+    bool record_scopes = true;  // if false, no events are recorded
 };
 
 // Starts the recording of the process. Throws UsageError if a recording is active.

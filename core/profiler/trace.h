@@ -31,7 +31,7 @@ struct Event {
     std::int64_t total() const { return end - start; }
 };
 
-// A sample of the host allocator's statistics.
+// A sample of the statistics of an allocator: of host memory or of a GPU's memory.
 struct MemorySample {
     std::int64_t time = 0;
     std::int64_t current = 0, reserved = 0;  // in bytes

@@ -60,7 +60,7 @@ std::optional<std::int64_t> bytes_in(std::string_view text, std::span<const Unit
     return std::nullopt;
 }
 
-// Formats a number with two decimals, without a zero in the second. Ties of the exact value are
+// Formats a number with two decimals, or with one if the second is 0. Ties of the exact value are
 // rounded to even, as in Python's round().
 std::string two_digits(double value) {
     std::string text = format_number(value, std::chars_format::fixed, 2);

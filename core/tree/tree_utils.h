@@ -24,9 +24,9 @@ const char* name_of(Tree::Kind kind);
 std::string member_path(const std::string& path, const std::string& key);
 std::string member_path(const std::string& path, std::size_t index);
 
+using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& path)>;
 // Returns the tree with every leaf replaced by f(leaf, path). Throws ValueError, with a message
 // that starts with op, if the tree is deeper than kMaxTreeDepth.
-using LeafFunction = std::function<Tree(const Tree& leaf, const std::string& path)>;
 Tree map_leaves(const char* op, const Tree& tree, const LeafFunction& f);
 
 // Returns the tree with every leaf for which the test returns true replaced by f(leaf). All other

@@ -19,7 +19,8 @@ struct Corner {
 
 // RandomCrop, RandomHorizontalFlip, ToFloat and Normalize as one pass; all but ToFloat are
 // optional. Uses the same random numbers and rounding as the separate transforms. Runs the separate
-// transforms for images that are not u8, and for arguments for which one of them throws.
+// transforms for images that are empty or not u8, and for arguments for which one of these
+// transforms throws.
 class FusedByteTransform {
   public:
     // Returns the fused transform of the longest sequence at the start of `transforms` that can be

@@ -138,8 +138,9 @@ void DictParser::parse_descr() {
     }
     if (text.substr(0, 2) == "|O")
         throw_here("pickled Python objects are not supported: they can run code");
-    throw_here("unsupported dtype, expected a boolean, an integer or a float, such as '<f4': " +
-               in_quotes(text));
+    throw_here(
+        "unsupported dtype, expected a boolean, an integer, a float or complex64, such as '<f4': " +
+        in_quotes(text));
 }
 
 std::int64_t DictParser::parse_size() {

@@ -16,7 +16,7 @@ namespace {
         str("decode: token ", id, " is out of range for a vocabulary of ", vocab_size));
 }
 
-// Returns the name of a code point, for example "U+00E9".
+// Returns the name of a character's code point, for example "U+00E9".
 std::string code_point_name(std::string_view character) {
     constexpr char kHex[] = "0123456789ABCDEF";
     std::string digits;

@@ -44,7 +44,7 @@ void widen(std::span<const std::byte> stored, int bytes, std::span<std::int64_t>
         widen<std::uint32_t>(stored, out);
 }
 
-// Ids in memory.
+// A source whose ids are in memory, as values of type T.
 template <class T>
 class StoredTokens : public TokenSource {
   public:

@@ -19,7 +19,8 @@ struct TokenFileOptions {
     std::int64_t vocab_size = 0;
 };
 
-// Reads token ids from a file, or computes them. Several threads may call the functions.
+// The interface of objects that store, read or compute token ids. Several threads may call the
+// functions.
 class TokenSource {
   public:
     virtual ~TokenSource() = default;
@@ -65,7 +66,8 @@ class Tokens {
     Tokens slice(std::int64_t begin, std::int64_t end) const;
     // Copies the tokens at positions [start, start + out.size()) to `out`.
     void copy(std::int64_t start, std::span<std::int64_t> out) const;
-    // Starts to load the tokens at positions [start, start + n) into the cache of the CPU.
+    // Starts to load the tokens at positions [start, start + n), or the first 4 KiB of them, into
+    // the cache of the CPU. Does nothing unless is_stored().
     void prefetch(std::int64_t start, std::int64_t n) const;
     // Returns the largest id, or -1 if there are no tokens. Reads all tokens.
     std::int64_t max() const;

@@ -125,8 +125,8 @@ std::shared_ptr<const IterableDataset> IterableDataset::shard(std::int64_t num_s
 
 ShardedDataset::ShardedDataset(std::vector<std::shared_ptr<const IterableDataset>> shards)
     : shards_(std::move(shards)) {
-    for (const auto& shard : shards_)
-        if (!shard) throw UsageError("ShardedDataset: the datasets must not be null");
+    for (std::size_t i = 0; i < shards_.size(); ++i)
+        if (!shards_[i]) throw UsageError(str("ShardedDataset: shard ", i, " must not be null"));
 }
 
 std::unique_ptr<Stream> ShardedDataset::stream(std::int64_t epoch) const {

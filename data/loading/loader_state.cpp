@@ -9,7 +9,7 @@
 
 namespace axle::data {
 
-// The contents of a state.
+// The contents of a saved state.
 struct SavedPosition {
     std::int64_t epoch = 0, position = 0;
     bool finished = false;

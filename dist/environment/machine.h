@@ -8,9 +8,9 @@ namespace axle::dist {
 // Returns the CPUs of each physical core on which this process may run, ordered by NUMA node.
 std::vector<std::vector<int>> physical_cores();
 
-// Divides the cores into `parts` parts of equal size, or sizes that differ by 1, and returns the
-// CPUs of the part with index `part`. If there are fewer cores than parts, a part is one core, and
-// some parts share a core.
+// Divides the cores into `parts` parts, whose sizes differ by at most 1, and returns the CPUs of
+// the part with index `part`. If there are fewer cores than parts, a part is one core, and some
+// parts share a core.
 std::vector<int> share_of(const std::vector<std::vector<int>>& cores, int part, int parts);
 
 }  // namespace axle::dist

@@ -83,7 +83,7 @@ class DividedExperts : public nn::ExpertPolicy {
     static Orders orders_of(const std::vector<RowCounts>& received, std::int64_t experts) {
         Orders orders;
         for (std::int64_t e = 0; e < experts; ++e) {
-            std::int64_t first = 0, count = 0;  // first: of the rank's rows
+            std::int64_t first = 0, count = 0;  // first: the position of the rank's first row
             for (const RowCounts& from : received) {
                 const std::int64_t begin = first + sum_of(from.begin(), e);
                 const std::int64_t n = from[static_cast<std::size_t>(e)];
@@ -100,7 +100,8 @@ class DividedExperts : public nn::ExpertPolicy {
         return orders;
     }
 
-    // Losses are means over the ranks.
+    // Returns the weights of this rank's experts. Their gradients are divided by the number of
+    // ranks, because losses are means over the ranks.
     nn::ExpertWeights weights_of(const nn::ExpertWeights& own) const {
         std::vector<Tensor> all = {own.gate, own.up, own.down};
         double ranks = group_->size();

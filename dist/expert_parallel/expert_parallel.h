@@ -4,9 +4,9 @@
 //     dist::DataParallel replicas(model, group);        // ranks read different batches
 //     optim::AdamW optimizer(model.parameters());
 //
-// Each rank routes the tokens of its own batch, and sends them to the ranks that have their
-// experts, which send the results back. The losses and gradients are those of data parallel
-// training in which every rank has all experts: gradients are means over the ranks.
+// Each rank routes the tokens of its own batch and sends each token to the ranks that have its
+// experts. These ranks send the results back. The losses and gradients are the same as in data
+// parallel training in which every rank has all experts: gradients are means over the ranks.
 //
 // The stacks of the experts' matrices stay the same objects and become slices
 // (core/autograd/tensor_slice.h): states are loaded and saved as whole tensors, and norms for

@@ -203,7 +203,7 @@ void check_rank(const char* op, const char* what, int rank, int size) {
 
 void check_same(const char* op, const Tensor& out, const Tensor& x) {
     check_tensor(op, out);
-    check_same_dtype(op, out, x);
+    check_same_dtype(op, out, x, "one tensor", "another");
     if (out.device() != x.device())
         throw DeviceError(
             str(op, ": tensors are on different devices: ", out.device(), " and ", x.device()));

@@ -36,7 +36,7 @@ class Job {
     const MpiJob* mpi() const { return mpi_.get(); }
     void set_mpi(std::shared_ptr<const MpiJob> mpi) { mpi_ = std::move(mpi); }
     // Registers `abort`, which is called when a failure is reported, or at once if the job has
-    // failed already. remove(engine) cancels this.
+    // failed already. remove(engine) removes `abort`.
     void add(const void* engine, std::function<void()> abort);
     void remove(const void* engine);
 
@@ -62,8 +62,8 @@ struct Staged {
 
     std::int64_t bytes() const { return host.numel() * size_of(host.dtype()); }
     void* data() const { return host.raw_data(); }
-    // Copies `host` into x if it is a copy, and increments the version of x. Called by the thread
-    // that waits for the collective.
+    // Copies `host` into x if `host` is a copy, and increments the version of x. Called by the
+    // thread that waits for the collective.
     void copy_back() const;
 
     Tensor x, host;
@@ -142,8 +142,8 @@ struct ProcessGroup::Impl {
     Queues queues_;
 };
 
-// Check arguments, and throw the errors named below (check_same() also those of check_tensor()).
-// Messages begin with `op`.
+// Check arguments, and throw the errors named below (check_same() also the errors of
+// check_tensor()). Messages begin with `op`.
 void check_tensor(const char* op, const Tensor& x);                     // UsageError, DeviceError
 void check_rank(const char* op, const char* what, int rank, int size);  // IndexError
 void check_same(const char* op, const Tensor& out, const Tensor& x);    // DTypeError, DeviceError

@@ -167,8 +167,8 @@ Work ProcessGroup::broadcast_async(const Tensor& x, int root) {
         });
 }
 
-// On the host, reduce() calls all_reduce, because a reduction to the root alone would send the root
-// the same amount of data.
+// On the host, reduce() calls all_reduce, because the root would not receive less data in a
+// reduction to the root alone.
 void ProcessGroup::reduce(const Tensor& x, int root, ReduceOp op) {
     check_tensor("reduce", x);
     check_in_place("reduce", x);

@@ -27,7 +27,8 @@
 
 namespace axle::dist {
 
-// A handle to a running collective. Its tensors must not be read or written before wait() returns.
+// A handle to a running collective or message. The tensors of the call must not be read or written
+// before wait() returns.
 class Work {
   public:
     Work() = default;  // a collective that is completed
@@ -151,10 +152,14 @@ class ProcessGroup {
     void set_missing_reason(const std::string& why);
 
     // --- collectives on Trees, which may differ between ranks; received tensors are on the CPU
+    // Returns the objects of all ranks, indexed by rank.
     std::vector<Tree> all_gather_object(const Tree& object);
     // Returns the objects of all ranks on the root, and an empty list on the other ranks.
     std::vector<Tree> gather_object(const Tree& object, int root = 0);
+    // Returns the object of the root.
     Tree broadcast_object(const Tree& object, int root = 0);
+    // Returns element rank() of the root's list. Throws ValueError on the root unless its list has
+    // one object for each rank; the lists of the other ranks are ignored.
     Tree scatter_object(const std::vector<Tree>& objects, int root = 0);
 
     // --- subgroups

@@ -163,9 +163,10 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
         check_same(kOp, x, first);
         if (x.dim() == 0 || first.dim() == 0 ||
             without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
-            throw ShapeError(
-                str(kOp, ": shapes may differ only in the first dimension: the first tensor is ",
-                    first.shape(), ", another is ", x.shape()));
+            throw ShapeError(str(kOp,
+                                 ": tensors must have at least one dimension, and their shapes may "
+                                 "differ only in the first dimension: the first tensor is ",
+                                 first.shape(), ", another is ", x.shape()));
     }
     if (impl_->alone()) return {first.detach().clone()};
 

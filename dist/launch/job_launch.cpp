@@ -161,8 +161,9 @@ void JobLaunch::collect_ended() {
     record_failures(failed);
 }
 
-// Returns whether a process that has ended has failed. A process that was asked to stop has not
-// failed if the signal ended it, or if its exit code is 128 + the signal.
+// Returns whether a process that has ended has failed. The exit code kExitAfterCheckpoint is not a
+// failure. A process that was asked to stop has not failed if the signal, or SIGKILL after a second
+// SIGINT, ended it, or if its exit code is 128 + the signal.
 bool JobLaunch::is_failure(const Child& child) const {
     if (!child.failed() || child.exit_code() == kExitAfterCheckpoint) return false;
     if (stop_signal_ == 0 || child.was_overdue) return true;

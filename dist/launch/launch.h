@@ -61,9 +61,10 @@ struct JobFailure {
 // the error to stderr. If a process fails, the other processes are stopped and all are started
 // again, at most max_restarts times; then launch_function throws CommError with the rank and the
 // error text. Signals to this process act as in supervise(), and launch_function throws CommError
-// if one of them has stopped the job. Throws UsageError if this process has a thread pool or a CUDA
-// context, which can't be used after a fork, or if num_nodes is above 1 and AXLE_JOB_TOKEN is not
-// set. Throws ValueError for inconsistent options, and CommError if use_port is in use.
+// if one of them, or a child that ended with kExitAfterCheckpoint, has stopped the job. Throws
+// UsageError if this process has a thread pool or a CUDA context, which can't be used after a fork,
+// or if num_nodes is above 1 and AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options,
+// and CommError if use_port is in use.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
 // Calls launch_function() with a function that calls f(args...).
@@ -158,7 +159,7 @@ std::vector<int> cpus_of(const JobNode& place, int local_rank);
 // assumed if the parent process can run on other CPUs. Returns whether the thread was bound.
 bool bind_to_cores(const JobNode& place, int local_rank);
 
-// The launchers of a job on several machines.
+// The options of supervise_machines().
 struct MachinesOptions {
     // This machine among all machines of the job: node_rank is 0 on the machine that hosts the
     // rendezvous, master_addr is the address of that machine, and master_port the port on which its

@@ -19,7 +19,8 @@ namespace {
 constexpr std::chrono::seconds kAttempt{10};
 constexpr std::chrono::milliseconds kPause{200};
 
-// An error after which no other attempt is made, because it would fail in the same way.
+// An error after which no other attempt is made, because the server would refuse it too, or because
+// a signal has interrupted the join.
 struct Refused : CommError {
     using CommError::CommError;
 };

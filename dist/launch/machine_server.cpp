@@ -288,7 +288,7 @@ std::vector<MachineServer::Member*> MachineServer::joined() {
     return all;
 }
 
-// Returns a text such as "machine 1, machine 2".
+// Returns the names of the machines that have not joined, such as "machine 1, machine 2".
 std::string MachineServer::missing_machines() {
     const std::vector<Member*> present = joined();
     std::string text;

@@ -47,8 +47,8 @@ class Machines {
 };
 
 // Starts the server on machine 0, and connects to it from other machines. Throws CommError if the
-// server can't listen, or is not reached within the join timeout, and when `cancel` becomes
-// readable.
+// server can't listen, is not reached within the join timeout or refuses this machine, and when
+// `cancel` becomes readable.
 std::unique_ptr<Machines> join_machines(const MachinesOptions& options, int max_restarts,
                                         const Socket& cancel);
 

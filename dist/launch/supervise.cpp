@@ -84,7 +84,8 @@ struct Program {
 
 ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables& of_restart) {
     if (command.arguments.empty())
-        throw ValueError("launch: a command must contain at least the program: it is empty");
+        throw ValueError(str("launch: a command must contain at least the program: command ", place,
+                             " is empty"));
     for (const std::string& argument : command.arguments)
         if (argument.find('\0') != std::string::npos)
             throw ValueError(
@@ -104,7 +105,7 @@ ChildPlan plan_for(const Command& command, std::size_t place, const JobVariables
     return plan;
 }
 
-// Logs why a program could not be executed: the errno that execute() has written.
+// If execute() has written an errno, logs that the program could not be started, and the reason.
 void explain(const JobLaunchResult& result, const std::string& program) {
     int error = 0;
     if (result.reason.size() != sizeof error) return;
@@ -129,7 +130,7 @@ void check_options(const SuperviseOptions& options) {
         throw ValueError(str("launch: tee must be 0, 1, 2 or 3: ", options.tee));
 }
 
-// Files that are not executable are skipped, and never run with a shell.
+// Files in PATH that are not executable are skipped. No file is run with a shell.
 std::string find_program(const std::string& program) {
     namespace fs = std::filesystem;
     std::error_code ignored;

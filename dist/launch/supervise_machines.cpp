@@ -44,7 +44,7 @@ MachinesOptions checked(MachinesOptions o, const SuperviseOptions& options) {
     return o;
 }
 
-// Returns the first signal that stops the launcher, or 0.
+// Removes the pending signals, and returns the first of them that stops the launcher, or 0.
 int stop_signal(InterceptedSignals& signals) {
     for (const int signal : signals.take())
         if (signal != SIGUSR1) return signal;

@@ -115,8 +115,9 @@ MpiLibrary open_mpi_library(const std::vector<std::string>& folders, const Varia
     }
     if (found.size() == 1) return open_at(found.front(), version);
     if (found.size() > 1)
-        return {.error = str("the launcher has set no variables of MPI, so ", kVariable,
-                             " must name one of ", found[0], ", ", found[1])};
+        return {.error =
+                    str("the launcher's variables do not determine the implementation of MPI, so ",
+                        kVariable, " must name one of ", found[0], ", ", found[1])};
     for (const std::string& folder : folders) append(searched, folder);
     std::string wanted;
     for (const std::string& name : names) append(wanted, name);

@@ -38,7 +38,7 @@ std::string agree(Control& control, const std::string& what, const std::string& 
 }
 
 // Reads numbers that are separated by spaces. Throws CommError if the text contains no number, or
-// anything else than numbers and spaces.
+// anything other than numbers and spaces.
 std::vector<int> numbers_in(std::string_view text) {
     std::vector<int> numbers;
     const char* at = text.data();

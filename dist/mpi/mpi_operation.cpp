@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The maximum time to wait for the end of a canceled receive.
+// The maximum time that the destructor waits for the end of an operation.
 constexpr milliseconds kCancelTimeout{50};
 
 // The pauses between two tests of an operation. A test also lets MPI transfer data. At first, the

@@ -18,7 +18,7 @@ constexpr std::int64_t kMaxReducedByAll = 128 << 10;
 
 }  // namespace
 
-// Reduces the parts of all ranks, which are consecutive.
+// Reduces the parts of all ranks, which are consecutive in `parts`, and writes the result to `out`.
 void MpiEngine::reduce_parts(void* out, const std::byte* parts, std::int64_t numel, DType dtype,
                              ReduceOp op) {
     std::vector<const void*> runs;

@@ -28,7 +28,7 @@ struct MpiRounds {
     std::int64_t part;
 
     std::int64_t count(std::int64_t bytes) const { return (bytes + part - 1) / part; }
-    // Returns the size of a round of a transfer of `bytes` bytes.
+    // Returns the number of bytes in round `round` of a transfer of `bytes` bytes.
     std::int64_t size(std::int64_t bytes, std::int64_t round) const {
         return std::clamp<std::int64_t>(bytes - round * part, 0, part);
     }

@@ -26,8 +26,8 @@ int dimension_of(const char* op, const Tensor& x, std::int64_t dim) {
 
 void check_divides(const char* op, const Tensor& x, int d, const Group& group) {
     if (x.shape()[d] % group->size() != 0)
-        throw ShapeError(str(op, ": dimension ", d, " is not a multiple of the ", group->size(),
-                             " ranks: x ", x.shape()));
+        throw ShapeError(str(op, ": the size of dimension ", d, " is not a multiple of the ",
+                             group->size(), " ranks: x ", x.shape()));
 }
 
 // Returns x [..., P n, ...] as [P, ..., n, ...], where d is the divided dimension of x.
@@ -214,8 +214,9 @@ Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
     std::int64_t total = 0;
     for (const std::int64_t count : sends) total += count;
     if (x.dim() == 0 || total != x.size(0) || std::ssize(sends) != group->size())
-        throw ShapeError(str("exchange_rows: ", total, " rows are sent to ", sends.size(),
-                             " ranks of a group of ", group->size(), ": x ", x.shape()));
+        throw ShapeError(str("exchange_rows: sends must have one number for each of ",
+                             group->size(), " ranks, with the number of rows of x as their sum: ",
+                             sends.size(), " numbers with the sum ", total, ", x ", x.shape()));
     Tensor y;
     {
         const NoGrad no_grad;

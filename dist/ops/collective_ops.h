@@ -54,8 +54,8 @@ Tensor all_to_all_along(const Tensor& x, std::int64_t split_dim, std::int64_t co
                         const std::shared_ptr<ProcessGroup>& group);
 
 // Sends rows of x [N, ...] to the ranks, sends[r] rows to rank r in order, and returns the received
-// rows in rank order, receives[r] rows from rank r. Throws ShapeError unless the numbers in `sends`
-// add up to N.
+// rows in rank order, receives[r] rows from rank r. Throws ShapeError unless `sends` has size()
+// numbers that add up to N.
 Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
                      const std::vector<std::int64_t>& receives,
                      const std::shared_ptr<ProcessGroup>& group);

@@ -37,7 +37,9 @@ nn::StateDict trained(const nn::Module& model) {
         return !entry.second.requires_grad() || is_reduced(entry.second);
     });
     if (result.empty())
-        throw UsageError("data parallel: the model has no parameter that requires a gradient");
+        throw UsageError(
+            "data parallel: no parameter of the model requires a gradient, not counting experts "
+            "that processes divide");
     return result;
 }
 

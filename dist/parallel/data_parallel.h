@@ -76,8 +76,8 @@ class CommHook {
 class DataParallel : public DistributedModel {
   public:
     // Broadcasts the parameters and buffers of rank 0. Throws UsageError if no parameter requires a
-    // gradient. If the models of the ranks differ, throws CommError with the first name that
-    // differs.
+    // gradient, not counting experts that processes divide. If the models of the ranks differ,
+    // throws CommError with the first name that differs.
     DataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                  DataParallelOptions options = {});
     ~DataParallel() override;

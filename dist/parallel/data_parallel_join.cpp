@@ -32,12 +32,13 @@ std::vector<Code> exchange(ProcessGroup& group, Code own) {
 
 std::string text_of(Code code) {
     static constexpr const char* kTexts[] = {"out of data", "before a forward", "in a backward",
-                                             "in a synchronised backward", "summing a number"};
+                                             "in a synchronized backward", "summing a number"};
     const std::string text = kTexts[code % kSteps];
     return model_of(code) == 0 ? text : str(text, " of model ", model_of(code));
 }
 
-// Returns the code of the ranks with data, or kOutOfData if no rank has data.
+// Returns the code of the ranks with data, or kOutOfData if no rank has data. Throws UsageError if
+// the codes of ranks with data differ.
 Code common(const std::vector<Code>& codes) {
     Code next = kOutOfData;
     for (const Code code : codes) {
@@ -121,9 +122,11 @@ Join::Join(const std::vector<DataParallel*>& replicas, Options options) {
     for (DataParallel* one : replicas) {
         models.push_back(one->impl_.get());
         if (models.back()->reducer.announce)
-            throw UsageError("join: a model is already in an active Join; destroy that Join first");
+            throw UsageError(str("join: model ", models.size() - 1,
+                                 " is already in an active Join; destroy that Join first"));
         if (models.back()->group != models.front()->group)
-            throw UsageError("join: all models must have the same process group");
+            throw UsageError(str("join: all models must have the same process group: model ",
+                                 models.size() - 1, " has another group than model 0"));
     }
     ProcessGroup& group = *models.front()->group;
     impl_ = std::make_unique<Impl>(Impl{std::move(models), group, options});

@@ -42,7 +42,8 @@ bool DataParallel::load_state_dict(const Tree& state, bool is_own) {
     if (const Tree* const local_sgd = state.find("local_sgd"))
         steps = (*local_sgd)["steps"].integer();
     if (steps < 0)
-        throw ValueError(str("local_sgd: the number of steps must not be negative: ", steps));
+        throw ValueError(
+            str("data parallel: local_sgd: the number of steps must not be negative: ", steps));
     const Tree* const due = state.find("buffers_are_due");
     const bool buffers_are_due = !is_own || due == nullptr || due->boolean();
     if (const Tree* const tensors = state.find("tensors"); tensors != nullptr && is_own) {

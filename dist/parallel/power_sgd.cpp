@@ -229,7 +229,7 @@ class PowerSgd : public CommHook {
         }
     }
 
-    // Returns the state of a bucket, or nullptr if there is none.
+    // Returns the state of a bucket, or nullptr if there is none for the bucket's parameters.
     Memory* find_memory(const GradientBucket& bucket) const {
         if (bucket.index >= memories_.size() || !memories_[bucket.index]) return nullptr;
         Memory& memory = *memories_[bucket.index];

@@ -112,7 +112,7 @@ class AcrossRanks : public nn::BatchNormPolicy {
             if (all.count <= 1)
                 throw ShapeError(
                     str("sync_batch_norm: expected more than 1 value per channel on "
-                        "all ranks when training: x ",
+                        "all ranks together when training: x ",
                         x.shape()));
             move_running(std::move(running_mean), all.mean, momentum);
             move_running(std::move(running_var), mul(all.var, all.count / (all.count - 1)),

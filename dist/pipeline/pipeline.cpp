@@ -55,8 +55,8 @@ std::int64_t rows_of(const Tree& batch) {
     return rows;
 }
 
-// Returns the gradient of a parameter that is not reduced yet, or zeros in the dtype that its
-// gradient has on other ranks.
+// Returns the unreduced gradient of a parameter, or zeros in the dtype that this gradient has on
+// other ranks.
 Tensor gradient_of(const Tensor& parameter) {
     if (const Tensor own = autograd::pending_gradient(parameter); own.defined()) return own;
     const DType dtype = is_half(parameter.dtype()) ? f32 : parameter.dtype();
@@ -242,8 +242,8 @@ Tensor Pipeline::Impl::total(double loss) const {
     return all.reshape({});
 }
 
-// The owner of a tied parameter adds the gradients of the other ranks, in their order, and sends
-// the sum to them.
+// The owner of a tied parameter adds the gradients of the other ranks, in rank order, and sends the
+// sum to these ranks.
 void Pipeline::Impl::sum_tied_gradients() {
     int index = 0;
     for (const Held& held : plan->parameters()) {

@@ -95,9 +95,9 @@ using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batc
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
-    // their shapes and get no gradients. Throws the errors of make_schedule(), simulate() and
-    // StagePlan on all ranks, ValueError if the ranks have different schedules or stages, and
-    // UsageError if a parameter to free has a gradient.
+    // their shapes and get no gradients. Throws on all ranks the errors of make_schedule(),
+    // simulate() and StagePlan, ValueError for invalid options and if the ranks have different
+    // schedules or stages, and UsageError if a parameter to free has a gradient.
     Pipeline(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
              PipelineOptions options = {});
     ~Pipeline();
@@ -108,8 +108,9 @@ class Pipeline {
     // average loss, a 0-d f64 tensor, on all ranks. All ranks of the pipeline must pass the same
     // batch; the last stage calls `loss`. Every tensor of the batch must have the same number of
     // rows (ShapeError), which is divided into micro-batches as evenly as possible. Throws
-    // ValueError if there are fewer rows than micro-batches, and if the batches or schedules of the
-    // ranks differ. The gradients, but not the returned loss, are multiplied by gradient_scale.
+    // ValueError if there are fewer rows than micro-batches, and if the batches or the numbers of
+    // steps of the ranks differ. The gradients, but not the returned loss, are multiplied by
+    // gradient_scale.
     Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);
     // Runs a step for given micro-batches, whose shapes may differ. Throws ValueError if their
     // number differs from the schedule.

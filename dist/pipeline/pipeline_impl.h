@@ -25,7 +25,8 @@ struct ActivationType {
     friend bool operator==(const ActivationType&, const ActivationType&) = default;
 };
 
-// The tags of the messages of a stage.
+// The kinds of messages. tag_of() combines a kind and a number, such as the stage, into the tag of
+// a message.
 enum class MessageKind : std::uint8_t { activation, activation_type, gradient, tied, state };
 inline int tag_of(MessageKind kind, int number) { return number * 5 + static_cast<int>(kind); }
 
@@ -51,8 +52,8 @@ struct Pipeline::Impl {
         std::uint64_t seed = 0;
     };
     // Returns the micro-batches that split() returns and the seed of rank 0. Throws the errors of
-    // one rank on all ranks, and ValueError on all ranks if they have different schedules or
-    // micro-batches.
+    // one rank on all ranks, and ValueError on all ranks if they have different micro-batches or
+    // numbers of steps.
     Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
     // Returns the batch as `count` micro-batches of consecutive rows. If allow_fewer is true, a
     // batch with fewer rows is divided into single rows.

@@ -176,8 +176,8 @@ class Simulation {
         const auto [micro_batch, arrival] = channel.sent[channel.received++];
         if (micro_batch != action.micro_batch)
             fail(rank, action,
-                 str("messages arrive in the order in which they are sent, and the next one is of "
-                     "micro-batch ",
+                 str("messages arrive in the order in which they are sent, and the next one "
+                     "belongs to micro-batch ",
                      micro_batch));
         mark(rank, action, event, 0, "");
         double& clock = clocks_[static_cast<std::size_t>(rank)];

@@ -32,8 +32,8 @@ struct Held {
 class StagePlan {
   public:
     // `sizes` has the number of pieces of each stage; if it is empty, the stages are balanced.
-    // Throws ValueError if the sizes do not fit, if a stage has no parameter, and if no piece uses
-    // a parameter of the model.
+    // Throws ValueError if the sizes do not fit, if a stage has no parameter, and if the model has
+    // a parameter that no piece uses.
     StagePlan(const nn::Module& model, const std::vector<nn::Piece>& pieces, int ranks, int chunks,
               const std::vector<int>& sizes);
 

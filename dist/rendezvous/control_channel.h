@@ -51,7 +51,8 @@ class ControlChannel {
     // --- calls
     // Throws CommError if there is a failure.
     void check(const Lock& lock) const;
-    // Waits until ready() returns true or there is a failure. Returns false after the deadline.
+    // Waits until ready() returns true or there is a failure, and then returns true. Returns false
+    // after the deadline.
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
     // Waits for a failure, but at most 1.5 seconds.
     void wait_for_failure(Lock& lock);

@@ -39,9 +39,9 @@ namespace axle::dist {
 // that has not joined: an eighth of the files that this process may open, but from 16 to 1024.
 std::size_t max_unauthenticated();
 
-// Returns the addresses at which the machine of rank 0 listens. If the job has several machines and
-// MASTER_ADDR is a host name, except localhost, that is mapped to a loopback address, which other
-// machines can't reach, returns external addresses instead. Throws CommError if the name can't be
+// Returns the addresses at which the machine of rank 0 listens. A host name other than localhost
+// can be mapped to a loopback address, which other machines can't reach. In a job on several
+// machines, returns external addresses for such a name. Throws CommError if the name can't be
 // resolved.
 std::vector<Address> addresses_of_master(const Environment& environment);
 

@@ -33,7 +33,8 @@ bool Server::serve(Connection& connection, const Frame& frame) {
 
 bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (frame.kind == Kind::join_start) {
-        // A second JoinStart would make the server work and buffer output for an unknown process.
+        // Otherwise, a process without the token could make the server compute and buffer many
+        // replies.
         if (connection.started) throw CommError("join: the handshake was started twice");
         connection.started = decode<JoinStart>(frame.body);
         connection.nonces = {connection.started->nonce, make_nonce()};

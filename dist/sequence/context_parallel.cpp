@@ -31,7 +31,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                              options.mask.shape(), "; leave out attention_mask"));
 }
 
-// Orders the keys of whole sequences, which are gathered in the order of ranks, by position.
+// Returns x, the keys and values of whole sequences that were gathered in rank order, ordered by
+// position.
 Tensor by_position(const Tensor& x, std::int64_t time, int ranks) {
     std::vector<std::pair<std::int64_t, Tensor>> chunks;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -142,9 +143,10 @@ ContextParallelScope::ContextParallelScope(std::shared_ptr<ContextParallel> poli
                              " buffers, ", buffer_seq_dims.size(), " dimensions"));
     if (nn::sequence_policy() != nullptr)
         throw UsageError(str(kWho, ": sequences are divided already; leave the other scope first"));
-    for (const Tensor& buffer : no_restore_buffers)
-        if (!contains(buffers, buffer))
-            throw ValueError(str(kWho, ": no_restore_buffers has a tensor that is not in buffers"));
+    for (std::size_t i = 0; i < no_restore_buffers.size(); ++i)
+        if (!contains(buffers, no_restore_buffers[i]))
+            throw ValueError(
+                str(kWho, ": no_restore_buffers has a tensor that is not in buffers: tensor ", i));
     const NoGrad no_grad;
     std::vector<Tensor> parts;
     for (std::size_t i = 0; i < buffers.size(); ++i) {

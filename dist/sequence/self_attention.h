@@ -1,4 +1,4 @@
-// Private to dist: what the kinds of attention to divided sequences have in common.
+// Private to dist: functions that the kinds of attention to divided sequences share.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,8 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v, std::int6
                 k.size(1), " heads, sp_size ", ranks));
 }
 
-// Repeats each head until there is one for each rank. The gradients of copies are added.
+// If there are fewer heads than ranks, repeats each head so that there is one for each rank. The
+// gradients of the copies are added.
 Tensor one_head_for_each_rank(const Tensor& x, std::int64_t ranks) {
     if (x.size(1) >= ranks) return x;
     const std::int64_t copies = ranks / x.size(1);

@@ -1,5 +1,6 @@
 // Sequence parallel training with Ulysses (Jacobs et al., "DeepSpeed Ulysses", 2023): the processes
-// of a group share the sequences of a batch, and exchange them for heads around attention.
+// of a group share the sequences of a batch, and exchange parts of sequences for parts of the heads
+// before and after attention.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ class Ulysses : public nn::SequencePolicy {
 };
 
 // Throws ValueError unless the batch is a map with "input_ids" [B, T, ...], T is a multiple of the
-// size of the group, and T is dimension 1 of all tensors with at least two dimensions.
+// size of the group, and T is the size of dimension 1 of all tensors with at least two dimensions.
 void check_ulysses_batch(const Tree& batch, const ProcessGroup& group);
 
 // Gathers the batches of all ranks, which are maps, and returns this rank's part of each, in rank
@@ -50,8 +51,8 @@ std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 // Returns the mean of the losses of all ranks, weighted by their numbers of tokens: the loss of the
 // whole sequences if `loss` is the mean over `tokens` tokens on this rank. Losses of ranks without
 // tokens are ignored, even if they are not finite. The result can be differentiated on every rank,
-// and its gradients are those of the whole loss if they are then averaged over the ranks. `tokens`
-// is a tensor of one element. All ranks must call this function.
+// and its gradients, averaged over the ranks, are the gradients of the whole loss. `tokens` is a
+// tensor of one element. All ranks must call this function.
 Tensor mean_over_tokens(const Tensor& loss, const Tensor& tokens,
                         const std::shared_ptr<ProcessGroup>& group);
 

@@ -45,7 +45,8 @@ Shape shape_of(const std::string& name, const Tree& sizes) {
     return shape;
 }
 
-// Calls f. An exception about the contents of the file becomes a FileError with its path.
+// Calls f. If f throws a ValueError or an IndexError, throws a FileError with the path and its
+// text.
 template <class F>
 void reading(const std::string& path, F&& f) {
     try {
@@ -103,8 +104,7 @@ DeepSpeedCheckpoint::DeepSpeedCheckpoint(const std::string& folder, TorchFileOpt
         const Tree shapes = value_of(state, "param_shapes");
         if (shapes.is_null() && optimizer_files_.empty()) return add_rest(state);  // stage 0
         if (shapes.is_null()) throw ValueError("param_shapes is missing");
-        if (optimizers.empty())
-            throw ValueError("the files *_optim_states.pt of its checkpoint are missing");
+        if (optimizers.empty()) throw ValueError("the folder has no files *_optim_states.pt");
         const bool in_parts = !value_of(value_of(optimizers.front(), kState), kParts).is_null();
         if (in_parts && models.size() != optimizers.size())
             throw ValueError(str("stage 3 needs a file with the states of the model for each of ",
@@ -134,8 +134,8 @@ Tree DeepSpeedCheckpoint::load(const std::string& file) const {
 }
 
 // Returns a vector of weights. Adds its size to `bytes`, the size of the vectors of this file so
-// far. They must not have more bytes than the file, because a pickle can refer to the same vector
-// many times.
+// far. Throws ValueError if `bytes` then exceeds the size of the file, which is possible because a
+// pickle can refer to the same vector many times.
 Tensor DeepSpeedCheckpoint::vector_of(const Tree& value, std::int64_t& bytes,
                                       const std::string& file) const {
     const Tensor& vector = value.tensor();
@@ -288,7 +288,8 @@ void DeepSpeedCheckpoint::read_frozen(const std::vector<Tree>& models, bool in_p
     }
 }
 
-// Adds the weights with a second name, and the weights that only the states of the model have.
+// Adds weights under their second names, and the weights that only the states of the model have.
+// Weights without elements are added to missing_.
 void DeepSpeedCheckpoint::add_rest(const Tree& state) {
     if (const Tree shared = value_of(state, "shared_params"); !shared.is_null())
         for (const auto& [name, other] : shared.entries())

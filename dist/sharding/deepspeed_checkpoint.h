@@ -7,7 +7,7 @@
 //                                                are empty, frozen ones are in parts
 //     zero_pp_rank_0_mp_rank_00_optim_states.pt  in stages 1 to 3, one for each process: parts of
 //                                                the f32 weights, and the optimizer's state;
-//                                                bf16_zero_pp_rank_... if it trained in bf16
+//                                                bf16_zero_pp_rank_... for training in bf16
 //
 // In stages 1 and 2, the f32 weights of a group of parameters are one flat vector with padding at
 // the end, which is cut into parts. In stage 3, each weight is cut into equal parts, the last of
@@ -48,8 +48,9 @@ class DeepSpeedCheckpoint {
         friend class DeepSpeedCheckpoint;
         DType dtype_ = DType::f32;
         Shape shape_;
-        // Either tensors with all elements in order, or `count_` vectors of the checkpoint from
-        // `first_`, which have `length_` elements each, from `offset_`.
+        // The elements are in `parts_`, in order, or in `count_` vectors of the checkpoint,
+        // beginning with vector `first_`: `length_` elements of each vector, beginning with element
+        // `offset_`.
         std::vector<Tensor> parts_;
         std::size_t first_ = 0, count_ = 0;
         std::int64_t offset_ = 0, length_ = 0;
@@ -68,8 +69,9 @@ class DeepSpeedCheckpoint {
     const std::string& path() const { return path_; }
     // Returns the names of the files in path(), the files with the shapes first.
     std::vector<std::string> files() const;
-    // Returns the weights and buffers by name. Weights that were trained are f32, also if training
-    // used another dtype; f16 and bf16 buffers are f32 too. Frozen weights have their dtype.
+    // Returns the weights and buffers by name. In stages 1 to 3, trained weights are f32, also if
+    // training used another dtype; in stage 0, they have the dtype of the file. f16 and bf16
+    // buffers are f32. Frozen weights have their dtype.
     const std::map<std::string, Weight>& weights() const { return weights_; }
     // Returns the names of weights in the model whose elements are in no file.
     const std::vector<std::string>& missing() const { return missing_; }

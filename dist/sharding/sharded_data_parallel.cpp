@@ -42,8 +42,8 @@ void check_shardable(const nn::Module& model) {
     }
 }
 
-// Throws CommError on all ranks if a parameter's values differ from the values on rank 0. Compares
-// the sums of the values and of their squares.
+// Throws CommError on all ranks if the sum of a parameter's values, or of their squares, differs
+// from the sum on rank 0. Ignores parameters on the meta device.
 void check_same_values(const nn::Module& model, ProcessGroup& group) {
     const NoGrad no_grad;
     Tree sums = Tree::list();

@@ -136,7 +136,8 @@ nn::StateDict tensors_in(const ShardedFolder& folder, const nn::Module& model) {
     return tensors;
 }
 
-// A saved buffer of an optimizer: the number of its parameter as text, its name, and the parameter.
+// A saved buffer of an optimizer: its name in the folder, the number of its parameter as text, its
+// name in the optimizer, and the parameter.
 struct SavedBuffer {
     std::string name, key, buffer;
     Tensor parameter;

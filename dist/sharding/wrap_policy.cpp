@@ -25,7 +25,7 @@ std::string_view name_in_axle(std::string_view type) {
     return type;
 }
 
-// Returns whether `name` is the last part of the type's full name.
+// Returns whether `name` is the type's full name, possibly without its first namespaces.
 bool is_type(const std::string& full, std::string_view name) {
     if (!full.ends_with(name)) return false;
     const std::size_t before = full.size() - name.size();

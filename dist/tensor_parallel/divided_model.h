@@ -17,8 +17,8 @@
 
 namespace axle::dist {
 
-// The constructor applies the plan without changing the model, and throws the errors of
-// tensor_parallelize() that need no communication.
+// A model and the way in which its modules are divided. The constructor applies the plan without
+// changing the model, and throws the errors of tensor_parallelize() that need no communication.
 class DividedModel {
   public:
     DividedModel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
@@ -33,7 +33,7 @@ class DividedModel {
     struct Target {
         std::string name;
         nn::Module* module;
-        nn::LanguageHead* head = nullptr;  // if the target is the product with the vocabulary
+        nn::LanguageHead* head = nullptr;  // if the target is a product with a vocabulary
     };
     std::vector<Target> targets();
     void add(const Target& target, const TensorParallelRule& rule);
@@ -69,7 +69,7 @@ class DividedModel {
     std::vector<const Impl*> order_;  // the keys of slices_, in the order of insertion
     std::string description_;
     std::set<std::string> by_sequence_;  // names that a rule sequence_parallel selects
-    std::vector<std::string> stacks_;    // the names of stacks of blocks among them
+    std::vector<std::string> stacks_;    // the stacks of blocks in by_sequence_
     std::vector<const void*> handled_;   // modules whose rule handles a divided weight
 };
 

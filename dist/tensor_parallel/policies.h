@@ -88,7 +88,7 @@ class VocabularyEmbedding : public nn::EmbeddingPolicy {
     std::int64_t vocabulary_;
 };
 
-// The product with a vocabulary of which each rank has a part of the rows.
+// The product with the weight of a vocabulary, of which each rank has a part of the rows.
 class VocabularyHead : public nn::HeadPolicy {
   public:
     VocabularyHead(std::shared_ptr<ProcessGroup> group, std::int64_t vocabulary)

@@ -159,7 +159,7 @@ Tensor vocabulary_cross_entropy(const Tensor& input, const Tensor& matrix, const
     const profiler::OpScope scope(kOp);
     check_arguments(input, matrix, bias.defined(), targets, vocabulary);
     const Tensor x = autocast(input), weight = autocast(matrix);
-    check_same_dtype(kOp, x, weight);
+    check_same_dtype(kOp, x, weight, "x", "weight");
     const bool wants_gradients = grad_enabled();
     const Pass pass = run(x.detach(), weight.detach(), bias.defined() ? bias.detach() : bias,
                           targets, vocabulary, group, wants_gradients);

@@ -2,16 +2,16 @@
 //
 // A small message is sent immediately, as one `eager` frame. If the receiver has not posted its
 // receive yet, it stores the message. The sender counts the bytes that the receiver may have
-// stored, and the receiver returns them in `credit` frames. A small message that would make them
-// exceed kWindow is sent like a large one, so the memory is bounded, and no connection ever stops
-// reading.
+// stored, and the receiver returns them in `credit` frames. A small message that would make the
+// counted bytes exceed kWindow is sent like a large one, so the memory is bounded, and no
+// connection ever stops reading.
 //
 // A large message is announced, and its data is sent when the receiver has posted the receive:
 //
 //     sender                            receiver
 //                                   <-  request, if the receive is posted before `announce` arrives
 //     announce                      ->
-//                                   <-  grant, unless it has sent a request
+//                                   <-  grant, unless the receiver has sent a request
 //     data, one or several frames   ->
 //
 // Only receives of large messages send requests. A request belongs to the first large message with

@@ -62,7 +62,8 @@ std::optional<HandshakeMessage> receive_message(const Socket& socket,
     return message;
 }
 
-// Waits for an event of the socket.
+// Waits for an event of the socket. Throws CommError after the deadline, and when `cancel` becomes
+// readable.
 void wait_for(const Socket& socket, short events, TimePoint deadline, const Socket& cancel) {
     for (;;) {
         pollfd entries[] = {{socket.descriptor(), events, 0}, {cancel.descriptor(), POLLIN, 0}};
@@ -125,7 +126,8 @@ Socket connect_and_prove(const Address& address, const Key& key, int from, int t
     const HandshakeMessage reply = next_message();
     if (challenge.rank != to || reply.rank != to ||
         !is_equal(reply.bytes, server_proof(key, nonces, from, to)))
-        throw WrongKey("handshake: the peer does not have the job's token");
+        throw WrongKey(
+            str("handshake: the peer is not rank ", to, ", or does not have the job's token"));
     return socket;
 }
 

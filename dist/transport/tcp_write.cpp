@@ -45,8 +45,8 @@ void TcpConnection::queue_credit() {
     consumed_ = 0;
 }
 
-// Sends the queue until the socket's buffer is full. If another thread sends it already, that
-// thread also sends the new frames.
+// Sends frames until the queue is empty or the socket's buffer is full. If another thread is in
+// flush(), that thread also sends the new frames.
 void TcpConnection::flush(Lock& lock) {
     if (writing_ || write_blocked_ || !failure_.empty()) return;
     writing_ = true;

@@ -1,4 +1,4 @@
-// Gradient accumulation over a number of steps, with weighted losses, and without accumulate().
+// Accumulates gradients over a number of steps, with weighted losses, and without accumulate().
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Custom ops: one that is composed of other ops, and one with two outputs and a gradient rule.
+// Defines custom ops: one is composed of other ops, and one has two outputs and a gradient rule.
 #include <cmath>
 
 #include <axle/axle.h>

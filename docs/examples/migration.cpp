@@ -1,4 +1,4 @@
-// A training loop without and with the Accelerator. Checks that the trained weights are equal.
+// Runs a training loop without and with the Accelerator. Checks that the trained weights are equal.
 // Covers 25.base, 32.interactive.
 #include <axle/axle.h>
 

@@ -81,7 +81,7 @@ void train_experts(const std::string&) {
     axle::Accelerator accelerator({.process_group = group});
     axle::optim::AdamW adamw(net.parameters());
     accelerator.prepare(net, adamw);
-    Tensor y = net(x);  // auxiliary_loss() is that of the last call
+    Tensor y = net(x);  // auxiliary_loss() refers to the last call
     accelerator.backward(y.pow(2).mean() + 0.01 * net.block.auxiliary_loss());
     adamw.step();
     // [/experts]

@@ -73,8 +73,8 @@ To convert(From x) {
     } else if constexpr (std::is_same_v<From, BFloat16> || std::is_same_v<From, Half>) {
         return convert<To>(static_cast<float>(x));
     } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-        // The value is converted through i64, so that negative numbers wrap around in u8. Values
-        // outside of i64 become the minimum of i64 before they are converted.
+        // The value is converted through i64, so that negative numbers wrap around in u8. NaN and
+        // values outside of i64 become the minimum of i64 before they are converted.
         if (!(x >= From(-0x1p63) && x < From(0x1p63))) return static_cast<To>(INT64_MIN);
         return static_cast<To>(static_cast<std::int64_t>(x));
     } else {

@@ -31,9 +31,8 @@ struct Divider {
     }
 };
 
-// A Walk of fewer than 2^31 elements, passed to kernels by value. Elements have 32-bit numbers; the
-// innermost dimension changes fastest, in the memory order of the first operand. Offsets are
-// 64-bit.
+// A Walk of fewer than 2^31 elements, passed to kernels by value. Elements have 32-bit numbers, in
+// row-major order of the walk's dimensions. Offsets are 64-bit.
 template <int kOperands>
 struct DeviceWalk {
     int ndim = 1;

@@ -1,6 +1,7 @@
 // Kernels that read and write elements by index. Indices are i64 or i32 with any stride and must be
 // within the dimension, which callers check with find_bad_index or check_index. The elements of
-// repeated indices are summed in the order of their positions.
+// repeated indices are summed in the order of their positions, with one exception that scatter_add
+// documents.
 #pragma once
 
 #include "kernels/exec.h"

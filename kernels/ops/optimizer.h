@@ -81,8 +81,8 @@ struct StepScalars {
 // weight_decay * p:
 //     b = momentum * b + (1 - dampening) * g          (b = g in the first step)
 //     p -= lr * (nesterov ? g + momentum * b : b)
-// Slots of a group with momentum 0 need no `first`, and need `step` only for stochastic rounding.
-// scalars can be null.
+// With momentum 0, p -= lr * g. Slots of such a group need no `first`, and need `step` only for
+// stochastic rounding. scalars can be null.
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 

@@ -54,7 +54,8 @@ void update_delayed_scales(Cuda& on, const DelayedScaling& rule, float* history,
 // [N, K], 8-bit and contiguous; c is [M, N], bf16 or f32. If `fast` is true, sums may be less
 // exact. Returns false without computing anything if the product is not supported: on a CPU,
 // without cuBLASLt, on a GPU with compute capability below 8.9, if K is 0, if K or N is not a
-// multiple of 16, if a, b or c is not aligned to 16 bytes, or if a and b are both f8_e5m2.
+// multiple of 16, if a, b or c is not aligned to 16 bytes, if a and b are both f8_e5m2, or if
+// cuBLASLt has no algorithm for the product.
 bool float8_matmul(Cpu& on, ConstView a, ConstView b, const float* a_inverse,
                    const float* b_inverse, bool fast, View c);
 bool float8_matmul(Cuda& on, ConstView a, ConstView b, const float* a_inverse,

@@ -8,7 +8,7 @@
 //     value(x)            f(x)
 //     slope(v)            f'(x), computed from what the backward pass saves: v is y = f(x) if
 //                         kSavesOutput, else x
-//     curve(v)            d slope(v) / dv, if the formula supports a second derivative
+//     curve(v)            d slope(v) / dv
 //     kIntegers           whether value() supports integers
 
 // All unary formulas, for code that is compiled once per formula.

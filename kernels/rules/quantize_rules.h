@@ -11,7 +11,7 @@
 
 namespace axle::kernels {
 
-// Calls f<T>() with the C++ type of one of the two 8-bit dtypes.
+// Calls f<T>() with the C++ type of t, which is f8_e4m3 or f8_e5m2.
 template <class F>
 void visit_float8(DType t, F&& f) {
     if (t == DType::f8_e5m2) return f.template operator()<Float8E5M2>();

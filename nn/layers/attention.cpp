@@ -53,7 +53,7 @@ Tensor combined(const MultiheadAttentionMasks& masks, const Tensor& q, const Ten
     }
     if (attention.dtype() != boolean || padding.dtype() != boolean)
         return added(attention, q.dtype()) + added(padding, q.dtype());
-    return attends(where(attention, attention, padding));  // where(): true if one mask is true
+    return attends(where(attention, attention, padding));  // where(): true if either mask is true
 }
 
 }  // namespace
@@ -79,9 +79,12 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
 // Projects x and returns the query (part = 0), key (1) or value (2) as [batch, heads, time, head
 // size].
 Tensor MultiheadAttention::project(const Tensor& x, std::int64_t part) const {
-    if (x.dim() != 3 || x.size(-1) != embed_dim_)
-        throw ShapeError(str("MultiheadAttention: operands must be [batch, time, ", embed_dim_,
-                             "]: an operand is ", x.shape()));
+    if (x.dim() != 3 || x.size(-1) != embed_dim_) {
+        const char* const name = part == 0 ? "query" : part == 1 ? "key" : "value";
+        const char* const sizes = options_.batch_first ? "[batch, time, " : "[time, batch, ";
+        throw ShapeError(str("MultiheadAttention: ", name, " must be ", sizes, embed_dim_,
+                             "]: it is ", x.shape()));
+    }
     const auto rows = [&](const Tensor& t) {
         return t.defined() ? t.narrow(0, part * embed_dim_, embed_dim_) : t;
     };

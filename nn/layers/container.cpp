@@ -35,12 +35,12 @@ std::size_t checked_index(const char* container, std::int64_t i, std::size_t siz
 
 void check_name(const char* container, std::string_view name,
                 const std::vector<std::string>& existing) {
-    if (name.empty()) throw ValueError(str(container, ": the name of a module must not be empty"));
+    if (name.empty()) throw ValueError(str(container, ": the name must not be empty"));
     const std::string shown = printable(name);
     if (name.find('.') != std::string_view::npos)
-        throw ValueError(str(container, ": the name of a module must not contain a dot: ", shown));
+        throw ValueError(str(container, ": the name must not contain a dot: ", shown));
     if (std::find(existing.begin(), existing.end(), name) != existing.end())
-        throw ValueError(str(container, ": there is already a module with the name ", shown));
+        throw ValueError(str(container, ": the name exists already: ", shown));
 }
 
 void throw_wrong_type(const char* container, const std::string& child,

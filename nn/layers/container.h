@@ -240,7 +240,7 @@ class Sequential : public Model<Sequential> {
         using T = std::remove_cvref_t<S>;
         if constexpr (std::is_base_of_v<Module, T>) {
             static_assert(!std::is_lvalue_reference_v<S>,
-                          "a module is moved in: std::move(module)");
+                          "Sequential: pass the module as an rvalue: std::move(module)");
             add(std::move(name), make_owning<Layer<T>>(std::forward<S>(stage)));
         } else {
             add(std::move(name), std::function<Tensor(const Tensor&)>(std::forward<S>(stage)));

@@ -7,8 +7,8 @@
 namespace axle::nn {
 namespace {
 
-std::int64_t positive(const char* who, std::int64_t size) {
-    if (size < 1) throw ValueError(str(who, ": sizes must be positive: a size is ", size));
+std::int64_t positive(const char* who, const char* name, std::int64_t size) {
+    if (size < 1) throw ValueError(str(who, ": ", name, " must be positive: ", size));
     return size;
 }
 
@@ -16,7 +16,8 @@ std::int64_t positive(const char* who, std::int64_t size) {
 
 Embedding::Embedding(std::int64_t rows, std::int64_t width,
                      std::optional<std::int64_t> padding_idx_)
-    : weight(init::parameter({positive("Embedding", rows), positive("Embedding", width)})),
+    : weight(init::parameter(
+          {positive("Embedding", "rows", rows), positive("Embedding", "width", width)})),
       padding_idx(padding_idx_) {
     if (padding_idx && (*padding_idx < 0 || *padding_idx >= rows))
         throw IndexError(str("Embedding: padding_idx must be in [0, ", rows, "): ", *padding_idx));

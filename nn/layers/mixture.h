@@ -23,8 +23,9 @@ struct MixtureOptions {
     std::int64_t experts = 8;
     std::int64_t top_k = 2;  // the number of experts of a token
     // If set, an expert computes at most ceil(capacity_factor * top_k * tokens / experts) tokens of
-    // a call. First choices of tokens precede second choices, and earlier tokens later ones. What
-    // exceeds the capacity is dropped: the expert adds nothing to the output of the token.
+    // a call. First choices of tokens precede second choices, and earlier tokens later ones.
+    // Choices beyond the capacity are dropped: the expert adds nothing to the outputs of these
+    // tokens.
     std::optional<double> capacity_factor = {};
     // Whether the probabilities of the chosen experts are divided by their sum.
     bool normalizes = true;
@@ -54,7 +55,7 @@ struct ExpertPolicy {
 class MixtureOfExperts : public Model<MixtureOfExperts> {
   public:
     // Initializes the matrices as Linear does. Throws ValueError unless all sizes are positive,
-    // top_k is at most the number of experts, and capacity_factor is positive.
+    // top_k is at most the number of experts, and capacity_factor, if set, is positive and finite.
     MixtureOfExperts(std::int64_t width, std::int64_t hidden, MixtureOptions options = {});
     // Maps x [..., width] to [..., width]. The host waits for the choices of the router.
     Tensor forward(const Tensor& x);
@@ -65,8 +66,8 @@ class MixtureOfExperts : public Model<MixtureOfExperts> {
     // and p_e the mean probability of expert e. It is 1 if both are uniform. Throws UsageError
     // before the first forward.
     Tensor auxiliary_loss() const;
-    // Return the numbers of tokens that each expert has computed in the last forward, and of
-    // choices that were dropped.
+    // Return the number of tokens of each expert in the last forward, without dropped choices, and
+    // the number of dropped choices.
     const std::vector<std::int64_t>& counts() const { return counts_; }
     std::int64_t dropped() const { return dropped_; }
 

@@ -59,8 +59,9 @@ Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part) {
         return dropout(x, p);
     }
     if (part.parts > 1 && part.dim != 1)
-        throw UsageError(str("dropout: random numbers for a part of dimension ", part.dim,
-                             "; parts of divided sequences must be along dimension 1"));
+        throw UsageError(
+            str("dropout: a part of a divided sequence must be along dimension 1, not dimension ",
+                part.dim));
     Tensor factors;
     {
         const NoGrad no_grad;

@@ -49,9 +49,10 @@ Tensor position_rows(const Tensor& table, std::int64_t time);
 // Returns the length of the whole sequence if this process has `time` tokens of it.
 std::int64_t whole_length(std::int64_t time);
 // Returns dropout(x, p) for x that is a part of a larger tensor, by default the whole tensor. With
-// a policy, an element of x [B, T, ...] is dropped if it would be dropped in the whole sequence.
-// For this, each process draws the numbers of the whole sequence. A part along dimension 1 is then
-// a part of this process's tokens. Throws UsageError for parts along other dimensions.
+// a policy, an element of x [B, T, ...] with three or more dimensions is dropped if it would be
+// dropped in the whole sequence. For this, each process draws the numbers of the whole sequence. A
+// part along dimension 1 is then a part of this process's tokens. Throws UsageError for parts along
+// other dimensions.
 Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part = {});
 
 }  // namespace axle::nn

@@ -134,7 +134,8 @@ Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
     if (ids.dim() != 2 || whole_length(ids.size(1)) > config.max_position_embeddings)
         throw ShapeError(
             str("bert: ids must be [batch, time] with time at most max_position_embeddings ",
-                config.max_position_embeddings, ": they are ", ids.shape()));
+                config.max_position_embeddings, ": they are ", ids.shape(),
+                sequence_policy() == nullptr ? "" : ", a part of each sequence"));
     if (token_type_ids.defined() && token_type_ids.shape() != ids.shape())
         throw ShapeError(str("bert: shapes differ: token_type_ids ", token_type_ids.shape(),
                              ", ids ", ids.shape()));

@@ -146,13 +146,13 @@ struct BertPooler : Model<BertPooler> {
 };
 
 // The BERT encoder. The following holds for Bert, BertForSequenceClassification and
-// BertForMaskedLM. New weights are normally distributed with standard deviation initializer_range,
-// and new biases are zero. Constructors throw ValueError for an invalid configuration. The models
-// are saved as folders (nn/files/pretrained.h) that transformers can read, and can load folders
-// written by transformers. Each model can load the files of the other two models; heads that the
-// files do not contain are initialized. Loaded models are in evaluation mode: call train() before
-// training them. Loading throws FileError if a file is missing or invalid, or if names or shapes
-// differ.
+// BertForMaskedLM. New weights are 1 in norms and otherwise normally distributed with standard
+// deviation initializer_range; new biases are 0. Constructors throw ValueError for an invalid
+// configuration. The models are saved as folders (nn/files/pretrained.h) that transformers can
+// read, and can load folders written by transformers. Each model can load the files of the other
+// two models; heads that the files do not contain are initialized. Loaded models are in evaluation
+// mode: call train() before training them. Loading throws FileError if a file is missing or
+// invalid, or if names or shapes differ.
 struct Bert : Model<Bert> {
     explicit Bert(const BertConfig& config, bool with_pooler = true);
     static Bert from_pretrained(const std::string& path);

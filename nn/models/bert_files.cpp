@@ -10,8 +10,8 @@
 namespace axle::nn {
 namespace {
 
-// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has the
-// keys "0" to n - 1, where n is its size.
+// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has a
+// string for each of the keys "0" to n - 1, where n is its size.
 void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
     constexpr const char* kName = "id2label";
     const Tree* field = fields.find(kName);

@@ -34,7 +34,7 @@ struct BlockStack {
     Tensor leave_blocks(const Tensor& x) const { return stack_policy ? stack_policy->leave(x) : x; }
 };
 
-// Replaces the product with the vocabulary, whose weight is [vocab_size, C].
+// Replaces the product with the weight [vocab_size, C] of a LanguageHead.
 struct HeadPolicy {
     virtual ~HeadPolicy() = default;
     // Returns logits [..., vocab_size] for x [..., C]. The bias may be undefined.

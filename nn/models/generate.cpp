@@ -36,7 +36,8 @@ class EvaluationScope {
     std::vector<std::pair<Module*, bool>> before_;
 };
 
-// Returns one token id, sampled from logits [1, vocabulary].
+// Returns one token id for logits [1, vocabulary]: the most likely one if the temperature is 0,
+// otherwise a sampled one.
 std::int64_t next_token(Tensor logits, const GenerateOptions& options) {
     if (options.temperature == 0) return argmax(logits, -1).item_int();
     logits = logits / options.temperature;

@@ -116,7 +116,8 @@ Gpt::Gpt(const GptConfig& config_) : config(validated(config_)), transformer(con
 Tensor Gpt::hidden(const Tensor& ids) {
     if (ids.dim() != 2 || whole_length(ids.size(1)) > config.block_size)
         throw ShapeError(str("gpt: ids must be [batch, time] with time at most block_size ",
-                             config.block_size, ": they are ", ids.shape()));
+                             config.block_size, ": they are ", ids.shape(),
+                             sequence_policy() == nullptr ? "" : ", a part of each sequence"));
     return transformer(ids);
 }
 

@@ -109,9 +109,9 @@ struct GptTransformer : Model<GptTransformer>, BlockStack {
 };
 
 struct Gpt : Model<Gpt>, LanguageHead {
-    // Initializes weights from a normal distribution with standard deviation 0.02, or 0.02 / sqrt(2
-    // n_layer) for the weights named c_proj, and biases with zero. Throws ValueError for an invalid
-    // configuration.
+    // Initializes the weights of embeddings and linear layers from a normal distribution with
+    // standard deviation 0.02, or 0.02 / sqrt(2 n_layer) for the layers named c_proj, the weights
+    // of norms with 1, and biases with 0. Throws ValueError for an invalid configuration.
     explicit Gpt(const GptConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is

@@ -119,8 +119,9 @@ struct LlamaModel : Model<LlamaModel>, BlockStack {
 };
 
 struct Llama : Model<Llama>, LanguageHead {
-    // Initializes weights from a normal distribution with standard deviation initializer_range, and
-    // biases with zero. Throws ValueError for an invalid configuration.
+    // Initializes the weights of norms with 1, other weights from a normal distribution with
+    // standard deviation initializer_range, and biases with 0. Throws ValueError for an invalid
+    // configuration.
     explicit Llama(const LlamaConfig& config);
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is

@@ -32,8 +32,8 @@ void check_length(const char* who, const Tensor& ids, const char* limit, std::in
             str(who, ": time must be at most ", limit, ' ', longest, ": ids are ", ids.shape()));
 }
 
-// Return the hidden state before and after the blocks, and the logits, which policies change if
-// processes divide the model (extension_points.h).
+// Return the input of the first block, the final hidden state, and the logits. If processes divide
+// the model, its policies compute these tensors (extension_points.h).
 Tensor entered(const BlockStack& stack, const Tensor& x) {
     return stack.stack_policy ? stack.stack_policy->enter(x) : x;
 }

@@ -236,7 +236,8 @@ void PretrainedFolder::check_layers(std::int64_t layers) const {
 }
 
 // Returns the weights in the files by their names in the model. Weights that the model does not
-// have are returned with their names in the files.
+// have are left out if names.ignored() is true for them, and otherwise keep the names that
+// names.current_name() returns.
 std::map<std::string, const WeightFiles::Weight*> PretrainedFolder::weights_for(
     const StateDict& own, const PretrainedNames& names) const {
     std::unordered_set<std::string> known;

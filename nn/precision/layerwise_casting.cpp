@@ -42,7 +42,8 @@ void attach_layerwise_casting_hooks(Module& module, DType storage, DType compute
     for (const DType dtype : {storage, compute})
         if (!is_floating(dtype))
             throw DTypeError(
-                str("attach_layerwise_casting_hooks: the dtype must be floating: ", dtype));
+                str("attach_layerwise_casting_hooks: storage and compute must be floating dtypes: ",
+                    storage, " and ", compute));
     const std::vector<std::regex> patterns = compiled(options.skip_modules_pattern);
     const auto is_skipped = [&](const std::string& name, const Module& one) {
         if (options.skip_modules && options.skip_modules(one)) return true;

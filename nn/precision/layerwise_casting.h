@@ -23,7 +23,7 @@ struct LayerwiseCastingOptions {
 };
 
 // Converts the tensors of every Linear, Embedding, Conv2d and ConvTranspose2d that is not skipped
-// to `storage`. Each call of such a layer casts its tensors to `compute`; gradients flow through
+// to `storage`. Each call of such a layer casts its parameters to `compute`; gradients flow through
 // the casts. All other layers are unchanged. Code that reads a weight without calling its layer,
 // such as a head tied to an embedding, gets the `storage` dtype. Throws DTypeError unless both
 // dtypes are floating, and ValueError for an invalid pattern; the module is then unchanged.

@@ -20,9 +20,10 @@ class Kwargs {
         if (tree_.is_null()) return;
         for (const auto& [key, value] : tree_.entries())
             if (std::find(names.begin(), names.end(), key) == names.end())
-                throw ValueError(str("get_scheduler: ", schedule_, ": unknown option '", key, "'",
-                                     names.empty() ? "; it has no options" : "; expected one of ",
-                                     join_names(names)));
+                throw ValueError(
+                    str("get_scheduler: ", schedule_, ": unknown option '", key, "'",
+                        names.empty() ? "; the schedule has no options" : "; expected one of ",
+                        join_names(names)));
     }
 
     // Each overload reads an option into `value`, which is unchanged if the option is missing.
@@ -85,7 +86,7 @@ struct Request {
 constexpr const char* kMetricModes[] = {"min", "max"};
 constexpr const char* kWsdShapes[] = {"linear", "cosine", "1-sqrt"};
 
-// Returns a pointer to a copy of the result of make().
+// Returns the schedule that make() creates, on the heap.
 template <class F>
 SchedulerPtr make_lambda(F make) {
     return SchedulerPtr(new LambdaLR(make()));

@@ -248,8 +248,8 @@ class OneCycleLR : public Scheduler {
 
     std::optional<std::int64_t> total_steps() const override { return total_steps_; }
     // Changes the number of steps, for example to train longer after a state was loaded. The next
-    // step uses the rate of the new schedule. Throws ValueError if more steps have already been
-    // taken.
+    // step uses the rate of the new schedule. Throws ValueError if total_steps is not positive or
+    // more steps have already been taken.
     void set_total_steps(std::int64_t total_steps);
 
   protected:

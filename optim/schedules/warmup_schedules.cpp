@@ -16,10 +16,9 @@ double ratio(std::int64_t part, std::int64_t whole) {
 template <class After>
 LambdaLR::Factor with_warmup(const char* op, std::int64_t warmup, std::int64_t training,
                              After after) {
-    if (warmup < 0 || training < 0)
-        throw ValueError(
-            str(op, ": warmup_steps and training_steps must not be negative: warmup_steps ", warmup,
-                ", training_steps ", training));
+    if (warmup < 0) throw ValueError(str(op, ": warmup_steps must not be negative: ", warmup));
+    if (training < 0)
+        throw ValueError(str(op, ": training_steps must not be negative: ", training));
     return [=](std::int64_t t) -> double {
         if (t < warmup) return ratio(t, warmup);
         return after(t - warmup, training - warmup);

@@ -192,7 +192,7 @@ void count_signal(int) {
     if (std::strncmp(name, "axle", 4) == 0) ++handled_by_a_guest;
 }
 
-// A host program with signal handlers, a blocked signal, seeds and stream flags.
+// A host program with signal handlers, a blocked signal, stream flags and a umask.
 class Host {
   public:
     Host() {

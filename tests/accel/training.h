@@ -55,7 +55,7 @@ struct Counter : accel::Checkpointable {
 
 // A training run that uses everything that a checkpoint must contain: random numbers for dropout, a
 // shuffled loader, AdamW, a cosine schedule and a registered counter. An update has two
-// micro-batches, and a pass has five batches.
+// micro-batches. On one process, a pass has five batches.
 struct Training {
     static constexpr std::int64_t kBatches = 5;
 

@@ -167,7 +167,7 @@ TEST(OperatorNewFailure, LeavesTheThreadPoolUsableWhenThreadsStart) {
     }
 }
 
-// The memory of kernels grows on the first call of a thread.
+// Kernels allocate their scratch memory in the first call on a thread.
 TEST(OperatorNewFailure, LeavesAKernelUsable) {
     kernels::set_num_threads(3);
     manual_seed(2);

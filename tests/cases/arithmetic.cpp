@@ -5,7 +5,7 @@ namespace axle::tests {
 
 namespace {
 
-// Returns pairs of operands for all ways in which two shapes can be broadcast.
+// Returns pairs of operands with equal shapes, and with shapes that are broadcast in several ways.
 std::vector<Row> pairs(double low = -2, double high = 2) {
     const auto pair = [&](const Shape& a, const Shape& b) {
         return Row{floats(a, low, high), floats(b, low, high)};

@@ -60,9 +60,9 @@ void add_bad_loss_calls(Cases& cases) {
     });
 }
 
-// Adds cases whose operands are x and targets, then weight (if `weights` is 1 or 2) and pos_weight
-// (if `weights` is 2).
 void add_binary_cross_entropy(Cases& cases) {
+    // Adds a case whose operands are x and targets, then weight (if `weights` is 1 or 2) and
+    // pos_weight (if `weights` is 2).
     const auto add = [&](const char* name, const char* options, const char* reduction,
                          BinaryCrossEntropyOptions with, double low, double high, int weights) {
         std::vector<Row> rows;

@@ -27,8 +27,8 @@ void add_softmax_cases(Cases& cases, const std::string& name,
          {floats({3, 67}, -300, 300)}});
     add("/first", 0, {{floats({4, 9})}, {floats({67, 3})}, {floats({1, 5})}, {floats({0, 5})}});
     add("/middle", 1, {{floats({2, 5, 3})}, {floats({2, 67, 2})}});
-    // Some rows contain several -inf. The rows of the second input contain only -inf, so their
-    // results are NaN.
+    // In the first row of operands, several elements can be -inf. In the second, all elements are
+    // -inf, so the results are NaN.
     cases.push_back(
         {.name = name + "/infinite",
          .torch = str("torch.", name, "(x[0].masked_fill(x[1], -inf), -1)"),

@@ -149,7 +149,7 @@ TEST_F(GpuGraph, RejectsReadingDeviceMemoryDuringCapture) {
         GraphCapture scope(graph);
         x.sum().item();
     };
-    expect_error<UsageError>({"to: reads the GPU's memory", "graph"}, capture);
+    expect_error<UsageError>({"to: waits for the GPU", "graph"}, capture);
     EXPECT_FALSE(graph.captured());
     EXPECT_FALSE(is_capturing());
     expect_error<UsageError>({"Graph::replay: the graph is empty"}, [&] { graph.replay(); });

@@ -44,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, OpOfManySizesOnGpu, testing::ValuesIn(names_of([
 
 class MultinomialOnGpu : public GpuTest {};
 
-// Weights are sorted if a row has more than 1024 samples.
+// If more than 1024 samples are drawn from each row, all weights of a row are sorted by their
+// random keys.
 TEST_F(MultinomialOnGpu, DrawsWithoutReplacementLikeTheCpu) {
     const Tensor weights = make_inputs({.name = "multinomial"}, {floats({3, 2003}, 0, 4)}, f64)[0];
     for (const std::int64_t samples : {20, 1100}) {

@@ -22,7 +22,8 @@ std::string index_error_of(F&& f, Device gpu) {
     return "no error";
 }
 
-// Without the check, an id of no rank would have a row of zeros and no gradient.
+// Without the check, an id that is not in the slice of any rank would have a row of zeros and no
+// gradient.
 TEST_P(TensorParallelOnGpu, ReportsIdsAndTargetsThatAreNotInTheVocabulary) {
     const int ranks = GetParam();
     auto models = clones_of(small_gpt(f32), 2 * ranks);

@@ -46,7 +46,8 @@ struct NumbersOptions {
     bool skips = false;  // whether streams can skip samples without reading them
 };
 
-// A stream of n samples with the ids 100 * epoch, 100 * epoch + 1, ...
+// An iterable dataset. The stream of an epoch has n samples with the ids 100 * epoch,
+// 100 * epoch + 1, ...
 class Numbers : public data::IterableDataset {
   public:
     explicit Numbers(std::int64_t n, NumbersOptions options = {}) : n_(n), options_(options) {}

@@ -1,6 +1,6 @@
 // Helpers of the fuzzers. Each file <name>_fuzz.cpp defines fuzz() and becomes one program,
-// fuzz_<name>, which calls it for the given files and, if built with AXLE_BUILD_FUZZERS, for the
-// inputs that libFuzzer generates.
+// fuzz_<name>, which calls fuzz() for the given files and, if built with AXLE_BUILD_FUZZERS, for
+// the inputs that libFuzzer generates.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,6 @@
-"""Records what `accelerate launch` and `accelerate to-fsdp2` make of options of FSDP, in fsdp.json."""
+"""Records, in fsdp.json, the variables that `accelerate launch` sets for options of FSDP, and the
+configurations that `accelerate to-fsdp2` writes.
+"""
 
 import copy
 import json

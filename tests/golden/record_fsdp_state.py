@@ -1,9 +1,9 @@
 """Writes complete states of FSDP with PyTorch: python record_fsdp_state.py
 
-fsdp_state/full_1 and fsdp_state/full_2 are folders as Accelerate's save_state writes them for FULL_STATE_DICT of
-FSDP 1 and 2: two processes have trained the model of record_dcp.py for three steps. The losses of
-the next steps are those of dcp/losses.json, which this script checks. The record is of PyTorch on
-the CPU.
+fsdp_state/full_1 and fsdp_state/full_2 are folders as Accelerate's save_state writes them for
+FULL_STATE_DICT of FSDP 1 and 2: two processes have trained the model of record_dcp.py for three
+steps. This script checks that the losses of the next steps agree with dcp/losses.json. The record
+is of PyTorch on the CPU.
 """
 
 import json

@@ -72,7 +72,7 @@ TEST(ForwardHooks, ConvertFloatingOutputsToTheOutputDtype) {
     const Tensor in_bf16 = model(ones({3, 4})).detach().to(bf16);
     hooks->output_dtype = f16;
     tests::expect_same_bits(model(ones({3, 4})).detach(), in_bf16.to(f16));
-    hooks->autocast.reset();  // also converts outputs that are not in half precision
+    hooks->autocast.reset();  // without autocast, outputs are f32; they are converted, too
     const Tensor y = model(ones({3, 4}));
     tests::expect_same_bits(y.detach(), exact.detach().to(f16));
     sum(y).backward();

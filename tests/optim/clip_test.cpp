@@ -93,8 +93,9 @@ TEST(ClipGradNorm, ThrowsForNonFiniteNormOnRequest) {
     EXPECT_TRUE(std::isinf(clip_grad_norm_({param}, 1).item()));
     EXPECT_EQ(param.grad().to_vector()[0], 0);
     EXPECT_TRUE(std::isnan(param.grad().to_vector()[1]));
-    expect_error<ValueError>({"clip_grad_norm_: norm_type must be infinity or a nonzero number: 0"},
-                             [&] { clip_grad_norm_({param}, 1, 0); });
+    expect_error<ValueError>(
+        {"clip_grad_norm_: norm_type must be positive infinity or a finite number other than 0: 0"},
+        [&] { clip_grad_norm_({param}, 1, 0); });
 }
 
 TEST(ClipGradNorm, EqualsNormAndScalingInTwoSteps) {

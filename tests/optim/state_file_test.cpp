@@ -37,7 +37,7 @@ nn::Sequential network() {
     return net;
 }
 
-// Puts weights and biases into separate groups.
+// Returns an optimizer with one group of weights and one group of biases.
 template <class O>
 std::unique_ptr<Optimizer> make(const nn::Module& model) {
     const std::vector<Tensor> all = model.parameters();

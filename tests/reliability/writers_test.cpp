@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::microseconds;
 
-// Starts a separate run that saves `count` times. Reports the iteration of each checkpoint that is
-// complete, and Event::finished with the number of checkpoints.
+// Saves `count` times in a run of its own. Reports the number of each complete checkpoint, and then
+// Event::finished with `count`.
 void write_checkpoints(const std::string& folder, int count, const ReportingJob::Reporter& report) {
     Training training(
         7, 0, true, nullptr,
@@ -97,7 +97,7 @@ void expect_writers_to_lose_nothing(int rounds) {
 
 TEST(TwoWriters, LoseNoAcknowledgedCheckpoint) { expect_writers_to_lose_nothing(20); }
 
-TEST(TwoWriters, LosesNoAcknowledgedCheckpointInALongRun) { expect_writers_to_lose_nothing(1000); }
+TEST(TwoWriters, LoseNoAcknowledgedCheckpointInALongRun) { expect_writers_to_lose_nothing(1000); }
 
 // Files of a user in the folder of the checkpoints.
 class ForeignEntries {

@@ -30,8 +30,8 @@ namespace {
 
 constexpr std::size_t kStack = std::size_t{256} << 10;
 
-[[noreturn]] void fail(const char* what) {
-    std::fprintf(stderr, "simulator: %s\n", what);
+[[noreturn]] void fail(const std::string& what) {
+    std::fprintf(stderr, "simulator: %s\n", what.c_str());
     std::abort();
 }
 
@@ -42,8 +42,9 @@ struct Warp {
     bool votes[2][32] = {};
 };
 
-// Where a fiber or the scheduler continues. Jumps between places replace swapcontext(), which calls
-// the system and, with the address sanitizer, clears the shadow memory of a whole stack each time.
+// The place at which a fiber or the scheduler continues. Jumps between places replace
+// swapcontext(), which calls the system and, with the address sanitizer, clears the shadow memory
+// of a whole stack each time.
 using Place = void* [5];
 #define AXLE_JUMPS __attribute__((noinline, no_sanitize("address")))
 
@@ -213,11 +214,15 @@ Warp& warp_of(const Thread& thread) { return block().warps[thread.index.x / 32];
 
 void run_grid(Extent grid, int threads, std::size_t shared_bytes,
               const std::function<void()>& run) {
-    if (threads < 1 || threads > 1024) fail("a block has 1 to 1024 threads");
+    if (threads < 1 || threads > 1024)
+        fail("a block must have 1 to 1024 threads: " + std::to_string(threads));
     if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535 ||
         grid.x > 0x7fffffff)
-        fail("a grid has 1 to 2^31 - 1, 65535 and 65535 blocks");
-    if (shared_bytes > std::size_t{227} << 10) fail("a block has 227 KiB of shared memory");
+        fail("a grid must have 1 to 2^31 - 1, 65535 and 65535 blocks: " + std::to_string(grid.x) +
+             ", " + std::to_string(grid.y) + ", " + std::to_string(grid.z));
+    if (shared_bytes > std::size_t{227} << 10)
+        fail("a block can have at most 232448 bytes of shared memory: " +
+             std::to_string(shared_bytes));
     Block& b = block();
     b.size = {static_cast<unsigned>(threads), 1, 1};
     b.grid = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),

@@ -179,7 +179,7 @@ launcher::ClusterConfig answer(const std::string& lines) {
 }
 
 // Covers 26.config, 28.deepspeed_config.
-TEST(DeepSpeedQuestions, WriteTheDeepSpeedSectionOfTheConfiguration) {
+TEST(Questionnaire, AsksForTheOptionsOfDeepSpeed) {
     const launcher::ClusterConfig three =
         answer("5\nno\n1\n4\nno\n4\n3\n/nvme\n2\n8\nyes\n0.5\nyes\nno\nyes\nMoe\nall\nno\n3\n");
     EXPECT_EQ(three.distributed_type, "DEEPSPEED");

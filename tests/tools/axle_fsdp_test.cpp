@@ -107,7 +107,7 @@ TEST(FsdpVariables, RejectUnknownKeysAndValues) {
 class AxleLaunchFsdp : public tests::AxleLaunch {};
 
 // Covers 26.launch, 27.ACCELERATE_USE_FSDP.
-TEST_F(AxleLaunchFsdp, PassesVariablesToAllProcesses) {
+TEST_F(AxleLaunchFsdp, PassesEnvironmentVariablesToAllProcesses) {
     EXPECT_THAT(values({"--use_fsdp", "--fsdp_version=2", "--num_processes=2"}, "FSDP_VERSION"),
                 ElementsAre("0 2", "1 2"));
     EXPECT_EQ(value({"--num_processes=1"}, "ACCELERATE_USE_FSDP"), "unset");
@@ -121,7 +121,7 @@ TEST_F(AxleLaunchFsdp, PassesVariablesToAllProcesses) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunchFsdp, RejectsOtherHardwareAndReportsUnusedFlags) {
+TEST_F(AxleLaunchFsdp, RejectsConflictingFlagsAndReportsUnusedFlags) {
     EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_CPU"), "true");
     EXPECT_EQ(value({"--num_processes=1", "--use_fsdp", "--cpu"}, "ACCELERATE_USE_FSDP"), "true");
     expect_code(1, {"--use_fsdp", "--multi_gpu"}, "--use_fsdp cannot be combined with --multi_gpu");

@@ -59,7 +59,7 @@ TEST_F(AxleLaunchStart, ListsDefaultValuesOnce) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleLaunchStart, PassesVariablesOfTheEnvOptionToPrograms) {
+TEST_F(AxleLaunchStart, PassesInheritedAndGivenEnvironmentVariablesToPrograms) {
     const char* const before = std::getenv("AXLE_LIBRARY_PATH");
     EXPECT_EQ(value({}, "AXLE_LIBRARY_PATH"), before == nullptr ? "unset" : before);
     EXPECT_EQ(value({"--env", "AXLE_LIBRARY_PATH=/mine"}, "AXLE_LIBRARY_PATH"), "/mine");
@@ -146,7 +146,7 @@ TEST_F(AxleLaunchStart, AcceptsSupportedAndRejectsUnsupportedFlagsOfAccelerate) 
     }
 }
 
-// DeepSpeed's clipping has no effect on programs that clip with clip_grad_norm_.
+// Without --use_deepspeed, flags of DeepSpeed have no effect.
 // Covers 26.launch.
 TEST_F(AxleLaunchStart, ReportsFlagsOfDeepSpeedThatHaveNoEffect) {
     const Ended ended = launch({"--num_processes", "1", "--gradient_clipping", "1.0"}, "exit 0");

@@ -16,7 +16,7 @@ class AxleLaunchStop : public AxleLaunch {};
 
 // Rank 0 reports that rank 1 is frozen, as the library does, and ends first.
 TEST_F(AxleLaunchStop, NamesAFrozenRankInTextAndJson) {
-    // sh accepts only descriptors below 10 in redirections.
+    // Some shells, such as dash, accept only descriptors below 10 in redirections.
     const Ended ended =
         run(with({"--cpu", "--num_processes", "2"},
                  {"bash", "-c",

@@ -84,7 +84,7 @@ TEST(ParallelismFlags, RejectUnknownKeysAndInvalidSizes) {
         {"parallelism_config_tp_size must be an integer from 1 to 2^31 - 1: '0'"}, [] {
             plan({}, {{"tp_size", 0}});
         });
-    expect_error<ValueError>({"cp_size must be text, a number, true or false"}, [] {
+    expect_error<ValueError>({"cp_size must be text, an integer, true or false"}, [] {
         plan({}, {{"cp_size", Tree::list({1})}});
     });
 }

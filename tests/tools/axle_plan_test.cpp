@@ -25,7 +25,7 @@ std::string config_in(const tests::TemporaryFolder& folder) {
     return path;
 }
 
-TEST(ModelCosts, CountParametersAndMultiplications) {
+TEST(ModelCosts, CountParametersFlopsAndActivationBytes) {
     const tests::TemporaryFolder folder;
     const ModelCosts costs = model_costs(config_in(folder), 1024);
     ASSERT_EQ(costs.pieces.size(), 14U);
@@ -42,7 +42,8 @@ TEST(ModelCosts, CountParametersAndMultiplications) {
     EXPECT_THROW(model_costs(other, 1024), FileError);
 }
 
-// Returns a model of four equal pieces with 1000 parameters each. A row takes 1 s per piece.
+// Returns a model of four equal pieces with 1000 parameters each. The forward pass of a row takes 1
+// s per piece.
 ModelCosts four_pieces() {
     return {
         .pieces = std::vector<ModelCosts::Piece>(4, {1000, 10, 5}), .parameters = 4000, .width = 2};

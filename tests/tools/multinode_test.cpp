@@ -234,7 +234,7 @@ TEST(MultinodeCommand, NamesAMissingProgram) {
 }
 
 // Covers 15.multinode.
-TEST(DeepSpeedEnv, SetsOneVariablePerLine) {
+TEST(DeepSpeedEnv, SetsOneEnvironmentVariablePerLine) {
     EXPECT_THAT(parse_deepspeed_env("# NCCL\nNCCL_IB_DISABLE=1\n\nA=b=c d\r\nEMPTY=\n", "env"),
                 ElementsAre(Pair("A", "b=c d"), Pair("EMPTY", ""), Pair("NCCL_IB_DISABLE", "1")));
     for (const char* line : {"A", "=1", "export A=1"})

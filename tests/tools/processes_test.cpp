@@ -113,7 +113,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithFsdp) {
 }
 
 // Covers 17.TP, 26.launch.
-TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithTensorParallel) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithTensorParallelism) {
     expect_to_train_as_one({axle_program(), "launch", "--cpu", "--num_processes", "2",
                             "--use_parallelism_config", "--parallelism_config_tp_size", "2"},
                            2, 1);
@@ -292,7 +292,7 @@ TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithMpich) {
 
 // The variables were recorded from srun with two tasks on one node. A shell sets the variables of
 // each task.
-TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithSlurmVariables) {
+TEST_F(LaunchedTrainer, TrainsLikeOneProcessWithEnvironmentVariablesOfSlurm) {
     const std::string script = folder_ / "srun.sh";
     std::ofstream(script) << R"(export SLURM_JOB_ID=)" << getpid() << R"( SLURM_NTASKS=2
 export SLURM_STEP_NUM_TASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2 SLURM_NNODES=1

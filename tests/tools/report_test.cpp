@@ -231,7 +231,7 @@ TEST(Chart, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {{.name = "a", .x = {1}, .y = {nan}}}}), "");
 }
 
-TEST(DataUri, EncodesBytesInBase64) {  // uses the test vectors of RFC 4648, section 10
+TEST(DataUri, EncodesBytesInBase64) {  // the first five are test vectors of RFC 4648, section 10
     EXPECT_EQ(data_uri("t", ""), "data:t;base64,");
     EXPECT_EQ(data_uri("t", "f"), "data:t;base64,Zg==");
     EXPECT_EQ(data_uri("t", "fo"), "data:t;base64,Zm8=");

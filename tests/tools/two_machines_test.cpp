@@ -22,7 +22,7 @@ for tool in unshare nsenter ip; do
 done
 if [ -z "$IN_NETWORK" ]; then
     unshare --user --map-root-user --net --uts true 2>/dev/null ||
-        { echo "namespaces can't be made here"; exit 77; }
+        { echo "namespaces cannot be created here"; exit 77; }
     IN_NETWORK=1 exec unshare --user --map-root-user --net --uts bash "$0" "$1"
 fi
 unshare --net --uts bash -c 'echo up >peer; exec sleep 600' &
@@ -31,7 +31,7 @@ trap 'kill $peer 2>/dev/null' EXIT
 for _ in $(seq 100); do [ -s peer ] && break; sleep 0.05; done
 there="nsenter --target $peer --net --uts"
 ip link add cable0 type veth peer name cable1 netns $peer 2>/dev/null ||
-    { echo "no cable can be made here"; exit 77; }
+    { echo "the virtual cable cannot be created here"; exit 77; }
 hostname machine-0 && ip link set lo up
 ip address add 10.77.0.1/24 dev cable0 && ip link set cable0 up
 $there hostname machine-1 && $there ip link set lo up

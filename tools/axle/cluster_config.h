@@ -14,8 +14,8 @@ namespace axle::launcher {
 // an optional without a value, are not written.
 struct ClusterConfig {
     std::string compute_environment = "LOCAL_MACHINE";
-    // The type: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED. Other types of Accelerate, such as
-    // MEGATRON_LM and XLA, can be read, but not launched.
+    // The type: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM. Other types of
+    // Accelerate, such as XLA, can be read, but not launched.
     std::string distributed_type = "NO";
     std::optional<std::string> mixed_precision;
     bool use_cpu = false;

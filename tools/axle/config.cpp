@@ -96,7 +96,7 @@ class Answers {
                                 "Use the CPU even if there is a GPU");
         given_.push_back(*cpu_);
         given_.push_back(options.add_flag("--enable_cpu_affinity", config_.enable_cpu_affinity,
-                                          "Bind each process to the CPU cores next to its GPU"));
+                                          "Bind each process to its share of the CPU cores"));
         given_.push_back(options.add_flag("--debug", config_.debug, "ACCELERATE_DEBUG_MODE"));
         given_.push_back(options.add("--mpirun_hostfile", hostfile_,
                                      "Start the processes with mpirun on the hosts of this file"));

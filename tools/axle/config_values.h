@@ -45,14 +45,16 @@ inline std::optional<std::string> text_of(const Tree& section, const std::string
     const bool is_list =
         found->is_list() &&
         std::ranges::all_of(found->elements(), [](const Tree& e) { return e.is_string(); });
-    if (!is_list) must_be(prefix + key, "text, a number, true or false", to_json(*found, -1));
+    if (!is_list)
+        must_be(prefix + key, "text, a number, true, false or a list of texts",
+                to_json(*found, -1));
     std::vector<std::string> names;
     for (const Tree& element : found->elements()) names.push_back(element.string());
     return joined(names, ",");
 }
 
-// Throws ValueError, which suggests the most similar known key or lists the known keys, unless
-// `key` is a known key of the section. `given` is the key as it is in the configuration.
+// Throws ValueError, which suggests a similar known key or lists the known keys, unless `key` is a
+// known key of the section. `given` is the key as it is in the configuration.
 inline void check_key(const char* section, const std::string& key, const std::string& given,
                       const std::vector<std::string>& known) {
     if (is_one_of(key, known)) return;

@@ -73,8 +73,9 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// Chooses and reserves the port of rank 0, for a job on one machine or a job that mpirun starts.
-// The port is reserved from a start of the job until the next start.
+// Chooses and reserves the port of rank 0, for a job on one machine or a job that mpirun starts. On
+// one machine, the port is reserved from a start of the job until the next start; with mpirun on
+// several machines, until the program ends.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}

@@ -80,7 +80,8 @@ dist::Command mpirun_command(const LaunchPlan& plan) {
                 command.environment[name] = std::to_string(plan.threads);
         return command;
     }
-    throw FileError("launch: neither mpirun nor mpiexec was found in PATH");
+    throw FileError(
+        "launch: neither mpirun nor mpiexec can be run; install MPI, or add it to PATH");
 }
 
 }  // namespace axle::launcher

@@ -202,7 +202,7 @@ Tree ask_for_deepspeed(Asker& asker, int num_machines) {
         deepspeed.set("zero_stage", stage);
         ask_for_offload(asker, stage, deepspeed);
         deepspeed.set("gradient_accumulation_steps",
-                      asker.number("How many micro-batches has an update?", 1, 1, 1 << 20));
+                      asker.number("How many micro-batches does an update have?", 1, 1, 1 << 20));
         if (asker.yes("Should step() clip gradients?", false))
             asker.ask("To which norm?", "1.0", [&](const std::string& line) -> std::string {
                 try {
@@ -259,7 +259,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus) {
     if (!config.use_cpu) {
         config.gpu_ids = asker.text("Which GPUs of this machine, such as 0,1?", "all");
         config.enable_cpu_affinity =
-            asker.yes("Bind each process to the CPU cores next to its GPU?", false);
+            asker.yes("Bind each process to its share of the CPU cores?", false);
     }
     // DeepSpeed's file contains the precision.
     if (is_deepspeed && config.deepspeed_config.contains("deepspeed_config_file")) return config;

@@ -76,7 +76,7 @@ int run_test(std::vector<std::string> arguments) {
     options.add("--config_file", config, "The configuration of the launch to test");
     options
         .add("--num_processes", processes,
-             "Number of processes instead; default: one for each GPU, or two")
+             "Number of processes; default: from the configuration, else one for each GPU, or two")
         .range(1, std::numeric_limits<int>::max());
     options.add_flag("--cpu", cpu, "Use the CPU even if there is a GPU");
     options.add_flag("--worker", worker, "").group("");

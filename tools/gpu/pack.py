@@ -26,7 +26,7 @@ from gpu.machine import Broken, digest_of_sources, text_of
 
 PROGRAMS = ("test_cuda", "bench_gpu_kernels", "bench_train_step")
 PEERS = ("compare_gpu", "serve.py", "train_step.py", "worker.py")
-MOST_BYTES = 20 << 20  # of the compressed pack
+MOST_BYTES = 20 << 20  # the largest size of the compressed pack
 # The libraries of glibc and of the driver come from the machine that runs the pack.
 OF_THE_SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|cuda))\.so(\..*)?$")
 # RPATH instead of RUNPATH, so that libraries in lib/ also find each other there.
@@ -34,7 +34,7 @@ OLD_TAGS = "-Wl,--disable-new-dtags"
 
 
 def run(command, what):
-    """Runs a command. Raises Broken with the last line of its output if it fails."""
+    """Runs a command. Raises Broken with the last lines of its output if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace")
     if done.returncode != 0:

@@ -30,7 +30,7 @@ Silence = queue.Empty  # raised if no line is read within the timeout
 @dataclasses.dataclass
 class Verdict:
     test: str
-    passed: bool | None  # None if the case was skipped or did not end in time
+    passed: bool | None  # None if the case was skipped or was not reached in time
     reason: str = ""
 
 

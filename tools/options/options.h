@@ -79,7 +79,7 @@ class Options {
     std::optional<Option> find(const std::string& name) const;
     // Parses the arguments and sets the variables. If --help or --version is given, prints its text
     // and returns false. Throws UsageError for invalid arguments. For an unknown option, the
-    // message suggests the most similar name.
+    // message suggests a similar name, if there is one.
     bool parse(std::vector<std::string> arguments);
     // Returns the name (without dashes) and the value of each option as text. The value of a flag
     // is "true" or "false". Called after parse().

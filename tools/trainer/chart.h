@@ -23,7 +23,8 @@ struct Chart {
 };
 
 // Returns a curve with at most `points` points. They are the first and the last point, and the
-// smallest and the largest value of each section of the curve, so that peaks stay visible.
+// smallest and the largest value of each section of the curve, so that peaks stay visible. If
+// `points` is less than 4, returns the whole curve.
 Curve thinned(const Curve& curve, std::size_t points);
 
 // Returns a curve in which each value is replaced by the mean of the finite values in a window

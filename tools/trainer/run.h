@@ -136,7 +136,8 @@ class Run {
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be
     // called after every update. If a checkpoint can't be written, logs a warning and tries again
-    // at the next interval; throws FileError if it is the run's last checkpoint.
+    // at the next interval; throws FileError if it is the run's last checkpoint, or if a signal
+    // ends the run.
     void end_update();
     // Closes the progress bar and the trackers and returns the results. If the run had no updates,
     // evaluates first.

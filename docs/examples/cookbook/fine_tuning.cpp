@@ -18,7 +18,7 @@ void write_pretrained(const std::string& folder) {
         .save_pretrained(folder);
 }
 
-// Returns texts of eight tokens. The label is whether token 7 occurs.
+// Returns texts of eight tokens. The label is 1 if token 7 occurs, else 0.
 axle::data::TensorDataset texts(std::int64_t n) {
     const Tensor ids = axle::randint(1, 9, {n, 8});
     return axle::data::TensorDataset(

@@ -1,4 +1,4 @@
-// Conversion of image bytes to floats and of token ids to 64 bits, in full packs.
+// Conversion of image bytes to floats and of token ids to 64 bits, in full packs if possible.
 #include "kernels/ops/decode.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -3,9 +3,9 @@
 // is read once and written once.
 //
 // If elements of a row are strided but neighboring rows are contiguous (softmax over a dimension
-// that is not the last), 64 rows are copied together to the columns of a tile in scratch memory.
-// Memory is then still read in full cache lines, and each lane of a pack processes a different row.
-// All other layouts are gathered element by element.
+// that is not the last), up to 64 rows are copied together to the columns of a tile in scratch
+// memory. Memory is then still read in full cache lines, and each lane of a pack processes a
+// different row. All other rows are first copied to contiguous buffers.
 #include "kernels/ops/softmax.h"
 
 #undef HWY_TARGET_INCLUDE

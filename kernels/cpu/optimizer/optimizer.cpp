@@ -1,8 +1,9 @@
 // Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
-// once and written once per element (for AdamW in f32, 16 bytes are read and 12 are written);
-// unscaling, clipping and weight decay are done in registers. Values that depend on a group or on a
-// slot's step count (bias corrections) are computed once per slot before the work is split. 16-bit
-// parameters and gradients are converted through blocks of f32 lanes that stay in L1.
+// once per element, and the parameter and its state are written once (for AdamW in f32, 16 bytes
+// are read and 12 are written); unscaling, clipping and weight decay are done in registers. Values
+// that depend on a group or on a slot's step count (bias corrections) are computed once per slot
+// before the work is split. 16-bit parameters and gradients are converted through blocks of f32
+// lanes that stay in L1.
 #include "kernels/ops/optimizer.h"
 
 #include "kernels/exec.h"

@@ -1,10 +1,10 @@
 // Forward pass of flash attention (Dao et al., 2022), for every shape, dtype, mask and stride.
 //
 // A block processes 64 queries of a head. It iterates, in tiles of 64, over the keys to which these
-// queries attend. For each row, the maximum, the sum and a part of the output stay in registers. q
-// and out are transferred from or to memory once, k and v once per 64 queries (mostly from L2). The
-// scores are never stored as a full matrix. Arithmetic is in f32 (f64 for f64) and does not use the
-// tensor cores.
+// queries attend. For each row, the maximum, the sum and a part of the output stay in registers.
+// For heads with at most kDepth columns, q and out are transferred from or to memory once, k and v
+// once per 64 queries (mostly from L2). The scores are never stored as a full matrix. Arithmetic is
+// in f32 (f64 for f64) and does not use the tensor cores.
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/cudnn_attention.h"
 #include "kernels/ops/attention.h"

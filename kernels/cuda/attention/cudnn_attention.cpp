@@ -1,6 +1,7 @@
 // Selects the attention calls that cuDNN supports, and passes their tensors to it. Operands with a
-// supported layout are used without a copy; operands with another layout, such as a broadcast
-// gradient, are copied to scratch memory.
+// supported layout are used without a copy. The forward pass supports no other layouts; in the
+// backward pass, operands with another layout, such as a broadcast gradient, are copied to scratch
+// memory.
 #include "kernels/cuda/attention/cudnn_attention.h"
 
 #include <bit>

@@ -36,7 +36,7 @@ struct Functions {
     decltype(&cudnnBackendExecute) execute;
 };
 // Returns cuDNN's functions, or null if libcudnn.so.9 is not found. Throws DeviceError if the
-// library has another major version.
+// library has another major version, and CudaError if it lacks a function.
 const Functions* functions();
 // Returns the version of the library, such as 91900 for 9.19.0, or 0 if cuDNN is missing.
 std::int64_t version();

@@ -135,7 +135,7 @@ const Plan* PlanCache::find(Cuda& on, Key key, const Limits& limits,
     key.push_back(limits.deterministic);
     key.push_back(limits.workspace);
     key.push_back(limits.avoided);
-    // The key includes the handle, so that each device has its own plans.
+    // The key includes the handle, so that each device and each thread has its own plans.
     key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(handle)));
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);

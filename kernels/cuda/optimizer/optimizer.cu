@@ -1,9 +1,9 @@
 // Optimizer steps, with one pass over memory. The parameter, its gradient and its state are read
-// once and written once per element (for AdamW in f32, 16 bytes are read and 12 are written);
-// unscaling, clipping and weight decay are done in registers. Before this pass, a small kernel with
-// one thread per slot computes the values that depend on a group or on a slot's step count (bias
-// corrections). It also increments the step count, which must not change while other threads read
-// it.
+// once per element, and the parameter and its state are written once (for AdamW in f32, 16 bytes
+// are read and 12 are written); unscaling, clipping and weight decay are done in registers. Before
+// this pass, a small kernel with one thread per slot computes the values that depend on a group or
+// on a slot's step count (bias corrections). It also increments the step count, which must not
+// change while other threads read it.
 //
 // In the update, a thread loads 16 bytes of each f32 array (and the same number of elements of
 // 16-bit arrays) before it uses the first value. One kernel handles all dtypes: the dtype is

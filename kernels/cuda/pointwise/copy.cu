@@ -10,7 +10,7 @@ namespace axle::kernels {
 namespace {
 
 // Converts x in the same way as the CPU. A number is converted to an integer through i64, so that
-// negative numbers wrap around in u8. Values outside of i64 become the minimum of i64.
+// negative numbers wrap around in u8. NaN and values outside of i64 become the minimum of i64.
 template <class To, class From>
 AXLE_HOST_DEVICE To converted(From x) {
     using C = Compute<From>;

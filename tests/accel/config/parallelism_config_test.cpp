@@ -216,7 +216,8 @@ TEST(ParallelismConfig, RejectsMissingAndUnsupportedPlugins) {
         };
         const ParallelismConfig cp{.cp_size = 2};
         refused({.parallelism_config = ParallelismConfig{.dp_shard_size = 2}},
-                {"ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin: dp_shard_size is 2"});
+                {"ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin or deepspeed_plugin: "
+                 "dp_shard_size is 2"});
         refused({.parallelism_config = ParallelismConfig{.dp_replicate_size = 3}},
                 {"ParallelismConfig: the product of the sizes is 3, but must be 2, the number of "
                  "processes"});

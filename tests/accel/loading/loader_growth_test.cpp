@@ -1,5 +1,5 @@
-// Tests that a pass can be resumed from a checkpoint after the dataset has grown. Each run has
-// another number of processes.
+// Tests that a pass can be resumed from a checkpoint after the dataset has grown. The runs may have
+// different numbers of processes.
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -37,8 +37,8 @@ const Kind kKinds[] = {
     {"Dispatched", true, {.dispatch_batches = true}},
     {"SplitAndDispatched", false, {.split_batches = true, .dispatch_batches = true}}};
 
-// A run that loads the checkpoint of the run before it, reads steps of epoch 0, and saves a
-// checkpoint in the last step.
+// A run that loads the checkpoint of the run before it, if there is one, and reads steps of epoch
+// 0. Unless it reads up to the end of the pass, it saves a checkpoint in the last step.
 struct Run {
     int processes;
     std::int64_t samples, steps;  // 0 steps: up to the end of the pass

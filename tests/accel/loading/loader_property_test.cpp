@@ -1,5 +1,6 @@
 // Tests loaders with random options. All processes together must read the dataset in order, and
-// read each sample once, except for samples that fill up batches.
+// read each sample once, except for samples that are skipped or dropped and samples that fill up
+// batches.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -84,8 +85,8 @@ Pass pass_of(data::DataLoader& loader, const Accelerator& accelerator, const Opt
             EXPECT_LE(valid, rows);
             EXPECT_GT(rows, 0);
             EXPECT_LE(rows, loader.batch_size());
-            // Several processes get only full batches, unless batches are dispatched or may be
-            // uneven.
+            // Several processes get only full batches, unless batches are dispatched, or the
+            // dataset is map-style and even_batches is false.
             const bool may_be_short =
                 o.dispatches || accelerator.num_processes() == 1 || (!o.iterable && !o.evens);
             if (!may_be_short) {

@@ -1,6 +1,6 @@
-// Tests prepared loaders whose processes read their own shards: every row is read once, all ranks
-// have the same number of steps, and a pass that is resumed from a checkpoint continues exactly
-// after the saved step.
+// Tests prepared loaders whose processes read their own shards: unless drop_last or even_batches
+// changes this, every row is read once and all ranks have the same number of steps. A pass that is
+// resumed from a checkpoint continues exactly after the saved step.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -148,7 +148,7 @@ TEST_P(DatasetShards, YieldEveryRowOnceAndTheSameNumberOfStepsOnAllRanks) {
     });
 }
 
-TEST_P(DatasetShards, AreReadByExactlyOneProcess) {
+TEST_P(DatasetShards, AreEachReadByExactlyOneProcess) {
     std::vector<std::atomic<int>> readers(8);
     on_ranks(GetParam(), [&](const Group& group) {
         std::vector<std::shared_ptr<const data::IterableDataset>> shards;
@@ -195,8 +195,8 @@ TEST_P(DatasetShards, ResumeWithTheNextRowsAfterEveryStep) {
 INSTANTIATE_TEST_SUITE_P(Processes, DatasetShards, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// Resumes a run of 4 processes on 2 processes, once after each of its steps, and then a run of 2
-// processes on 1 process in the same way.
+// Resumes a run of 4 processes on 2 processes, once after each of its steps but the last, and then
+// a run of 2 processes on 1 process in the same way.
 TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
     const Sizes sizes = {5, 0, 9, 4, 0};
     std::vector<Tree> states, later_states;

@@ -124,7 +124,7 @@ Seen run_prepared(const json& c, const std::shared_ptr<dist::ProcessGroup>& grou
     return seen;
 }
 
-// The expected values of one process, with the names of the JSON file.
+// The expected values of one process.
 struct Expected {
     json len, total_dataset_length;
     std::vector<Rows> batches = {}, gathered = {};

@@ -40,8 +40,8 @@ struct SharedLoader {
         accelerator.deepspeed_ulysses_dl_adapter(loader, net);
     }
 
-    // Returns the numbers of the samples in the micro-batches of a pass, and checks that this
-    // process has its part of each sequence.
+    // Returns the numbers of the samples in the micro-batches of a pass, or in its first `limit`
+    // micro-batches, and checks that this process has its part of each sequence.
     Rows pass(std::int64_t limit = -1) {
         Rows samples;
         for (auto& batch : loader) {

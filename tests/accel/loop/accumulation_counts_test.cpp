@@ -9,7 +9,7 @@ namespace {
 
 using tests::samples;
 
-// Returns sync_gradients() after each of `count` micro-batches.
+// Returns sync_gradients() in each of `count` micro-batches.
 std::vector<bool> sync_flags(Accumulation& accumulation, int count) {
     std::vector<bool> flags;
     for (int i = 0; i < count; ++i) {
@@ -19,7 +19,7 @@ std::vector<bool> sync_flags(Accumulation& accumulation, int count) {
     return flags;
 }
 
-// Returns sync_gradients() after each batch of one pass over a loader.
+// Returns sync_gradients() in each batch of one pass over a loader.
 std::vector<bool> sync_flags(Accumulation& accumulation, data::DataLoader& loader) {
     std::vector<bool> flags;
     accumulation.begin_pass(loader);

@@ -66,7 +66,7 @@ TEST(LomoBackward, UpdatesParametersAndLeavesNoGradients) {
     EXPECT_LT(last, 0.5 * first);
 }
 
-// backward() and lomo_backward() both divide the loss by the accumulation steps.
+// Only backward() divides the loss by the accumulation steps.
 // Covers 3.backward, 3.lomo_backward.
 TEST(LomoBackward, MatchesBackwardCalledWithALearningRate) {
     const auto updated = [](const auto& backward) {

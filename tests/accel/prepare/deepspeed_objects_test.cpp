@@ -327,7 +327,7 @@ TEST(FillDeepSpeedConfig, RejectsObjectsThatAreGivenTwiceOrAreMissing) {
             "remove the section scheduler, or use a Dummy");
     refused(Tree::map(), {.dummy_scheduler = &scheduler}, "a DummyScheduler needs the section");
     refused(with_optimizer, {.has_scheduler = true, .dummy_optim = &optimizer},
-            "a DummyOptim can only be used with a DummyScheduler");
+            "a DummyOptim for the section optimizer can only be used with a DummyScheduler");
     refused(with_optimizer, {.dummy_optim = &optimizer, .dummy_scheduler = &callable}, nullptr);
     refused(with_scheduler, {.has_optimizer = true, .dummy_scheduler = &scheduler}, nullptr);
 }

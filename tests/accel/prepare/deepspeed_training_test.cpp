@@ -19,7 +19,8 @@ using tests::Gpt64;
 using tests::Group;
 using tests::on_ranks;
 
-// The keys and values of Accelerate's template for stage 3, with "auto" for fp16.enabled.
+// The keys and values of Accelerate's template for stage 3, with "auto" for fp16.enabled and 2 for
+// gradient_accumulation_steps.
 constexpr const char* kStage3 = R"({
     "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000,
              "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
@@ -87,7 +88,7 @@ const ShardedDataParallel& sharded(const Accelerator& accelerator, const nn::Mod
 
 // The reference is one process without sharding.
 // Covers 15.hf_ds_config, 15.zero_stage, 15.engine, 15.auto.
-TEST(DeepSpeedTraining, WithTheConfigurationOfStage3EqualsOneProcess) {
+TEST(DeepSpeedTraining, TrainsLikeOneProcessWithTheConfigurationOfStage3) {
     nn::Gpt whole = Gpt64().make();
     const nn::Gpt initial = whole.clone();
     DeepSpeedConfig stage0(kStage3);

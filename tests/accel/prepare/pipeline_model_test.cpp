@@ -33,8 +33,8 @@ data::TensorDataset texts() {
     return data::TensorDataset(all);
 }
 
-// Trains a model for one pass over the texts and returns the losses. `rows` is the number of rows
-// of the batches of this process.
+// Trains a model for one pass over the texts, saves the state in `folder` unless it is empty, and
+// returns the losses. `rows` is the number of rows of the batches of this process.
 std::vector<double> train(nn::Gpt& model, const AcceleratorOptions& options, std::int64_t rows,
                           const std::string& folder = {}) {
     Accelerator accelerator(options);
@@ -338,7 +338,7 @@ TEST(PipelineModel, RejectsModelsWithoutPipelineAndMovedModels) {
     Accelerator accelerator(options_of(dist::ProcessGroup::alone(), {}));
     accelerator.prepare(other);
     nn::Gpt moved = std::move(other);
-    expect_error<UsageError>({"pipeline_step: the model was moved after prepare()"},
+    expect_error<UsageError>({"pipeline: the model was moved after prepare()"},
                              [&] { accelerator.pipeline_step(moved, tests::pipeline_batch(0)); });
 }
 

@@ -1,4 +1,5 @@
-// Tests Preparation without an Accelerator: how it attaches hooks.
+// Tests how Preparation attaches hooks without an Accelerator, and the warning about parameters of
+// models that are not prepared.
 #include "accel/prepare/preparation.h"
 
 #include <memory>

@@ -129,7 +129,7 @@ TEST(ContextParallelTraining, ShardsParametersOverDataAndContextParallelRanks) {
 
 // Shards of slices, with sequences that processes share.
 // Covers 17.CP, 17.TP, 17.mesh.
-TEST(ContextParallelTraining, DividesLayersToo) {
+TEST(ContextParallelTraining, TrainsLikeOneProcessWithTensorParallelism) {
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
     const tests::SequenceRun expected = train_alone(alone);
     struct Mesh {
@@ -250,8 +250,8 @@ void expect_ulysses_training(int processes, const AcceleratorOptions& given, int
     constexpr std::int64_t kSamples = 24;
     const int readers = processes / slices, replicas = readers / 2;
     const data::TensorDataset dataset = texts(kSamples);
-    // In each step, a group reads two samples, one per process. Update u trains on sample u % 2 of
-    // each group.
+    // In each step, a group reads two samples, one per sequence parallel rank. Update u trains on
+    // sample u % 2 of each group.
     Model alone = tests::model_of<Model>(f64);
     tests::SequenceRun expected;
     optim::AdamW optimizer(alone.parameters(), {.lr = 0.01});
@@ -306,7 +306,7 @@ TEST(UlyssesTraining, TrainsReplicasLikeOneProcess) {
 
 // Two processes share the sequences, and two divide each of their layers.
 // Covers 17.SP, 17.TP.
-TEST(UlyssesTraining, DividesLayersToo) {
+TEST(UlyssesTraining, TrainsLikeOneProcessWithTensorParallelism) {
     for (const bool sequence_parallel : {false, true}) {
         const accel::TorchTensorParallelConfig handler{.sequence_parallel = sequence_parallel};
         expect_ulysses_training<nn::Gpt>(

@@ -107,7 +107,7 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcess) {
 }
 
 // Two pairs of processes read different rows.
-TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallel) {
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallelism) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 4);
     DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
@@ -123,7 +123,7 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithShardedDataParallel) {
     });
 }
 
-TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallel) {
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallelism) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 4);
     DividedRun expected(std::move(whole), divided_on(dist::ProcessGroup::alone()), 2);
@@ -283,8 +283,9 @@ TEST(TensorParallelAccelerator, RejectsMethodsThatNeedWholeParameters) {
         optim::AdaLomo lomo(run.model.parameters());
         run.accelerator.prepare(lomo);
         const Tensor loss = tests::loss_at(run.model, 0);
-        tests::expect_error<UsageError>({"AdaLomo: parameters must not be sharded over processes"},
-                                        [&] { run.accelerator.lomo_backward(loss, 0.1); });
+        tests::expect_error<UsageError>(
+            {"AdaLomo: parameters must not be sharded or divided among processes"},
+            [&] { run.accelerator.lomo_backward(loss, 0.1); });
         AcceleratorOptions options = divided_on(group);
         options.deepspeed_plugin = accel::DeepSpeedPlugin{};
         options.device_mesh = std::make_shared<const dist::DeviceMesh>(

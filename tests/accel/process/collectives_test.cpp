@@ -63,8 +63,8 @@ class Rank {
         return "unknown: " + name;
     }
 
-    // Returns the expected result of a case in which Axle differs from upstream for a reason in
-    // tests/vectors/README.md.
+    // Returns the expected result of a case: the recorded result, unless Axle differs from upstream
+    // for a reason in tests/vectors/README.md.
     json excused(const std::string& name, const json& upstream) const {
         if (name == "reduce_none") return json{r_ + 1.0, 2.0 * r_ + 2};
         if (name == "reduce_sum_scale_0.5") {

@@ -84,7 +84,7 @@ TEST(AccelerateFsdpCheckpoint, CanBeLoadedIntoAShardedModel) {
 
 // The optimizer's file has names of parameters in place of numbers.
 // Covers 10.load, 10.FSDP.
-TEST(AccelerateFsdpCheckpoint, CanHaveFullStateDictsOfFsdp1And2) {
+TEST(AccelerateFsdpCheckpoint, CanBeLoadedIfItHasFullStateDictsOfFsdp1Or2) {
     LogCapture logged;
     for (const char* version : {"1", "2"}) {
         SCOPED_TRACE(version);

@@ -102,7 +102,7 @@ void save_layer(const std::string& path) {
     });
 }
 
-// Loads the state on ranks whose layers have other values.
+// Calls f(accelerator, layer, group) on ranks whose layers have other values than the saved layer.
 template <class F>
 void load_layer(int ranks, F&& f) {
     std::vector<nn::Linear> layers;

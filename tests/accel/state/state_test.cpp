@@ -210,7 +210,7 @@ TEST(SaveState, ThrowsOnAllProcessesIfDirectoriesDiffer) {
     EXPECT_TRUE(accel::is_checkpoint(folder / "both"));
 }
 
-TEST(LoadState, ReportsAMissingFolder) {
+TEST(LoadState, ReportsAMissingFolderAndAFolderWithoutACheckpoint) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     Training training;
     expect_refused(training, folder / "none", folder / "none: the folder does not exist");

@@ -38,8 +38,8 @@ void resume(const OldRun& old, std::optional<std::int64_t> purge_step) {
     tracker.finish();
 }
 
-// A copy of such a file would need more memory than the tests allow. With a sanitizer, files of
-// this size take minutes.
+// Without a sanitizer, a copy of such a file would need more memory than the tests allow. With a
+// sanitizer, larger files take minutes.
 constexpr std::int64_t kLargeFile = (kSanitized ? 1 : 16) * kMiB;
 
 TEST(CsvFile, IsContinuedWithoutCopyingItToMemory) {

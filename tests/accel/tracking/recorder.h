@@ -14,7 +14,7 @@
 
 namespace axle::tests {
 
-// A log sink that collects messages during its lifetime.
+// A log sink that collects warnings and errors during its lifetime.
 class Messages {
   public:
     Messages() {

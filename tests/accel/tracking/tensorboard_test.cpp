@@ -177,7 +177,7 @@ TEST(SummaryWriter, WritesTheFileVersionAsTheFirstEvent) {
     EXPECT_NEAR(events[0].number(1), static_cast<double>(std::time(nullptr)), 60);
 }
 
-TEST(SummaryWriter, WritesTwoRestartEventsWhenResuming) {
+TEST(SummaryWriter, WritesTwoStartEventsIfPurgeStepIsSet) {
     const TemporaryFolder folder;
     const SummaryWriter writer(folder.path(), {.purge_step = 40});
     const auto events = events_in(writer.path());

@@ -19,7 +19,7 @@ namespace nn = axle::nn;
 // This is the straight-through estimator (Bengio et al., 2013).
 Tensor fake_quantize(const Tensor& x, const Tensor& step, int bits) {
     axle::check_device("fake_quantize", {&x, &step});
-    axle::check_same_dtype("fake_quantize", x, step);
+    axle::check_same_dtype("fake_quantize", x, step, "x", "step");
     if (bits < 2 || bits > 8)
         throw axle::ValueError(axle::str("fake_quantize: bits must be 2 to 8: ", bits));
     const float low = -std::ldexp(1.0F, bits - 1);
@@ -56,7 +56,7 @@ struct QuantizedLinear : nn::Model<QuantizedLinear> {
     Tensor step;
     int bits;
 
-    // The largest absolute value of a weight is 2^(bits-1) steps.
+    // Sets the step so that the largest absolute value of the initial weights is 2^(bits-1) steps.
     QuantizedLinear(int in, int out, int bits_) : linear(in, out), bits(bits_) {
         step = axle::abs(linear.weight.detach()).max() / (1 << (bits - 1));
     }

@@ -194,7 +194,7 @@ TEST(DistributedCheckpoint, RejectsMissingAndTruncatedFiles) {
                          "are beyond the end of the file, which has ");
     fs::remove(file);
     files.expect_refused("__1_0.distcp: can't open: ",
-                         "No such file or directory; the file contains the tensor 'w'");
+                         "No such file or directory; the file must contain 'w'");
     write_bytes(file, bytes);
     for (const std::int64_t length : {std::ssize(bytes) + 1, INT64_MAX}) {
         files.tensor.chunks[1].length = length;

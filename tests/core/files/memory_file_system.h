@@ -36,11 +36,12 @@ class ReplacedFileSystem {
 // relative to an open folder. Not thread-safe.
 class MemoryFileSystem final : public FileSystem {
   public:
-    // Calls f on each state of the disk that a power failure during the recorded operations may
-    // leave. `operations` is the number of operations that had begun. A change is on the disk after
-    // its file or folder was synced. Before the sync, each change of a folder may be on the disk or
-    // not, and the data of a file may be on the disk completely, in half or not at all. If there
-    // are more than `exhaustive` such changes, the states are a random selection.
+    // Calls f on states of the disk that a power failure during the recorded operations may leave.
+    // `operations` is the number of operations that had begun. A change is on the disk after its
+    // file or folder was synced. Before the sync, each change of a folder is on the disk or not,
+    // and the data of a file is on the disk in half or not at all; all such states are built. If
+    // there are more than `exhaustive` such changes, the states are a random selection, in which
+    // the data of a file can also be complete.
     using Image = std::function<void(MemoryFileSystem& image, std::size_t operations)>;
     void for_each_crash_image(const Image& f, std::size_t exhaustive = 8) const {
         std::mt19937 engine(1);
@@ -61,7 +62,8 @@ class MemoryFileSystem final : public FileSystem {
             }
         }
     }
-    // Sets `image` to one of the states of for_each_crash_image(), chosen at random.
+    // Sets `image`, which must be empty, to a random state that a power failure may leave. The data
+    // of a file that was not synced is on the disk completely, in half or not at all.
     void crash(std::mt19937& engine, MemoryFileSystem& image) const {
         const std::size_t end = engine() % (log_.size() + 1);
         const std::vector<std::size_t> pending = pending_before(end);
@@ -290,9 +292,9 @@ class MemoryFileSystem final : public FileSystem {
         }
         return pending;
     }
-    // Builds a state of the disk. The number of each pending operation is 2 if it is on the disk, 0
-    // if it is not, and 1 if half of a write is on the disk (for other operations, 1 means the same
-    // as 2).
+    // Builds a state of the disk. kept[i] is 2 if the operation pending[i] is on the disk, 0 if it
+    // is not, and 1 if half of a write is on the disk (for other operations, 1 means the same as
+    // 2).
     void build_image(std::size_t end, const std::vector<std::size_t>& pending,
                      const std::vector<int>& kept, MemoryFileSystem& image) const {
         std::map<const Node*, std::string> data;

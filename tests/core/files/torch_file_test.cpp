@@ -42,7 +42,8 @@ std::string load_error(const std::string& bytes, TorchFileOptions options = {}) 
 
 std::string file_of(const std::string& pickle) { return zip_of({{"a/data.pkl", pickle}}); }
 
-// Returns a file with one tensor whose storage has four floats.
+// Returns a file with one tensor. Its storage has 16 bytes in the file, and `numel` floats
+// according to the pickle.
 std::string tensor_file(const std::string& rest_of_arguments, const std::string& storage = "0",
                         int numel = 4) {
     const auto text = [](const std::string& value) {
@@ -296,7 +297,7 @@ TEST(LoadTorchFile, RejectsInvalidPickles) {
              {"](NNu.", "items are set on a value that is not a dict"},
              {"}(Nu.", "a key without a value"},
              {"}Na.", "items are appended to a value that is not a list"},
-             {"NNR.", "a value that is not a global name is called"},
+             {"NNR.", "a call needs the name of a global and a tuple of arguments"},
              {"NNb.", "a value that is neither a dict nor an object has state"},
              {"NQ.", "a storage is not part of a tensor"},
              {"ctorch\nSize\n.",
@@ -311,7 +312,7 @@ TEST(LoadTorchFile, RejectsInvalidPickles) {
              {"\x8c\x02os\x8c\x06system\x93.", "contains os.system"},
              {"c\n\n.", "contains ., which"},
              {"\x81.", "too few values"},
-             {"N)\x81.", "an object is created whose class is not a global name"},
+             {"N)\x81.", "a new object needs the name of a class and a tuple of arguments"},
              {"ctorch\nSize\n)\x81.", "objects of this type are not supported: torch.Size"},
              {"\x92.", "opcode 146 is not supported"},
              {"i.", "opcode 105 is not supported"},

@@ -1,5 +1,5 @@
-// Tests properties of batch_norm and group_norm that the op cases do not test: running statistics,
-// large means and threads.
+// Tests properties of batch_norm, group_norm and layer_norm that the op cases do not test: running
+// statistics, large means and threads.
 #include <functional>
 
 #include "core/autograd/autocast.h"

@@ -79,9 +79,9 @@ TEST(OpCases, HavePyTorchExpressionUnlessListedWithReason) {
     }
 }
 
-// Every op with operands must have a case with an empty operand, and a case with more than 32
-// elements whose last dimension is not a multiple of 16, the number of elements in the widest SIMD
-// register.
+// Every op with operands, except ops such as zeros_like, must have a case with an empty operand,
+// and a case with an operand that has more than 32 elements and whose last dimension is not a
+// multiple of 16, the number of f32 elements in the widest SIMD register.
 TEST(OpCases, IncludeEmptyShapesAndPartialSimdRegisters) {
     for (const auto& [op, cases] : cases_by_op()) {
         if (cases[0]->rows[0].empty() || op.ends_with("_like")) continue;

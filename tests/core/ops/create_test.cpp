@@ -17,7 +17,7 @@ TEST(Arange, InfersDTypeFromArguments) {
     EXPECT_EQ(arange(2, 5).to_vector(), (std::vector<double>{2, 3, 4}));
 }
 
-TEST(Arange, InfersDTypeUnlessOptionsSetIt) {
+TEST(Arange, InfersDTypeIfOptionsDoNotSetIt) {
     EXPECT_EQ(arange(10, {.device = Device::cpu()}).dtype(), i64);
     EXPECT_EQ(arange(0.5, 2, {.device = Device::meta()}).dtype(), f32);
     EXPECT_TRUE(arange(3.0, {.requires_grad = true}).requires_grad());

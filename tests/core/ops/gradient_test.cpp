@@ -89,7 +89,8 @@ TEST_P(SmoothOp, HasGradientThatMatchesFiniteDifferences) {
     }
 }
 
-// The outputs, their cotangents, and differentiable gradients of the floating operands.
+// The operands with gradients (leaves), the outputs (roots) and their cotangents (weights), and the
+// gradients, which can be differentiated again.
 struct DoubleBackward {
     std::vector<Tensor> leaves, roots, weights, grads;
 };

@@ -1,5 +1,5 @@
-// Tests the methods of Tensor that do more than call a function of core/ops.h, and that every
-// method calls the function of the same name.
+// Tests the methods of Tensor that do more than call a function of core/ops.h, and compares other
+// methods with the functions of the same names.
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"

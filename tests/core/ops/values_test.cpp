@@ -131,8 +131,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, RecordedOp, testing::ValuesIn(names_of([](const 
                              return !c.torch.empty();
                          })),
                          test_name);
-// The suite excludes cases without a PyTorch expression and without a gradient, such as random ops
-// and ties, because their results can differ between dtypes.
+// The suite excludes cases with neither a PyTorch expression nor a gradient, such as cases of
+// random ops, because their results can differ between dtypes.
 INSTANTIATE_TEST_SUITE_P(Cases, FloatingPointOp, testing::ValuesIn(names_of([](const OpCase& c) {
                              return (!c.torch.empty() || c.gradient) && has_floats(c.rows[0]);
                          })),

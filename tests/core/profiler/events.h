@@ -16,7 +16,8 @@ inline const profiler::Event& event(const profiler::Trace& trace, const std::str
     for (const profiler::Event& e : trace.events) {
         if (e.name != name) continue;
         if (found != nullptr)
-            throw std::runtime_error("event: the trace has two events with this name: " + name);
+            throw std::runtime_error("event: the trace has more than one event with this name: " +
+                                     name);
         found = &e;
     }
     if (found == nullptr)

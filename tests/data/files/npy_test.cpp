@@ -194,17 +194,18 @@ TEST(Npy, RejectsInvalidFilesWithOffsetAndReason) {
         "[15000000000] of float32 needs 60000000000 bytes, but only 4 follow the header");
     expect_message(with("'|b1'", "False", "(2,)", "\1\2"), "a boolean element must be 0 or 1");
     expect_message(with("'|f4'", "False", "()", "abcd"),
-                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
-                   "'<f4': '|f4'");
+                   "byte 20: unsupported dtype, expected a boolean, an integer, a float or "
+                   "complex64, such as '<f4': '|f4'");
     expect_message(
         with("''", "False", "()", "abcd"),
-        "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as '<f4': ''");
+        "byte 20: unsupported dtype, expected a boolean, an integer, a float or complex64, "
+        "such as '<f4': ''");
     expect_message(read_file(golden_image("text.npy")),
-                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
-                   "'<f4': '<U2'");
+                   "byte 20: unsupported dtype, expected a boolean, an integer, a float or "
+                   "complex64, such as '<f4': '<U2'");
     expect_message(read_file(golden_image("c16.npy")),
-                   "byte 20: unsupported dtype, expected a boolean, an integer or a float, such as "
-                   "'<f4': '<c16'");
+                   "byte 20: unsupported dtype, expected a boolean, an integer, a float or "
+                   "complex64, such as '<f4': '<c16'");
     expect_message(read_file(golden_image("objects.npy")),
                    "byte 20: pickled Python objects are not supported");
     expect_message(read_file(golden_image("fields.npy")),

@@ -49,8 +49,8 @@ std::unique_ptr<DataLoader> loader_of(const Kind& kind, std::int64_t samples,
 
 Tree copied(const Tree& state) { return from_json(to_json(state)); }
 
-// One of the runs that read a pass together, each with its own size of the dataset and number of
-// processes. Each run reads `steps` steps.
+// One of the runs that read a pass one after another, each with its own size of the dataset and
+// number of processes. A run reads at most `steps` steps.
 struct Run {
     std::int64_t samples, processes, steps;
 };

@@ -266,7 +266,7 @@ TEST(LoaderState, ResumesIterableDatasetsAtEveryBatch) {
     }
 }
 
-TEST(LoaderState, IncludesBatchesThatNextPassSkips) {
+TEST(LoaderState, IncludesBatchesThatTheNextPassSkips) {
     DataLoader loader(from_function(6, sample), {.batch_size = 2});
     loader.skip_first_batches(2);
     DataLoader other(from_function(6, sample), {.batch_size = 2});

@@ -96,7 +96,8 @@ void expect_same_numbers(const std::vector<double>& actual, const std::vector<do
         EXPECT_NEAR(actual[i], expected[i], 1e-9) << "step " << i;
 }
 
-// Without a capacity and a load balancing loss, which depend on the tokens of a rank.
+// The test uses neither a capacity nor a load balancing loss, because both depend on the tokens of
+// a rank.
 TEST(ExpertParallel, TrainsLikeOneProcess) {
     SparseNet whole = sparse_net();
     const SparseNet original = whole.clone();
@@ -115,7 +116,7 @@ TEST(ExpertParallel, TrainsLikeOneProcess) {
     }
 }
 
-// Every rank with all experts drops the same tokens as ranks that divide the experts.
+// Ranks that divide the experts drop the same tokens as ranks that each have all experts.
 TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalance) {
     struct Sizes {
         int replicas, experts;
@@ -183,7 +184,7 @@ TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
     });
 }
 
-TEST(ExpertParallel, RejectsModelsThatCanNotBeDivided) {
+TEST(ExpertParallel, RejectsModelsThatCannotBeDivided) {
     auto nets = clones_of(sparse_net(), 3);
     on_ranks(3, [&](const Group& group) {
         SparseNet net = std::move(nets[at(group)]);
@@ -230,7 +231,8 @@ TEST(ExchangeRows, SendsUnevenNumbersOfRows) {
         EXPECT_EQ(y.to_vector(), expected);
         (y * y).sum().backward();
         expect_close(x.grad(), x.detach() * 2, 0);
-        expect_error<ShapeError>({"exchange_rows: 4 rows are sent to 3 ranks of a group of 3"},
+        expect_error<ShapeError>({"exchange_rows: sends must have one number for each of 3 ranks",
+                                  "3 numbers with the sum 4"},
                                  [&] {
                                      dist::exchange_rows(x, {1, 1, 2}, {1, 1, 1}, group);
                                  });

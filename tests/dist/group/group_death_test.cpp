@@ -30,7 +30,7 @@ using testing::HasSubstr;
 
 struct Child {
     pid_t pid = -1;
-    int status = -1;        // exit status from waitpid
+    int status = -1;        // status from waitpid
     std::string text = {};  // the text of the CommError that ended the child
 };
 

@@ -173,7 +173,7 @@ TEST(UnevenInputs, RejectRanksWithDifferentOrderOfForwardAndBackward) {
         EXPECT_EQ(tests::text_of(error),
                   "join: ranks with data must make the same calls: rank 0 is out of data, rank 1 "
                   "is before "
-                  "a forward, rank 2 is in a synchronised backward");
+                  "a forward, rank 2 is in a synchronized backward");
 }
 
 TEST(UnevenInputs, RethrowExceptionsAndRejectASecondJoin) {

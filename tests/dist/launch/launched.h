@@ -25,7 +25,8 @@ inline std::vector<std::string> lines_in(const std::string& path) {
     return lines;
 }
 
-// Waits for a file with a complete line and returns the number in it.
+// Waits for a file with a complete line and returns the number in it, or -1 if there is no such
+// file in time.
 inline pid_t wait_for_pid(const std::string& path) {
     comes_true([&] { return !lines_in(path).empty(); });
     const auto lines = lines_in(path);

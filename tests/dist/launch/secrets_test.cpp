@@ -326,7 +326,7 @@ TEST_F(JobSecrets, AreExchangedOnlyOverLoopbackSockets) {
 }
 
 TEST_F(JobSecrets, ProtectTheJobFromClientsWithWrongProofs) { expect_no_effect(1000); }
-TEST_F(JobSecrets, AreNotAffectedByWrongProofsInALongRun) { expect_no_effect(10'000); }
+TEST_F(JobSecrets, ProtectTheJobFromClientsWithWrongProofsInALongRun) { expect_no_effect(10'000); }
 
 }  // namespace
 }  // namespace axle::dist

@@ -1,5 +1,5 @@
-// Pipelines whose stages are divided among tensor parallel ranks, and whose replicas divide the
-// states of optimizers.
+// Tests pipelines whose stages are divided among tensor parallel ranks, and whose replicas divide
+// the states of optimizers.
 #include <cstdint>
 #include <optional>
 #include <string>

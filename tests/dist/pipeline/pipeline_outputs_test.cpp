@@ -21,7 +21,7 @@ using tests::on_ranks;
 using tests::pipeline_batch;
 using tests::pipeline_gpt;
 
-// The next stage would read the bytes of a bf16 activation as f32.
+// Without a new agreement, the next stage would read the bytes of a bf16 activation as f32.
 TEST(Pipeline, AgreesOnDtypesWhenAutocastChanges) {
     manual_seed(5);
     nn::Mlp whole({4, 6, 2});

@@ -187,7 +187,7 @@ TEST(SimulateSchedule, RejectsMessagesInDifferentOrders) {
     std::vector<Action>& actions = schedule.actions[1];  // receive 0, forward 0, receive 1, ...
     std::swap(actions[0], actions[2]);
     std::swap(actions[1], actions[3]);
-    EXPECT_THAT(error_of(schedule), HasSubstr("the next one is of micro-batch 0"));
+    EXPECT_THAT(error_of(schedule), HasSubstr("the next one belongs to micro-batch 0"));
 }
 
 TEST(DrawSchedules, DrawsOneBoxForEachComputation) {

@@ -1,5 +1,5 @@
-// A stand-in for Control for ranks that are threads of one test. It has a working store and records
-// failures. Its collective calls need no agreement.
+// A stand-in for Control for ranks that are threads of one test. set() and get() use a store, and
+// report() records the first failure. Collective calls need no agreement, and add() does nothing.
 #pragma once
 
 #include <chrono>

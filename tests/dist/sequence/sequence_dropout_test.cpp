@@ -27,10 +27,10 @@ std::string text_of(const tests::SequenceRun& run) {
     return text;
 }
 
-// How the processes of a job are divided.
+// The sizes of the groups into which the processes of a job are divided.
 struct Processes {
-    int sharing = 2;  // share sequences
-    int tp = 1;       // divide layers
+    int sharing = 2;  // the number of processes that share sequences
+    int tp = 1;       // the number of processes that divide layers
     bool sequence_parallel = false;
 };
 

@@ -37,8 +37,9 @@ std::string copy_of(const std::string& name, const TemporaryFolder& folder) {
     return copy;
 }
 
-// Replaces text in the pickle of a file of torch.save, and updates the checksums. Skips text that
-// is not followed by `next`, apart from an opcode that stores the value in the memo.
+// Replaces each `from` in the pickle of a file of torch.save, and updates the checksums. If `next`
+// is not empty, replaces only texts that are followed by `next`, directly or after an opcode that
+// stores the value in the memo.
 void replace_in(const std::string& path, const std::string& from, const std::string& to,
                 const std::string& next = "") {
     std::string bytes = read_file(path);
@@ -66,15 +67,15 @@ void expect_rejected(const std::string& folder, const std::string& file, const c
                             [&] { const DeepSpeedCheckpoint checkpoint(folder); });
 }
 
-// The pickled tuple of a shape with two sizes below 256.
+// Returns the pickled tuple of a shape with two sizes below 256.
 std::string shape_of(char rows, char columns) {
     return std::string("K") + rows + "K" + columns + "\x86";
 }
 
 }  // namespace
 
-// DeepSpeed's zero_to_fp32 returns the expected weights. It omits the frozen weights of stage 1,
-// which the states of the model contain.
+// The expected weights are recorded from DeepSpeed's zero_to_fp32. It omits the frozen weights of
+// stage 1, which the states of the model contain.
 // Covers 10.merge_fsdp_weights.
 TEST(DeepSpeedCheckpoint, HasTheWeightsOfZeroToFp32) {
     for (const char* name : {"stage0", "stage1", "stage2", "stage3", "stage3_bf16"}) {
@@ -157,7 +158,7 @@ TEST(DeepSpeedCheckpoint, RejectsFoldersWithMissingOrSurplusFiles) {
             fs::remove(copy + "/" + kRank0);
             fs::remove(copy + "/" + kRank1);
         },
-        kModel, "the files *_optim_states.pt of its checkpoint are missing");
+        kModel, "the folder has no files *_optim_states.pt");
     with_copy(
         "stage3", remove("zero_pp_rank_2_mp_rank_00_model_states.pt"),
         "zero_pp_rank_0_mp_rank_00_model_states.pt",

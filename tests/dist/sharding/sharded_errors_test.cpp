@@ -129,7 +129,7 @@ TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
     const auto alone = dist::ProcessGroup::alone();
     const ShardedDataParallel sharded(model, alone);
     optim::AdaLomo optimizer(model.parameters());
-    expect_error<UsageError>({"AdaLomo: parameters must not be sharded over processes"},
+    expect_error<UsageError>({"AdaLomo: parameters must not be sharded or divided among processes"},
                              [&] { optimizer.fused_backward(loss_of(model, 0, *alone), 0.1); });
 }
 

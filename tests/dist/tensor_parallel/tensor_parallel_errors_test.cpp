@@ -167,7 +167,7 @@ TEST(TensorParallelize, RejectsModulesWithOtherPoliciesAndDividedModels) {
     });
 }
 
-// The errors are those of the model that is not divided.
+// The errors have the same text as the errors of a model that is not divided.
 TEST(TensorParallel, ReportsAnIdThatIsNotInTheVocabulary) {
     auto models = clones_of(small_gpt(), 4);
     const auto error_of = [](nn::Gpt& model, const Tensor& ids, const Tensor& labels) {
@@ -203,8 +203,9 @@ TEST(TensorParallel, ReportsASequenceThatCannotBeDivided) {
         nn::Gpt model = std::move(models[at(group)]);
         tensor_parallelize(model, group, {.sequence_parallel = true});
         const Tensor ids = zeros({2, 5}, {.dtype = i64});
-        expect_error<ShapeError>({"split_along: dimension 1 is not a multiple of the 2 ranks"},
-                                 [&] { model.loss(ids, ids); });
+        expect_error<ShapeError>(
+            {"split_along: the size of dimension 1 is not a multiple of the 2 ranks"},
+            [&] { model.loss(ids, ids); });
     });
 }
 

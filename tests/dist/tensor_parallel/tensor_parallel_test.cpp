@@ -108,7 +108,8 @@ TEST(TensorParallel, StoresOnePartOfEachDividedWeight) {
     });
 }
 
-// A slice that all ranks count would make the norm larger, and one that no rank counts smaller.
+// The norm would be too large if all ranks counted the same gradient, and too small if no rank
+// counted it.
 TEST(TensorParallel, CountsEachGradientOnceInNorms) {
     for (const bool sequence_parallel : {false, true}) {
         nn::Llama whole = small_llama(false, f64, 2);
@@ -157,7 +158,8 @@ TEST(TensorParallel, ExchangesActivationsFourTimesPerBlock) {
                 expected.all_gathers += 4 * kLayers;
                 expected.reduce_scatters += 4 * kLayers;
                 expected.bytes += 2 * 4 * kLayers * kActivation;
-                // The hidden state is gathered after the blocks, and its gradient before them.
+                // Forward gathers the output of the last block, and backward gathers the gradient
+                // of the first block's input.
                 expected.all_gathers += 2;
                 expected.bytes += 2 * kActivation;
                 // The gradients of norms (weight and bias) and of biases are summed.

@@ -197,7 +197,7 @@ TEST(TcpHandshake, RejectsTheProofOfAnotherRank) {
     EXPECT_EQ(server.count(), 1u);
 }
 
-TEST(TcpHandshake, RejectsAClientWithALowerOrEqualRank) {
+TEST(TcpHandshake, RejectsAClientWithAnInvalidRank) {
     Rank0 server(2);
     for (const int rank : {-1, 0, 2})
         EXPECT_EQ(error_of([&] { server.connect(rank); }),

@@ -90,7 +90,8 @@ TEST(CudnnPoolRules, RejectUnsupportedDivisorsDilationsAndWindows) {
     EXPECT_TRUE(suits(PoolResult::maximum, divided, y));
     EXPECT_FALSE(suits(PoolResult::maximum, holes, y));
 
-    // The seventh window of 12 elements with a padding of 1 extends one element beyond the padding.
+    // With 12 elements and a padding of 1, the seventh window extends one element beyond the
+    // padding.
     EXPECT_TRUE(suits(PoolResult::maximum, windows(3, 2, 1), cut));
     EXPECT_TRUE(suits(PoolResult::mean, inside(windows(3, 2, 1)), cut));
     EXPECT_FALSE(suits(PoolResult::mean, windows(3, 2, 1), cut));

@@ -62,7 +62,7 @@ void expect_linear(const std::function<void(int n)>& work, int n) {
     EXPECT_LT(twice, 3 * once);
 }
 
-// Returns the text of a config.json with n fields that the model does not know.
+// Returns the text of a config.json with n unknown fields.
 std::string config_with_fields(const std::string& model_type, int n) {
     std::string text = R"({"model_type": ")" + model_type + '"';
     for (int i = 0; i < n; ++i) text += str(", \"field_", 100'000'000 + i, "\": 0");

@@ -30,7 +30,8 @@ Tensor tokens() {
     return randn({2, kTokens / 2, kWidth}, {.dtype = f64});
 }
 
-// Returns the output if every expert computes every token, weighted by [tokens, experts].
+// Returns the sum of the outputs of all experts for every token, weighted by `weights` [tokens,
+// experts].
 Tensor weighted_sum(const MixtureOfExperts& layer, const Tensor& x, const Tensor& weights) {
     Tensor sum = zeros(x.shape(), {.dtype = f64});
     for (std::int64_t e = 0; e < layer.options().experts; ++e) {
@@ -89,7 +90,7 @@ TEST(MixtureOfExperts, DropsTheLastChoicesThatExceedTheCapacity) {
 }
 
 TEST(MixtureOfExperts, PrefersFirstChoicesToSecondChoices) {
-    // Expert 0 is the second choice of the first token, and the first choice of the second one.
+    // Expert 0 is the second choice of the first token, and the first choice of the second token.
     MixtureOfExperts layer = mixture_of({.experts = 2, .top_k = 2, .capacity_factor = 0.5});
     const Tensor x = zeros({2, kWidth}, {.dtype = f64});
     x[0][0].fill_(1), x[1][1].fill_(1);
@@ -120,7 +121,7 @@ TEST(MixtureOfExperts, MeasuresTheBalanceOfExperts) {
     expect_close(layer.auxiliary_loss(), expected, 1e-12);
     layer.auxiliary_loss().backward();
     EXPECT_GT(max(abs(layer.router.weight.grad())).item(), 0);
-    // Equal probabilities of all experts.
+    // Gives all experts the same probability.
     {
         const NoGrad no_grad;
         Tensor(layer.router.weight.detach()).zero_();

@@ -121,7 +121,8 @@ TEST(LayerwiseCasting, IsPreservedByClone) {
 // Covers 8.layerwise.
 TEST(LayerwiseCasting, RejectsInvalidArgumentsAndChangesNothing) {
     nn::Linear layer(4, 2);
-    expect_error<DTypeError>({"attach_layerwise_casting_hooks: the dtype must be floating: int64"},
+    expect_error<DTypeError>({"attach_layerwise_casting_hooks: storage and compute must be "
+                              "floating dtypes: int64 and float32"},
                              [&] { nn::attach_layerwise_casting_hooks(layer, i64, f32); });
     expect_error<ValueError>(
         {"attach_layerwise_casting_hooks: a pattern must be a regular expression: '['"}, [&] {

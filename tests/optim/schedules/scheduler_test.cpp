@@ -233,10 +233,10 @@ TEST(GetScheduler, ReportsMissingAndUnknownArguments) {
         {"get_scheduler: cosine: unknown option 'power'; expected one of num_cycles"}, [&] {
             get_scheduler("cosine", optimizer, 1, 10, {{"power", 2}});
         });
-    expect_error<ValueError>({"get_scheduler: linear: unknown option 'power'; it has no options"},
-                             [&] {
-                                 get_scheduler("linear", optimizer, 1, 10, {{"power", 2}});
-                             });
+    expect_error<ValueError>(
+        {"get_scheduler: linear: unknown option 'power'; the schedule has no options"}, [&] {
+            get_scheduler("linear", optimizer, 1, 10, {{"power", 2}});
+        });
     expect_error<ValueError>({"get_scheduler: warmup_stable_decay requires num_decay_steps"},
                              [&] { get_scheduler("warmup_stable_decay", optimizer, 1, 10); });
     expect_error<ValueError>({"get_wsd_schedule: training_steps or stable_steps"}, [&] {
@@ -315,7 +315,7 @@ TEST(Scheduler, RejectsInvalidArguments) {
     expect_error<ValueError>({"SWALR: anneal_epochs must not be negative: -1"},
                              [&] { SWALR(optimizer, 0.1, -1); });
     expect_error<ValueError>(
-        {"get_linear_schedule_with_warmup: warmup_steps and training_steps must not be negative"},
+        {"get_linear_schedule_with_warmup: warmup_steps must not be negative: -1"},
         [&] { get_linear_schedule_with_warmup(optimizer, -1, 5); });
 }
 

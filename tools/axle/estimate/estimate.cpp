@@ -242,7 +242,7 @@ std::optional<TrainingBytes> training_bytes(std::int64_t float32_bytes, Estimate
 int run_estimate_memory(std::vector<std::string> arguments) {
     tools::Options options(
         "Shows how much memory a model needs: for its weights, and for training with Adam. "
-        "Memory for activations comes in addition.",
+        "The memory of activations is not included.",
         "axle estimate-memory");
     std::string model;
     std::vector<std::string> dtypes = {"float32", "float16", "int8", "int4"};

@@ -85,7 +85,7 @@ const std::vector<DeepSpeedField>& deepspeed_fields() {
         {"zero3_init_flag", "ACCELERATE_DEEPSPEED_ZERO3_INIT",
          "true or false: construct models in shards, in stage 3"},
         {"zero3_save_16bit_model", "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
-         "true or false: no effect, models of stage 3 can always be saved"},
+         "true or false: save weights of stage 3 in the dtype of mixed precision, not in f32"},
         {"deepspeed_moe_layer_cls_names", "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
          "Comma-separated types of modules that stage 3 gathers as a whole"},
         {"deepspeed_multinode_launcher", "",

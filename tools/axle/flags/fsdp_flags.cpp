@@ -84,8 +84,8 @@ const std::vector<FsdpField>& fsdp_fields() {
         {"auto_wrap_policy", "FSDP_AUTO_WRAP_POLICY", "",
          "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP or NO_WRAP"},
         {"transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP", "",
-         "Comma-separated types of the units of TRANSFORMER_BASED_WRAP; default: as the model "
-         "says"},
+         "Comma-separated types of the units of TRANSFORMER_BASED_WRAP; default: the types "
+         "that the model names"},
         {"min_num_params", "FSDP_MIN_NUM_PARAMS", "100000000",
          "Number of parameters of the units of SIZE_BASED_WRAP"},
         {"backward_prefetch", "FSDP_BACKWARD_PREFETCH", "",

@@ -22,8 +22,8 @@ struct FsdpField {
 const std::vector<FsdpField>& fsdp_fields();
 
 // Returns fsdp_config with the prefix fsdp_ added to keys that do not have it. Throws ValueError,
-// which suggests the most similar name, for unknown keys. Returns an empty section if fsdp_config
-// is null.
+// which suggests a similar key or lists the known keys, for unknown keys. Returns an empty section
+// if fsdp_config is null.
 Tree fsdp_section(const Tree& fsdp_config);
 // Returns the variables of processes that use FSDP, as `accelerate launch` sets them. A flag takes
 // precedence over the configuration. Throws ValueError for unknown keys and invalid values.

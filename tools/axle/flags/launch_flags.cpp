@@ -69,7 +69,8 @@ class Declaration {
         flag("-m,--module", f_.module, "The program is a Python module, as for python -m");
         flag("--no_python", f_.no_python, "Start the program itself even if its name ends in .py");
         flag("-q,--quiet", f_.quiet, "Don't print default values or how a job failed");
-        flag("--debug", f_.debug, "ACCELERATE_DEBUG_MODE: check collectives in detail");
+        flag("--debug", f_.debug,
+             "ACCELERATE_DEBUG_MODE; no effect: collectives always check their arguments");
         options_
             .add("--env", f_.env,
                  "Environment variable NAME=VALUE for the processes; can be repeated")
@@ -103,8 +104,9 @@ class Declaration {
             "AXLE_JOB_TOKEN");
         add("--gpu_ids", f_.gpu_ids, "GPUs of this machine to use, such as 0,1; or all");
         flag("--same_network", unused_, "No effect: machines always connect to machine 0");
-        add("--rdzv_backend", f_.rdzv_backend, "No effect: the same").one_of({"static", "c10d"});
-        add("--rdzv_conf", unused_text_, "No effect: the same");
+        add("--rdzv_backend", f_.rdzv_backend, "No effect: machines always connect to machine 0")
+            .one_of({"static", "c10d"});
+        add("--rdzv_conf", unused_text_, "No effect: machines always connect to machine 0");
         add("--mpirun_hostfile", f_.mpirun_hostfile, "Start with mpirun on the hosts of this file");
     }
 
@@ -122,7 +124,7 @@ class Declaration {
             .range(1, kAnyInt);
         add("--role", f_.role, "ROLE_NAME of the processes");
         add("--log_dir", f_.log_dir,
-            "Write <log_dir>/<attempt>/<local rank>/stdout.log and stderr.log");
+            "Write <log_dir>/<launch>/<local rank>/stdout.log and stderr.log");
         add("-t,--tee", f_.tee, "Prefix output lines with their rank: 1 stdout, 2 stderr, 3 both")
             .range(0, 3);
         add("--max_restarts", f_.max_restarts, "How often to restart a failed job")
@@ -137,7 +139,8 @@ class Declaration {
 
     void declare_compilation() {
         group_ = "Compilation";
-        add("--dynamo_backend", f_.dynamo_backend, "no; any other backend compiles if possible")
+        add("--dynamo_backend", f_.dynamo_backend,
+            "no; others only log a warning, because models are not compiled")
             .one_of(accel::known_dynamo_backends());
         add("--dynamo_mode", f_.dynamo_mode, "ACCELERATE_DYNAMO_MODE")
             .one_of({"default", "reduce-overhead", "max-autotune"});

@@ -57,7 +57,7 @@ struct LaunchFlags {
 
 // Parses the arguments of `axle launch`. Returns nullopt after it has printed the help. Throws
 // UsageError for invalid arguments and unsupported flags. For an unknown flag, the message suggests
-// the most similar name.
+// a similar name, if there is one.
 std::optional<LaunchFlags> parse_launch_flags(std::vector<std::string> arguments);
 
 }  // namespace axle::launcher

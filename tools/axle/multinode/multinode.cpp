@@ -265,8 +265,8 @@ void check_multinode_program(std::string_view launcher) {
     } catch (const FileError&) {
         throw FileError(str("launch: deepspeed_multinode_launcher ", launcher,
                             " needs the program ", program_of(launcher),
-                            ", which is not in PATH; install it, or use standard and run axle "
-                            "launch on each machine"));
+                            ", which is not in PATH; install it, or run axle launch on each "
+                            "machine with nossh (with a hostfile) or standard"));
     }
 }
 
