@@ -5,8 +5,10 @@
 #include "core/autograd/local_part.h"
 #include "dist/sharding/full_state.h"
 #include "dist/sharding/sharded_state.h"
+#include "dist/sharding/wrap_policy.h"
 #include "tests/cuda/nccl_ranks.h"
-#include "tests/dist/sharding/sharded_models.h"
+#include "tests/dist/sharding/architectures.h"
+#include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
 namespace axle::tests {
@@ -14,8 +16,30 @@ namespace {
 
 using dist::ShardingStrategy;
 
-class ShardingOnGpu : public ProcessGroupOnGpu {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ShardingOnGpu, testing::Values(2, 3));
+class ShardingOnGpu : public ProcessGroupOnGpu {
+  protected:
+    template <class Model>
+    void expect_losses_of_one_process() {
+        constexpr std::int64_t kTrainedSteps = kSanitized ? 2 : 20;
+        manual_seed(3);
+        Model whole = small_architecture(static_cast<Model*>(nullptr));
+        whole.to(f64);
+        auto models = clones_of(whole, GetParam());
+        const std::vector<double> expected =
+            train_architecture(whole, dist::ProcessGroup::alone(), kTrainedSteps);
+        const auto errors = on_groups([&](const Group& group, Device gpu) {
+            Model& model = models[static_cast<std::size_t>(group->rank())];
+            const dist::ShardedDataParallel sharded(
+                model, group,
+                {.units = dist::units_by_type(model, model.no_split_modules()), .device = gpu});
+            const std::vector<double> losses = train_architecture(model, group, kTrainedSteps);
+            for (std::size_t i = 0; i < losses.size(); ++i)
+                EXPECT_NEAR(losses[i], expected[i], 1e-8) << "step " << i;
+        });
+        for (const std::string& error : errors) EXPECT_EQ(error, "");
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, ShardingOnGpu, testing::Values(2, 3, 4));
 
 TEST_P(ShardingOnGpu, TrainsLikeOneProcessOnTheCpu) {
     const Gpt64 gpt{.layers = 2};
@@ -39,6 +63,14 @@ TEST_P(ShardingOnGpu, TrainsLikeOneProcessOnTheCpu) {
                 apart);
             for (const std::string& error : errors) EXPECT_EQ(error, "");
         }
+}
+
+TEST_P(ShardingOnGpu, TrainsLlamaLikeOneProcessOnTheCpu) {
+    expect_losses_of_one_process<nn::Llama>();
+}
+
+TEST_P(ShardingOnGpu, TrainsBertLikeOneProcessOnTheCpu) {
+    expect_losses_of_one_process<nn::BertForMaskedLM>();
 }
 
 TEST_P(ShardingOnGpu, OffloadsPartsToTheCpu) {

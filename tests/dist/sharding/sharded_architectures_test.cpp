@@ -3,9 +3,7 @@
 #include <vector>
 
 #include "dist/sharding/wrap_policy.h"
-#include "nn/models/bert.h"
-#include "nn/models/llama.h"
-#include "tests/dist/sharding/sharded_models.h"
+#include "tests/dist/sharding/architectures.h"
 
 namespace axle {
 namespace {
@@ -15,52 +13,6 @@ using tests::expect_close;
 using tests::Group;
 using tests::on_ranks;
 
-constexpr std::int64_t kTrainingSteps = 20;
-
-nn::Gpt make(nn::Gpt*) {
-    return nn::Gpt({.vocab_size = 13, .block_size = 6, .n_layer = 2, .n_head = 2, .n_embd = 8});
-}
-nn::Llama make(nn::Llama*) {
-    return nn::Llama({.vocab_size = 13,
-                      .hidden_size = 8,
-                      .intermediate_size = 12,
-                      .num_hidden_layers = 2,
-                      .num_attention_heads = 4,
-                      .num_key_value_heads = 2});
-}
-nn::BertForMaskedLM make(nn::BertForMaskedLM*) {
-    nn::BertConfig config{.vocab_size = 13, .hidden_size = 8, .num_hidden_layers = 2};
-    config.num_attention_heads = 2, config.intermediate_size = 12;
-    config.hidden_dropout_prob = 0, config.attention_probs_dropout_prob = 0;
-    return nn::BertForMaskedLM(config);
-}
-
-// Returns the mean loss of this rank's part of a batch of 12 sequences.
-template <class Model>
-Tensor architecture_loss(Model& model, std::int64_t step, const dist::ProcessGroup& group) {
-    const auto [ids, labels] = tests::batch_of(step);
-    return model.loss(tests::part(ids, group), tests::part(labels, group));
-}
-
-// Trains with AdamW and clipping. Returns the losses, averaged over the ranks.
-template <class Model>
-std::vector<double> train(Model& model, const Group& group) {
-    std::vector<double> losses;
-    model.train();
-    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
-    for (std::int64_t step = 0; step < kTrainingSteps; ++step) {
-        const Tensor loss = architecture_loss(model, step, *group);
-        loss.backward();
-        optim::clip_grad_norm_(model.parameters(), tests::kMaxNorm);
-        optimizer.step();
-        optimizer.zero_grad();
-        const Tensor mean = loss.detach().clone();
-        group->all_reduce(mean, dist::ReduceOp::mean);
-        losses.push_back(mean.item());
-    }
-    return losses;
-}
-
 template <class Model>
 class ShardedArchitectures : public testing::Test {
   protected:
@@ -69,10 +21,11 @@ class ShardedArchitectures : public testing::Test {
     // arithmetic, such as gradients of the biases of keys.
     static void expect_training_of_one_process(DType dtype, double tolerance) {
         manual_seed(3);
-        Model whole = make(static_cast<Model*>(nullptr));
+        Model whole = tests::small_architecture(static_cast<Model*>(nullptr));
         whole.to(dtype);
         const Model start = whole.clone();
-        const std::vector<double> expected = train(whole, dist::ProcessGroup::alone());
+        const std::vector<double> expected =
+            tests::train_architecture(whole, dist::ProcessGroup::alone());
         const Tensor change = whole.parameters()[0].detach() - start.parameters()[0].detach();
         EXPECT_GT(max(abs(change)).item(), 0.02);
         for (const int ranks : {2, 3, 4})
@@ -87,7 +40,7 @@ class ShardedArchitectures : public testing::Test {
                         model, group,
                         {.strategy = strategy,
                          .units = dist::units_by_type(model, model.no_split_modules())});
-                    const std::vector<double> losses = train(model, group);
+                    const std::vector<double> losses = tests::train_architecture(model, group);
                     for (std::size_t i = 0; i < losses.size(); ++i)
                         EXPECT_NEAR(losses[i], expected[i], tolerance) << "step " << i;
                     if (dtype == f32) return;
