@@ -56,7 +56,6 @@ void create(DummyOptim& dummy, DeepSpeedPlugin* plugin) {
 
 void create(DummyScheduler& dummy, DeepSpeedPlugin* plugin, optim::Optimizer& optimizer,
             int num_processes) {
-    if (dummy.created) return;
     if (plugin != nullptr && plugin->hf_ds_config->find("scheduler") != nullptr)
         dummy.created = make_scheduler(*plugin->hf_ds_config, optimizer, dummy, num_processes);
     else if (dummy.lr_scheduler_callable)
@@ -83,7 +82,8 @@ void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>
     }
     for (const PrepareItem& item : items)
         if (auto* const dummy = as<DummyScheduler>(item)) {
-            if (!dummy->created && optimizers.size() != 1)
+            if (dummy->created) continue;
+            if (optimizers.size() != 1)
                 throw ValueError(
                     str("prepare: a DummyScheduler needs exactly one optimizer in the "
                         "same call: ",

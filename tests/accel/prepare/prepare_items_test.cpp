@@ -102,6 +102,22 @@ TEST(DummyOptim, ThrowsBeforePrepareAndWithoutAConfiguration) {
                              [&] { accelerator.prepare(sgd, schedule); });
 }
 
+TEST(DummyScheduler, KeepsItsScheduleIfItIsPreparedAgainAlone) {
+    nn::Linear linear(2, 3);
+    optim::SGD sgd(linear.parameters(), {.lr = 0.5});
+    Accelerator accelerator({.cpu = true});
+    DummyScheduler halving;
+    halving.lr_scheduler_callable = [](optim::Optimizer& optimizer) {
+        return std::make_unique<optim::StepLR>(optimizer, 1, 0.5);
+    };
+    accelerator.prepare(linear, sgd, halving);
+    const optim::Scheduler* const schedule = halving.created.get();
+    accelerator.prepare(halving);
+    EXPECT_EQ(halving.created.get(), schedule);
+    halving.step();
+    EXPECT_EQ(sgd.param_groups()[0].lr, 0.25);
+}
+
 // Covers 5.DummyOptim, 15.engine.
 TEST(DummyScheduler, AdvancesOncePerUpdateOnSeveralProcesses) {
     const Tree config = {
