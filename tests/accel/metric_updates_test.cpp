@@ -187,7 +187,8 @@ TEST(Metric, RejectsInvalidUpdatesAndOptions) {
     expect_error<ShapeError>({"Mean: ", "[2]", "[3]"}, [&] { mean.update(rows, ones({2})); });
     expect_error<ShapeError>({"Mean: ", "single value", "[3]"}, [&] { mean.update(rows, 2.0); });
     expect_error<ValueError>({"Mean: ", "weight", "-1"}, [&] { mean.update(1, -1); });
-    expect_error<ValueError>({"Mean: valid rows", "[0, 3]: 4"}, [&] { mean.update(rows, {}, 4); });
+    expect_error<ValueError>({"Mean: the number of valid rows", "[0, 3]: 4"},
+                             [&] { mean.update(rows, {}, 4); });
     expect_error<ShapeError>({"Mean: ", "[3]: mask [2]"},
                              [&] { mean.update(rows, {}, ne(ones({2}), 0)); });
     expect_error<DTypeError>({"Mean: ", "bool", "float32"}, [&] { mean.update(rows, {}, rows); });

@@ -41,18 +41,19 @@ TEST_F(AxleLaunch, StartsTheProgramOncePerProcess) {
 }
 
 TEST_F(AxleLaunch, PassesArgumentsUnchanged) {
-    const Ended ended = run(with({"--num_processes", "1"}, {"printf", "%s|", "--num-processes",
-                                                            "a b", "", "$HOME", "--", "*"}));
+    const pid_t child = start(with({"--num_processes", "1"}, {"printf", "%s|", "--num-processes",
+                                                              "a b", "", "$HOME", "--", "*"}));
+    const Ended ended = finish(child);
     ASSERT_EQ(ended.code, 0) << ended.text();
-    EXPECT_EQ(read_file(folder_ / "stdout"), "--num-processes|a b||$HOME|--|*|");
+    EXPECT_EQ(read_file(stdout_of(child)), "--num-processes|a b||$HOME|--|*|");
     EXPECT_EQ(run(with({"--num_processes", "1", "--"}, {"sh", "-c", "exit 3"})).code, 3);
 }
 
 // Covers 32.multi-node.
 TEST_F(AxleLaunch, ExplainsSeveralMachinesInHelp) {
-    const Ended ended = run({"launch", "--help"});
-    EXPECT_EQ(ended.code, 0);
-    EXPECT_THAT(read_file(folder_ / "stdout"),
+    const pid_t child = start({"launch", "--help"});
+    EXPECT_EQ(finish(child).code, 0);
+    EXPECT_THAT(read_file(stdout_of(child)),
                 AllOf(HasSubstr("command on each machine"),
                       HasSubstr("the same address, program, data and token"),
                       HasSubstr("--main_process_ip 10.0.0.1")));

@@ -118,7 +118,7 @@ TEST(DeepSpeedPlugin, RejectsInvalidValues) {
                     "be 0, 1, 2 or 3: 4"});
     expect_refused({.gradient_clipping = -1}, {"DeepSpeedPlugin: ", "gradient_clipping: ", ": -1"});
     expect_refused({.gradient_accumulation_steps = 0},
-                   {"DeepSpeedPlugin: ", "gradient_accumulation_steps: must be an integer of at"});
+                   {"DeepSpeedPlugin: ", "gradient_accumulation_steps: must be an integer from 1"});
     expect_refused({.zero_stage = 3, .offload_param_device = "disk"},
                    {"DeepSpeedPlugin: ", "offload_param.device: must be \"none\"", "\"disk\""});
     expect_refused({.zero_stage = 1, .offload_optimizer_device = "cpu"},

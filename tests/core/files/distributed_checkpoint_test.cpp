@@ -64,7 +64,7 @@ class Rows {
     }
     void expect_unreadable(const DistributedCheckpoint& checkpoint, const std::string& file,
                            const std::string& words) const {
-        expect_error<FileError>({(*this / file).c_str(), "tensor 'w'", words.c_str()},
+        expect_error<FileError>({(*this / file).c_str(), "'w'", words.c_str()},
                                 [&] { checkpoint.read("w"); });
     }
 

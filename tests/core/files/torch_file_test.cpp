@@ -190,7 +190,7 @@ TEST(LoadTorchFile, ReadsTensorsWithAttributes) {
 // Covers 10.load.
 TEST(LoadTorchFile, RejectsUnsupportedContentsWithReason) {
     for (const auto& [file, reason] : std::vector<std::pair<const char*, const char*>>{
-             {"call", "contains __builtin__.print, which is neither"},
+             {"call", "contains __builtin__.print, which is not supported"},
              {"counter", "contains collections.Counter, which"},
              {"bytes", "contains _codecs.encode, which"},
              {"big_integer", "an integer exceeds 64 bits"},
