@@ -92,7 +92,7 @@ BlockChecksums block_checksums(const Tree& description) {
         is_valid = is_valid && error == std::errc() && end == begin + kDigits;
     }
     if (!is_valid)
-        throw ValueError(str("blocks must have ", count, " checksums of 8 digits: it has ",
+        throw ValueError(str("blocks must have ", count, " checksums of 8 digits: the text has ",
                              text.size(), " characters"));
     return {block_size, std::move(checksums)};
 }
