@@ -12,15 +12,13 @@ import contextlib
 import json
 import os
 import platform
-import statistics
-import time
 
 import torch
 import torch.nn.functional as F
 from hashed import DATA_KEY, hashed_ids, set_hashed_weights
 from torch import nn
 from torch.distributed.tensor import DTensor
-from train_step import peak_resident_bytes
+from train_step import time_steps
 
 BATCH, TIME, VOCABULARY, WIDTH, LAYERS, HEADS, KEY_VALUE_HEADS = 2, 512, 4096, 256, 4, 8, 4
 SIZE = WIDTH // HEADS  # of a head
@@ -154,15 +152,7 @@ def main():
         optimizer.zero_grad()
         return loss.full_tensor() if isinstance(loss, DTensor) else loss
 
-    losses = [step().item() for _ in range(5)]
-    for _ in range(2 + arguments.steps // 10):
-        step()
-    times = []
-    for _ in range(arguments.steps):
-        start = time.perf_counter()
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-    median = statistics.median(times)
+    measured = time_steps(step, 5, arguments.steps)
     if rank == 0:
         print(json.dumps({
             "engine": "torch",
@@ -173,12 +163,8 @@ def main():
             "parallel": arguments.parallel,
             "threads": arguments.threads,
             "processes": processes,
-            "steps": arguments.steps,
-            "ms_per_step": median,
-            "ms_per_step_min": min(times),
-            "tokens_per_s": 1e3 * BATCH * TIME / median,
-            "losses": losses,
-            "peak_resident_bytes": peak_resident_bytes(),
+            "tokens_per_s": 1e3 * BATCH * TIME / measured["ms_per_step"],
+            **measured,
         }), flush=True)
     if processes > 1:
         torch.distributed.barrier()

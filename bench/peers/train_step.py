@@ -145,6 +145,21 @@ def peak_resident_bytes():
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
 
 
+def time_steps(step, losses, steps):
+    """Runs a step, which returns its loss, several times. Returns the first losses, the median and the
+    minimum time of later steps, and the peak memory."""
+    first = [step().item() for _ in range(losses)]
+    for _ in range(2 + steps // 10):
+        step()
+    times = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        times.append(1e3 * (time.perf_counter() - start))
+    return {"steps": steps, "ms_per_step": statistics.median(times), "ms_per_step_min": min(times),
+            "losses": first, "peak_resident_bytes": peak_resident_bytes()}
+
+
 def shard(model, arguments):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -202,15 +217,7 @@ def main():
         optimizer.zero_grad()
         return loss
 
-    losses = [step().item() for _ in range(LOSSES if arguments.sharding else 1)]
-    for _ in range(2 + arguments.steps // 10):
-        step()
-    times = []
-    for _ in range(arguments.steps):
-        start = time.perf_counter()
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-    median = statistics.median(times)
+    measured = time_steps(step, LOSSES if arguments.sharding else 1, arguments.steps)
     result = {
         "engine": "torch.compile" if arguments.compile else "torch",
         "version": torch.__version__,
@@ -220,12 +227,8 @@ def main():
         "dtype": arguments.dtype,
         "threads": arguments.threads,
         "processes": processes,
-        "steps": arguments.steps,
-        "ms_per_step": median,
-        "ms_per_step_min": min(times),
-        "tokens_per_s": 1e3 * items * processes / median,
-        "losses": losses,
-        "peak_resident_bytes": peak_resident_bytes(),
+        "tokens_per_s": 1e3 * items * processes / measured["ms_per_step"],
+        **measured,
     }
     if rank == 0:
         print(json.dumps(result), flush=True)
