@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include <zlib.h>
+
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "gtest/gtest.h"
@@ -176,14 +178,36 @@ TEST(CheckpointWriter, ChecksTheFreeSpaceBeforeItWrites) {
         [&] { writer.check_space(INT64_MAX - 1); });
 }
 
+// Names the file state.json of a checkpoint differently in the manifest, whose checksum stays
+// valid.
+void rename_in_manifest(const std::string& checkpoint, const std::string& name) {
+    const std::string file = checkpoint + "/manifest.json";
+    Tree manifest = from_json(read_file(file));
+    std::erase_if(manifest.entries(), [](const auto& entry) { return entry.key == "crc32"; });
+    for (auto& entry : manifest["files"].entries())
+        if (entry.key == "state.json") entry.key = name;
+    const std::string text = to_json(manifest);
+    const auto* const bytes = reinterpret_cast<const Bytef*>(text.data());
+    manifest.set("crc32",
+                 static_cast<std::int64_t>(crc32(0, bytes, static_cast<uInt>(text.size()))));
+    put(file, to_json(manifest) + "\n");
+}
+
 TEST(Checkpoint, RejectsManifestsWithPathsOutsideTheFolder) {
     const TemporaryFolder folder;
-    const std::string file = write(folder / "c", 1) + "/manifest.json";
-    std::string text = read_file(file);
-    text.replace(text.find("state.json"), 10, "../st.json");
-    put(file, text);
-    expect_error<FileError>({(folder / "c").c_str()},
-                            [&] { CheckpointReader reader(folder / "c"); });
+    write(folder / "c", 1);
+    fs::create_directory(folder / "c/inside");
+    fs::copy_file(folder / "c/state.json", folder / "c/inside/state.json");
+    fs::copy_file(folder / "c/state.json", folder / "state.json");
+    rename_in_manifest(folder / "c", "inside/state.json");
+    EXPECT_TRUE(CheckpointReader(folder / "c").contains("inside/state.json"));
+    for (const std::string& name : {std::string("../state.json"), folder / "state.json",
+                                    std::string("inside/../state.json")}) {
+        write(folder / "other", 1);
+        rename_in_manifest(folder / "other", name);
+        expect_error<FileError>({(folder / "other").c_str(), name.c_str()},
+                                [&] { CheckpointReader reader(folder / "other"); });
+    }
 }
 
 }  // namespace
