@@ -58,8 +58,9 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     std::shared_ptr<dist::ProcessGroup> group_;
     PrepareDataLoaderOptions options_;
     std::optional<SequenceSharing> sharing_;
-    // Whether the feed of the pass exists. The feed of a loader whose processes read together sends
-    // errors to the other processes.
+    // Whether the feed of the pass exists. If the processes exchange data in the feed (with
+    // dispatched batches, even steps or shared sequences), the feed also sends errors to the other
+    // processes, so that failed() need not.
     bool has_feed_ = false;
 };
 

@@ -42,7 +42,8 @@ int elastic_accumulation_steps(std::int64_t steps, std::int64_t batch_size, int 
     const std::int64_t result = accumulated * all / processes;
     if (result > INT_MAX)
         throw ValueError(str("elastic_accumulation_steps: gradient accumulation steps must be at ",
-                             "most ", INT_MAX, ": ", accumulated, " x ", all, " / ", processes));
+                             "most ", INT_MAX, ": ", accumulated, " steps x ", all, " processes / ",
+                             processes, " processes = ", result));
     return static_cast<int>(result);
 }
 

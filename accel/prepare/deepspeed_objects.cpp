@@ -161,6 +161,12 @@ void check_filled(DeepSpeedConfig config) {
 
 }  // namespace
 
+DummyOptim::DummyOptim(std::vector<Tensor> params, double lr_, double weight_decay_)
+    : groups({{std::move(params)}}), lr(lr_), weight_decay(weight_decay_) {}
+
+DummyOptim::DummyOptim(std::vector<Group> groups_, double lr_, double weight_decay_)
+    : groups(std::move(groups_)), lr(lr_), weight_decay(weight_decay_) {}
+
 optim::Optimizer& DummyOptim::operator*() const {
     if (!created) throw UsageError("DummyOptim: there is no optimizer yet; call prepare() first");
     return *created;

@@ -27,10 +27,8 @@ struct DummyOptim {
         std::optional<double> lr = {}, weight_decay = {};
     };
 
-    DummyOptim(std::vector<Tensor> params, double lr_ = 1e-3, double weight_decay_ = 0)
-        : groups({{std::move(params)}}), lr(lr_), weight_decay(weight_decay_) {}
-    DummyOptim(std::vector<Group> groups_, double lr_ = 1e-3, double weight_decay_ = 0)
-        : groups(std::move(groups_)), lr(lr_), weight_decay(weight_decay_) {}
+    DummyOptim(std::vector<Tensor> params, double lr_ = 1e-3, double weight_decay_ = 0);
+    DummyOptim(std::vector<Group> groups_, double lr_ = 1e-3, double weight_decay_ = 0);
 
     std::vector<Group> groups;
     double lr, weight_decay;  // replace "auto" in the configuration

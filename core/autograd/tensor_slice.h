@@ -46,8 +46,9 @@ class TensorSlice {
     // Returns false if a process with a lower rank has the same slice. Sums over all slices count
     // only the first copy.
     virtual bool is_first_copy() const = 0;
-    // Returns whether backward computes a gradient that includes the batches of all data parallel
-    // processes. Data parallel training then leaves the slice and its gradient unchanged.
+    // Returns whether backward computes the gradient over the batches of all data parallel
+    // processes, as in expert parallelism. DataParallel then neither broadcasts the slice nor
+    // reduces its gradient.
     virtual bool is_reduced() const { return false; }
     // Returns an address that is the same for all tensors that the same processes share.
     virtual const void* processes() const = 0;

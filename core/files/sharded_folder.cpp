@@ -177,7 +177,7 @@ ShardedFolder::ShardedFolder(std::string path, ByteCheck check)
     const InputFile index(path_, kShardedIndexName);
     try {
         const std::string text = index.read(kMaxIndex);
-        const Tree tree = from_json(text, kIndexMemory + kIndexMemoryPerByte * text.size());
+        Tree tree = from_json(text, kIndexMemory + kIndexMemoryPerByte * text.size());
         if (tree["format"].string() != kFormat)
             throw ValueError(str("the format is ", in_quotes(tree["format"].string()),
                                  " instead of '", kFormat, "'"));
@@ -189,7 +189,7 @@ ShardedFolder::ShardedFolder(std::string path, ByteCheck check)
             } catch (const ValueError& error) {
                 throw ValueError(str(printable(name), ": ", error.what()));
             }
-        extra_ = tree["extra"];
+        extra_ = std::move(tree["extra"]);
     } catch (const ValueError& error) {
         fail(index.path(), error.what());
     } catch (const IndexError& error) {

@@ -12,7 +12,7 @@
 // processes that read may differ from the number that wrote: each process reads only the elements
 // that it needs.
 //
-// Limits: an index has at most 256 MiB. Reading it needs at most 16 MiB of memory plus 16 bytes per
+// Limits: an index has at most 256 MiB. Its values need at most 16 MiB of memory plus 16 bytes per
 // byte of the index.
 #pragma once
 

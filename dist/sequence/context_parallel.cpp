@@ -139,8 +139,9 @@ ContextParallelScope::ContextParallelScope(std::shared_ptr<ContextParallel> poli
                                            const std::vector<Tensor>& no_restore_buffers) {
     constexpr const char* kWho = "maybe_context_parallel";
     if (buffers.size() != buffer_seq_dims.size())
-        throw ValueError(str(kWho, ": each buffer needs one of buffer_seq_dims: ", buffers.size(),
-                             " buffers, ", buffer_seq_dims.size(), " dimensions"));
+        throw ValueError(
+            str(kWho, ": buffers and buffer_seq_dims must have the same length: ", "buffers ",
+                buffers.size(), ", buffer_seq_dims ", buffer_seq_dims.size()));
     if (nn::sequence_policy() != nullptr)
         throw UsageError(str(kWho, ": sequences are divided already; leave the other scope first"));
     for (std::size_t i = 0; i < no_restore_buffers.size(); ++i)

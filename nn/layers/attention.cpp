@@ -99,6 +99,11 @@ Tensor MultiheadAttention::joined(const Tensor& y) {
     return out_proj(options_.batch_first ? x : x.transpose(0, 1));
 }
 
+Tensor MultiheadAttention::operator()(const Tensor& query, const Tensor& key, const Tensor& value,
+                                      const MultiheadAttentionMasks& masks) {
+    return Model::operator()(query, key, value, masks);
+}
+
 Tensor MultiheadAttention::forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                    const MultiheadAttentionMasks& masks) {
     const Tensor q = project(query, 0), k = project(key, 1);

@@ -41,9 +41,7 @@ class MultiheadAttention : public Model<MultiheadAttention> {
     // is neither boolean nor floating.
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
-                      const MultiheadAttentionMasks& masks = {}) {
-        return Model::operator()(query, key, value, masks);
-    }
+                      const MultiheadAttentionMasks& masks = {});
     Tensor forward(const Tensor& query, const Tensor& key, const Tensor& value,
                    const MultiheadAttentionMasks& masks = {});
     // Returns the output and the attention weights, as PyTorch's module does with need_weights =

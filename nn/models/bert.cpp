@@ -99,9 +99,15 @@ Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) {
 BertAttention::BertAttention(const BertConfig& config)
     : self(config), output(config, config.hidden_size) {}
 
+Tensor BertAttention::forward(const Tensor& x, const Tensor& mask) {
+    return output(self(x, mask), x);
+}
+
 BertIntermediate::BertIntermediate(const BertConfig& config)
     : dense(linear_of(config, config.hidden_size, config.intermediate_size)),
       activation(config.hidden_act) {}
+
+Tensor BertIntermediate::forward(const Tensor& x) { return dense(x, activation); }
 
 BertLayer::BertLayer(const BertConfig& config)
     : attention(config), intermediate(config), output(config, config.intermediate_size) {}
@@ -123,6 +129,8 @@ Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
 
 BertPooler::BertPooler(const BertConfig& config)
     : dense(linear_of(config, config.hidden_size, config.hidden_size)) {}
+
+Tensor BertPooler::forward(const Tensor& hidden) { return tanh(dense(hidden.select(1, 0))); }
 
 Bert::Bert(const BertConfig& config_, bool with_pooler)
     : config(validated(config_)), embeddings(config), encoder(config) {

@@ -100,7 +100,7 @@ struct BertOutput : Model<BertOutput> {
 
 struct BertAttention : Model<BertAttention> {
     explicit BertAttention(const BertConfig& config);
-    Tensor forward(const Tensor& x, const Tensor& mask) { return output(self(x, mask), x); }
+    Tensor forward(const Tensor& x, const Tensor& mask);
     void visit(Visitor& v) override { v("self", self), v("output", output); }
 
     BertSelfAttention self;
@@ -109,7 +109,7 @@ struct BertAttention : Model<BertAttention> {
 
 struct BertIntermediate : Model<BertIntermediate> {
     explicit BertIntermediate(const BertConfig& config);
-    Tensor forward(const Tensor& x) { return dense(x, activation); }
+    Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("dense", dense); }
 
     Linear dense;
@@ -139,7 +139,7 @@ struct BertEncoder : Model<BertEncoder>, BlockStack {
 // Maps the hidden state [B, T, C] to [B, C]: tanh(dense(hidden state of the first token)).
 struct BertPooler : Model<BertPooler> {
     explicit BertPooler(const BertConfig& config);
-    Tensor forward(const Tensor& hidden) { return tanh(dense(hidden.select(1, 0))); }
+    Tensor forward(const Tensor& hidden);
     void visit(Visitor& v) override { v("dense", dense); }
 
     Linear dense;

@@ -12,7 +12,8 @@
 namespace axle::nn {
 namespace {
 
-// Returns a tensor of the batch, or an undefined tensor if its key is missing or null.
+// Returns the tensor under `key` in the batch, or an undefined tensor if the key is missing or its
+// value is null.
 Tensor find(const Tree& batch, const char* key) {
     const Tree* const value = batch.is_map() ? batch.find(key) : nullptr;
     return value == nullptr || value->is_null() ? Tensor() : value->tensor();

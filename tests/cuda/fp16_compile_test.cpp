@@ -275,7 +275,7 @@ TEST_F(Fp16CompiledTraining, SupportsSeveralSchedulers) {
     EXPECT_GT(compiled.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, IsNotCapturedIfASchedulerWithoutLookaheadStepsBetweenUpdates) {
+TEST_F(Fp16CompiledTraining, IsNotCapturedIfASchedulerWithoutLookaheadStepsTwiceInOneStep) {
     make_schedule = [](optim::Optimizer& optimizer) {
         return std::make_unique<Plateau>(optimizer);
     };

@@ -82,6 +82,7 @@ TEST(ClipGradNorm, ScalesStridedGradientsInPlace) {
     const std::vector<double> now = param.grad().to_vector();
     EXPECT_NEAR(now[0], 1.5, 1e-6);
     EXPECT_NEAR(now[5], 2, 1e-6);
+    EXPECT_EQ(grad.to_vector(), now);
 }
 
 TEST(ClipGradNorm, ThrowsForNonFiniteNormOnRequest) {

@@ -63,7 +63,7 @@ TEST(ElasticAccumulationSteps, RejectNumbersOutOfRange) {
     const EnvironmentVariable all("AXLE_FULL_WORLD_SIZE", "2");
     expect_error<ValueError>(
         {"elastic_accumulation_steps: gradient accumulation steps must be at most 2147483647: "
-         "2147483647 x 2 / 1"},
+         "2147483647 steps x 2 processes / 1 processes = 4294967294"},
         [] { elastic_accumulation_steps(2147483647, 1, 1); });
 }
 

@@ -188,10 +188,10 @@ TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenACheckpointIsReplacedByALink) {
 TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenASubfolderIsReplacedByALink) {
     attack_rotation("checkpoint_1/unet", kExchanges);
 }
-TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenACheckpointWithOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenACheckpointWithAnUnlistedFileIsReplacedByALink) {
     attack_listed_files("checkpoint_1", kExchanges);
 }
-TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenASubfolderNextToOtherFilesIsReplacedByALink) {
+TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenASubfolderNextToAnUnlistedFileIsReplacedByALink) {
     attack_listed_files("checkpoint_1/unet", kExchanges);
 }
 TEST_F(CheckpointRemoval, KeepsOutsideFilesWhenATemporaryDirectoryIsReplacedByALink) {

@@ -169,7 +169,7 @@ TEST(CheckpointWriter, RemovesTemporaryFoldersOnlyIfTheirWritersHaveEnded) {
     EXPECT_TRUE(fs::is_symlink(folder / ".axle-save-fedcba9876543210"));
 }
 
-TEST(CheckpointWriter, ChecksTheFreeSpaceBeforeItWrites) {
+TEST(CheckpointWriter, ThrowsFileErrorIfTheDiskHasTooLittleSpace) {
     const TemporaryFolder folder;
     const CheckpointWriter writer(folder / "c");
     EXPECT_NO_THROW(writer.check_space(1));

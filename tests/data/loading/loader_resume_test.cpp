@@ -147,7 +147,7 @@ TEST(LoaderState, ResumesExactlyAfterChangeToFewerProcesses) {
         }
 }
 
-TEST(LoaderState, ResumesExactlyAfterChangeToMoreProcesses) {
+TEST(LoaderState, ResumesExactlyAfterSeveralChangesOfTheNumberOfProcesses) {
     for (const Kind kind : kKinds) {
         const Job job(kind, 0);
         std::vector<Log> whole;

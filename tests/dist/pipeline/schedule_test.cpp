@@ -88,7 +88,7 @@ TEST(SimulateSchedule, IncludesLinkDelaysInTimeAndIdleShare) {
     EXPECT_DOUBLE_EQ(report.idle_share, 1 - 6.0 / 14);
 }
 
-TEST(PipelineSchedule, StoresFewerActivationsOnLaterRanksOnlyIn1F1B) {
+TEST(PipelineSchedule, StoresFewerActivationsOnLaterRanksIn1F1BButNotInGPipeOrZeroBubble) {
     const auto peaks = [](ScheduleKind kind) {
         return simulate(make_schedule(kind, 4, 8)).peak_stored;
     };

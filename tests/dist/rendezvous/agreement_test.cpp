@@ -170,7 +170,7 @@ TEST(Agreement, ReportsTheGroupInWhichCallsDiffer) {
                                    HasSubstr("rank 2 calls broadcast from rank 2"))));
 }
 
-TEST(Agreement, RejectsGroupsWithDifferentRanks) {
+TEST(Agreement, RejectsAGroupWhoseListOfRanksDiffersBetweenRanks) {
     const auto errors = run_job(ControlJob(2), [](Control& control) {
         control.open_group(1, control.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0});
         barrier(control, 1);

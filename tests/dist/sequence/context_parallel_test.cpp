@@ -178,11 +178,12 @@ TEST(ContextParallelScope, RejectsInvalidBuffers) {
                               const std::vector<Tensor>& no_restore = {}) {
             const ContextParallelScope scope(policy, buffers, dims, no_restore);
         };
-        expect_error<ValueError>({"maybe_context_parallel: each buffer needs one of "
-                                  "buffer_seq_dims: 1 buffers, 2 dimensions"},
-                                 [&] {
-                                     open({ids}, {0, 0});
-                                 });
+        expect_error<ValueError>(
+            {"maybe_context_parallel: buffers and buffer_seq_dims must have the "
+             "same length: buffers 1, buffer_seq_dims 2"},
+            [&] {
+                open({ids}, {0, 0});
+            });
         expect_error<ValueError>({"context parallel: the length of sequences must be a multiple of "
                                   "4, twice the number of processes: 6"},
                                  [&] {

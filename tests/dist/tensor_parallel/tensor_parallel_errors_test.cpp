@@ -29,7 +29,7 @@ void expect_refused(const M& whole, int size, const TensorParallelPlan& plan,
     });
 }
 
-TEST(TensorParallelize, ReportsNumbersThatCannotBeDivided) {
+TEST(TensorParallelize, ReportsHeadsAndFeaturesThatCannotBeDivided) {
     expect_refused(small_gpt(), 3, {},
                    {"tensor_parallelize: ", "the 4 attention heads of ",
                     "transformer.h.0.attn.c_attn", "3 ranks"});
