@@ -56,9 +56,9 @@ template <class Model>
 void expect_same_dropout(const Processes& processes) {
     Model whole = tests::model_of<Model>(f64, 0.2);
     manual_seed(11);
-    const std::string expected = text_of(tests::train_whole(whole, kDropoutSteps));
+    const std::string expected = text_of(tests::train_whole_sequences(whole, kDropoutSteps));
     Model without = tests::model_of<Model>(f64);
-    EXPECT_NE(expected, text_of(tests::train_whole(without, kDropoutSteps)));
+    EXPECT_NE(expected, text_of(tests::train_whole_sequences(without, kDropoutSteps)));
     for (const Sharing sharing : {Sharing::all_gather, Sharing::ring, Sharing::ulysses}) {
         tests::Job job(processes.sharing * processes.tp, [&](const dist::Environment& environment) {
             return train_with_dropout<Model>(

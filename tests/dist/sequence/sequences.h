@@ -105,7 +105,7 @@ SequenceRun train_sequences(Model& model, std::int64_t steps,
 
 // Trains with whole sequences on one process.
 template <class Model>
-SequenceRun train_whole(Model& model, std::int64_t steps) {
+SequenceRun train_whole_sequences(Model& model, std::int64_t steps) {
     return train_sequences(model, steps, [&](std::int64_t step) {
         const auto [ids, labels] = sequences_of(step);
         const Tensor loss = model.loss(ids, labels);
@@ -165,9 +165,10 @@ template <class Model>
 SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
                         const SequenceParts& parts) {
     const dist::DataParallel replicas(model, group);
+    const Device device = model.parameters().front().device();
     return train_sequences(model, steps, [&](std::int64_t step) {
         const auto [ids, labels] = sequences_of(step);
-        return parts(ids, labels, [&](const Tensor& x, const Tensor& y) {
+        return parts(ids.to(device), labels.to(device), [&](const Tensor& x, const Tensor& y) {
             const Tensor loss = model.loss(x, y);
             loss.backward();
             return mean_over(group, loss);
@@ -182,7 +183,7 @@ void expect_same_training(DType dtype, double tolerance,
                           const std::function<SequenceParts(const Group&)>& make_parts) {
     constexpr std::int64_t kTrainedSteps = kSanitized ? 3 : 20;
     auto whole = model_of<Model>(dtype);
-    const SequenceRun expected = train_whole(whole, kTrainedSteps);
+    const SequenceRun expected = train_whole_sequences(whole, kTrainedSteps);
     EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
     for (const int size : {2, 4}) {
         auto models = clones_of(model_of<Model>(dtype), size);

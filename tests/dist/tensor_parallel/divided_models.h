@@ -79,14 +79,17 @@ inline std::pair<Tensor, Tensor> ids_and_labels(std::int64_t step) {
 template <class M>
 Tensor loss_at(M& model, std::int64_t step) {
     const auto [ids, labels] = ids_and_labels(step);
-    return model.loss(ids, labels);
+    const Device device = model.parameters().front().device();
+    return model.loss(ids.to(device), labels.to(device));
 }
 // Returns the loss of sequences with one label each and a padding mask.
 inline Tensor loss_at(nn::BertForSequenceClassification& model, std::int64_t step) {
+    const Device device = model.parameters().front().device();
     const Tensor ids = ids_and_labels(step).first;
     Tensor mask = ones({kBatchSize, kTimeSteps}, {.dtype = i64});
     mask.narrow(1, kTimeSteps - 2, 2).narrow(0, 0, 1).zero_();
-    return model.loss(ids, tensor({step % 3, (step + 1) % 3, std::int64_t{2}}), mask);
+    const Tensor labels = tensor({step % 3, (step + 1) % 3, std::int64_t{2}});
+    return model.loss(ids.to(device), labels.to(device), mask.to(device));
 }
 
 struct DividedTraining {
