@@ -374,25 +374,25 @@ TEST_F(EmbeddedAxle, ThrowsTrackerErrorsFromLogButOnlyLogsThemInEndTraining) {
         }
         void finish() override { throw FileError("the disk is full"); }
     };
-    std::vector<std::string> said;
-    set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+    std::vector<std::string> messages;
+    set_log_sink([&](LogLevel, std::string_view text) { messages.emplace_back(text); });
     {
         accel::Accelerator accelerator({.log_with = {std::make_shared<Broken>()}});
         accelerator.init_trackers("run");
         set_error_policy(ErrorPolicy::raise);
         EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
         EXPECT_THROW(accelerator.log({{"loss", 1}}), FileError);
-        EXPECT_EQ(said.size(), 0u);
+        EXPECT_EQ(messages.size(), 0u);
         set_error_policy(ErrorPolicy::ignore);
         accelerator.log({{"loss", 1}});
-        EXPECT_EQ(said.size(), 0u);
+        EXPECT_EQ(messages.size(), 0u);
         set_error_policy(ErrorPolicy::raise);
         EXPECT_NO_THROW(accelerator.end_training());
     }
     set_error_policy(ErrorPolicy::report);
     set_log_sink({});
-    ASSERT_EQ(said.size(), 1u);
-    EXPECT_THAT(said[0], testing::HasSubstr("tracker 'broken': finish: the disk is full"));
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_THAT(messages[0], testing::HasSubstr("tracker 'broken': finish: the disk is full"));
 }
 
 }  // namespace

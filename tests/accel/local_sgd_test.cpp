@@ -53,7 +53,7 @@ TEST(LocalSGD, MatchesAccelerate) {
 }
 
 // Covers 20.LocalSGD.
-TEST(LocalSGD, DoesNothingIfDisabledAndRejectsInvalidArguments) {
+TEST(LocalSGD, AveragesGradientsIfDisabledAndRejectsInvalidArguments) {
     tests::on_ranks(2, [](const Group& group) {
         Line line;
         Accelerator accelerator({.cpu = true, .process_group = group});

@@ -95,7 +95,7 @@ TEST(Prepare, ChangesNothingWhenCalledTwice) {
 }
 
 // Covers 3.prepare.
-TEST(Prepare, AcceptsObjectsInAnyOrder) {
+TEST(Prepare, AcceptsObjectsInReverseOrder) {
     for (const bool reversed : {false, true}) {
         Objects o;
         Accelerator accelerator({.gradient_accumulation_steps = 2});

@@ -94,7 +94,7 @@ TEST(StepRecord, ListsSchedulersThatStepBeforeTheirOptimizerSeparately) {
                  UsageError);  // throws because a schedule stepped after the first step of sgd
 }
 
-TEST(StepRecord, RejectsSchedulesThatNeedAMetric) {
+TEST(StepRecord, RejectsSchedulersThatNeedAMetric) {
     Prepared run;
     optim::ReduceLROnPlateau plateau(run.sgd);
     StepRecord record;

@@ -73,7 +73,7 @@ TEST(DeepSpeedConfig, RejectsInvalidTextAndReportsTheFile) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, FindsValuesByDottedNames) {
+TEST(DeepSpeedConfig, FindsSetsAndDeletesValuesByDottedNames) {
     DeepSpeedConfig config = example();
     EXPECT_EQ(config.get_value("zero_optimization.offload_optimizer.device").string(), "cpu");
     EXPECT_EQ(config.get_value("steps_per_print").integer(), 10);
@@ -99,7 +99,7 @@ TEST(DeepSpeedConfig, FindsValuesByDottedNames) {
 }
 
 // Covers 15.HfDeepSpeedConfig.
-TEST(DeepSpeedConfig, DetectsTheZeroStageAndConvertsValuesToBool) {
+TEST(DeepSpeedConfig, DetectsZeroStageAndOffloadingAndConvertsValuesToBool) {
     DeepSpeedConfig config = example();
     EXPECT_TRUE(config.is_true("zero_optimization.overlap_comm"));
     EXPECT_FALSE(config.is_false("zero_optimization.overlap_comm"));
@@ -167,7 +167,7 @@ TEST(DeepSpeedConfig, FillsOneAutoValueOrReportsAMismatch) {
 
 // The first key is long and has many values below it. Code that builds the dotted name of each
 // value would need minutes.
-TEST(DeepSpeedConfig, ProcessesLongKeysInLinearTime) {
+TEST(DeepSpeedConfig, ProcessesManyValuesBelowALongKey) {
     std::string text = "{\"" + std::string(300000, 'k') + "\": {\"s\": 0";
     for (int i = 0; i < 50000; ++i) text += ",\"" + std::to_string(i) + "\":\"\"";
     DeepSpeedConfig config(text + "}}");

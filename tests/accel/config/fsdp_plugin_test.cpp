@@ -353,7 +353,7 @@ TEST(FsdpPlugin, RejectsInvalidWrapPolicies) {
 }
 
 // Resolving options a second time, for example for a second Accelerator, does not change them.
-TEST(FsdpPlugin, IsNotChangedWhenOptionsAreResolvedAgain) {
+TEST(FsdpPlugin, KeepsStrategyAndPrefetchingWhenResolvedAgain) {
     for (const int version : {1, 2}) {
         const Plugin once = resolved({.fsdp_version = version});
         LogCapture log;

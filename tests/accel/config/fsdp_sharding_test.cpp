@@ -257,7 +257,7 @@ TEST(FsdpSharding, TakesThePrecisionFromThePlugin) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpBuffers, HaveTheBufferDTypeOfTheMixedPrecisionPolicy) {
+TEST(FsdpBuffers, HaveTheBufferDTypeOfThePolicyExceptInBatchNorm) {
     const Plugin plugin =
         resolved({.mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = bf16}});
     Classifier model;
@@ -288,7 +288,7 @@ TEST(FsdpParameters, AreConvertedToF32IfTheyAreTrained) {
 }
 
 // Covers 14.param_init_fn, 14.cpu_ram_efficient_loading.
-TEST(FsdpSharding, AcceptsModelsOnTheMetaDevice) {
+TEST(FsdpSharding, CreatesOptionsForModelsOnTheMetaDevice) {
     Classifier model;
     model.to(Device::meta());
     EXPECT_TRUE(options_of({.cpu_ram_efficient_loading = true}, model).sync_module_states);

@@ -26,7 +26,7 @@ using Group = std::shared_ptr<dist::ProcessGroup>;
 void make(const AcceleratorOptions& options) { const Accelerator accelerator(options); }
 
 // Covers 1.fsdp_plugin, 27.ACCELERATE_USE_FSDP.
-TEST(FsdpPlugin, IsAcceptedWithOneAndSeveralProcesses) {
+TEST(FsdpPlugin, ShardsModelsOfTwoProcessesUnlessItsStrategyIsNoShard) {
     EXPECT_FALSE(Accelerator().options().fsdp_plugin);
     EXPECT_NO_THROW(make({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}));
     {
@@ -47,7 +47,7 @@ TEST(FsdpPlugin, IsAcceptedWithOneAndSeveralProcesses) {
 }
 
 // Covers 1.deepspeed_plugin, 2.deepspeed_plugin, 15.fp16, 15.gradient_accumulation_steps.
-TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
+TEST(DeepSpeedPlugin, SetsMixedPrecisionAndAccumulationStepsOfTheAccelerator) {
     const accel::DeepSpeedPlugin plain{.zero_stage = 0};
     {
         const Accelerator named({.deepspeed_plugins = {{"student", plain}, {"teacher", plain}}});
@@ -67,7 +67,7 @@ TEST(DeepSpeedPlugin, SetsOptionsOfTheAccelerator) {
 }
 
 // Covers 15.zero_stage, 15.gradient_clipping, 15.zero3_init_flag.
-TEST(DeepSpeedPlugin, ShardsModelsAndClipsGradients) {
+TEST(DeepSpeedPlugin, ShardsModelsAboveStage0AndClipsGradients) {
     for (const int stage : {0, 1, 2, 3})
         on_ranks(2, [&](const Group& group) {
             Accelerator accelerator(
@@ -94,7 +94,7 @@ TEST(DeepSpeedPlugin, ShardsModelsAndClipsGradients) {
 
 // Covers 2.tensor_parallel_rank, 2.pipeline_parallel_rank, 2.parallelism_config,
 // 2.torch_device_mesh, 2.data_parallel_rank.
-TEST(TensorParallelRank, ThrowsWithoutADeviceMesh) {
+TEST(TensorParallelRank, IsTheRankInTheDeviceMeshAndThrowsWithoutOne) {
     const Accelerator accelerator;
     EXPECT_EQ(accelerator.torch_device_mesh(), nullptr);
     expect_error<UsageError>({"tensor_parallel_rank: needs an Accelerator with a "},

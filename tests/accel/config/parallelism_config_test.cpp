@@ -206,7 +206,7 @@ TEST(ParallelismConfig, MakesTheMeshOfTheAccelerator) {
 }
 
 // Covers 1.parallelism_config, 17.CP.
-TEST(ParallelismConfig, RejectsMissingAndUnsupportedPlugins) {
+TEST(ParallelismConfig, RejectsMissingPluginsAndUnsupportedCombinations) {
     on_ranks(2, [](const Group& group) {
         const auto refused = [&](const AcceleratorOptions& given,
                                  std::initializer_list<const char*> text) {

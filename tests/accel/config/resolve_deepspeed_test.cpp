@@ -55,7 +55,7 @@ TEST(DeepSpeedPlugin, RejectsOptionsThatAreNotImplemented) {
 }
 
 // Covers 15.zero_optimization.
-TEST(DeepSpeedPlugin, RejectsGroupsOfProcessesUnlessStageIs3) {
+TEST(DeepSpeedPlugin, RejectsSizesOfShardGroupsUnlessStageIs3) {
     for (const char* key :
          {"zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"}) {
         const auto check = [&](int stage) {

@@ -58,17 +58,17 @@ TEST(JoinUnevenInputs, ChangesEvenBatchesUntilTheScopeEnds) {
 TEST(JoinUnevenInputs, WarnsIfEvenBatchesDoesNotApplyToALoader) {
     tests::Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        std::string heard;
-        set_log_sink([&](LogLevel, std::string_view text) { heard += text; });
+        std::string logged;
+        set_log_sink([&](LogLevel, std::string_view text) { logged += text; });
         for (const bool dispatches : {false, true}) {
             Accelerator accelerator(of_group(group, {.dispatch_batches = dispatches}));
             data::DataLoader loader(stream_of_numbers(3));
             accelerator.prepare(loader);
             const auto scope = accelerator.join_uneven_inputs({}, false);
-            heard += str(' ', pass_of(loader).size(), '|');
+            logged += str(' ', pass_of(loader).size(), '|');
         }
         set_log_sink({});
-        return heard;
+        return logged;
     });
     const std::string warning =
         "join_uneven_inputs: even_batches applies only to loaders that each process reads itself, "

@@ -176,11 +176,11 @@ void expect_named_after_leaving(int who, accel::DataLoaderConfiguration config) 
     }
 }
 
-TEST(PreparedLoader, EndsAllLoopsWhenOneProcessLeavesItsLoop) { expect_named_after_leaving(1, {}); }
-TEST(PreparedLoader, EndsAllLoopsWhenTheDispatchingProcessLeavesItsLoop) {
+TEST(PreparedLoader, EndsAllLoopsWhenOneProcessExitsEarly) { expect_named_after_leaving(1, {}); }
+TEST(PreparedLoader, EndsAllLoopsWhenTheDispatchingProcessExitsEarly) {
     expect_named_after_leaving(0, {.dispatch_batches = true});
 }
-TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessLeavesItsLoop) {
+TEST(PreparedLoader, EndsAllLoopsWhenAReceivingProcessExitsEarly) {
     expect_named_after_leaving(1, {.dispatch_batches = true});
 }
 

@@ -158,7 +158,7 @@ void expect_passes(const Group& group, const Options& o) {
 
 class PreparedLoaderOnRanks : public testing::TestWithParam<int> {};
 
-TEST_P(PreparedLoaderOnRanks, ReadsEverySampleOnceInOrder) {
+TEST_P(PreparedLoaderOnRanks, ReadsSamplesOnceInOrderWithRandomOptions) {
     tests::on_ranks(GetParam(), [](const Group& group) {
         Draws draws(group->size());
         for (int i = 0; i < 150; ++i) expect_passes(group, draws.next());

@@ -115,7 +115,7 @@ Case drawn(std::mt19937& engine, int processes) {
 class DatasetShards : public testing::TestWithParam<int> {};
 
 // Covers 4.HF, 4.set_epoch.
-TEST_P(DatasetShards, YieldEveryRowOnceAndTheSameNumberOfStepsOnAllRanks) {
+TEST_P(DatasetShards, YieldRowsOnceAndTheSameNumberOfStepsOnAllRanks) {
     on_ranks(GetParam(), [](const Group& group) {
         std::mt19937 engine(static_cast<unsigned>(group->size()));
         for (int i = 0; i < 40; ++i) {
@@ -224,7 +224,7 @@ TEST(ShardedDataset, ResumesWithTheNextRowsOnFewerProcesses) {
 
 // Each of two later runs resumes after a step of the previous run, in a pass that two processes
 // began.
-TEST(ShardedDataset, ResumesWithTheNextRowsOnMoreProcesses) {
+TEST(ShardedDataset, ResumesARunOfTwoProcessesOnFourAndThenOnOneToEight) {
     const Sizes sizes = {11, 8, 5, 3};
     for (const bool drop_last : {false, true}) {
         Log log;

@@ -171,7 +171,7 @@ TEST(PreparedLoader, RestoresItsSeedOnFreeMemory) {
 }
 
 // Covers 4.dataloader.
-TEST(PreparedLoader, KeepsWorkersPrefetchingAndCollateFn) {
+TEST(PreparedLoader, KeepsWorkersAndCollateFn) {
     on_ranks(2, [](const Group& group) {
         const std::int64_t first = 2 * group->rank();
         Batches expected;
@@ -348,7 +348,7 @@ TEST(DataRank, DependsOnlyOnDataParallelDimensions) {
     });
 }
 
-TEST(DataRank, IgnoresTheOrderOfMeshDimensions) {
+TEST(DataRank, IsTheIndexInTheDpDimensionWhenDpIsTheLastDimension) {
     on_ranks(4, [](const Group& group) {
         const dist::DeviceMesh mesh(group, {{"tp", 2}, {"dp", 2}});
         const accel::DataRank place = accel::data_rank(mesh);

@@ -78,7 +78,7 @@ TEST(UlyssesAdapter, YieldsTheBatchesOfAllRanksOfAGroupInTurn) {
 }
 
 // Covers 3.deepspeed_ulysses_dl_adapter.
-TEST(UlyssesAdapter, CountsMicroBatches) {
+TEST(UlyssesAdapter, CountsMicroBatchesAndReportsTheEndAndTheRemainder) {
     on_ranks(4, [](const Group& group) {
         SharedLoader shared(sharing(group, kTwoByTwo), 7);  // the last batch repeats sample 0
         std::int64_t count = 0;
@@ -168,7 +168,7 @@ TEST(UlyssesAdapter, SharesDispatchedBatches) {
 }
 
 // Covers 3.deepspeed_ulysses_dl_adapter, 17.sp_handler.
-TEST(UlyssesAdapter, RejectsInvalidBatchesAndLoaders) {
+TEST(UlyssesAdapter, RejectsInvalidSequenceLengthsAndUnpreparedLoaders) {
     on_ranks(2, [](const Group& group) {
         const auto pass = [&](const ParallelismConfig& config, std::int64_t length) {
             Accelerator accelerator(sharing(group, config));

@@ -86,7 +86,7 @@ TEST(Accumulation, RetainsTheAutogradGraphOnRequest) {
 
 // The loop calls accumulate() twice per batch, and every call begins a micro-batch.
 // Covers 7.several, 7.several-accumulate.
-TEST(Accumulation, SupportsSeveralAccumulateCallsPerBatch) {
+TEST(Accumulation, CountsEachAccumulateCallOfABatchAsAMicroBatch) {
     using Flags = std::vector<bool>;
     for (const auto& [plugin, expected] :
          {std::pair(accel::GradientAccumulationPlugin{.num_steps = 2}, Flags{0, 1, 0, 1, 1, 1}),

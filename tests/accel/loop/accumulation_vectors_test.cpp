@@ -148,10 +148,10 @@ void second_accelerator(const Group& group) {
 
 void plugin(const json& c, const Group& group) {
     accel::GradientAccumulationPlugin given;
-    const json &said = c["given"], &effective = c["effective"];
-    if (said.contains("num_steps")) given.num_steps = said["num_steps"].get<int>();
-    given.sync_with_dataloader = said.value("sync_with_dataloader", given.sync_with_dataloader);
-    given.sync_each_batch = said.value("sync_each_batch", given.sync_each_batch);
+    const json &fields = c["given"], &effective = c["effective"];
+    if (fields.contains("num_steps")) given.num_steps = fields["num_steps"].get<int>();
+    given.sync_with_dataloader = fields.value("sync_with_dataloader", given.sync_with_dataloader);
+    given.sync_each_batch = fields.value("sync_each_batch", given.sync_each_batch);
     const Accelerator accelerator({.gradient_accumulation_plugin = given, .process_group = group});
     EXPECT_EQ(accelerator.gradient_accumulation_steps(), effective["num_steps"]) << c;
     EXPECT_EQ(accelerator.gradient_state().sync_with_dataloader, effective["sync_with_dataloader"])

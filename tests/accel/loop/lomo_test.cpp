@@ -112,7 +112,7 @@ TEST(LomoBackward, NeedsALearningRateAndALomoOptimizer) {
         [&] { accelerator.lomo_backward(loss(), {}); });
 }
 
-TEST(LomoBackward, RejectsScaledGradients) {
+TEST(LomoBackward, RejectsTheLossScalerOfFp16) {
     Pair model = seeded();
     optim::Lomo lomo(model.parameters());
     Accelerator accelerator({.mixed_precision = "fp16", .cpu = true});

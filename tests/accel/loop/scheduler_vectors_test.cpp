@@ -41,9 +41,9 @@ std::unique_ptr<optim::Scheduler> schedule_named(const std::string& name, optim:
 
 // Replays a recorded case in fp16, so that iterations with infinite gradients are skipped.
 void follow(const json& c, const Group& group) {
-    json said = c;
-    said.erase("lr"), said.erase("last_epoch_and_step_count");
-    SCOPED_TRACE(said.dump());
+    json options = c;
+    options.erase("lr"), options.erase("last_epoch_and_step_count");
+    SCOPED_TRACE(options.dump());
     Tensor w = ones({1}, {.requires_grad = true});
     optim::AdamW adamw({w}, {.lr = 1});
     const auto schedule = schedule_named(c["schedule"], adamw);

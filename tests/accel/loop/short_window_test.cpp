@@ -146,7 +146,7 @@ TEST(ShortWindow, CanBeRescaledOrDroppedOnlyIfSyncWithDataloaderIsTrue) {
 }
 
 // An evaluation loop within the window has no effect.
-TEST(ShortWindow, IsDroppedIfAnEvaluationRunsWithinIt) {
+TEST(ShortWindow, IsDroppedEvenIfAnEvaluationRunsWithinIt) {
     Course run({.num_steps = 2, .short_window = ShortWindow::drop}, dist::ProcessGroup::alone());
     data::DataLoader eval(numbers(3, 1));
     run.accelerator.prepare(eval);

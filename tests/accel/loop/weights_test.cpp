@@ -159,7 +159,7 @@ TEST_P(WeightedLoss, DividesGradientsOfEachModelByTheWeightsOfItsLosses) {
         });
 }
 
-TEST_P(WeightedLoss, GivesAZeroGradientWhenTheWeightIsZero) {
+TEST_P(WeightedLoss, GivesAZeroGradientOnlyIfTheWeightsOfAllProcessesAreZero) {
     tests::on_ranks(2, [&](const Group& group) {
         Accelerator accelerator(options(group, 1));
         Model model;
@@ -197,7 +197,7 @@ TEST_P(WeightedLoss, IncludesGradientsAccumulatedWithoutSync) {
 // A checkpoint that is saved in the middle of an update by 1 or 2 processes is loaded by 1 or 2
 // processes.
 // Covers 7.variable-length.
-TEST(WeightedLossCheckpoint, CompletesAnUpdateWithADifferentNumberOfProcesses) {
+TEST(WeightedLossCheckpoint, CompletesAnUpdateOnOneOrTwoProcesses) {
     for (const int saving : {1, 2})
         for (const int loading : {1, 2}) {
             const tests::TemporaryFolder folder(tests::FolderStorage::in_memory);
@@ -329,7 +329,7 @@ TEST(WeightedLosses, DropTheirWeightsOnFreeMemory) {
     EXPECT_EQ(model.gradient(), gradient_of(0.5, {1}));
 }
 
-TEST(WeightedLosses, PropagateNan) {
+TEST(WeightedLosses, PropagateNanInWeightTensors) {
     Accelerator accelerator({.cpu = true});
     Model model;
     optim::SGD sgd(model.parameters(), {.lr = 1});

@@ -107,7 +107,7 @@ TEST(JoinUnevenInputs, GivesAllRanksTheLossScaleOfTheRankThatTrainedLongest) {
 }
 
 // The prepared model outlives the Accelerator. The model must not keep rank 1 in the job.
-TEST(JoinUnevenInputs, ReportsTheErrorOfARankInFp16) {
+TEST(JoinUnevenInputs, ReportsInFp16ThatAFailedRankHasLeft) {
     auto models = tests::clones_of(nn::Mlp({4, 3, 1}), 2);
     const auto errors = tests::outcomes(2, [&](const Group& group) {
         const auto index = static_cast<std::size_t>(group->rank());

@@ -98,7 +98,7 @@ TEST(MakeOptimizer, KeepsTheOptionsOfParameterGroups) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(MakeOptimizer, RejectsUnsupportedOptimizers) {
+TEST(MakeOptimizer, RejectsInvalidAndUnsupportedOptimizerSections) {
     const DummyOptim dummy({parameter()});
     const auto refused = [&](DeepSpeedConfig config, std::initializer_list<const char*> parts) {
         expect_error<ValueError>(parts, [&] { make_optimizer(config, dummy); });

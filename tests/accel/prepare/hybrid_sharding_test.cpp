@@ -106,7 +106,7 @@ TEST(HybridSharding, AveragesGradientsOverAllProcesses) {
 // Parameters are gathered within a machine. Gradients are scattered within a machine, and averaged
 // between machines once per update.
 // Covers 14.sharding_strategy.
-TEST(HybridSharding, CommunicatesWithinAndBetweenMachines) {
+TEST(HybridSharding, GathersInEachMicroBatchAndReducesOncePerUpdate) {
     for (const char* strategy : kStrategies) {
         SCOPED_TRACE(strategy);
         on_two_machines([&](int) {
@@ -138,7 +138,7 @@ TEST(HybridSharding, CommunicatesWithinAndBetweenMachines) {
 
 // Ranks 0 and 1 share one copy of the parameters, and ranks 2 and 3 share another copy.
 // Covers 17.HSDP, 14.sharding_strategy.
-TEST(HybridSharding, FollowsTheDimensionsOfTheMesh) {
+TEST(HybridSharding, ShardsAndReplicatesByTheDimensionsOfTheMesh) {
     nn::Gpt whole = Gpt64().make();
     const nn::Gpt initial = whole.clone();
     const tests::ReferenceRun expected = tests::train_alone(whole);

@@ -94,7 +94,7 @@ struct Objects {
     data::DataLoader loader{samples(4)};
 };
 
-TEST(SaveState, ThrowsIfAPreparedObjectWasDestroyed) {
+TEST(SaveState, ThrowsIfAPreparedModelOptimizerOrSchedulerWasDestroyed) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     {

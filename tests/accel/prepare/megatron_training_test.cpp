@@ -143,7 +143,7 @@ TEST(MegatronTraining, IsConfiguredByTheParallelismConfigToo) {
 }
 
 // Covers 10.Megatron.
-TEST(MegatronTraining, SavesStatesThatAnyMeshLoads) {
+TEST(MegatronTraining, SavesStatesThatFewerProcessesLoad) {
     const TemporaryFolder folder;
     const nn::Gpt original = pipeline_gpt();
     MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
@@ -212,7 +212,7 @@ TEST(MegatronTraining, DividesShortWindowsByTheirNumberOfBatches) {
 }
 
 // Covers 16.pipeline_model_parallel_split_rank.
-TEST(MegatronTraining, ChoosesTheLayersOfTheLastStage) {
+TEST(MegatronTraining, ChoosesTheNumberOfLayersOfTheLastStage) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         MegatronRun run(std::move(models[at(group)]),

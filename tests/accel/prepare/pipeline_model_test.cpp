@@ -142,7 +142,7 @@ TEST(PipelineModel, IsDividedIntoTheStagesOfAParallelismConfig) {
 }
 
 // Covers 10.Megatron.
-TEST(PipelineModel, SavesStatesThatOneProcessLoads) {
+TEST(PipelineModel, SavesStatesThatOneOrThreeProcessesLoad) {
     const nn::Gpt original = pipeline_gpt();
     const TemporaryFolder folder;
     nn::Gpt whole = original.clone();

@@ -148,7 +148,7 @@ data::DataLoader loader_of(std::int64_t samples, std::int64_t batch_size) {
 }
 
 // Covers 15.is_train_batch_min, 15.train_batch_size, 15.auto.
-TEST(Prepare, FillsTheDeepSpeedConfiguration) {
+TEST(Prepare, FillsAutoValuesOfTheDeepSpeedConfiguration) {
     on_ranks(2, [&](const Group& group) {
         for (const bool splits : {false, true}) {
             SCOPED_TRACE(splits);

@@ -122,7 +122,7 @@ void expect_context_training_for_meshes() {
 
 // Covers 3.maybe_context_parallel, 17.CP, 17.cp_handler, 17.fsdp_dim_names, 17.HSDP,
 // 1.parallelism_config.
-TEST(ContextParallelTraining, ShardsParametersOverDataAndContextParallelRanks) {
+TEST(ContextParallelTraining, TrainsLikeOneProcessOnMeshesOfDataAndContextParallelRanks) {
     expect_context_training_for_meshes<nn::Gpt>();
     expect_context_training_for_meshes<nn::Llama>();
 }

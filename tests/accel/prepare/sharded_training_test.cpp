@@ -185,7 +185,7 @@ TEST(ShardedAccelerator, SavesTheWholeModel) {
         expect_same_bits(files.weights().at(name).mapped(), tensor);
 }
 
-TEST(ShardedAccelerator, RejectsFunctionsThatNeedWholeModels) {
+TEST(ShardedAccelerator, RejectsLocalSgdAndJoinUnevenInputs) {
     auto models = clones_of(Gpt64().make(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

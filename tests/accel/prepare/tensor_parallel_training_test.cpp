@@ -140,7 +140,7 @@ TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithDataParallelism) {
 }
 
 // The mesh's dimension "batch" is not one of Accelerate's, and its processes read different rows.
-TEST(TensorParallelAccelerator, AveragesShardsOverOtherDimensionsOfTheMesh) {
+TEST(TensorParallelAccelerator, TrainsLikeOneProcessWithAnUnknownMeshDimension) {
     for (const char* slices : {"tp", "dp_replicate"}) {
         const int ranks = 8;
         nn::Gpt whole = small_gpt();
@@ -204,7 +204,7 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
 
 // Without this, the ranks of a group would continue with the gradients and random states of
 // different processes, or the group with those of one process only.
-TEST(TensorParallelAccelerator, LoadsOneStateOnAllRanksOfAGroup) {
+TEST(TensorParallelAccelerator, LoadsTheMeanGradientOfReplicasOnAllRanksOfAGroup) {
     const TemporaryFolder folder;
     auto models = clones_of(small_gpt(), 4);
     const auto options_of = [](const Group& group, const ParallelismConfig& config) {
@@ -273,7 +273,7 @@ TEST(TensorParallelAccelerator, SavesRegisteredObjectsAsWholeTensors) {
     }
 }
 
-TEST(TensorParallelAccelerator, RejectsMethodsThatNeedWholeParameters) {
+TEST(TensorParallelAccelerator, RejectsLocalSgdAdaLomoAndDeepSpeed) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         DividedRun run(std::move(models[at(group)]), divided_on(group, {.tp_size = 2}), 2);

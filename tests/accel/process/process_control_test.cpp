@@ -34,18 +34,18 @@ using tests::Job;
 // Sets the environment variables that a launcher sets for a rank, for a job on one machine or on
 // several machines.
 void start_as(const dist::Environment& environment, bool alone_on_its_machine) {
-    const auto say = [](const char* name, const std::string& value) {
+    const auto set = [](const char* name, const std::string& value) {
         setenv(name, value.c_str(), 1);
     };
     const std::string rank = std::to_string(environment.rank);
-    say("RANK", rank);
-    say("WORLD_SIZE", std::to_string(environment.world_size));
-    say("LOCAL_RANK", alone_on_its_machine ? "0" : rank);
-    say("LOCAL_WORLD_SIZE", alone_on_its_machine ? "1" : std::to_string(environment.world_size));
-    say("NODE_RANK", alone_on_its_machine ? rank : "0");
-    say("MASTER_ADDR", "127.0.0.1");
-    say("MASTER_PORT", std::to_string(environment.master_port));
-    say("AXLE_JOB_TOKEN", environment.token);
+    set("RANK", rank);
+    set("WORLD_SIZE", std::to_string(environment.world_size));
+    set("LOCAL_RANK", alone_on_its_machine ? "0" : rank);
+    set("LOCAL_WORLD_SIZE", alone_on_its_machine ? "1" : std::to_string(environment.world_size));
+    set("NODE_RANK", alone_on_its_machine ? rank : "0");
+    set("MASTER_ADDR", "127.0.0.1");
+    set("MASTER_PORT", std::to_string(environment.master_port));
+    set("AXLE_JOB_TOKEN", environment.token);
 }
 
 // Returns the text that f() writes to stdout.

@@ -42,18 +42,18 @@ TEST(ProcessControl, SplitsInputsAndSharesTriggersBetweenProcesses) {
     Job job(3, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
         Accelerator accelerator({.cpu = true, .process_group = group});
-        std::string said;
+        std::string results;
         const std::vector<int> inputs = {0, 1, 2, 3};
-        for (const int i : accelerator.split_between_processes(inputs)) said += str(i);
-        said += '/';
-        for (const int i : accelerator.split_between_processes(inputs, true)) said += str(i);
-        accelerator.on_main_process([&] { said += "/main"; });
-        if (accelerator.on_last_process([] { return 7; }) == 7) said += "/last";
+        for (const int i : accelerator.split_between_processes(inputs)) results += str(i);
+        results += '/';
+        for (const int i : accelerator.split_between_processes(inputs, true)) results += str(i);
+        accelerator.on_main_process([&] { results += "/main"; });
+        if (accelerator.on_last_process([] { return 7; }) == 7) results += "/last";
         if (accelerator.process_index() == 1) accelerator.set_trigger();
-        said += accelerator.check_trigger() ? "/stop" : "/go";
-        said += accelerator.check_trigger() ? "/stop" : "/go";
+        results += accelerator.check_trigger() ? "/stop" : "/go";
+        results += accelerator.check_trigger() ? "/stop" : "/go";
         accelerator.wait_for_everyone();
-        return said;
+        return results;
     });
     const auto ended = job.wait(30s);
     EXPECT_EQ(ended[0].text, "01/01/main/stop/go");
@@ -103,8 +103,8 @@ TEST(LogLevel, IsSeparateForEachProcess) {
 TEST(Logger, WritesOnTheSelectedRanks) {
     Job job(2, [&](const dist::Environment& environment) -> std::string {
         const auto group = dist::ProcessGroup::create(environment, {.join_timeout = 30s});
-        std::string heard;
-        set_log_sink([&](LogLevel, std::string_view text) { heard += str(text, '|'); });
+        std::string lines;
+        set_log_sink([&](LogLevel, std::string_view text) { lines += str(text, '|'); });
         const accel::Logger logger("train", LogLevel::info,
                                    PartialState({.cpu = true, .process_group = group}));
         logger.info("from the main one");
@@ -114,7 +114,7 @@ TEST(Logger, WritesOnTheSelectedRanks) {
         logger.warning_once("once");
         logger.warning_once("once");
         set_log_sink({});
-        return heard;
+        return lines;
     });
     const auto ended = job.wait(30s);
     EXPECT_EQ(ended[0].text,

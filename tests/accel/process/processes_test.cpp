@@ -120,9 +120,9 @@ Course course_on(int processes, const Recipe& recipe) {
     for (const RankOutcome& rank : ended)
         if (!rank.reported || rank.text != ended[0].text || rank.text.starts_with("threw"))
             throw std::runtime_error("a rank differs or failed: " + rank.text.substr(0, 300));
-    const auto said = nlohmann::json::parse(ended[0].text);
-    return {said["losses"].get<std::vector<double>>(),
-            said["parameters"].get<std::vector<double>>()};
+    const auto result = nlohmann::json::parse(ended[0].text);
+    return {result["losses"].get<std::vector<double>>(),
+            result["parameters"].get<std::vector<double>>()};
 }
 
 void expect_near(const std::vector<double>& actual, const std::vector<double>& expected,

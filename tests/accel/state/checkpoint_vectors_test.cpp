@@ -37,7 +37,7 @@ Names names_in(const std::string& folder) {
 
 // A recorded case. The functions below repeat the calls of the recording in the folder `at`.
 struct Case {
-    const json& said;
+    const json& recorded;
     Group group;
     std::string at;
 
@@ -63,7 +63,7 @@ void files(const Case& c) {
     accelerator.prepare(first, second, sgd, other, steps, more);
     accelerator.register_for_checkpointing(counter, another);
     const std::string folder = c.at + "/s";
-    const bool safe = c.said["safe_serialization"];
+    const bool safe = c.recorded["safe_serialization"];
     if (!safe) {
         expect_error<UsageError>({"save_state", "safe_serialization"}, [&] {
             accelerator.save_state(folder, {.safe_serialization = false});
@@ -73,7 +73,7 @@ void files(const Case& c) {
     }
     accelerator.save_state(folder);
     Names expected = {"manifest.json"};
-    for (const std::string name : c.said["files"]) {
+    for (const std::string name : c.recorded["files"]) {
         const std::string stem = name.substr(0, name.find('.'));
         expected.insert(name.ends_with(".safetensors") ? name : stem + ".json");
     }
@@ -82,20 +82,20 @@ void files(const Case& c) {
 }
 
 void auto_naming(const Case& c) {
-    Accelerator accelerator(c.options(true, c.said["total_limit"]));
+    Accelerator accelerator(c.options(true, c.recorded["total_limit"]));
     std::int64_t saved = 0;
-    for (const auto& after : c.said["after_each_save"]) {
+    for (const auto& after : c.recorded["after_each_save"]) {
         EXPECT_EQ(accelerator.save_state(), c.checkpoints() + str("/checkpoint_", saved++));
-        EXPECT_EQ(names_in(c.checkpoints()), after.get<Names>()) << c.said;
+        EXPECT_EQ(names_in(c.checkpoints()), after.get<Names>()) << c.recorded;
         c.sync();
     }
-    EXPECT_EQ(accelerator.save_iteration(), c.said["save_iteration"].get<std::int64_t>());
+    EXPECT_EQ(accelerator.save_iteration(), c.recorded["save_iteration"].get<std::int64_t>());
 }
 
 void existing_checkpoint(const Case& c) {
     Accelerator(c.options(true)).save_state();
     Accelerator again(c.options(true));
-    const std::string text = c.said["result"];
+    const std::string text = c.recorded["result"];
     ASSERT_TRUE(text.starts_with("ValueError")) << text;
     expect_error<ValueError>({"save_state: ", "checkpoint_0 already exists", "set_save_iteration"},
                              [&] { again.save_state(); });
@@ -109,12 +109,12 @@ void load_latest(const Case& c) {
     for (int i = 0; i < 3; ++i) saving.save_state();
     Accelerator loading(c.options(true));
     loading.load_state();
-    EXPECT_EQ(c.said["save_iteration_after_load"].get<std::int64_t>(), 0);
+    EXPECT_EQ(c.recorded["save_iteration_after_load"].get<std::int64_t>(), 0);
     EXPECT_EQ(loading.save_iteration(), 3);
     EXPECT_EQ(loading.save_state(), c.checkpoints() + "/checkpoint_3");
     const accel::CheckpointReader reader(c.checkpoints() + "/checkpoint_3");
     EXPECT_EQ(reader.read("random_states_0")["step"].integer(),
-              c.said["accelerator_step"].get<std::int64_t>());
+              c.recorded["accelerator_step"].get<std::int64_t>());
 }
 
 std::int64_t step_in(const std::string& state) {
@@ -122,7 +122,7 @@ std::int64_t step_in(const std::string& state) {
 }
 
 void step_restored(const Case& c) {
-    const std::int64_t count = c.said["saved"];
+    const std::int64_t count = c.recorded["saved"];
     auto options = c.options(false);
     options.gradient_accumulation_steps = static_cast<int>(count) + 1;
     Accelerator saving(options);
@@ -132,7 +132,7 @@ void step_restored(const Case& c) {
     Accelerator loading(options);
     loading.load_state(c.at + "/s");
     loading.save_state(c.at + "/again");
-    EXPECT_EQ(step_in(c.at + "/again"), c.said["loaded"].get<std::int64_t>());
+    EXPECT_EQ(step_in(c.at + "/again"), c.recorded["loaded"].get<std::int64_t>());
     auto scope = loading.accumulate();
     EXPECT_TRUE(loading.sync_gradients());
 }
@@ -148,7 +148,7 @@ void registered_objects(const Case& c) {
     Accelerator more(c.options(false)), fewer(c.options(false));
     more.register_for_checkpointing(first, second, third);
     fewer.register_for_checkpointing(third);
-    EXPECT_EQ(c.said["result"], "RuntimeError");
+    EXPECT_EQ(c.recorded["result"], "RuntimeError");
     expect_error<FileError>(
         {(c.at + "/s/custom_checkpoint_2.json").c_str(), "is missing: 3 objects"},
         [&] { more.load_state(c.at + "/s"); });
