@@ -60,7 +60,7 @@ TEST(Questionnaire, WritesTheSameFilesAsAccelerate) {
     expect_writes(answer("3\n1\n8\ny\n/home/me/my hosts: all\n\n", 0).config, "mpirun.yaml");
 }
 
-TEST(Questionnaire, DetectsDefaultsFromTheMachine) {
+TEST(Questionnaire, ChoosesDefaultsByTheNumberOfGpus) {
     const ClusterConfig alone = answer("\n\n\n", 0).config;
     EXPECT_EQ(alone.distributed_type, "NO");
     EXPECT_TRUE(alone.use_cpu);

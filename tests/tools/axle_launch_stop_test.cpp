@@ -42,7 +42,7 @@ TEST_F(AxleLaunchStop, NamesAFrozenRankInTextAndJson) {
     EXPECT_EQ(failure["seq"], 12);
 }
 
-TEST_F(AxleLaunchStop, ForwardsSignalsAndPrintsTheGraceTime) {
+TEST_F(AxleLaunchStop, ForwardsSignalsAndPrintsTheGraceTimeUnlessQuiet) {
     for (const bool quiet : {false, true}) {
         for (const char* name : {"ready0", "ready1"}) fs::remove(folder_ / name);
         Arguments flags = {"--cpu", "--num_processes", "2", "--grace", "45"};

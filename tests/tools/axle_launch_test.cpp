@@ -185,10 +185,10 @@ TEST_F(AxleLaunch, ListsDefaultsThatWereUsed) {
     const std::string text = launch({}, "exit 0").text();
     for (const char* flag : {"num_processes", "num_machines", "mixed_precision", "dynamo_backend"})
         EXPECT_THAT(text, HasSubstr(flag));
-    const Ended told = launch({"--num_processes", "1", "--num_machines", "1", "--mixed_precision",
-                               "no", "--dynamo_backend", "no"},
-                              "exit 0");
-    EXPECT_THAT(told.err, IsEmpty());
+    const Ended given = launch({"--num_processes", "1", "--num_machines", "1", "--mixed_precision",
+                                "no", "--dynamo_backend", "no"},
+                               "exit 0");
+    EXPECT_THAT(given.err, IsEmpty());
 }
 
 // Covers 26.launch, 28.dynamo_config.
@@ -212,7 +212,7 @@ TEST_F(AxleLaunch, PrefersFlagsToTheConfiguration) {
 }
 
 // Covers 28.fp8_config, 28.deepspeed_config.
-TEST_F(AxleLaunch, RejectsUnsupportedConfigurations) {
+TEST_F(AxleLaunch, RejectsUnsupportedAndInvalidConfigurations) {
     const std::string xla = write("config.yaml", "distributed_type: XLA\nnum_processes: 2\n");
     expect_code(2, {"--config_file", xla}, "XLA");
     const std::string config =

@@ -106,7 +106,7 @@ TEST_F(AxleSelfTest, StartsTheProcessesOfAConfigurationFile) {
 }
 
 // Covers 26.test.
-TEST_F(AxleSelfTest, ReportsAFailure) {
+TEST_F(AxleSelfTest, FailsAndNamesARankThatDoesNotStart) {
     set("AXLE_TIMEOUT_S", "1");
     set("WORLD_SIZE", "2");
     set("MASTER_PORT", std::to_string(free_port()));

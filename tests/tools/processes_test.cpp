@@ -303,7 +303,7 @@ SLURM_PROCID=0 SLURM_LOCALID=0 "$@" && wait $other
     expect_to_train_as_one({"/bin/bash", script});
 }
 
-TEST_F(LaunchedTrainer, ResumesOnTwoProcesses) {
+TEST_F(LaunchedTrainer, ResumesAKilledRunExactlyOnTwoProcesses) {
     const Arguments launcher = {axle_program(), "launch", "--cpu", "--num_processes", "2"};
     ASSERT_EQ(launch(launcher, training("whole", 4)).code, 0);
     const std::string trainer = program_;

@@ -213,7 +213,7 @@ TEST(Chart, DrawsConstantsAndSinglePoints) {
     }
 }
 
-TEST(Chart, TreatsTinyDifferencesAsAConstant) {
+TEST(Chart, DrawsFewGridLinesForTinyDifferences) {
     for (const double low : {3e-4, 1.0, 1e17, -1e17}) {
         const double high = std::nextafter(low, std::numeric_limits<double>::infinity());
         const std::string svg =
@@ -223,7 +223,9 @@ TEST(Chart, TreatsTinyDifferencesAsAConstant) {
     }
 }
 
-TEST(Chart, FormatsHugeByteCounts) { EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b')); }
+TEST(Chart, LimitsByteCountsToAboutNineExabytes) {
+    EXPECT_EQ(format_value(1e300, 'b'), format_value(9e18, 'b'));
+}
 
 TEST(Chart, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .curves = {}}), "");

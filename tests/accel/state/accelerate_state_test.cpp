@@ -133,7 +133,7 @@ TEST(AccelerateCheckpoint, IsRejectedWithoutChangesIfAFileIsMissingOrDamaged) {
 }
 
 // If random states are missing or cannot be read, all other state is loaded.
-TEST(AccelerateCheckpoint, CanBeLoadedWithoutRandomStates) {
+TEST(AccelerateCheckpoint, CanBeLoadedIfRandomStatesAreMissingOrDamaged) {
     LogCapture logged;
     for (const bool damaged : {false, true}) {
         const Copy copy("whole");

@@ -78,7 +78,7 @@ TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
 }
 
 // Checksums are computed over chunks of 1 MiB.
-TEST(Checkpoint, DetectsDamageAnywhereInALargeFile) {
+TEST(Checkpoint, DetectsAChangedByteInEachBlockOfALargeFile) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     constexpr std::size_t kSize = 3'500'000;
     const std::string path = folder / "state";

@@ -242,7 +242,7 @@ TEST_F(PowerFailure, NeverLeavesWeightsOfTwoModels) {
     }
 }
 
-TEST(CheckpointWriter, SyncsEachFileAndFolderOnce) {
+TEST(CheckpointWriter, NeedsAboutOneSyncPerFileAndFolderAndNoneWithoutDurability) {
     MemoryFileSystem memory;
     const ReplacedFileSystem replaced(memory);
     {

@@ -62,29 +62,29 @@ std::int64_t killed_run(const std::string& folder, bool same_place,
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << status;
-    std::int64_t told = -1, number = 0;
-    while (read(ends[0], &number, sizeof number) == sizeof number) told = number;
+    std::int64_t reported = -1, number = 0;
+    while (read(ends[0], &number, sizeof number) == sizeof number) reported = number;
     close(ends[0]);
-    return told;
+    return reported;
 }
 
 void expect_to_survive(int rounds, bool same_place) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     std::mt19937 random(same_place ? 1 : 2);
-    std::int64_t told = 0;
+    std::int64_t reported = 0;
     for (int round = 0; round < rounds; ++round) {
         SCOPED_TRACE(str("round ", round));
         const std::chrono::microseconds time(random() % 12'000);
         const std::int64_t last = killed_run(folder.path(), same_place, time);
-        ASSERT_GT(last, told);
-        told = last;
+        ASSERT_GT(last, reported);
+        reported = last;
         const auto latest = accel::latest_checkpoint(folder.path());
         ASSERT_TRUE(latest.has_value());
         Training resumed(99);
         ASSERT_NO_THROW(resumed.accelerator.load_state(*latest));
         // The child may have saved once more without reporting.
-        EXPECT_GE(resumed.counter.batches, told);
-        EXPECT_LE(resumed.counter.batches, told + 1);
+        EXPECT_GE(resumed.counter.batches, reported);
+        EXPECT_LE(resumed.counter.batches, reported + 1);
     }
     accel::rotate_checkpoints(folder.path(), 1);
     // A new writer removes the temporary folders of the killed writers.

@@ -66,7 +66,7 @@ TEST(FileChecksums, UseLargerBlocksSoThatTheManifestIsBounded) {
     }
 }
 
-TEST(FileChecksums, CoverEachBlockOfAnySize) {
+TEST(FileChecksums, CoverEachBlockOfOneTwoOrFourMiB) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text = large_text();
     put(folder / "file", text);
@@ -86,7 +86,7 @@ TEST(FileChecksums, CoverEachBlockOfAnySize) {
     }
 }
 
-TEST(FileBlocks, NamesTheDamagedBlockAndVerifiesOnlyWhatIsUsed) {
+TEST(FileBlocks, VerifiesOnlyRequestedBlocksAndNamesTheDamagedOne) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string text = large_text();
     put(folder / "file", text);
@@ -102,7 +102,7 @@ TEST(FileBlocks, NamesTheDamagedBlockAndVerifiesOnlyWhatIsUsed) {
                                 [&] { blocks.check(begin, begin + 3 * kMiB); });
 }
 
-TEST(FileChecksums, RejectsInvalidBlockSizes) {
+TEST(FileChecksums, RejectInvalidBlockSizesAndMissingChecksums) {
     for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, kMiB - 1, kMiB + 1})
         expect_error<ValueError>({"block_size must be a multiple of 1048576: "}, [&] {
             block_checksums({{"size", 5}, {"crc32", 0}, {"block_size", size}, {"blocks", ""}});

@@ -178,7 +178,7 @@ TEST(MergeFsdpWeights, WritesShardsIfTheWeightsExceedTheGivenSize) {
     }
 }
 
-TEST(MergeFsdpWeights, HoldsOneTensorInMemoryAtATime) {
+TEST(MergeFsdpWeights, HoldsOnlyAFewTensorsInMemory) {
     const TemporaryFolder folder;
     write_distributed(folder.path(), 16, 512);  // tensors of 4 MiB
     const std::int64_t peak =
@@ -254,7 +254,7 @@ TEST(MergeFsdpWeights, RejectsAParentFolderAndNamesItsCheckpoints) {
 }
 
 // Covers 10.merge_fsdp_weights.
-TEST(MergeFsdpWeights, WritesOnTheMainProcessAndThrowsOnAll) {
+TEST(MergeFsdpWeights, ReturnsAfterTheWeightsAreWrittenAndThrowsOnAllProcesses) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     on_ranks(2, [&](const std::shared_ptr<dist::ProcessGroup>& group) {
         const accel::PartialState state({.cpu = true, .process_group = group});

@@ -211,7 +211,7 @@ int warnings_of_resuming(const std::string& path, int ranks, Options options) {
     return warnings.count();
 }
 
-TEST(PowerSgdState, IsResetIfProcessesBucketsOrOptionsDiffer) {
+TEST(PowerSgdState, IsReportedAsResetIfProcessesBucketsOrOptionsDiffer) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const auto options = [] { return power_sgd({}); };
     const auto save = [&](int ranks, const std::string& name) {

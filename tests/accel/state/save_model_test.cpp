@@ -241,7 +241,7 @@ TEST(LoadCheckpointInModel, ChangesNothingIfAShapeDiffers) {
     expect_same_bits(net.in.weight, before);
 }
 
-TEST(LoadCheckpointInModel, ChangesNothingForStorageDTypes) {
+TEST(LoadCheckpointInModel, ChangesNothingIfAStorageDTypeCannotBeConverted) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors";
     SmallNet net, on_meta;
@@ -262,7 +262,7 @@ TEST(LoadCheckpointInModel, ChangesNothingForStorageDTypes) {
 }
 
 // Covers 3.load_checkpoint_in_model.
-TEST(LoadCheckpointInModel, ConvertsToTheGivenDTypeAndMovesToTheGivenDevice) {
+TEST(LoadCheckpointInModel, ConvertsToTheGivenDTypeAndRejectsAnUnknownDevice) {
     ModelForTest model;
     accel::LoadCheckpointOptions options{.device_map = {{"", "cpu:0"}}, .dtype = f64};
     const auto load = [&] {

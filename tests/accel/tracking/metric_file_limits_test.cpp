@@ -96,7 +96,7 @@ TEST(JsonLinesFile, IsContinuedWithoutCopyingItToMemory) {
     EXPECT_EQ(read_file(old.path), text);
 }
 
-TEST(JsonLinesFile, KeepsLongLinesWithoutParsingThem) {
+TEST(JsonLinesFile, KeepsLongLinesWithLittleMemoryUnlessTheyAreDamaged) {
     const std::string values = [] {
         std::string list = "0";
         while (std::ssize(list) < 4 * kMiB) list += ",0";

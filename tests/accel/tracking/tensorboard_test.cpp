@@ -52,7 +52,7 @@ TEST(Crc32c, MatchesPublishedValues) {
     EXPECT_EQ(crc32c(std::string(ascending.rbegin(), ascending.rend())), 0x113fdb5cu);
 }
 
-TEST(Crc32c, MatchesBitwiseComputationForAllLengths) {
+TEST(Crc32c, MatchesBitwiseComputationForLengthsUpTo100) {
     std::string text;
     for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
     for (std::size_t length = 0; length <= text.size(); ++length) {

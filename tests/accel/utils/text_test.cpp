@@ -241,7 +241,7 @@ TEST(JsonLines, RemovesLinesAfterTheGivenStep) {
     EXPECT_EQ(read_file(folder / "other.jsonl"), "");
 }
 
-TEST(JsonLines, DropsAnIncompleteLastLine) {
+TEST(JsonLines, DropsAnIncompleteOrInvalidLastLine) {
     const TemporaryFolder folder;
     for (const char* half :
          {"{\"st", "{\"step\": 3", "{\"step\": 3}", "\xff", "", "{}\n", "[]\n"}) {
