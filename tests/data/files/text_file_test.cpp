@@ -135,7 +135,7 @@ TEST(EncodeFile, ReportsAFileThatBecomesShorter) {
     }
 }
 
-TEST(Tokens, ShareMemoryWithTheirSlices) {
+TEST(Tokens, ReturnTheSameTokensInSlices) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Ids ids;
     for (std::int64_t i = 0; i < 100'000; ++i) ids.push_back(i * 7919 % 60'000);
@@ -174,7 +174,7 @@ TEST(RandomBlockDataset, GivesTheSameSamplesForTextFilesAndTokens) {
 }
 
 // A trainer that reads text or tokens needs memory for only a part of the file.
-TEST(TextFile, IsReadWithMemoryIndependentOfItsSize) {
+TEST(TextFile, IsReadWithAtMostAQuarterOfItsSizeInMemory) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string part = sample_text(kMiB, false);
     {

@@ -27,7 +27,7 @@ GeneratorDataset broken_at(std::int64_t bad, const std::atomic<bool>& broken) {
     });
 }
 
-TEST(IterableLoader, GivesSameBatchesForAnyNumberOfWorkers) {
+TEST(IterableLoader, GivesSameBatchesForSeveralNumbersOfWorkers) {
     const Numbers numbers(11);
     for (const int workers : kWorkers) {
         DataLoader loader(numbers, {.batch_size = 4, .num_workers = workers});

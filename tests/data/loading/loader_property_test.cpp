@@ -157,7 +157,7 @@ std::vector<Pass> passes_of(const Case& c) {
 
 constexpr std::uint64_t kCases = 300;
 
-TEST(ShardedLoaders, GiveEverySampleOnceInOrder) {
+TEST(ShardedLoaders, GiveAllUndroppedSamplesOnceInOrder) {
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
         Draws draws(seed);
         const Case c(draws);

@@ -170,7 +170,7 @@ TEST(LoaderState, ResumesExactlyAfterSeveralChangesOfTheNumberOfProcesses) {
     }
 }
 
-TEST(LoaderState, ResumesUnevenBatchesOnAnotherNumberOfProcesses) {
+TEST(LoaderState, ResumesUnevenBatchesOnOneTwoOrFourProcesses) {
     for (const Kind kind : {Kind::sequential, Kind::shuffled})
         for (const std::int64_t before : {1, 2, 4})
             for (const std::int64_t after : {1, 2, 4})
@@ -302,7 +302,7 @@ class Ragged {
     FunctionDataset dataset_ = from_function(10, sample);
 };
 
-TEST(LoaderState, ResumesWithDifferentNumberOfProcessesWhenBatchSizesVary) {
+TEST(LoaderState, ResumesOnFewerProcessesWhenBatchSizesVary) {
     const Ragged ragged;
     const Batches all = ragged_batches(10);
     const auto four = ragged.loader(4, 0);

@@ -54,7 +54,7 @@ TEST(DataLoader, SetsEndOfDataloaderDuringLastBatch) {
 }
 
 // Covers 4.dataloader.
-TEST(DataLoader, GivesSameBatchesForAnyNumberOfWorkers) {
+TEST(DataLoader, GivesSameBatchesForSeveralNumbersOfWorkers) {
     const auto batches = [](int workers, int prefetch) {
         DataLoader loader(
             from_function(50,
