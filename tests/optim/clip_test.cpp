@@ -74,7 +74,7 @@ TEST(ClipGradNorm, SkipsParametersWithoutGradient) {
     EXPECT_FALSE(none.grad().defined());
 }
 
-TEST(ClipGradNorm, ScalesStridedGradientsInPlace) {
+TEST(ClipGradNorm, ScalesStridedGradients) {
     Tensor param = zeros({3, 2}, {.dtype = f64, .requires_grad = true});
     const Tensor grad = tensor({3, 0, 0, 0, 0, 4}, {2, 3}, {.dtype = f64}).transpose(0, 1);
     param.set_grad(grad);

@@ -191,7 +191,7 @@ TEST(OptimizerKernels, UnscaleAndClipGradients) {
     EXPECT_EQ(scaled.v, plain.v);
 }
 
-TEST(OptimizerKernels, ChangeNothingOnFoundInf) {
+TEST(OptimizerKernels, KeepParametersAndStepCountsOnFoundInf) {
     Model<float, float, float> model(kSizes);
     const std::vector<float> before = model.p;
     const StepScalars scalars = {.found_inf = 1};
@@ -203,7 +203,7 @@ TEST(OptimizerKernels, ChangeNothingOnFoundInf) {
     EXPECT_EQ(model.steps, std::vector<float>(kSizes.size(), 0.0f));
 }
 
-TEST(OptimizerKernels, GiveSameResultForAnyNumberOfThreads) {
+TEST(OptimizerKernels, GiveTheSameResultWithOneAndThreeThreads) {
     const int threads = kernels::num_threads();
     std::vector<float> params;
     std::vector<std::uint64_t> norms;
@@ -277,7 +277,7 @@ TEST(GradientKernels, ComputeNormsOfLargeGradientsWithoutOverflow) {
     EXPECT_NEAR(norm / 1e31, 1, 1e-6);
 }
 
-TEST(GradientKernels, FindNonFiniteElementAtAnyPosition) {
+TEST(GradientKernels, FindNonFiniteElementsAndPropagateNaNsInNorms) {
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
         for (const std::size_t at : {0, 17, 32768, 40002}) {
             Rows rows;
@@ -294,7 +294,7 @@ TEST(GradientKernels, FindNonFiniteElementAtAnyPosition) {
     }
 }
 
-TEST(GradientKernels, ScaleAndClampEveryDType) {
+TEST(GradientKernels, ScaleAndClampMixedDTypes) {
     Rows rows;
     const std::vector<double> before = rows.all();
     kernels::Cpu on;

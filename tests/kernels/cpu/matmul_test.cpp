@@ -120,7 +120,7 @@ TEST_P(BFloat16Matmul, AddsBiasAndAccumulatesBeforeRounding) {
     }
 }
 
-TEST_P(BFloat16Matmul, GivesTheSameBitsForAnyNumberOfThreads) {
+TEST_P(BFloat16Matmul, GivesTheSameBitsForSeveralNumbersOfThreads) {
     const auto [left, right] = GetParam();
     const int before = num_threads();
     for (const std::int64_t k : {std::int64_t{257}, std::int64_t{1601}}) {

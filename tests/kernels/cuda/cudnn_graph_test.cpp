@@ -142,7 +142,7 @@ TEST_F(CudnnGraph, AcceptsAttentionBackward) {
                 << c << ", deterministic: " << deterministic;
 }
 
-TEST_F(CudnnGraph, ReturnsTheTensorOfEachEnumerator) {
+TEST_F(CudnnGraph, ReturnsEachTensorOfAttentionByItsEnumerator) {
     const Call c = {2,   4,  2, 64, 48, 32, false, f16, Layout::heads_inside, Repeats::heads,
                     f32, 0.1};
     const auto kinds = [](const Graph& graph, std::initializer_list<Value> values) {
