@@ -132,7 +132,7 @@ TEST(Failpoints, BreakNoCheckpointAndBlockNoRank) {
 
 #else
 
-TEST(Failpoints, AreOnlyInBuildsForTests) {
+TEST(Failpoints, AreAbsentFromBuildsWithoutTheirOption) {
     std::ifstream program("/proc/self/exe", std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(program), {});
     ASSERT_GT(bytes.size(), 100'000u);

@@ -251,7 +251,7 @@ class InterruptedTrainer : public Trainer {
     std::int64_t newest_ = 0;    // the iteration of the newest checkpoint
 };
 
-TEST_F(InterruptedTrainer, ExitsWith143WhenItIsStoppedBeforeTheFirstStep) {
+TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStep) {
     expect_stops_at_start(8);
 }
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
@@ -260,7 +260,7 @@ TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEnd) {
     expect_kills_at_end_to_end_the_job(10);
 }
-TEST_F(InterruptedTrainer, ExitsWith143WhenItIsStoppedBeforeTheFirstStepInALongRun) {
+TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStepInALongRun) {
     expect_stops_at_start(300);
 }
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStartInALongRun) {
@@ -296,7 +296,7 @@ class RepeatedTrainer : public Trainer {
     }
 };
 
-TEST_F(RepeatedTrainer, GivesTheSameBitsInEveryRun) { expect_same_bits(1, {1, 3}); }
+TEST_F(RepeatedTrainer, GivesTheSameBitsWithOneAndThreeThreads) { expect_same_bits(1, {1, 3}); }
 
 TEST_F(RepeatedTrainer, GivesTheSameBitsEachTimeInALongRun) { expect_same_bits(10, {1, 2, 4, 8}); }
 

@@ -338,7 +338,7 @@ TEST_F(TrainTemplate, TrainsOnTwoProcessesLikeOnOne) {
 }
 
 // Covers 25.boilerplate, 25.DistributedSampler.
-TEST_F(TrainTemplate, ResumesOnTwoProcesses) {
+TEST_F(TrainTemplate, ResumesExactlyOnTwoProcesses) {
     const Arguments more = {"data.batch_size=4", "training.checkpoint_steps=7"};
     train_on(2, "whole", more);
     Arguments again = more;

@@ -60,7 +60,7 @@ TEST_F(TrainVision, TrainsEvaluatesAndReloadsEveryModel) {
     }
 }
 
-TEST_F(TrainVision, GivesTheSameResultForAnyNumberOfThreadsAndWorkers) {
+TEST_F(TrainVision, GivesTheSameResultForSeveralNumbersOfThreadsAndWorkers) {
     const Arguments more = {"--model", "lenet", "--steps", "6"};
     ASSERT_EQ(run(tiny("a", more)).code, 0);
     for (const Arguments& other :
@@ -108,7 +108,7 @@ TEST_F(TrainVision, TrainsInF16WithAScaler) {
     EXPECT_TRUE(fs::exists(folder_ / "half/checkpoints/checkpoint_20/scaler.json"));
 }
 
-TEST_F(TrainVision, WritesReportTraceAndTrackers) {
+TEST_F(TrainVision, WritesReportTraceAndTrackerFiles) {
     const Ended ended =
         run(tiny("a", {"--sample", "3", "--log-with", "tensorboard,csv", "--epochs", "4"}));
     ASSERT_EQ(ended.code, 0) << ended.text();

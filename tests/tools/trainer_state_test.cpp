@@ -34,7 +34,7 @@ class Trainer : public TrainerTest {
     std::string checkpoints(const std::string& out) { return folder_ / out + "/checkpoints"; }
 };
 
-TEST_F(Trainer, SavesACheckpointAndExitsWith143OnSigterm) {
+TEST_F(Trainer, SavesACheckpointAndExitsWith143OnSigtermAndSigint) {
     const Ended whole = run(constant("whole", {"--steps", "400"}));
     ASSERT_EQ(whole.code, 0) << whole.text();
     for (const int signal : {SIGTERM, SIGINT}) {
