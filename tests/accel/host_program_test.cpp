@@ -366,7 +366,7 @@ TEST_F(EmbeddedAxle, UsesTheRoundingModeOfTheCallerOnAllThreads) {
     EXPECT_THAT(controls, testing::Each(upward));
 }
 
-TEST_F(EmbeddedAxle, ThrowsTrackerErrorsFromLogButOnlyLogsThemInEndTraining) {
+TEST_F(EmbeddedAxle, ThrowsTrackerErrorsUnderErrorPolicyRaiseExceptInEndTraining) {
     struct Broken : accel::Tracker {
         std::string name() const override { return "broken"; }
         void log(const Tree&, std::optional<std::int64_t>, const Tree&) override {

@@ -120,7 +120,7 @@ TEST(Optimizer, DoesNothingWithoutGradients) {
     EXPECT_EQ(values(params), values(parameters()));
 }
 
-TEST(Optimizer, UsesOptionsChangedInParamGroups) {
+TEST(Optimizer, UsesTheLearningRateChangedInParamGroups) {
     const Params params = parameters();
     SGD optimizer(params, {.lr = 1});
     optimizer.param_groups()[0].lr = 0.5;

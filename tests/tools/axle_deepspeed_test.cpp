@@ -105,7 +105,7 @@ TEST_F(AxleDeepSpeed, RejectsConflictingAndInvalidFlags) {
 }
 
 // Covers 15.multinode.
-TEST_F(AxleDeepSpeed, NamesTheProgramThatALauncherNeeds) {
+TEST_F(AxleDeepSpeed, NamesTheMissingProgramOfALauncher) {
     const std::string hosts = write("hosts", "a slots=1\nb slots=1\n");
     const char* const path = std::getenv("PATH");
     const std::string before = path == nullptr ? "" : path;

@@ -151,7 +151,7 @@ TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
 }
 
 // Covers 1.mixed_precision, 27.ACCELERATE_MIXED_PRECISION, 8.PrecisionType, 27.MIXED_PRECISION.
-TEST(MixedPrecisionOption, IgnoresCaseAndReadsBothEnvironmentVariables) {
+TEST(MixedPrecisionOption, IgnoresCaseAndPrefersTheNewerEnvironmentVariable) {
     EXPECT_EQ(Accelerator({.mixed_precision = "BF16"}).mixed_precision(), "bf16");
     const EnvironmentVariable older("MIXED_PRECISION", "bf16");
     EXPECT_EQ(Accelerator().mixed_precision(), "bf16");
@@ -169,7 +169,7 @@ TEST(MixedPrecisionOption, NamesTheEnvironmentVariableOfAnInvalidValue) {
 }
 
 // Covers 1.mixed_precision, 6.AcceleratorState.
-TEST(MixedPrecisionOption, MustBeEqualInAllAccelerators) {
+TEST(MixedPrecisionOption, MustBeEqualInCoexistingAccelerators) {
     {
         const Accelerator first({.mixed_precision = "bf16"});
         EXPECT_EQ(Accelerator().mixed_precision(), "bf16");

@@ -173,7 +173,7 @@ TEST(DispatchBatches, ReportsIncompatibleBatchesOnAllRanks) {
     });
 }
 
-TEST(DispatchBatches, ThrowsErrorsOfTheSameTypeOnAllRanks) {
+TEST(DispatchBatches, ThrowsDatasetErrorsOfTheSameTypeOnAllRanks) {
     on_ranks(2, [](const Group& group) {
         const auto fails = [&](auto raise, auto check) {
             data::DataLoader loader(data::from_function(8,

@@ -223,7 +223,7 @@ TEST(PreparedLoader, YieldsUnevenBatchesIfEvenBatchesIsFalse) {
 }
 
 // Covers 4.split_batches.
-TEST(PreparedLoader, RejectsAnIndivisibleBatchSizeOnEveryRank) {
+TEST(PreparedLoader, RejectsSplittingBatchesOfAnIndivisibleSizeOnEveryRank) {
     on_ranks(2, [](const Group& group) {
         for (const bool dispatches : {false, true})
             for (const bool iterable : {false, true})

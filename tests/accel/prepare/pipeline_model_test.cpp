@@ -178,7 +178,7 @@ TEST(PipelineModel, SavesStatesThatOneOrThreeProcessesLoad) {
     });
 }
 
-TEST(PipelineModel, IsDividedIntoThePiecesThatThePluginReturns) {
+TEST(PipelineModel, AcceptsAModelOfUnknownTypeOnlyIfThePluginReturnsItsPieces) {
     on_ranks(2, [&](const Group& group) {
         manual_seed(2);
         nn::Mlp mlp = tests::small_mlp();

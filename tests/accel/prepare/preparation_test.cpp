@@ -56,7 +56,7 @@ TEST(Preparation, AttachesHooksOnce) {
     EXPECT_EQ(parts.preparation.loaders(), std::vector<data::DataLoader*>{&o.loader});
 }
 
-TEST(Preparation, SkipsOptimizerStepsBetweenUpdates) {
+TEST(Preparation, SkipsStepsOfOptimizersAndSchedulersBetweenUpdates) {
     Objects o;
     Parts parts;
     parts.prepare(o);

@@ -151,7 +151,7 @@ TEST(ContextParallelTraining, TrainsLikeOneProcessWithTensorParallelism) {
 }
 
 // Covers 17.CP, 27.ACCELERATE_BYPASS_DEVICE_MAP.
-TEST(ContextParallelTraining, RunsWithoutShardingIfStandaloneIsAllowed) {
+TEST(ContextParallelTraining, TrainsLikeOneProcessWithoutShardingIfStandaloneIsAllowed) {
     const tests::EnvironmentVariable standalone("ACCELERATE_ALLOW_CP_STANDALONE", "1");
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
     const tests::SequenceRun expected = train_alone(alone);

@@ -102,7 +102,7 @@ TEST(AsynchronousSave, IsCompletedByTheDestructorOfTheAccelerator) {
     EXPECT_NO_THROW(accel::CheckpointReader(folder / "c"));
 }
 
-TEST(AsynchronousSave, RotatesCheckpointsAfterTheSaveIsComplete) {
+TEST(AsynchronousSave, KeepsOnlyTheNewestCheckpointIfTotalLimitIsOne) {
     const TemporaryFolder folder;
     accel::Accelerator accelerator(
         {.cpu = true,

@@ -138,7 +138,7 @@ class CheckpointRemoval : public testing::Test {
 
 // Another user may have replaced the folder `checkpoints` in the project folder by a link, so such
 // a link is an error. Links in the path of the project folder itself are followed.
-TEST_F(CheckpointRemoval, RejectsALinkInsteadOfTheCheckpointFolder) {
+TEST_F(CheckpointRemoval, RejectsAFolderOfCheckpointsThatIsALink) {
     fs::create_directory(outside_ / "project");
     fs::create_directory_symlink(outside_ / "project", folder_ / "project");
     const std::string checkpoints = outside_ / "project/checkpoints";

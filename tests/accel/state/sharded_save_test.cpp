@@ -88,7 +88,7 @@ class DiskWithoutSpaceForRank1 final : public tests::FaultyFileSystem {
 
 // If one rank cannot write its part, save_state() or wait_for_saves() throws on all ranks, and no
 // checkpoint remains.
-TEST(ShardedAccelerator, ThrowsTheErrorOfAnAsynchronousPartOnAllRanks) {
+TEST(ShardedAccelerator, ThrowsOnAllRanksIfOneRankCannotWriteItsPartAsynchronously) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     auto models = clones_of(Gpt64().make(), 2);
     DiskWithoutSpaceForRank1 full;

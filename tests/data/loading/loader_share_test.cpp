@@ -143,7 +143,7 @@ TEST(SkipFirstBatches, GivesEmptyPassIfAllBatchesAreSkipped) {
     EXPECT_EQ(pass(skip_first_batches(loader)).size(), 2u);
 }
 
-TEST(SkipFirstBatches, SupportsIterableDatasets) {
+TEST(SkipFirstBatches, SkipsInEveryPassOfAnIterableDataset) {
     const Numbers numbers(10);
     DataLoader loader(numbers, {.batch_size = 4});
     SkipDataLoader view = skip_first_batches(loader, 1);

@@ -18,7 +18,7 @@ using tests::expect_error;
 
 Tensor parameter() { return zeros({2}, {.requires_grad = true}); }
 
-TEST(CosineWithWarmup, DecaysFromLrToMinLr) {
+TEST(CosineWithWarmup, RisesFromZeroToLrAndDecaysToMinLr) {
     SGD optimizer({parameter()}, {.lr = 6e-4});
     auto scheduler = get_cosine_schedule_with_warmup(optimizer, 2, 10, 0.5, 0.1);
     EXPECT_EQ(optimizer.param_groups()[0].lr, 0);
