@@ -83,7 +83,7 @@ std::string launched(int size) {
 
 // The stand-in for srun starts two of the tasks on this machine, with the variables that srun sets.
 // Covers 27.RANK, 30.22.
-TEST(ClusterExamples, RunTheBatchScriptOfSlurm) {
+TEST(ClusterExamples, StartAJobWithTheBatchScriptOfSlurm) {
     const std::string script = text_of("train.sbatch");
     for (const char* option : {"--nodes=4", "--ntasks-per-node=8", "--cpus-per-task=8"})
         EXPECT_THAT(script, HasSubstr(str("\n#SBATCH ", option, "\n")));
@@ -119,7 +119,7 @@ std::string value_of(const Tree& environment, const std::string& name) {
 }
 
 // Covers 30.22.
-TEST(ClusterExamples, RunWithTheVariablesOfTheKubernetesJob) {
+TEST(ClusterExamples, StartAJobWithTheVariablesOfTheKubernetesJob) {
     const std::string text = text_of("train.yaml");
     const std::size_t middle = text.find("\n---\n");
     ASSERT_NE(middle, std::string::npos);

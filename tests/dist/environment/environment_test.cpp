@@ -203,7 +203,7 @@ TEST(Environment, ReadsTasksPerNodeOfSlurm) {
     EXPECT_THAT([&] { local_size("0", "many"); }, refused("SLURM_STEP_TASKS_PER_NODE"));
 }
 
-TEST(Environment, IsOneProcessInASlurmBatchScript) {
+TEST(Environment, HasOneProcessInASlurmJobWithoutSrun) {
     EXPECT_EQ(read(without(srun(), "SLURM_STEP_ID")).world_size, 1);
     EXPECT_EQ(read(with(srun(), {{"SLURM_STEP_ID", "4294967291"}})).world_size, 1);
     EXPECT_EQ(read(without(srun(), "SLURM_PROCID")).world_size, 1);

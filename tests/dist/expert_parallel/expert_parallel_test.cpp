@@ -117,7 +117,7 @@ TEST(ExpertParallel, TrainsLikeOneProcess) {
 }
 
 // Ranks that divide the experts drop the same tokens as ranks that each have all experts.
-TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalance) {
+TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalancingLoss) {
     struct Sizes {
         int replicas, experts;
     };
@@ -145,7 +145,7 @@ TEST(ExpertParallel, TrainsLikeDataParallelWithCapacityAndBalance) {
 }
 
 // All tokens of all ranks choose experts of rank 0.
-TEST(ExpertParallel, ComputesUnevenNumbersOfTokens) {
+TEST(ExpertParallel, TrainsLikeDataParallelIfAllTokensChooseExpertsOfOneRank) {
     auto nets = clones_of(sparse_net(), 2), others = clones_of(sparse_net(), 2);
     on_ranks(2, [&](const Group& group) {
         SparseNet net = std::move(nets[at(group)]);
@@ -184,7 +184,7 @@ TEST(ExpertParallel, LoadsWholeStatesAndCountsEachExpertOnceInNorms) {
     });
 }
 
-TEST(ExpertParallel, RejectsModelsThatCannotBeDivided) {
+TEST(ExpertParallel, RejectsModelsThatCannotBeDividedAndLaterSharding) {
     auto nets = clones_of(sparse_net(), 3);
     on_ranks(3, [&](const Group& group) {
         SparseNet net = std::move(nets[at(group)]);
@@ -211,7 +211,7 @@ TEST(ExpertParallel, RejectsModelsThatCannotBeDivided) {
     });
 }
 
-TEST(ExchangeRows, SendsUnevenNumbersOfRows) {
+TEST(ExchangeRows, SendsUnevenNumbersOfRowsAndReturnsTheirGradients) {
     on_ranks(3, [](const Group& group) {
         // Rank r sends s rows to rank s, which contain 10 r + s.
         const int r = group->rank();

@@ -262,7 +262,7 @@ TEST_P(Collectives, RestoreGatheredTensorsWithScatter) {
     });
 }
 
-TEST_P(Collectives, TransferStorageDTypes) {
+TEST_P(Collectives, GatherTensorsOfStorageDTypes) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         for (const DType dtype : {DType::i8, DType::f8_e4m3, DType::u16, DType::c64}) {
@@ -277,7 +277,7 @@ TEST_P(Collectives, TransferStorageDTypes) {
     });
 }
 
-TEST_P(Collectives, AllReduceSeveralTensorsInOneMessage) {
+TEST_P(Collectives, AllReduceSeveralTensorsInOneCall) {
     const int size = GetParam();
     tests::on_ranks(size, [&](const Group& group) {
         std::vector<Tensor> xs;

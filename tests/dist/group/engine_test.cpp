@@ -207,7 +207,7 @@ TEST(HostEngine, MatchesMessagesByTag) {
 }
 
 // Rank 1 keeps its engine and makes no call until rank 0 has ended.
-TEST(HostEngine, EndsAllWaitsOnAbort) {
+TEST(HostEngine, EndsAWaitingCallOnAbortAndRejectsLaterCalls) {
     std::promise<void> ended;
     const auto errors = run_ranks(2, [&](HostEngine& engine, int rank) {
         engine.barrier();

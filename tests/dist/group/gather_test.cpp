@@ -169,7 +169,7 @@ TEST(GatherObject, ConcatenatesLists) {
 }
 
 // Covers 3.gather_object, 13.gather_object, 31.gather_object.
-TEST(GatherObject, RecursesIntoMapsAndTuples) {
+TEST(GatherObject, RecursesIntoMapsAndPairs) {
     on_ranks(2, [](const Group& group) {
         const int rank = group->rank();
         EXPECT_EQ(json_of(dist::gather_object(

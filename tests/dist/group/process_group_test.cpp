@@ -87,7 +87,7 @@ TEST(ProcessGroup, ThrowsCommErrorOnBothSidesIfShapesOfAMessageDiffer) {
 }
 
 // "gloo" is PyTorch's name for the backend of CPU tensors.
-TEST(ProcessGroup, ReturnsTcpAsTheBackendOfCpuTensors) {
+TEST(ProcessGroup, UsesTcpIfTheBackendIsGlooOrNotGiven) {
     for (const char* name : {"", "tcp", "gloo"}) {
         dist::ProcessGroupOptions options = tests::short_options();
         options.backend = name;

@@ -97,7 +97,7 @@ TEST(UnevenInputs, TrainLikeTheReferenceModelOnFourRanks) {
                     {{}, {.find_unused_parameters = true}, {.static_graph = true}});
 }
 
-TEST(UnevenInputs, TrainLikeTheReferenceModelWithAccumulation) {
+TEST(UnevenInputs, AccumulateGradientsLikeTheReferenceModel) {
     for (const bool deterministic : {false, true}) {
         use_deterministic_algorithms(deterministic);
         auto models = tests::clones_of(small_mlp(), 2);

@@ -161,7 +161,7 @@ TEST(RankDeath, IsReportedInsteadOfAnEarlierErrorOfAnotherRank) {
 constexpr const char* kFrozenInBarrier =
     "sent no heartbeat for [0-9.]+ s; its last collective was barrier #1$";
 
-TEST(RankFreeze, IsReportedWithRankAndActivity) {
+TEST(RankFreeze, IsReportedWithRankAndLastCollective) {
     ControlJob job(2);
     job.options.heartbeat_timeout = seconds(1);
     EXPECT_THAT(failure_text_on(job, 1, 0, [](Child& child) { child.signal(SIGSTOP); }),

@@ -301,7 +301,7 @@ TEST_F(JobSecrets, AreOnlyInTheTokenVariable) {
         EXPECT_THAT(read_file(folder_ / name), Not(HasSubstr(token_))) << name;
 }
 
-TEST_F(JobSecrets, AreNotInInheritedDescriptors) {
+TEST_F(JobSecrets, AreNotExposedByDescriptorsOtherThanTheLauncherChannel) {
     start();
     let_join();
     for (const int rank : {0, 1}) {
@@ -314,7 +314,7 @@ TEST_F(JobSecrets, AreNotInInheritedDescriptors) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, AreExchangedOnlyOverLoopbackSockets) {
+TEST_F(JobSecrets, AreServedOnlyOnLoopbackAddresses) {
     start();
     let_join();
     std::vector<std::string> addresses;

@@ -56,7 +56,7 @@ class LauncherSignals : public tests::SuperviseTest {
 // The fixture of tests in which a process ends with kExitAfterCheckpoint.
 using ExitAfterCheckpoint = LauncherSignals;
 
-TEST_F(LauncherSignals, AreForwardedAndReturnedAfterTheProcessesHaveEnded) {
+TEST_F(LauncherSignals, AreForwardedAndDetermineTheExitCode) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
         for (const char* old : {"a", "b", "got", "go"}) std::filesystem::remove(file(old));
         const pid_t launcher = start({script("a", signal, "0"), script("b", signal, "143")});

@@ -267,7 +267,7 @@ TEST(FindProgram, ReturnsThePathOfAnExecutableFileOrThrows) {
               "launch: the program 'no-such-program' was not found in PATH");
 }
 
-TEST(ReservedPort, IsExclusiveButRankZeroCanListen) {
+TEST(ReservedPort, IsExclusiveButAServerCanListenAtIt) {
     const ReservedPort held;
     ASSERT_GT(held.port(), 0);
     const ReservedPort other;

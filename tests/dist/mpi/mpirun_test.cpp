@@ -70,7 +70,7 @@ constexpr const char* kTests =
     "Ranks/Collectives.*/1:Operations/CollectiveMismatch.*_3:ProcessGroup.*:DeviceMesh.*:"
     "TreeCollectives.*:Reduce.*:Broadcast.*:BroadcastObjectList.*:PadAcrossProcesses.*:Gather.*:"
     "GatherObject.*:GatherOrThrow.*"
-    "-ProcessGroup.ReturnsTcpAsTheBackendOfCpuTensors:ProcessGroup.ReportsTheMissingRank*:"
+    "-ProcessGroup.UsesTcpIfTheBackendIsGlooOrNotGiven:ProcessGroup.ReportsTheMissingRank*:"
     "ProcessGroup.EndsCollectivesOfOtherRanksIfARankLeaves:GatherOrThrow.ConvertsOtherExceptions*:"
     "GatherOrThrow.KeepsTheByteCountsOfOutOfMemory:"
     "ProcessGroup.AllowsRanksToLeaveAfterTheLastCollective:"

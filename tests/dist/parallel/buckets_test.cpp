@@ -96,7 +96,7 @@ TEST(Buckets, AreRebuiltInTheOrderOfTheFirstBackward) {
 }
 
 // Covers 9.gradient_as_bucket_view.
-TEST(Buckets, ContainTheGradientsWithGradientAsBucketView) {
+TEST(Buckets, ShareMemoryWithGradientsOnlyWithGradientAsBucketView) {
     for (const bool as_view : {true, false}) {
         auto models = tests::clones_of(small_mlp(), 2);
         on_ranks(2, [&](const Group& group) {

@@ -164,7 +164,7 @@ TEST(PowerSgd, CompressesFromStartIterationOnwardWithEqualResultsOnAllRanks) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, CompressesTensorsOnlyIfTheirRateExceedsTheMinimum) {
+TEST(PowerSgd, DoesNotCompressTensorsWhoseRateIsOnlyTheMinimum) {
     manual_seed(4);
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {
@@ -182,7 +182,7 @@ TEST(PowerSgd, CompressesTensorsOnlyIfTheirRateExceedsTheMinimum) {
 // are rounded. An error of P changes the result twice, in the column and by its normalization, and
 // an error of Q once, so the error of P Q^T is at most 3 * 2u.
 // Covers 9.comm_wrapper.
-TEST(PowerSgd, CanCommunicateInHalfPrecision) {
+TEST(PowerSgd, IsAccurateUpToRoundingWithAHalfPrecisionWrapper) {
     manual_seed(5);
     const Tensor matrix = to(low_rank(1, 20, 16, 1)[0], f32), vector = randn({16});
     for (const auto& [wrapper, u] : {std::pair(f16, 0x1p-11), std::pair(bf16, 0x1p-8)})

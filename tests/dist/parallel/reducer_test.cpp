@@ -115,7 +115,7 @@ TEST(Reducer, ReducesGradientsComputedOnlyWithoutSync) {
 }
 
 // Covers 9.static_graph.
-TEST(Reducer, RecordsTheParametersOfAStaticGraph) {
+TEST(Reducer, AllowsUnusedParametersInAStaticGraphButRejectsChanges) {
     Branches whole = branches();
     const Tensor x = randn({4, 3}, {f64});
     whole(x, true).mean().backward();

@@ -142,7 +142,7 @@ TEST(SyncBatchNorm, RejectsASingleValuePerChannel) {
 
 // DataParallel averages the gradients of the parameters; the layer reduces the gradients of its
 // input.
-TEST(SyncBatchNorm, TrainsWithDataParallel) {
+TEST(SyncBatchNorm, HasTheGradientsOfTheWholeBatchWithDataParallel) {
     manual_seed(9);
     const auto make = [] {
         manual_seed(11);

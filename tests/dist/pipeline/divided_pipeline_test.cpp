@@ -141,7 +141,7 @@ TEST(DividedPipeline, TrainsOnSixAndEightRanksLikeOneProcess) {
                              options_of(one_forward_one_backward, 2));
 }
 
-TEST(DividedPipeline, RecomputesPieces) {
+TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
     for (const auto& [recompute, pieces] : {std::pair{dist::Recompute::pieces, 1},
                                             {dist::Recompute::pieces, 3},
                                             {dist::Recompute::first_pieces, 2},
@@ -189,7 +189,7 @@ TEST(DividedPipeline, DividesOptimizerStatesAmongReplicas) {
 }
 
 // A step that throws must not leave gradients, and the next steps are not affected.
-TEST(DividedPipeline, KeepsGradientsOfPartsIfAStepFails) {
+TEST(DividedPipeline, KeepsTheNormOfShardedGradientsIfAStepFails) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         const Division division{.dp = 2, .shard_optimizer = true};
@@ -251,7 +251,7 @@ TEST(DividedPipeline, SavesStatesThatOtherMeshesCanLoad) {
     tests::expect_same_state(state, expected.state, 1e-9);
 }
 
-TEST(DividedPipeline, DrawsTheSameDropoutForAnyNumberOfSlices) {
+TEST(DividedPipeline, DrawsTheSameDropoutAsOneProcess) {
     const nn::Gpt original = pipeline_gpt(f64, 0.2);
     manual_seed(11);
     const auto losses_of = [](Pipeline& pipeline) {

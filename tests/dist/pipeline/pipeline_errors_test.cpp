@@ -40,7 +40,7 @@ void expect_error_on_all(int ranks, const char* part,
     });
 }
 
-TEST(PipelineErrors, AreThrownOnAllRanksForDifferentSchedules) {
+TEST(PipelineErrors, AreThrownOnAllRanksForDifferentSchedulesOrStages) {
     expect_error_on_all(
         2, "Pipeline: all ranks must have the same schedule: rank 0 has gpipe of 2", [](int rank) {
             return PipelineOptions{.schedule = rank == 0 ? ScheduleKind::gpipe

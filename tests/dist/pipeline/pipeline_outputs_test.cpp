@@ -109,7 +109,7 @@ TEST(Pipeline, GivesTiedParametersTheValuesOfTheFirstStage) {
     });
 }
 
-TEST(Pipeline, TrainsBertWithMasks) {
+TEST(Pipeline, HasTheGradientsOfOneProcessForBertWithMasks) {
     const auto make = [] {
         manual_seed(5);
         nn::BertForMaskedLM model({.vocab_size = tests::kPipelineVocabulary,

@@ -242,7 +242,7 @@ TEST(Pipeline, AgreesOnShapesWhenTheyChange) {
     }
 }
 
-TEST(Pipeline, TrainsGivenMicroBatchesOfSeveralShapes) {
+TEST(Pipeline, AveragesGivenMicroBatchesOfSeveralShapes) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 2);
     const std::vector<Tree> batches = {pipeline_batch(0, 2, 5), pipeline_batch(1, 3, 4),
@@ -262,7 +262,7 @@ TEST(Pipeline, TrainsGivenMicroBatchesOfSeveralShapes) {
 }
 
 // Covers 16.recompute_activations.
-TEST(Pipeline, RecomputesPiecesAndStages) {
+TEST(Pipeline, TrainsLikeOneProcessIfItRecomputesPiecesOrStages) {
     for (const ScheduleKind kind : {one_forward_one_backward, zero_bubble})
         for (const Recompute recompute : {Recompute::pieces, Recompute::stages}) {
             nn::Gpt whole = pipeline_gpt();
@@ -313,7 +313,7 @@ TEST(Pipeline, DropsTheSameElementsAsOneProcess) {
     EXPECT_EQ(again.step(pipeline_batch(0), nn::label_loss).item(), first);
 }
 
-TEST(Pipeline, QueuesOnlyGradientsOfWeightsInZeroBubbleSchedules) {
+TEST(Pipeline, QueuesGradientsOfWeightsInZeroBubbleSchedulesButNotIn1F1B) {
     for (const ScheduleKind kind : {one_forward_one_backward, zero_bubble}) {
         auto models = clones_of(pipeline_gpt(), 2);
         on_ranks(2, [&](const Group& group) {

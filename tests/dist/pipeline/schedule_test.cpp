@@ -112,7 +112,7 @@ TEST(ForwardPipelineSchedule, StoresNoActivations) {
         }
 }
 
-TEST(PipelineSchedule, RejectsInvalidSizes) {
+TEST(PipelineSchedule, RejectsInvalidSizesAndNames) {
     EXPECT_THROW(make_schedule(gpipe, 0, 1), ValueError);
     EXPECT_THROW(make_schedule(gpipe, 1, 0), ValueError);
     EXPECT_THROW(make_schedule(gpipe, 2, 2, 2), ValueError);
@@ -148,7 +148,7 @@ TEST(SimulateSchedule, RejectsSchedulesAboveTheirBound) {
               "activations of 4 micro-batches, but the bound is 3");
 }
 
-TEST(SimulateSchedule, CountsQueuedWeightGradients) {
+TEST(SimulateSchedule, CountsQueuedWeightGradientsAgainstTheBound) {
     Schedule schedule = make_schedule(zero_bubble, 2, 4);
     std::vector<Action>& last = schedule.actions[1];
     // Moves all gradients of weights to the end.

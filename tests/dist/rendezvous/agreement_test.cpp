@@ -179,7 +179,7 @@ TEST(Agreement, RejectsAGroupWhoseListOfRanksDiffersBetweenRanks) {
     EXPECT_THAT(errors, testing::Contains(HasSubstr("new_group")));
 }
 
-TEST(Agreement, RejectsInvalidRanksOfAGroup) {
+TEST(Agreement, RejectsInvalidRanksOfAGroupAndCallsInAnUnknownGroup) {
     for (const std::vector<int>& ranks : {std::vector{0, 2}, std::vector{-1}, std::vector{0, 0}}) {
         const auto errors = run_job(ControlJob(2), [&](Control& control) {
             if (control.rank() == 0) control.open_group(1, ranks);
@@ -239,7 +239,7 @@ TEST(Agreement, AllowsCallsOfSubgroupsAfterARankHasLeft) {
 }
 
 // Covers 30.9.
-TEST(Agreement, ReportsMissingRanksAndTheirActivity) {
+TEST(Agreement, ReportsMissingRanksAndTheirLastCollective) {
     ControlJob job(3);
     job.options.timeout = std::chrono::milliseconds(500);
     const auto errors = run_job(job, [](Control& control) {

@@ -70,7 +70,7 @@ TEST(Ulysses, AppliesPaddingMasks) {
 }
 
 // Covers 17.SP.
-TEST(Ulysses, RejectsHeadsThatCannotBeDivided) {
+TEST(Ulysses, RejectsHeadsThatCannotBeDividedAndMasksOfAnotherShape) {
     on_ranks(2, [](const Group& group) {
         Ulysses policy(group);
         const auto attend = [&](std::int64_t heads, std::int64_t groups, const Tensor& mask = {}) {
@@ -169,7 +169,7 @@ TEST(UlyssesBatches, RejectInvalidBatchesOnAllRanks) {
 // --- losses
 
 // Covers 17.SP.
-TEST(MeanOverTokens, WeightsTheLossesOfRanks) {
+TEST(MeanOverTokens, WeightsTheLossesOfRanksByTheirTokens) {
     // All tokens of the first part and of the last part are ignored.
     auto whole = tests::model_of<nn::Gpt>(f64);
     const auto [ids, labels] = tests::sequences_of(0);

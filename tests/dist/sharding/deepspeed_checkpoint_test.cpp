@@ -117,7 +117,7 @@ TEST(DeepSpeedCheckpoint, IsFoundThroughTheFileLatest) {
 }
 
 // Without the names of shared weights, the elements of a tied weight of stage 3 are in no file.
-TEST(DeepSpeedCheckpoint, ListsWeightsWithoutElements) {
+TEST(DeepSpeedCheckpoint, ListsWeightsWhoseElementsAreInNoFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string copy = copy_of("stage3", folder);
     replace_in(copy + "/zero_pp_rank_0_mp_rank_00_model_states.pt", "shared_params",
@@ -129,7 +129,7 @@ TEST(DeepSpeedCheckpoint, ListsWeightsWithoutElements) {
                             [&] { checkpoint.read("head.weight"); });
 }
 
-TEST(DeepSpeedCheckpoint, RejectsFoldersWithMissingOrSurplusFiles) {
+TEST(DeepSpeedCheckpoint, RejectsFoldersWithMissingSurplusOrUnsupportedFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto with_copy = [&](const char* name, auto&& change, const std::string& file,
                                const char* reason) {
@@ -180,7 +180,7 @@ TEST(DeepSpeedCheckpoint, RejectsFoldersWithMissingOrSurplusFiles) {
         kRank1, "symbolic link");
 }
 
-TEST(DeepSpeedCheckpoint, RejectsPartsThatDoNotFitTogether) {
+TEST(DeepSpeedCheckpoint, RejectsShapesThatDoNotMatchElementsAndMissingKeys) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const auto with_model = [&](const char* name, const std::string& from, const std::string& to,
                                 const char* reason) {
@@ -218,7 +218,7 @@ TEST(DeepSpeedCheckpoint, RejectsPartsThatDoNotFitTogether) {
 }
 
 // The pickle has the same vector many times, which would need more memory than the file has.
-TEST(DeepSpeedCheckpoint, AllocatesNoWeightThatIsLargerThanItsFiles) {
+TEST(DeepSpeedCheckpoint, RejectsVectorsThatAreLargerThanTheirFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string copy = copy_of("stage2", folder);
     const std::string vector = pickled_name("torch._utils", "_rebuild_tensor_v2") + "((" +
@@ -243,7 +243,7 @@ TEST(DeepSpeedCheckpoint, AllocatesNoWeightThatIsLargerThanItsFiles) {
     expect_rejected(copy, kRank0, "the vectors of weights are larger than the file");
 }
 
-TEST(DeepSpeedCheckpoint, ReportsDamagedBytes) {
+TEST(DeepSpeedCheckpoint, RejectsTruncatedFilesAndNamesDamagedFilesInErrors) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     for (const char* name : {"stage2", "stage3"})
         for (const auto& entry : fs::directory_iterator(tag_of(name))) {

@@ -58,7 +58,7 @@ void expect_training_of_fsdp(const nlohmann::json& recorded, const char* block, 
 }
 
 // Covers 14.fsdp_version, 14.sharding_strategy.
-TEST(ShardedTraining, HasTheSameLossesAsFsdp2) {
+TEST(ShardedTraining, HasTheLossesAndNormsOfFsdp2) {
     const nlohmann::json recorded = tests::golden_json("sharding.json")["cases"];
     for (const int ranks : {2, 4})
         for (const auto strategy :

@@ -39,7 +39,7 @@ TEST(FullParameters, KeepsChangesUnlessWriteBackIsFalse) {
 }
 
 // Covers 13.GatheredParameters.
-TEST(FullParameters, KeepsTheChangesOfTheModifierRank) {
+TEST(FullParameters, KeepsTheChangesOfTheModifierRankUnlessTheScopeThrows) {
     const Gpt64 gpt;
     auto models = clones_of(gpt.make(), 2);
     on_ranks(2, [&](const Group& group) {

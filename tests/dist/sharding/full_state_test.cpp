@@ -48,7 +48,7 @@ TEST(FullState, HasTheWholeTensorsOnRankZeroOnly) {
     });
 }
 
-TEST(FullState, EqualsTheStateSavedWithoutSharding) {
+TEST(FullState, SharesTheMemoryOfAnUnshardedModel) {
     nn::Gpt model = Gpt64().make();
     const nn::StateDict state = full_state_dict(model);
     const nn::StateDict expected = model.saved_state();

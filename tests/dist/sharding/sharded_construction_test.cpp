@@ -63,7 +63,7 @@ TEST(ShardedConstruction, CopiesTheValuesOfRankZeroToEmptyModels) {
 }
 
 // Covers 14.param_init_fn.
-TEST(ShardedConstruction, InitializesModulesWithoutMemory) {
+TEST(ShardedConstruction, CallsParamInitFnOnceForEachModuleWithoutMemory) {
     const auto initialize = [](nn::Module& module) {
         const NoGrad no_grad;
         for (Tensor& parameter : module.parameters())
@@ -113,7 +113,7 @@ TEST(Unshard, RestoresTheElementsOfTheModel) {
     });
 }
 
-TEST(ShardedConstruction, UsesTheMemoryOfOnePartAndOneUnit) {
+TEST(ShardedConstruction, StaysNearTheMemoryOfOnePartAndTwoUnits) {
     const auto make = [] {
         const nn::init::EmptyWeights empty;
         return nn::Gpt(
@@ -181,7 +181,7 @@ TEST(ShardedConstruction, RejectsDeferredWeightsThatDifferBetweenRanks) {
 // Four ranks share this process. Each rank has a quarter of the model and, while it cuts a unit
 // into parts, this unit. The allocator rounds each size up by as much as a quarter.
 // Covers 15.zero3_init_flag.
-TEST(ShardedConstruction, ComputesDeferredWeightsInTheMemoryOfOneUnit) {
+TEST(ShardedConstruction, ComputesDeferredWeightsInTheMemoryOfOnePartAndOneUnit) {
     const std::int64_t before = host_memory::stats().current;
     std::vector<nn::Gpt> models;
     for (int rank = 0; rank < 4; ++rank) models.push_back(deferred_gpt(8, 128));

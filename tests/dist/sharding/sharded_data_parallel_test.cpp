@@ -115,7 +115,7 @@ TEST(ShardedDataParallel, GathersAndReducesEachUnitOncePerPass) {
     }
 }
 
-TEST(ShardedDataParallel, GathersAtMostTwoUnitsInAdvance) {
+TEST(ShardedDataParallel, GathersAtMostThreeUnitsAtOnce) {
     const Gpt64 gpt{.layers = 8};
     auto models = clones_of(gpt.make(), 2);
     on_ranks(2, [&](const Group& group) {

@@ -68,7 +68,7 @@ TEST(ShardedDataParallel, RejectsRanksWithDifferentUnits) {
         EXPECT_THAT(text, testing::StartsWith("sharding: the ranks' plans differ: rank 1 has "));
 }
 
-TEST(ShardedDataParallel, RejectsUnknownAndEmptyUnits) {
+TEST(ShardedDataParallel, RejectsUnknownRepeatedAndEmptyUnits) {
     nn::Gpt model = Gpt64().make();
     const auto group = dist::ProcessGroup::alone();
     const auto shard = [&](std::vector<dist::ShardUnit> units) {
@@ -133,7 +133,7 @@ TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
                              [&] { optimizer.fused_backward(loss_of(model, 0, *alone), 0.1); });
 }
 
-TEST(ShardedDataParallel, DestroysShardedParametersSoThatLaterUsesThrow) {
+TEST(ShardedDataParallel, MakesParametersUnusableWhenDestroyed) {
     nn::Gpt model = Gpt64().make();
     { const ShardedDataParallel sharded(model, dist::ProcessGroup::alone()); }
     expect_error<UsageError>({"storage: the elements of this tensor were sharded"}, [&] {

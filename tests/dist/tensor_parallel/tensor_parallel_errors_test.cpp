@@ -74,7 +74,7 @@ TEST(TensorParallelize, RejectsInvalidPlans) {
 }
 
 // Without these rules, norms would get parts of sequences, but their gradients would not be summed.
-TEST(TensorParallelize, ReportsRulesThatSequenceParallelNeeds) {
+TEST(TensorParallelize, ReportsMissingRulesThatSequenceParallelNeeds) {
     const auto expect_missing = [](const char* removed, std::initializer_list<const char*> text) {
         nn::Gpt whole = small_gpt();
         auto models = clones_of(whole, 2);
@@ -147,7 +147,7 @@ struct Twice : nn::LinearPolicy {
     }
 };
 
-TEST(TensorParallelize, RejectsModulesWithOtherPoliciesAndDividedModels) {
+TEST(TensorParallelize, RejectsModelsWithPoliciesGradientsOrSlices) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);

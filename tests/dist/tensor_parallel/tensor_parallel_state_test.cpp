@@ -45,7 +45,7 @@ TEST(TensorParallelState, LoadsTheSlicesOfAFolderIntoAModelWithoutMemory) {
     });
 }
 
-TEST(TensorParallelState, GathersWholeTensorsOnRankZeroOnly) {
+TEST(TensorParallelState, IsGatheredOnRankZeroOnly) {
     auto models = clones_of(small_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);

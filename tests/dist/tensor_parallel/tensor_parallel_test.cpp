@@ -38,7 +38,7 @@ TEST(TensorParallel, TrainsLlamaLikeOneProcess) {
             expect_same_training(small_llama(tied), 2, {.sequence_parallel = sequence_parallel});
 }
 
-TEST(TensorParallel, CopiesKeyValueHeadsIfThereAreFewerThanRanks) {
+TEST(TensorParallel, TrainsLikeOneProcessWithFewerKeyValueHeadsThanRanks) {
     for (const std::int64_t heads : {1, 2})
         for (const bool sequence_parallel : {false, true})
             expect_same_training(small_llama(heads == 1, f64, heads), 4,
@@ -61,11 +61,11 @@ TEST(TensorParallel, TrainsInSinglePrecision) {
     expect_same_training(small_llama(true, f32), 4, {.sequence_parallel = true}, kSingle);
 }
 
-TEST(TensorParallel, RecomputesCheckpointedBlocks) {
+TEST(TensorParallel, TrainsCheckpointedBlocksLikeOneProcess) {
     expect_same_training(small_gpt(f64, 0, true), 2, {.sequence_parallel = true}, {.steps = 3});
 }
 
-TEST(TensorParallel, KeepsOptimizersAndHandlesOfTheWholeModel) {
+TEST(TensorParallel, KeepsEarlierOptimizersAndTensorsValid) {
     nn::Gpt whole = small_gpt();
     auto models = clones_of(whole, 2);
     const std::vector<double> expected = tests::train(whole, {});
@@ -81,7 +81,7 @@ TEST(TensorParallel, KeepsOptimizersAndHandlesOfTheWholeModel) {
     });
 }
 
-TEST(TensorParallel, StoresOnePartOfEachDividedWeight) {
+TEST(TensorParallel, StoresOneSliceOfEachDividedWeight) {
     auto models = clones_of(small_gpt(), 4);
     on_ranks(4, [&](const Group& group) {
         nn::Gpt model = std::move(models[at(group)]);
