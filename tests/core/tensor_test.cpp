@@ -81,7 +81,7 @@ TEST(Tensor, SharesMemoryAndVersionWithViews) {
     EXPECT_EQ(x.version(), 1u);
 }
 
-TEST(Tensor, RejectsNegativeAndOverflowingSizes) {
+TEST(Tensor, RejectsNegativeAndOverflowingSizesAndMoreThan8Dimensions) {
     EXPECT_THROW(empty({2, -1}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX, 3}), ShapeError);
     EXPECT_THROW(empty({INT64_MAX / 2}, {.device = Device::meta()}),

@@ -68,7 +68,7 @@ TEST(RandomPart, DropsTheSameAttentionWeightsAsAllHeads) {
     }
 }
 
-TEST(RandomPart, IsRestoredAtTheEndOfTheScope) {
+TEST(RandomPart, IsRestoredAtScopeEndAndMustDivideHeadsInAttention) {
     EXPECT_EQ(RandomPartGuard::current().parts, 1);
     {
         const RandomPartGuard outer({1, 0, 2});

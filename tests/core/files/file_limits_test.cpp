@@ -293,7 +293,7 @@ TEST(TorchFileLimits, BoundTheMemoryOfRepeatedReferences) {
 
 // A tensor of a few bytes in the pickle can refer to a long name. Each use of the name counts
 // toward the memory limit, so that the work is limited too.
-TEST(TorchFileLimits, CountEachUseOfALongName) {
+TEST(TorchFileLimits, CountEachUseOfALongNameTowardTheMemoryLimit) {
     using namespace std::string_literals;
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string key(40'000, 'k');

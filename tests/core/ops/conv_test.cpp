@@ -101,7 +101,7 @@ TEST(Conv2d, MatchesDefinitionForSmallGeometries) {
                                         .dilation = {dilation, 1}}});
 }
 
-TEST(Conv2d, MatchesDefinitionForBlockedSizes) {
+TEST(Conv2d, MatchesDefinitionForSizesComputedInBlocks) {
     expect_definition(
         {{3, 2, 37, 41}, {3, 2, 3, 3}, {.padding = 1}});  // selects blocks of rows of an image
     expect_definition(
