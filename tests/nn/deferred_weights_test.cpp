@@ -108,7 +108,7 @@ TEST(DeferredWeights, CanBeChangedByOpsOtherThanInitializers) {
     expect_same_bits(actual.bias.detach(), expected.bias.detach());
 }
 
-TEST(DeferredWeights, TrainLikeWeightsThatAreNotDeferred) {
+TEST(DeferredWeights, HaveTheGradientsOfWeightsThatAreNotDeferred) {
     const Tensor ids = tensor(std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}).reshape({1, 6});
     const auto train = [&](bool deferred) {
         manual_seed(5);
@@ -122,7 +122,7 @@ TEST(DeferredWeights, TrainLikeWeightsThatAreNotDeferred) {
     expect_same_bits(train(true), train(false));
 }
 
-TEST(DeferredWeights, CheckTheArgumentsOfInitializers) {
+TEST(DeferredWeights, RejectInvalidArgumentsOfInitializers) {
     const DeferredWeights scope;
     Tensor weight = nn::init::parameter({2, 2});
     expect_error<ValueError>({"uniform_: the range must be finite"},

@@ -253,7 +253,7 @@ TEST(PretrainedGpt, ReportsInvalidOrUnsupportedConfiguration) {
     refused("", "");
 }
 
-TEST(PretrainedGpt, RejectsHugeSizesBeforeAllocating) {
+TEST(PretrainedGpt, RejectsHugeSizes) {
     const TemporaryFolder folder;
     const std::string good = config_text();
     const auto refused = [&](const char* from, const char* to, const char* reason) {

@@ -91,7 +91,7 @@ TEST(ModelConfig, ReadsAndWritesManyLabelsInLinearTime) {
         2000);
 }
 
-TEST(ModelConfig, ReturnsTheLastClassIfSeveralHaveTheSameLabel) {
+TEST(ModelConfig, MapsARepeatedLabelToItsLastClass) {
     nn::BertConfig config;
     config.labels = {"a", "b", "a"};
     const Tree fields = from_json(config.to_json());
@@ -157,7 +157,7 @@ TEST(PretrainedFolder, NeedsAtMost256BytesOfMemoryPerByteOfTheConfiguration) {
     EXPECT_LE(peak_memory([&] { nn::GptConfig::from_json(text); }), 256 * std::ssize(text));
 }
 
-TEST(WeightIndex, RefusesLargeFilesWithoutReadingThem) {
+TEST(WeightIndex, RefusesLargeFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors.index.json";
     write_zeros(path, std::int64_t{2} << 30);
@@ -165,7 +165,7 @@ TEST(WeightIndex, RefusesLargeFilesWithoutReadingThem) {
                             [&] { nn::WeightFiles{path}; });
 }
 
-TEST(WeightIndex, NeedsAtMostEightBytesOfMemoryPerByte) {
+TEST(WeightIndex, NeedsAtMostTwelveBytesOfMemoryPerByte) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors.index.json";
     for (const std::string element : {"0", "[]", R"({"":0})"}) {

@@ -33,7 +33,7 @@ struct HalfPolicy : nn::SequencePolicy {
     int calls = 0;
 };
 
-TEST(SequencePolicy, SelectsPositions) {
+TEST(SequencePolicy, SelectsTheRowsAndRotationsOfItsPositions) {
     const Tensor table = arange(16).reshape({8, 2});
     const Tensor x = randn({2, 4, 6}, {.dtype = f64}), whole = randn({1, 8, 6}, {.dtype = f64});
     expect_close(nn::position_rows(table, 4), table.narrow(0, 0, 4));

@@ -211,7 +211,7 @@ TEST(BertFromPretrained, RejectsInvalidOrUnsupportedConfigurationFields) {
     refused("\"hidden_size\": 24", "\"hidden_size\": 9223372036854775807", "below 2^31");
 }
 
-TEST(BertFromPretrained, RejectsHugeSizesBeforeAllocating) {
+TEST(BertFromPretrained, RejectsHugeSizes) {
     const TemporaryFolder folder;
     for (const auto& [from, to] :
          {std::pair("\"vocab_size\": 53", "\"vocab_size\": 2147483647"),

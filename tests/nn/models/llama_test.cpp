@@ -251,7 +251,7 @@ TEST(LlamaConfig, ReportsInvalidOrUnsupportedFields) {
     wrong("\"attention_dropout\": 0.0", "\"attention_dropout\": 1", {"attention_dropout"});
 }
 
-TEST(LlamaConfig, RejectsHugeSizesBeforeAllocating) {
+TEST(LlamaConfig, RejectsHugeSizes) {
     const TemporaryFolder folder;
     const std::string config = folder / "config.json", weights = folder / "model.safetensors";
     const std::string good = config_of("llama_tiny");
