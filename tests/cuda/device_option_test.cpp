@@ -51,7 +51,7 @@ TEST_F(AcceleratorDevice, IsTheCpuIfAnOptionOrVariableRequestsIt) {
 }
 
 // Covers 6.AcceleratorState.
-TEST_F(AcceleratorDevice, MustBeEqualInAllAccelerators) {
+TEST_F(AcceleratorDevice, MustBeEqualInAcceleratorsThatExistAtTheSameTime) {
     const auto make = [](bool cpu) { return Accelerator({.cpu = cpu}).device(); };
     {
         const Accelerator first;

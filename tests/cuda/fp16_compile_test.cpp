@@ -217,7 +217,7 @@ TEST_F(Fp16CompiledTraining, SupportsLoadStateAndEagerStepsBetweenReplays) {
     EXPECT_EQ(expect_alike().captures, 2);
 }
 
-TEST_F(Fp16CompiledTraining, RefillsTheTableOfLearningRatesInALongRun) {
+TEST_F(Fp16CompiledTraining, UsesTheScheduledLearningRatesOf1100StepsInALongRun) {
     steps = 1100;
     infinite = {5, 500, 501, 1020, 1021};
     const Result result = expect_alike([](Training& t, Tree& batch) {

@@ -150,7 +150,7 @@ TEST_F(GpuMemory, KeepsPinnedMemoryUntilAsynchronousCopiesEnd) {
 }
 
 #if AXLE_SIMULATED_GPU
-TEST_F(GpuMemory, IsMappedInLargePieces) {
+TEST_F(GpuMemory, IsMappedWithFewDriverCalls) {
     const std::int64_t before = kernels::simulator::calls_of("cuMemMap");
     const Tensor large = bytes(410 * kMiB);
     EXPECT_LE(kernels::simulator::calls_of("cuMemMap") - before, 21);

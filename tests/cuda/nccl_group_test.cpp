@@ -86,7 +86,7 @@ TEST_P(ProcessGroupOnGpu, UsesTheHostWhenRanksShareAGpu) {
             << error;
 }
 
-TEST_P(ProcessGroupOnGpu, ReportsMismatchesWithoutWaitingForAgreement) {
+TEST_P(ProcessGroupOnGpu, ReportsMismatchedAllReducesOnAllRanks) {
     const auto errors = on_groups([](const SharedGroup& shared, Device gpu) {
         dist::ProcessGroup& group = *shared;
         group.all_reduce(of_rank(group, {8}, gpu));

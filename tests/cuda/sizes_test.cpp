@@ -58,7 +58,7 @@ TEST_F(MultinomialOnGpu, DrawsWithoutReplacementLikeTheCpu) {
 
 class MatmulAndArangeOnGpu : public GpuTest {};
 
-TEST_F(MatmulAndArangeOnGpu, MatchTheCpuBitForBit) {
+TEST_F(MatmulAndArangeOnGpu, MatchTheCpuBitForBitForIntegersAndInArangeForFloats) {
     for (const DType dtype : {i64, i32, u8}) {
         const std::vector<Tensor> x =
             make_inputs({.name = "matmul"},
