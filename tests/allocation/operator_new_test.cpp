@@ -199,7 +199,7 @@ TEST(OperatorNewFailure, LeavesAKernelUsable) {
     }
 }
 
-TEST(OperatorNewFailure, IsRethrownInTheLoopAfterALoaderWorker) {
+TEST(OperatorNewFailure, LeavesALoaderUsableIfItsWorkersFail) {
     data::DataLoader loader(data::from_function(6,
                                                 [](std::int64_t i) {
                                                     return Tree{{"x", full({2}, double(i))}};
@@ -224,7 +224,7 @@ TEST(OperatorNewFailure, IsRethrownInTheLoopAfterALoaderWorker) {
         }
 }
 
-TEST(OperatorNewFailure, LeavesTheLoaderOfALoopUsable) {
+TEST(OperatorNewFailure, LeavesALoaderUsableIfItsLoopFails) {
     for (std::int64_t number = 1;; ++number) {
         SCOPED_TRACE(str("allocation ", number));
         data::DataLoader loader(data::from_function(6,
@@ -275,13 +275,13 @@ bool fail_data_parallel(std::int64_t number, bool all_later, Threads threads) {
     return outcome != Outcome::not_reached;
 }
 
-TEST(OperatorNewFailure, EndsDataParallelOnAllRanks) {
+TEST(OperatorNewFailure, LeavesNoDataParallelRankWaiting) {
     std::int64_t number = 1;
     while (fail_data_parallel(number, false, Threads::this_one)) number += 41;
     EXPECT_GT(number, 300);
 }
 
-TEST(OperatorNewFailure, IsRethrownByBackwardAfterACollective) {
+TEST(OperatorNewFailure, LeavesNoDataParallelRankWaitingIfACollectiveFails) {
     std::int64_t number = 1;
     while (fail_data_parallel(number, false, Threads::collectives)) number += 7;
     EXPECT_GT(number, 10);
