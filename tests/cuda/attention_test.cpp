@@ -53,7 +53,7 @@ double gradient_bound(DType dtype) { return 4 * output_bound(dtype); }
 
 // With the scattered masks, query 3 attends to no key. If attention is causal and a mask hides the
 // first keys, the first queries also attend to no key.
-TEST_F(GpuAttention, SupportsBooleanAndFloatMasks) {
+TEST_F(GpuAttention, MatchesTheCpuWithBooleanAndFloatMasks) {
     manual_seed(1);
     const std::int64_t batch = 2, heads = 2, length = kLength, depth = 32;
     const Shape shape = {batch, heads, length, depth};

@@ -134,13 +134,13 @@ TEST_F(Fp16CompiledTraining, SkipsTheSameStepsAsEagerTraining) {
     EXPECT_EQ(result.replays, steps - 4);
 }
 
-TEST_F(Fp16CompiledTraining, AccumulatesTwoMicroBatches) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithTwoMicroBatches) {
     options.gradient_accumulation_steps = 2;
     steps = 36;
     EXPECT_GT(expect_alike().replays, 12);
 }
 
-TEST_F(Fp16CompiledTraining, AccumulatesFourMicroBatches) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithFourMicroBatches) {
     options.gradient_accumulation_steps = 4;
     steps = 60;
     infinite = {1, 13, 26, 37, 51, 52};

@@ -127,7 +127,7 @@ TEST(ShardedFolder, RejectsInvalidIndices) {
         "w: a file must have at most one part: two parts are in rank_00000.safetensors");
 }
 
-TEST(ShardedFolder, AllocatesNoTensorThatIsLargerThanItsFiles) {
+TEST(ShardedFolder, RejectsTensorsThatAreLargerThanTheirFiles) {
     const TemporaryFolder folder;
     write_cut(folder.path(), {12});
     write_index(folder.path(), R"({"format": "axle.sharded", "version": 1, "extra": null,

@@ -72,7 +72,7 @@ TEST_P(PipelineRanks, TrainLlamaLikeOneProcess) {
     expect_same_training(pipeline_llama(), kPipelineSteps, 1e-9);
 }
 
-TEST_P(PipelineRanks, TrainInSinglePrecision) {
+TEST_P(PipelineRanks, TrainInSinglePrecisionLikeOneProcess) {
     expect_same_training(pipeline_gpt(f32), kPipelineSteps, 1e-4);
     expect_same_training(pipeline_llama(f32), kPipelineSteps, 1e-4);
 }
@@ -104,7 +104,7 @@ TEST(Pipeline, FreesParametersOfOtherStages) {
     });
 }
 
-TEST(Pipeline, TrainsUnevenStages) {
+TEST(Pipeline, TrainsUnevenStagesLikeOneProcess) {
     nn::Gpt whole = pipeline_gpt();
     auto models = clones_of(whole, 3);
     const PipelineReference expected = train_whole(whole, 4);

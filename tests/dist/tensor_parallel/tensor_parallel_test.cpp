@@ -56,7 +56,7 @@ TEST(TensorParallel, TrainsBertLikeOneProcess) {
     }
 }
 
-TEST(TensorParallel, TrainsInSinglePrecision) {
+TEST(TensorParallel, TrainsInSinglePrecisionLikeOneProcess) {
     expect_same_training(small_gpt(f32), 2, {}, kSingle);
     expect_same_training(small_llama(true, f32), 4, {.sequence_parallel = true}, kSingle);
 }
