@@ -103,7 +103,7 @@ TrainingRun in_bf16(bool cpu, bool compiled) {
         return loss;
     };
     auto step = accelerator.compile(body);
-    TrainingRun course;
+    TrainingRun result;
     for (int i = 0; i < 9; ++i) {
         manual_seed(static_cast<std::uint64_t>(50 + i));
         const Tensor x = to(randn({8, 12}), accelerator.device());
@@ -111,14 +111,14 @@ TrainingRun in_bf16(bool cpu, bool compiled) {
         {
             const NoGrad no_grad;
             net.eval();
-            course.evaluated.push_back(to(net(x), Device::cpu()));
+            result.evaluated.push_back(to(net(x), Device::cpu()));
             net.train();
         }
         Tree batch{{"x", x}, {"y", y}};
-        course.losses.push_back(compiled ? step(batch).item() : body(batch).item());
+        result.losses.push_back(compiled ? step(batch).item() : body(batch).item());
     }
-    course.replays = step.replays();
-    return course;
+    result.replays = step.replays();
+    return result;
 }
 
 TEST_F(AcceleratorOnGpu, TrainsInBf16LikeTheCpu) {

@@ -75,11 +75,11 @@ std::string run_rank(const dist::Environment& environment, const PlannedFailure&
     accelerator.register_for_checkpointing(saved);
 
     const Tensor x = ones({1 << 20});
-    std::thread blade;
+    std::thread killer;
     for (int step = 0; step < 40; ++step) {
         if (at(Moment::forward) && step == 3) fail_now(planned.signal);
         if (at(Moment::collective) && step == 3)
-            blade = std::thread([&, reducing = ::gettid()] {
+            killer = std::thread([&, reducing = ::gettid()] {
                 tests::comes_true([&] { return tests::is_blocked(reducing); });
                 fail_now(planned.signal);
             });

@@ -157,8 +157,8 @@ TEST(PowerSgd, CompressesFromStartIterationOnwardWithEqualResultsOnAllRanks) {
                 EXPECT_LT(error, 1e-12);
             else
                 EXPECT_GT(error, 1e-3);
-            const Tensor everybodys = group->all_gather(model.matrix.grad());
-            expect_close(everybodys[0], everybodys[1], 0);
+            const Tensor of_all_ranks = group->all_gather(model.matrix.grad());
+            expect_close(of_all_ranks[0], of_all_ranks[1], 0);
         }
     });
 }
