@@ -88,6 +88,7 @@ TEST(PathLock, ExcludesOtherOwnersUntilItIsReleasedOrItsProcessEnds) {
         ASSERT_TRUE(lock.has_value());
         EXPECT_FALSE(PathLock::try_folder(folder.path()).has_value());
     }
+    EXPECT_TRUE(PathLock::try_folder(folder.path()).has_value());
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);
     const pid_t child = tests::fork_process();
