@@ -111,7 +111,6 @@ TEST(DividedPipeline, TrainsLlamaLikeOneProcess) {
                                  options_of(kind, 2));
 }
 
-// A classifier needs the whole hidden state of the last block.
 TEST(DividedPipeline, TrainsBertLikeOneProcess) {
     manual_seed(7);
     const nn::BertConfig config{.vocab_size = tests::kPipelineVocabulary,
