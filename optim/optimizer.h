@@ -86,6 +86,7 @@ struct GroupRef {
     std::optional<double>& initial_lr;
     bool& stochastic_rounding;
     std::optional<std::uint64_t>& rounding_seed;
+    double& weight_decay;
 };
 
 // The state of a parameter, created by its first step. Buffers are f64 if the parameter is f64,
@@ -278,7 +279,7 @@ class GroupTable {
 extern template class GroupTable<kernels::SgdGroup>;
 extern template class GroupTable<kernels::AdamGroup>;
 
-// The part of an optimizer that depends on the options' type, which must have lr,
+// The part of an optimizer that depends on the options' type, which must have lr, weight_decay,
 // stochastic_rounding, momentum_ref(), named() and check(op).
 template <class Options>
 class GroupedOptimizer : public Optimizer {
@@ -301,8 +302,9 @@ class GroupedOptimizer : public Optimizer {
     std::size_t group_count() const override { return groups_.size(); }
     GroupRef group(std::size_t index) override {
         Group& g = groups_.at(index);
-        return {g.params,       g.lr, g.momentum_ref(), g.initial_lr, g.stochastic_rounding,
-                g.rounding_seed};
+        return {
+            g.params,        g.lr,          g.momentum_ref(), g.initial_lr, g.stochastic_rounding,
+            g.rounding_seed, g.weight_decay};
     }
 
   protected:

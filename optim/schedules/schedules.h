@@ -13,6 +13,7 @@
 #include "optim/schedules/composed_schedules.h"
 #include "optim/schedules/get_scheduler.h"
 #include "optim/schedules/metric_schedules.h"
+#include "optim/schedules/param_scheduler.h"
 #include "optim/schedules/scheduler.h"
 
 namespace axle::optim {
