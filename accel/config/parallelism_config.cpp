@@ -59,6 +59,8 @@ void check_sizes(const ParallelismConfig& config) {
             throw ValueError(str("ParallelismConfig: ", name, "_size: the product of the sizes is ",
                                  total, ", but must be at most ", kMaxProcesses));
     }
+    if (config.ep_size < 1)
+        throw ValueError(str("ParallelismConfig: ep_size: must be at least 1: ", config.ep_size));
     // Pipelines average gradients over replicas themselves.
     if ((config.tp_enabled() || config.cp_enabled()) && config.dp_replicate_enabled() &&
         !config.dp_shard_enabled() && !config.pp_enabled())
@@ -137,6 +139,7 @@ std::optional<ParallelismConfig> ParallelismConfig::from_environment() {
     read("PARALLELISM_CONFIG_CP_SIZE", config.cp_size);
     read("PARALLELISM_CONFIG_SP_SIZE", config.sp_size);
     read("PARALLELISM_CONFIG_PP_SIZE", config.pp_size);
+    read("PARALLELISM_CONFIG_EP_SIZE", config.ep_size);
     config.cp_backend = text_variable("PARALLELISM_CONFIG_CP_BACKEND").value_or("torch");
     config.sp_backend = text_variable("PARALLELISM_CONFIG_SP_BACKEND").value_or("deepspeed");
     return config;
@@ -185,6 +188,7 @@ std::string ParallelismConfig::to_json() const {
                  {"cp_size", cp_size},
                  {"sp_size", sp_size},
                  {"pp_size", pp_size},
+                 {"ep_size", ep_size},
                  {"cp_backend", cp_backend},
                  {"sp_backend", sp_backend},
                  {"tp_handler", Tree()},
@@ -232,6 +236,19 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
     if (total != 1 && total != num_processes)
         throw ValueError(str("ParallelismConfig: the product of the sizes is ", total,
                              ", but must be ", num_processes, ", the number of processes"));
+    if (config->ep_enabled()) {
+        if (config->dp_shard_enabled() || config->tp_enabled() || config->cp_enabled() ||
+            config->sp_enabled() || options.fsdp_plugin || options.deepspeed_plugin)
+            throw_not_implemented("parallelism_config.ep_size",
+                                  "division of the experts of a model that is sharded or divided "
+                                  "otherwise",
+                                  "use it with dp_replicate_size and pp_size only");
+        const int replicas = num_processes / config->pp_size;
+        if (replicas % config->ep_size != 0)
+            throw ValueError(
+                str("ParallelismConfig: ep_size: the number of replicas must be a multiple of it: ",
+                    replicas, " replicas, ep_size ", config->ep_size));
+    }
     if (config->dp_shard_enabled() && !options.fsdp_plugin && !options.deepspeed_plugin)
         throw ValueError(
             str("ParallelismConfig: dp_shard_size above 1 needs fsdp_plugin or deepspeed_plugin: ",

@@ -43,7 +43,7 @@ struct DeepSpeedSequenceParallelConfig {
 // The sizes of a mesh of processes, and options of each kind of parallelism. If no
 // ParallelismConfig is given and ACCELERATE_USE_PARALLELISM_CONFIG is true, the sizes are read from
 // the variables PARALLELISM_CONFIG_* (DP_REPLICATE_SIZE, DP_SHARD_SIZE, TP_SIZE, CP_SIZE, SP_SIZE,
-// PP_SIZE, CP_BACKEND, SP_BACKEND).
+// PP_SIZE, EP_SIZE, CP_BACKEND, SP_BACKEND).
 //
 // The dimensions of the mesh are pp, dp_replicate, dp_shard, cp, sp and tp, in this order; the
 // ranks of a tp group are consecutive. A mesh has only the dimensions that are larger than 1.
@@ -57,6 +57,10 @@ struct ParallelismConfig {
     // further options; without it, a step has pp_size micro-batches, and gradients are not clipped.
     // Pipelines can be combined with dp_replicate_size and tp_size.
     int pp_size = 1;
+    // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts
+    // (dist/expert_parallel/), an extension of Accelerate. The number of replicas must be a
+    // multiple of it. Can be combined with pp_size only. It is not a dimension of the mesh.
+    int ep_size = 1;
     std::string cp_backend = "torch";      // must be "torch"
     std::string sp_backend = "deepspeed";  // must be "deepspeed"
     // Handlers of dimensions of size 1 are ignored with a warning.
@@ -75,6 +79,7 @@ struct ParallelismConfig {
     bool cp_enabled() const { return cp_size > 1; }
     bool sp_enabled() const { return sp_size > 1; }
     bool pp_enabled() const { return pp_size > 1; }
+    bool ep_enabled() const { return ep_size > 1; }
 
     // Returns the configuration that the variables request, or nullopt. Throws ValueError for text
     // that is not an integer, but does not check the sizes.

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accel/config/resolve_plugins.h"
 #include "core/autograd/tensor_slice.h"
 #include "core/files/file.h"
 #include "core/random.h"
+#include "dist/expert_parallel/expert_parallel.h"
 #include "dist/sharding/full_state.h"
 #include "dist/tensor_parallel/tensor_parallel.h"
 
@@ -36,6 +38,32 @@ void share_generator(dist::ProcessGroup& group) {
                          static_cast<std::uint64_t>(state["offset"].integer())});
 }
 
+// Divides the experts of models if the options require it. The processes that divide them are
+// consecutive replicas.
+void set_expert_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
+    int size = 1;
+    if (const auto& config = options.parallelism_config) size = config->ep_size;
+    if (const auto& plugin = options.megatron_lm_plugin) size = *plugin->expert_model_parallel_size;
+    if (size == 1) return;
+    const auto& mesh = preparation.loading.device_mesh;
+    std::vector<dist::DeviceMesh::Dimension> dimensions;
+    for (const auto& dimension : mesh->dimensions()) {
+        if (dimension.name != "dp_replicate") {
+            dimensions.push_back(dimension);
+            continue;
+        }
+        if (dimension.size > size) dimensions.push_back({"expert_replicas", dimension.size / size});
+        dimensions.push_back({"ep", size});
+    }
+    const dist::DeviceMesh experts(mesh->group(), std::move(dimensions));
+    preparation.division = [group = experts.get_group("ep"),
+                            replicas = experts.has("expert_replicas")
+                                           ? experts.get_group("expert_replicas")
+                                           : nullptr](nn::Module& model) {
+        dist::expert_parallelize(model, group, replicas);
+    };
+}
+
 }  // namespace
 
 std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh) {
@@ -49,6 +77,7 @@ std::shared_ptr<dist::ProcessGroup> data_group_of(const dist::DeviceMesh* mesh) 
 void set_division(PreparationOptions& preparation, const AcceleratorOptions& options) {
     const auto mesh = preparation.loading.device_mesh;
     preparation.data_group = data_group_of(mesh.get());
+    set_expert_division(preparation, options);
     if (mesh == nullptr || !mesh->has("tp") || mesh->size("tp") == 1) return;
     if (options.deepspeed_plugin)
         throw_not_implemented("device_mesh", "tensor parallel training with DeepSpeed",

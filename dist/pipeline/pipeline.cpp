@@ -7,6 +7,7 @@
 #include "core/autograd/autocast.h"
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "core/tree/tree_utils.h"
@@ -76,6 +77,11 @@ double count_tokens(const Tree& batch, const std::string& key) {
 
 }  // namespace
 
+bool has_own_replicas(const Tensor& parameter) {
+    const auto slice = autograd::slice_of(parameter);
+    return slice != nullptr && slice->is_reduced();
+}
+
 Pipeline::Impl::Impl(nn::Module& model_, std::vector<nn::Piece> pieces_,
                      std::shared_ptr<ProcessGroup> group_, PipelineOptions options_)
     : model(&model_),
@@ -128,7 +134,8 @@ void Pipeline::Impl::share_initial_values() {
             const int tag = tag_of(MessageKind::tied, index++);
             if (!held.is_on(rank()) || held.tensor.device().is_meta()) continue;
             const Tensor values = held.tensor.detach();
-            if (options.data_parallel != nullptr) options.data_parallel->broadcast(values, 0);
+            if (options.data_parallel != nullptr && !has_own_replicas(held.tensor))
+                options.data_parallel->broadcast(values, 0);
             if (rank() != held.owner()) {
                 group->recv(values, held.owner(), tag);
                 continue;
@@ -276,7 +283,10 @@ void Pipeline::Impl::average_gradients() {
         if (!held.is_on(rank()) || !held.tensor.requires_grad()) continue;
         const Tensor gradient = gradient_of(held.tensor);
         autograd::set_pending_gradient(held.tensor, gradient);
-        by_dtype[gradient.dtype()].push_back(gradient);
+        if (!has_own_replicas(held.tensor))
+            by_dtype[gradient.dtype()].push_back(gradient);
+        else if (shards == nullptr)  // a mean of parts of one mean: the gradient is their sum
+            gradient.detach().mul_(options.data_parallel->size());
     }
     if (shards != nullptr) return shards->reduce();
     for (const auto& [dtype, gradients] : by_dtype) options.data_parallel->all_reduce(gradients);

@@ -14,7 +14,7 @@ StageShards::StageShards(const std::vector<Held>& parameters, int rank,
     context_.observer = this;
     std::map<DType, nn::StateDict> by_dtype;
     for (const Held& held : parameters)
-        if (held.is_on(rank) && held.tensor.requires_grad())
+        if (held.is_on(rank) && held.tensor.requires_grad() && !has_own_replicas(held.tensor))
             by_dtype[held.tensor.dtype()].emplace_back(held.name, held.tensor);
     for (const auto& [dtype, named] : by_dtype)
         buffers_.push_back(std::make_unique<FlatParameter>(named, context_, false));

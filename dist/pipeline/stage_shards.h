@@ -10,11 +10,16 @@
 
 namespace axle::dist {
 
+// Returns whether the parameter is a slice of experts, which other replicas do not have and whose
+// gradients are averaged already.
+bool has_own_replicas(const Tensor& parameter);
+
 // Parameters stay gathered until an optimizer changes its parts of them. Gradients are whole until
 // reduce(). After the destructor, the parameters have no elements.
 class StageShards : public GatherObserver {
   public:
-    // Shards the parameters of this rank. All ranks of the group must have the same values.
+    // Shards the parameters of this rank, except slices of experts. All ranks of the group must
+    // have the same values.
     StageShards(const std::vector<Held>& parameters, int rank, std::shared_ptr<ProcessGroup> group,
                 Device device);
 
