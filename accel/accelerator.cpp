@@ -1,10 +1,12 @@
 #include "accel/accelerator.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "accel/accelerator_parts.h"
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
+#include "accel/megatron/megatron_network.h"
 #include "accel/prepare/model_division.h"
 #include "accel/prepare/model_sharding.h"
 #include "accel/prepare/pipeline_model.h"
@@ -155,7 +157,17 @@ Accelerator::~Accelerator() = default;
 void Accelerator::prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode) {
     DeepSpeedPlugin* const deepspeed =
         options_.deepspeed_plugin ? &*options_.deepspeed_plugin : nullptr;
-    create_placeholders(deepspeed, items, num_processes() / mesh_size("sp"), split_batches());
+    MegatronLMPlugin* const megatron =
+        options_.megatron_lm_plugin ? &*options_.megatron_lm_plugin : nullptr;
+    if (megatron != nullptr && !evaluation_mode)
+        for (const PrepareItem& item : items)
+            if (nn::Module* const* const model = std::get_if<nn::Module*>(&item.object))
+                set_network_size_args(*megatron, **model);
+    create_placeholders(deepspeed, megatron, items,
+                        {.num_processes = num_processes() / mesh_size("sp"),
+                         .replicas = parts_->preparation.data_parallel_size(),
+                         .split_batches = split_batches(),
+                         .accumulation_steps = gradient_accumulation_steps()});
     for (const PrepareItem& item : items) parts_->preparation.prepare(item, evaluation_mode);
 }
 

@@ -191,8 +191,8 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     void backward(const Tensor& loss_sum, double weight);
     void backward(const Tensor& loss_sum, const Tensor& weight);
     // Runs forward and backward of a batch through the stages of a prepared model, instead of
-    // model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is
-    // nn::label_loss() by default. Returns the mean loss of micro-batches and processes.
+    // model(), loss(output, batch) and backward() (docs/parallelism_pipeline.md). `loss` is the
+    // plugin's custom_loss_function or nn::label_loss() by default. Returns the mean loss.
     Tensor pipeline_step(nn::Module& model, const Tree& batch,
                          const std::function<Tensor(const Tensor&, const Tree&)>& loss = {});
     // Returns the stages of a prepared model. Throws UsageError for a model without a pipeline.
@@ -373,6 +373,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     bool use_stateful_dataloader() const { return dataloader_config().use_stateful_dataloader; }
 
   private:
+    friend class MegatronEngine;
     void prepare_items(const std::vector<PrepareItem>& items, bool evaluation_mode = false);
     template <class T>
     T& prepare_object(T& object, std::optional<bool> device_placement = {},
@@ -396,5 +397,4 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
 namespace axle {
 using accel::Accelerator;
 }  // namespace axle
-
 #include "accel/accelerator_templates.h"

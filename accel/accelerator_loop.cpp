@@ -90,6 +90,7 @@ Tensor Accelerator::scaled(const Tensor& loss) {
 }
 
 void Accelerator::backward(const Tensor& loss, const BackwardOptions& options) {
+    parts_->loop->has_updated = false;
     Accumulation& accumulation = parts_->loop->accumulation;
     const int n = accumulation.options().num_steps;
     const Tensor part = n == 1 ? loss : loss / static_cast<double>(n);
@@ -122,6 +123,7 @@ void Accelerator::backward(const Tensor& loss_sum, const Tensor& weight) {
     if (!weight.defined() || weight.numel() != 1)
         throw ShapeError(str("backward: the weight must have one element: ",
                              weight.defined() ? str(weight.shape()) : "undefined"));
+    parts_->loop->has_updated = false;
     parts_->preparation.update_division();
     Accumulation& accumulation = parts_->loop->accumulation;
     const Tensor number = weight.detach().to(loss_sum.device()).to(f64).reshape(Shape{});
@@ -145,10 +147,13 @@ Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
     if (parts_->loop->scaling)
         throw NotImplementedError(
             "pipeline_step: scaling of the loss in fp16 is not implemented; use bf16");
+    parts_->loop->has_updated = false;
     Accumulation& accumulation = parts_->loop->accumulation;
     accumulation.division().note_mean();
     const int steps = accumulation.options().num_steps;
-    Tensor mean = stages.step(batch, loss ? loss : nn::label_loss, 1.0 / steps);
+    const dist::PipelineLoss& custom = options_.megatron_lm_plugin->custom_loss_function;
+    const dist::PipelineLoss otherwise = custom ? custom : dist::PipelineLoss(nn::label_loss);
+    Tensor mean = stages.step(batch, loss ? loss : otherwise, 1.0 / steps);
     const Accumulation::Counts& counts = accumulation.counts();
     if (accumulation.options().short_window == ShortWindow::actual && counts.sync_gradients &&
         counts.window > 0 && counts.window < steps) {

@@ -31,6 +31,9 @@ struct LoopState {
     std::unique_ptr<LossScaling> scaling;  // nullptr unless fp16 scales losses
     StepRecorder recorder;
     ScheduleOptions schedules;
+    // Whether MegatronEngine::train_step() has updated the parameters after the last gradients.
+    // Then step() and zero_grad() of prepared optimizers and step() of schedules do nothing.
+    bool has_updated = false;
 
     // Returns whether schedules do not advance for updates that fp16 has skipped.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }

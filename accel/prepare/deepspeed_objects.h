@@ -47,14 +47,15 @@ struct DummyOptim {
     std::vector<optim::GroupRef> param_groups() const { return (**this).param_groups(); }
 };
 
-// A placeholder for the schedule in the section "scheduler" of a configuration. prepare() creates
-// the schedule of the optimizer that is prepared in the same call. The schedule advances by one
-// step per update, with any number of processes.
+// A placeholder for the schedule in the section "scheduler" of a DeepSpeed configuration, or for
+// the schedule of a MegatronLMPlugin. prepare() creates the schedule of the optimizer that is
+// prepared in the same call. The schedule advances by one step per update, with any number of
+// processes.
 struct DummyScheduler {
     // The number of steps of a run on one process. It is divided by the number of processes.
     // Replaces "auto".
     std::optional<std::int64_t> total_num_steps = {};
-    std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1
+    std::int64_t warmup_num_steps = 0;  // replaces "auto"; 0 counts as 1 for DeepSpeed
     // If set, this function creates the schedule when there is no configuration, or when the
     // configuration has no section "scheduler". This schedule advances like any other prepared
     // schedule.
@@ -69,6 +70,9 @@ struct DummyScheduler {
     void step() const { (**this).step(); }
     const std::vector<double>& get_last_lr() const { return (**this).get_last_lr(); }
 };
+
+// The placeholder's name in Accelerate for a MegatronLMPlugin.
+using MegatronLMDummyScheduler = DummyScheduler;
 
 // Private to accel: creates the optimizer of the section "optimizer", and replaces "auto" for its
 // lr and weight_decay in the configuration. The types are Adam (with decoupled weight decay, unless

@@ -388,6 +388,7 @@ void Preparation::clear() {
     lost_.clear();
     hooks_ = std::make_shared<TrainingHooks>(loop_, *this);
     loop_->accumulation.reset();
+    loop_->has_updated = false;
 }
 
 }  // namespace axle::accel

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "accel/megatron/megatron_schedule.h"
 #include "accel/prepare/deepspeed_objects.h"
 #include "accel/prepare/preparation.h"
 
@@ -54,12 +55,36 @@ void create(DummyOptim& dummy, DeepSpeedPlugin* plugin) {
             "add it, set optimizer_callable, or use another optimizer");
 }
 
-void create(DummyScheduler& dummy, DeepSpeedPlugin* plugin, optim::Optimizer& optimizer,
-            int num_processes) {
-    if (plugin != nullptr && plugin->hf_ds_config->find("scheduler") != nullptr)
-        dummy.created = make_scheduler(*plugin->hf_ds_config, optimizer, dummy, num_processes);
+// Returns the number of samples of an update: the batch size of the smallest or largest loader of
+// the call, for all replicas and micro-batches.
+std::optional<std::int64_t> samples_per_update(const MegatronLMPlugin& plugin,
+                                               const std::vector<PrepareItem>& items,
+                                               const PlaceholderSizes& sizes) {
+    std::optional<std::int64_t> rows;
+    for (const auto& size : describe(items, sizes.replicas, sizes.split_batches).batch_sizes) {
+        if (!size) continue;
+        const bool is_better = !rows || (plugin.is_train_batch_min ? *size < *rows : *size > *rows);
+        if (is_better) rows = size;
+    }
+    if (rows) *rows *= std::int64_t{sizes.replicas} * sizes.accumulation_steps;
+    return rows;
+}
+
+void create(DummyScheduler& dummy, DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
+            optim::Optimizer& optimizer, const std::vector<PrepareItem>& items,
+            const PlaceholderSizes& sizes) {
+    if (deepspeed != nullptr && deepspeed->hf_ds_config->find("scheduler") != nullptr)
+        dummy.created =
+            make_scheduler(*deepspeed->hf_ds_config, optimizer, dummy, sizes.num_processes);
     else if (dummy.lr_scheduler_callable)
         dummy.created = dummy.lr_scheduler_callable(optimizer);
+    else if (megatron != nullptr)
+        dummy.created = make_megatron_schedule(
+            *megatron, optimizer,
+            {.replicas = sizes.replicas,
+             .samples_per_update = samples_per_update(*megatron, items, sizes),
+             .total_num_steps = dummy.total_num_steps,
+             .warmup_num_steps = dummy.warmup_num_steps});
     if (!dummy.created)
         throw UsageError(
             "prepare: a DummyScheduler needs a DeepSpeed configuration with the section "
@@ -68,15 +93,16 @@ void create(DummyScheduler& dummy, DeepSpeedPlugin* plugin, optim::Optimizer& op
 
 }  // namespace
 
-void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>& items,
-                         int num_processes, bool split_batches) {
-    if (plugin != nullptr)
-        fill_deepspeed_config(*plugin, describe(items, num_processes, split_batches));
+void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
+                         const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes) {
+    if (deepspeed != nullptr)
+        fill_deepspeed_config(*deepspeed,
+                              describe(items, sizes.num_processes, sizes.split_batches));
     std::vector<optim::Optimizer*> optimizers;
     for (const PrepareItem& item : items) {
         if (auto* const optimizer = as<optim::Optimizer>(item)) optimizers.push_back(optimizer);
         if (auto* const dummy = as<DummyOptim>(item)) {
-            create(*dummy, plugin);
+            create(*dummy, deepspeed);
             optimizers.push_back(dummy->created.get());
         }
     }
@@ -88,7 +114,7 @@ void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>
                     str("prepare: a DummyScheduler needs exactly one optimizer in the "
                         "same call: ",
                         optimizers.size(), " are given"));
-            create(*dummy, plugin, *optimizers.front(), num_processes);
+            create(*dummy, deepspeed, megatron, *optimizers.front(), items, sizes);
         }
 }
 

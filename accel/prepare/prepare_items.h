@@ -4,17 +4,28 @@
 #include <vector>
 
 #include "accel/config/deepspeed_plugin.h"
+#include "accel/megatron/megatron_plugin.h"
 #include "accel/prepare/preparable.h"
 
 namespace axle::accel {
 
+// The numbers of processes and batches that placeholders depend on.
+struct PlaceholderSizes {
+    int num_processes = 1;  // the number of processes by which DeepSpeed divides steps
+    int replicas = 1;       // the number of processes with different samples
+    bool split_batches = false;
+    int accumulation_steps = 1;  // the number of batches of a process in an update
+};
+
 // Fills the configuration of a resolved plugin from the objects (fill_deepspeed_config()), and
-// creates the optimizers and schedules of placeholders that have none yet. `plugin` is null without
-// DeepSpeed. With split_batches, a batch of a loader is divided among the processes. Throws the
-// errors of fill_deepspeed_config(), make_optimizer() and make_scheduler(), UsageError if nothing
-// can create the object of a placeholder, and ValueError if a DummyScheduler is not prepared
-// together with exactly one optimizer.
-void create_placeholders(DeepSpeedPlugin* plugin, const std::vector<PrepareItem>& items,
-                         int num_processes, bool split_batches);
+// creates the optimizers and schedules of placeholders that have none yet. `deepspeed` and
+// `megatron` are null without these plugins. With split_batches, a batch of a loader is divided
+// among the processes. A Megatron-LM plugin creates the schedule of a placeholder without
+// lr_scheduler_callable. Throws the errors of fill_deepspeed_config(), make_optimizer(),
+// make_scheduler() and make_megatron_schedule(), UsageError if nothing can create the object of a
+// placeholder, and ValueError if a DummyScheduler is not prepared together with exactly one
+// optimizer.
+void create_placeholders(DeepSpeedPlugin* deepspeed, const MegatronLMPlugin* megatron,
+                         const std::vector<PrepareItem>& items, const PlaceholderSizes& sizes);
 
 }  // namespace axle::accel

@@ -7,6 +7,7 @@
 
 #include "accel/config/environment.h"
 #include "accel/config/resolve_plugins.h"
+#include "accel/megatron/megatron_schedule.h"
 #include "core/files/file.h"
 #include "nn/models/pieces.h"
 
@@ -58,8 +59,76 @@ void read_text(std::string& field, const char* variable, const char* otherwise) 
     if (field.empty()) field = text_variable(variable).value_or(otherwise);
 }
 
-void refuse(bool given, const char* option, const char* what) {
-    if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, "leave it out");
+void refuse(bool given, const char* option, const char* what, const char* fix = "leave it out") {
+    if (given) throw_not_implemented(str("megatron_lm_plugin.", option), what, fix);
+}
+
+// Reads the newer options from the environment, and sets the average that they imply.
+void resolve_newer_options(MegatronLMPlugin& plugin) {
+    const auto read = [](auto& field, auto value) {
+        if (!field && value) field = *value;
+    };
+    read(plugin.calculate_per_token_loss, flag_variable("MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS"));
+    read(plugin.eod_mask_loss, flag_variable("MEGATRON_LM_EOD_MASK_LOSS"));
+    read(plugin.attention_dropout, real_variable("MEGATRON_LM_ATTENTION_DROPOUT"));
+    read(plugin.hidden_dropout, real_variable("MEGATRON_LM_HIDDEN_DROPOUT"));
+    read(plugin.use_rotary_position_embeddings,
+         flag_variable("MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS"));
+    read(plugin.attention_backend, flag_variable("MEGATRON_LM_ATTENTION_BACKEND"));
+    read(plugin.attention_softmax_in_fp32, flag_variable("MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32"));
+    read(plugin.use_custom_fsdp, flag_variable("MEGATRON_LM_USE_CUSTOM_FSDP"));
+    read(plugin.optimizer_cpu_offload, flag_variable("MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD"));
+    read(plugin.overlap_cpu_optimizer_d2h_h2d,
+         flag_variable("MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D"));
+    read(plugin.use_precision_aware_optimizer,
+         flag_variable("MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER"));
+    read(plugin.no_load_optim, flag_variable("MEGATRON_LM_NO_LOAD_OPTIM"));
+    read(plugin.no_save_optim, flag_variable("MEGATRON_LM_NO_SAVE_OPTIM"));
+    if (const auto& per_token = plugin.calculate_per_token_loss) {
+        const char* const implied = *per_token ? "tokens" : "equal";
+        if (!plugin.average.empty() && plugin.average != implied)
+            throw ValueError(str(kPlugin, ": average contradicts calculate_per_token_loss: ",
+                                 in_quotes(plugin.average), ", expected ", in_quotes(implied)));
+        plugin.average = implied;
+    }
+    if (plugin.average.empty()) plugin.average = "rows";
+}
+
+// Throws NotImplementedError for options of Megatron-LM that Axle has no counterpart of.
+void refuse_newer_options(const MegatronLMPlugin& plugin) {
+    refuse(plugin.megatron_dataset_flag, "megatron_dataset_flag",
+           "reading of datasets in Megatron-LM's format",
+           "give a data::DataLoader of the program's dataset to prepare()");
+    refuse(!plugin.consumed_samples.empty(), "consumed_samples",
+           "skipping of samples in Megatron-LM's datasets",
+           "resume with load_state(), or use skip_first_batches()");
+    refuse(plugin.use_custom_fsdp.value_or(false), "use_custom_fsdp",
+           "sharding of the parameters of a pipeline",
+           "use use_distributed_optimizer, or fsdp_plugin with a parallelism_config instead of "
+           "megatron_lm_plugin");
+    refuse(plugin.optimizer_cpu_offload.value_or(false), "optimizer_cpu_offload",
+           "offload of the optimizer of a pipeline",
+           "use fsdp_plugin with cpu_offload, or deepspeed_plugin with offload_optimizer_device");
+    refuse(plugin.overlap_cpu_optimizer_d2h_h2d.value_or(false), "overlap_cpu_optimizer_d2h_h2d",
+           "offload of the optimizer of a pipeline",
+           "use fsdp_plugin with cpu_offload, or deepspeed_plugin with offload_optimizer_device");
+    refuse(plugin.use_precision_aware_optimizer.value_or(false), "use_precision_aware_optimizer",
+           "keeping the states of an optimizer in 16 bits",
+           "use 16-bit parameters with stochastic_rounding");
+    refuse(plugin.no_load_optim.value_or(false), "no_load_optim",
+           "loading of a state without its optimizer",
+           "load the weights of save_model() instead of a state");
+    refuse(plugin.no_save_optim.value_or(false), "no_save_optim",
+           "saving of a state without its optimizer", "use save_model() instead of save_state()");
+    refuse(!plugin.attention_backend.value_or(true), "attention_backend",
+           "choosing the kernel of attention");
+    refuse(!plugin.attention_softmax_in_fp32.value_or(true), "attention_softmax_in_fp32",
+           "a softmax in 16 bits");
+    refuse(*plugin.expert_tensor_parallel_size > 1, "expert_tensor_parallel_size",
+           "division of each expert", "use expert_model_parallel_size");
+    refuse(*plugin.expert_model_parallel_size > 1 && *plugin.tp_degree > 1,
+           "expert_model_parallel_size", "division of experts with tp_degree above 1",
+           "use tp_degree 1");
 }
 
 }  // namespace
@@ -99,10 +168,15 @@ void resolve_megatron(AcceleratorOptions& options) {
             number_variable("MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS");
     read(plugin.context_parallel_size, number_variable("MEGATRON_LM_CONTEXT_PARALLEL_SIZE"), 1);
     read(plugin.expert_model_parallel_size,
-         number_variable("MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE"), 1);
+         number_variable("MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE"), config ? config->ep_size : 1);
+    read(plugin.expert_tensor_parallel_size,
+         number_variable("MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE"), 1);
     check_positive("tp_degree", *plugin.tp_degree);
     check_positive("pp_degree", *plugin.pp_degree);
     check_positive("num_micro_batches", *plugin.num_micro_batches);
+    check_positive("expert_model_parallel_size", *plugin.expert_model_parallel_size);
+    check_positive("eval_iters", plugin.eval_iters);
+    check_positive("eval_interval", plugin.eval_interval);
     if (!(*plugin.gradient_clipping >= 0) || std::isinf(*plugin.gradient_clipping))
         throw ValueError(str(kPlugin, ": gradient_clipping must be finite and not negative: ",
                              *plugin.gradient_clipping));
@@ -127,13 +201,21 @@ void resolve_megatron(AcceleratorOptions& options) {
     if (plugin.schedule.empty())
         plugin.schedule = plugin.num_layers_per_virtual_pipeline_stage ? "interleaved" : "1f1b";
     static_cast<void>(dist::schedule_kind_of(plugin.schedule));
+    resolve_newer_options(plugin);
     static_cast<void>(average_of(plugin.average));
-    if (config && (*plugin.pp_degree != pp_size || *plugin.tp_degree != tp_size))
+    check_schedule_options(plugin);
+    if (plugin.custom_prepare_model_function && !plugin.custom_model_provider_function)
+        throw ValueError(str(kPlugin,
+                             ": custom_prepare_model_function needs "
+                             "custom_model_provider_function"));
+    if (config && (*plugin.pp_degree != pp_size || *plugin.tp_degree != tp_size ||
+                   *plugin.expert_model_parallel_size != config->ep_size))
         throw UsageError(
             str("Accelerator: megatron_lm_plugin and parallelism_config contradict "
                 "each other: pp_degree is ",
                 *plugin.pp_degree, ", pp_size is ", pp_size, ", tp_degree is ", *plugin.tp_degree,
-                ", tp_size is ", tp_size));
+                ", tp_size is ", tp_size, ", expert_model_parallel_size is ",
+                *plugin.expert_model_parallel_size, ", ep_size is ", config->ep_size));
     if (options.fsdp_plugin || options.deepspeed_plugin)
         throw UsageError(str("Accelerator: pipelines cannot be combined with ",
                              options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
@@ -145,8 +227,7 @@ void check_megatron(const AcceleratorOptions& options, int num_processes) {
     const MegatronLMPlugin& plugin = *options.megatron_lm_plugin;
     refuse(*plugin.context_parallel_size > 1, "context_parallel_size",
            "sharing of sequences in pipelines");
-    refuse(*plugin.expert_model_parallel_size > 1, "expert_model_parallel_size",
-           "expert parallel training");
+    refuse_newer_options(plugin);
     refuse(*plugin.recompute_activations && plugin.recompute_granularity == "selective",
            "recompute_granularity", "recomputation of attention only");
     if (const auto& config = options.parallelism_config)
@@ -162,6 +243,13 @@ void check_megatron(const AcceleratorOptions& options, int num_processes) {
                              "tp_degree: ",
                              num_processes, " processes, pp_degree ", *plugin.pp_degree,
                              ", tp_degree ", *plugin.tp_degree));
+    const std::int64_t replicas = num_processes / ranks;
+    if (replicas % *plugin.expert_model_parallel_size != 0)
+        throw ValueError(str(kPlugin,
+                             ": the number of replicas must be a multiple of "
+                             "expert_model_parallel_size: ",
+                             replicas, " replicas, expert_model_parallel_size ",
+                             *plugin.expert_model_parallel_size));
 }
 
 std::vector<nn::Piece> pieces_for(const MegatronLMPlugin& plugin, nn::Module& model) {

@@ -5,7 +5,7 @@
 namespace axle::accel {
 
 optim::StepPlan TrainingHooks::before_step(optim::Optimizer& optimizer) {
-    if (!loop_->accumulation.sync_gradients()) return {.allowed = false};
+    if (!allows_step(optimizer)) return {.allowed = false};
     if (owner_ != nullptr) owner_->check_first_step(optimizer);
     loop_->recorder.before_step(optimizer);
     loop_->accumulation.division().before_step(optimizer);
@@ -15,13 +15,14 @@ optim::StepPlan TrainingHooks::before_step(optim::Optimizer& optimizer) {
 }
 
 bool TrainingHooks::before_zero_grad(optim::Optimizer& optimizer) {
-    if (!loop_->accumulation.sync_gradients()) return false;
+    if (!allows_step(optimizer)) return false;
     loop_->accumulation.division().before_zero_grad(optimizer);
     if (loop_->scaling) loop_->scaling->before_zero_grad(optimizer);
     return true;
 }
 
 void TrainingHooks::step(optim::Scheduler& scheduler) {
+    if (loop_->has_updated) return;
     if (loop_->schedules.step_with_optimizer && !loop_->accumulation.sync_gradients()) return;
     if (loop_->recorder.record(scheduler)) return;
     loop_->step_schedule(scheduler);

@@ -15,8 +15,9 @@ namespace axle::accel {
 class Preparation;
 
 // Hooks of prepared models, optimizers and schedulers. They skip step() and zero_grad() between two
-// updates, divide and unscale gradients before a step, and advance schedules after an update. They
-// also remove destroyed objects from the Preparation, and replace the addresses of moved objects.
+// updates and after a train step that has updated, divide and unscale gradients before a step, and
+// advance schedules after an update. They also remove destroyed objects from the Preparation, and
+// replace the addresses of moved objects.
 class TrainingHooks : public optim::OptimizerHooks,
                       public optim::SchedulerHooks,
                       public nn::ModuleObserver {
@@ -31,7 +32,7 @@ class TrainingHooks : public optim::OptimizerHooks,
 
     optim::StepPlan before_step(optim::Optimizer& optimizer) override;
     bool allows_step(const optim::Optimizer&) const override {
-        return loop_->accumulation.sync_gradients();
+        return loop_->accumulation.sync_gradients() && !loop_->has_updated;
     }
     bool before_zero_grad(optim::Optimizer& optimizer) override;
     void before_access(optim::Optimizer& optimizer) override {

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <string>
 
+#include <axle/accel/megatron/megatron_engine.h>
+#include <axle/accel/prepare/deepspeed_objects.h>
 #include <axle/axle.h>
 #include <axle/dist/pipeline/drawing.h>
 #include <axle/dist/pipeline/pipeline.h>
@@ -45,6 +47,33 @@ void train(const std::string&) {
     // [/train]
 }
 
+void train_with_engine(const std::string&) {
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
+    const auto data = texts();
+    axle::data::DataLoader batches(data, {.batch_size = 16, .shuffle = true});
+    axle::data::DataLoader tests(data, {.batch_size = 16});
+    // [engine]
+    axle::Accelerator accelerator({.megatron_lm_plugin = {{
+                                       .pp_degree = 2,
+                                       .num_micro_batches = 4,
+                                       .train_iters = 8,
+                                       .lr_decay_style = "cosine",
+                                       .lr_warmup_iters = 2,
+                                       .tensorboard_dir = "logs",
+                                       .eval_iters = 1,
+                                       .eval_interval = 2,
+                                   }}});
+    axle::accel::MegatronLMDummyScheduler schedule;
+    accelerator.prepare(gpt, adamw, batches, tests, schedule);
+    axle::accel::MegatronEngine engine(accelerator, gpt);
+    for (auto& batch : batches) {
+        Tensor loss = engine.train_step(batch).loss;
+        if (engine.is_evaluation_due()) accelerator.print("test loss ", engine.evaluate(tests));
+    }
+    // [/engine]
+}
+
 // A user-defined model. The program below describes it as a list of pieces.
 struct Net : axle::nn::Model<Net> {
     axle::nn::Linear in{8, 32}, hidden{32, 32}, out{32, 4};
@@ -83,6 +112,7 @@ void train_pieces(const std::string&) {
 
 int main() {
     axle::dist::launch({.num_processes = 2}, train, "");
+    axle::dist::launch({.num_processes = 2}, train_with_engine, "");
     axle::dist::launch({.num_processes = 2}, train_pieces, "");
     // [draw]
     using axle::dist::ScheduleKind;

@@ -287,7 +287,6 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
     unsupported({.recompute_activations = true, .recompute_granularity = "selective"},
                 "recompute_granularity: recomputation of attention only");
     unsupported({.context_parallel_size = 2}, "context_parallel_size: ");
-    unsupported({.expert_model_parallel_size = 2}, "expert_model_parallel_size: ");
     expect_error<UsageError>({"Accelerator: pipelines cannot be combined with fsdp_plugin"}, [] {
         const Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
                                        .megatron_lm_plugin = MegatronLMPlugin{}});

@@ -1,0 +1,229 @@
+#include "accel/megatron/megatron_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "accel/accelerator.h"
+#include "accel/accelerator_parts.h"
+#include "accel/prepare/pipeline_model.h"
+#include "accel/tracking/tensorboard.h"
+#include "core/ops.h"
+#include "core/tree/tree_utils.h"
+#include "dist/pipeline/pipeline.h"
+#include "nn/models/pieces.h"
+
+namespace axle::accel {
+namespace {
+
+const MegatronLMPlugin& plugin_of(const Accelerator& accelerator, const char* op) {
+    const auto& plugin = accelerator.options().megatron_lm_plugin;
+    if (!plugin) throw UsageError(str(op, ": the Accelerator has no megatron_lm_plugin"));
+    return *plugin;
+}
+
+const Tensor* find(const Tree& batch, const char* key) {
+    const Tree* const value = batch.is_map() ? batch.find(key) : nullptr;
+    return value == nullptr || !value->is_tensor() ? nullptr : &value->tensor();
+}
+
+// Returns the number of rows of a batch.
+std::int64_t rows_of(const Tree& batch) {
+    std::int64_t rows = 0;
+    map_leaves("train_step", batch, [&](const Tree& leaf, const std::string&) {
+        if (rows == 0 && leaf.is_tensor()) rows = leaf.size(0);
+        return leaf;
+    });
+    return rows;
+}
+
+class EvaluationMode {
+  public:
+    explicit EvaluationMode(nn::Module& model) : model_(model), trains_(model.is_training()) {
+        model_.eval();
+    }
+    ~EvaluationMode() {
+        if (trains_) model_.train();
+    }
+    EvaluationMode(const EvaluationMode&) = delete;
+    EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+  private:
+    nn::Module& model_;
+    bool trains_;
+};
+
+}  // namespace
+
+// The outputs of micro-batches. The micro-batches of a step are consecutive objects, so their
+// addresses are in the order of their rows.
+struct MegatronEngine::Recorded {
+    std::map<const Tree*, Tensor> outputs = {};
+
+    Tensor joined() const {
+        std::vector<Tensor> all;
+        for (const auto& [batch, output] : outputs) all.push_back(output);
+        return all.empty() ? Tensor() : cat(all, 0);
+    }
+};
+
+MegatronEngine::MegatronEngine(Accelerator& accelerator, nn::Module& model)
+    : accelerator_(accelerator), model_(model) {
+    static_cast<void>(accelerator.pipeline(model));
+    if (!plugin().custom_train_step_class) return;
+    train_step_ = plugin().custom_train_step_class(plugin().custom_train_step_kwargs);
+    if (train_step_ == nullptr)
+        throw UsageError("MegatronEngine: custom_train_step_class must not return null");
+}
+
+MegatronEngine::~MegatronEngine() = default;
+
+const MegatronLMPlugin& MegatronEngine::plugin() const {
+    return plugin_of(accelerator_, "MegatronEngine");
+}
+
+std::int64_t MegatronEngine::iteration() const { return accelerator_.pipeline(model_).steps(); }
+
+bool MegatronEngine::is_evaluation_due() const {
+    return iteration() > 0 && iteration() % plugin().eval_interval == 0;
+}
+
+// Returns the batch that the program's functions make, with labels that have no loss after the
+// token eod_token if eod_mask_loss is set.
+Tree MegatronEngine::batch_for_step(const char* op, const Tree& batch) const {
+    Tree result = train_step_                          ? train_step_->get_batch(batch)
+                  : plugin().custom_get_batch_function ? plugin().custom_get_batch_function(batch)
+                                                       : batch;
+    const Tensor* const ids = find(result, "input_ids");
+    if (ids == nullptr) return result;
+    if (const auto& longest = plugin().seq_length; longest && ids->size(-1) > *longest)
+        throw ValueError(str(op, ": sequences must be at most seq_length ", *longest,
+                             ": input_ids are ", ids->shape()));
+    const Tensor* const labels = find(result, "labels");
+    if (!plugin().eod_mask_loss.value_or(false) || labels == nullptr) return result;
+    const NoGrad no_grad;
+    const Tensor is_end = eq(*ids, static_cast<double>(*plugin().eod_token));
+    Tree masked = result;
+    masked.set("labels", where(is_end, full_like(*labels, -100), *labels));
+    return masked;
+}
+
+Tensor MegatronEngine::loss_of(const Tensor& output, const Tree& batch) const {
+    if (train_step_) return train_step_->loss(output, batch);
+    const auto& custom = plugin().custom_loss_function;
+    return custom ? custom(output, batch) : nn::label_loss(output, batch);
+}
+
+// Returns the writer of the main process, or nullptr if nothing is logged. Ignores values of an
+// earlier run from the current step on.
+SummaryWriter* MegatronEngine::log() {
+    if (plugin().tensorboard_dir.empty() || !accelerator_.is_main_process()) return nullptr;
+    if (log_ == nullptr)
+        log_ = std::make_unique<SummaryWriter>(plugin().tensorboard_dir,
+                                               SummaryWriterOptions{.purge_step = iteration()});
+    return log_.get();
+}
+
+TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
+    const Tree own = batch_for_step("train_step", batch);
+    const AcceleratorParts& parts = *accelerator_.parts_;
+    dist::Pipeline& pipeline = accelerator_.pipeline(model_);
+    Recorded recorded;
+    TrainStepOutput result;
+    result.loss =
+        accelerator_.pipeline_step(model_, own, [&](const Tensor& output, const Tree& micro_batch) {
+            if (plugin().return_logits) recorded.outputs[&micro_batch] = output.detach();
+            return loss_of(output, micro_batch);
+        });
+    result.logits = recorded.joined();
+    std::vector<optim::Optimizer*> optimizers;
+    for (optim::Optimizer* optimizer : parts.preparation.optimizers())
+        if (find_pipeline(parts.preparation, optimizer->parameters()) == &pipeline)
+            optimizers.push_back(optimizer);
+    const bool logs_all = !plugin().tensorboard_dir.empty() && plugin().set_all_logging_options &&
+                          accelerator_.sync_gradients();
+    std::optional<double> norm;
+    // Clips at the largest number, which changes no gradient. All stages take part.
+    if (logs_all) norm = pipeline.clip_grad_norm_(std::numeric_limits<double>::max()).item();
+    if (SummaryWriter* const writer = log()) {
+        writer->add_scalar("lm loss", result.loss.item(), iteration());
+        if (!optimizers.empty()) {
+            const optim::GroupRef group = optimizers.front()->param_groups().front();
+            writer->add_scalar("learning-rate", group.lr, iteration());
+            if (logs_all) writer->add_scalar("weight-decay", group.weight_decay, iteration());
+        }
+        if (logs_all) {
+            writer->add_scalar("grad-norm", *norm, iteration());
+            writer->add_scalar(
+                "batch-size",
+                static_cast<double>(rows_of(own) * parts.preparation.data_parallel_size()),
+                iteration());
+            writer->add_scalar("world-size", accelerator_.num_processes(), iteration());
+        }
+        writer->flush();
+    }
+    for (optim::Optimizer* optimizer : optimizers) optimizer->step();
+    for (optim::Scheduler* scheduler : parts.preparation.schedulers())
+        if (std::ranges::find(optimizers, &scheduler->optimizer()) != optimizers.end())
+            scheduler->step();
+    for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();
+    parts.loop->has_updated = true;
+    return result;
+}
+
+TrainStepOutput MegatronEngine::eval_step(const Tree& batch) {
+    Recorded recorded;
+    TrainStepOutput result;
+    result.loss = accelerator_.pipeline(model_).evaluate(
+        batch_for_step("eval_step", batch), [&](const Tensor& output, const Tree& micro_batch) {
+            if (plugin().return_logits) recorded.outputs[&micro_batch] = output.detach();
+            return loss_of(output, micro_batch);
+        });
+    result.logits = recorded.joined();
+    return result;
+}
+
+TrainStepOutput MegatronEngine::operator()(const Tree& batch) {
+    return model_.is_training() ? train_step(batch) : eval_step(batch);
+}
+
+double MegatronEngine::evaluate(data::DataLoader& loader) {
+    const EvaluationMode mode(model_);
+    double sum = 0;
+    int batches = 0;
+    for (const Tree& batch : loader) {
+        sum += eval_step(batch).loss.item();
+        if (++batches == plugin().eval_iters) break;
+    }
+    if (batches == 0) throw ValueError("evaluate: the loader has no batch");
+    const double loss = sum / batches;
+    if (SummaryWriter* const writer = log()) {
+        writer->add_scalar("lm loss validation", loss, iteration());
+        if (plugin().set_all_logging_options)
+            writer->add_scalar("lm loss validation ppl", std::exp(std::min(20.0, loss)),
+                               iteration());
+        writer->flush();
+    }
+    return loss;
+}
+
+std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator) {
+    const MegatronLMPlugin& plugin = plugin_of(accelerator, "provide_model");
+    const auto& provider = plugin.custom_model_provider_function;
+    if (!provider)
+        throw UsageError("provide_model: the plugin has no custom_model_provider_function");
+    const auto& prepare = plugin.custom_prepare_model_function;
+    std::unique_ptr<nn::Module> model = prepare ? prepare(provider) : provider();
+    if (model == nullptr)
+        throw UsageError(
+            str("provide_model: ",
+                prepare ? "custom_prepare_model_function" : "custom_model_provider_function",
+                " must not return null"));
+    accelerator.prepare(*model);
+    return model;
+}
+
+}  // namespace axle::accel

@@ -1,0 +1,82 @@
+// MegatronEngine: the training loop of Megatron-LM for a model that prepare() has divided into the
+// stages of a pipeline.
+//
+//     accelerator.prepare(gpt, adamw, train_loader, scheduler);
+//     accel::MegatronEngine engine(accelerator, gpt);
+//     for (auto& batch : train_loader) {
+//         auto [loss, logits] = engine.train_step(batch);  // also updates and clears gradients
+//         if (engine.is_evaluation_due()) accelerator.print(engine.evaluate(test_loader));
+//     }
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "accel/megatron/megatron_plugin.h"
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "data/loading/loader.h"
+#include "nn/module.h"
+
+namespace axle::accel {
+
+class Accelerator;
+class SummaryWriter;
+
+struct TrainStepOutput {
+    Tensor loss;  // the mean over micro-batches and replicas, a 0-d f64 tensor
+    // With MegatronLMPlugin::return_logits, the outputs for the rows of this process's batch,
+    // without micro-batches that have no label under the average "tokens". Undefined on processes
+    // without the last stage.
+    Tensor logits;
+};
+
+// Refers to the Accelerator and the model, which must outlive it and must not be moved. All
+// processes must call the same functions. Not thread-safe.
+class MegatronEngine {
+  public:
+    // Creates the functions of custom_train_step_class. Throws UsageError if the model has no
+    // pipeline or if custom_train_step_class returns null.
+    MegatronEngine(Accelerator& accelerator, nn::Module& model);
+    ~MegatronEngine();
+    MegatronEngine(const MegatronEngine&) = delete;
+    MegatronEngine& operator=(const MegatronEngine&) = delete;
+
+    // Computes the gradients of a batch, and calls step() and zero_grad() of the prepared
+    // optimizers of the model and step() of their prepared schedules. As in Accelerate, the
+    // program's own calls of these functions then do nothing until the next gradients are computed.
+    // Throws the errors of Pipeline::step(), and ValueError if a sequence is longer than
+    // seq_length.
+    TrainStepOutput train_step(const Tree& batch);
+    // Computes the loss without gradients, in the mode of the model.
+    TrainStepOutput eval_step(const Tree& batch);
+    // Calls train_step() if the model is in training mode, otherwise eval_step().
+    TrainStepOutput operator()(const Tree& batch);
+
+    // Returns the mean of the losses of the first eval_iters batches of a loader, in evaluation
+    // mode. Throws ValueError if the loader has no batch.
+    double evaluate(data::DataLoader& loader);
+    // Returns whether the number of steps is a multiple of eval_interval above 0.
+    bool is_evaluation_due() const;
+    // Returns the number of training steps of the pipeline, which checkpoints contain.
+    std::int64_t iteration() const;
+
+  private:
+    struct Recorded;
+
+    const MegatronLMPlugin& plugin() const;
+    Tree batch_for_step(const char* op, const Tree& batch) const;
+    Tensor loss_of(const Tensor& output, const Tree& batch) const;
+    SummaryWriter* log();
+
+    Accelerator& accelerator_;
+    nn::Module& model_;
+    std::unique_ptr<AbstractTrainStep> train_step_;
+    std::unique_ptr<SummaryWriter> log_;
+};
+
+// Creates a model with the functions of the Accelerator's megatron_lm_plugin and prepares it.
+// Throws UsageError without custom_model_provider_function, or if a function returns null.
+std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator);
+
+}  // namespace axle::accel

@@ -1,0 +1,51 @@
+// Options of MegatronLMPlugin that depend on the model.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "accel/megatron/megatron_plugin.h"
+#include "nn/module.h"
+#include "optim/optimizer.h"
+
+namespace axle::accel {
+
+// Returns the sizes of a GPT, Llama or BERT model, or nullopt for another type.
+std::optional<MegatronNetwork> network_of(nn::Module& model, int tp_degree = 1);
+
+// Sets the options of a resolved plugin that are computed from a model, unless an earlier model has
+// set them: network, and seq_length and eod_token if the program has not set them. prepare() calls
+// this function for each model before it is divided. Throws ValueError if the model contradicts
+// attention_dropout, hidden_dropout, use_rotary_position_embeddings or num_experts, if its
+// sequences are shorter than seq_length, and if eod_mask_loss needs an eod_token that neither the
+// plugin nor the model has.
+void set_network_size_args(MegatronLMPlugin& plugin, nn::Module& model);
+
+// The parameters that need a gradient: [is_scaled][has_no_decay].
+using MegatronParameters = std::array<std::array<std::vector<Tensor>, 2>, 2>;
+MegatronParameters divide_parameters(const nn::Module& model, const MegatronLMPlugin& plugin);
+
+// Returns groups for an optimizer, as Megatron-LM makes them: parameters that no_wd_decay_cond
+// selects have no weight decay, and the rate of parameters that scale_lr_cond selects is multiplied
+// by lr_mult. Groups without parameters are left out.
+//     optim::AdamW adamw(megatron_param_groups<optim::AdamWOptions>(gpt, plugin, {.lr = 3e-4}));
+template <class Options>
+std::vector<optim::ParamGroup<Options>> megatron_param_groups(const nn::Module& model,
+                                                              const MegatronLMPlugin& plugin,
+                                                              const Options& options) {
+    MegatronParameters parameters = divide_parameters(model, plugin);
+    std::vector<optim::ParamGroup<Options>> groups;
+    for (const bool is_scaled : {false, true})
+        for (const bool has_no_decay : {false, true}) {
+            std::vector<Tensor>& members = parameters[is_scaled][has_no_decay];
+            if (members.empty()) continue;
+            Options own = options;
+            if (is_scaled) own.lr *= plugin.lr_mult;
+            if (has_no_decay) own.weight_decay = 0;
+            groups.emplace_back(std::move(members), own);
+        }
+    return groups;
+}
+
+}  // namespace axle::accel

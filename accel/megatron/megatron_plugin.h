@@ -1,0 +1,198 @@
+// MegatronLMPlugin: options of pipeline parallel training, with the names and defaults of
+// Accelerate's plugin for Megatron-LM.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/tree/tree.h"
+#include "nn/module.h"
+#include "nn/pieces.h"
+
+namespace axle::accel {
+
+// The parts of a step that depend on the task. MegatronLMPlugin::custom_train_step_class creates
+// an object of a derived class.
+class AbstractTrainStep {
+  public:
+    virtual ~AbstractTrainStep() = default;
+    // Returns the batch for the pieces of the model and for loss(), from a batch of the loader.
+    virtual Tree get_batch(const Tree& batch) { return batch; }
+    // Returns the loss of a micro-batch, a 0-d tensor, from the output of the last piece.
+    virtual Tensor loss(const Tensor& output, const Tree& batch) = 0;
+};
+
+// The sizes in a model's configuration, with Megatron-LM's names.
+struct MegatronNetwork {
+    std::string model_type_name;   // "gpt", "llama" or "bert"
+    bool pretraining_flag = true;  // false for a classifier
+    std::int64_t num_layers = 0, hidden_size = 0, ffn_hidden_size = 0;
+    std::int64_t num_attention_heads = 0;
+    std::int64_t num_query_groups = 0;  // the number of key-value heads
+    std::int64_t max_position_embeddings = 0;
+    std::int64_t orig_vocab_size = 0;
+    std::int64_t padded_vocab_size = 0;  // rounded up to a multiple of tp_degree
+    std::int64_t num_labels = 0;         // of a classifier
+    std::int64_t num_experts = 0;        // of each mixture of experts; 0 without a mixture
+    double hidden_dropout = 0, attention_dropout = 0;
+    bool use_rotary_position_embeddings = false;
+    std::optional<std::int64_t> eos_token_id = {};
+};
+
+// The models are divided into pp_degree stages, and the processes with the same stage and the same
+// slices of its layers average their gradients: there are num_processes / (tp_degree * pp_degree)
+// of them. MegatronEngine::train_step() or Accelerator::pipeline_step() runs a step.
+// ACCELERATE_USE_MEGATRON_LM=true requests this plugin too. Options that are not set are read from
+// MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so on.
+//
+// The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
+// (dist/tensor_parallel/); the ranks of the slices are consecutive.
+//
+// An option that has no meaning in Axle has a value that every program can set, such as the
+// default; other values throw NotImplementedError, whose text names the replacement.
+struct MegatronLMPlugin {
+    std::optional<int> tp_degree = {};  // 1 by default
+    std::optional<int> pp_degree = {};  // 1 by default
+    // The number of micro-batches of a step (default: 1). A process reads batches of
+    // num_micro_batches times the rows of a micro-batch.
+    std::optional<int> num_micro_batches = {};
+    // The norm to which steps of optimizers clip the gradients of all stages (default: 1); 0 turns
+    // clipping off.
+    std::optional<double> gradient_clipping = {};
+    // Whether norms and dropout work on parts of the sequence (default: false); see
+    // dist::TensorParallelOptions. Has no effect if tp_degree is 1.
+    std::optional<bool> sequence_parallelism = {};
+    // Whether backward computes activations again (default: false). recompute_granularity must be
+    // "full" (default). With recompute_method "uniform" (default), each recompute_num_layers pieces
+    // (default: 1) of a stage store only their input; with "block", each of the first
+    // recompute_num_layers pieces of a stage stores only its input, and the other pieces store all
+    // activations.
+    std::optional<bool> recompute_activations = {};
+    std::string recompute_granularity = {};
+    std::string recompute_method = {};
+    std::optional<int> recompute_num_layers = {};
+    // Whether replicas divide the states of optimizers (ZeRO-1; default: false).
+    std::optional<bool> use_distributed_optimizer = {};
+    // The number of layers of a stage of the interleaved schedule. Processes then have several
+    // stages, and the layers of all stages together must be the layers of the model.
+    std::optional<int> num_layers_per_virtual_pipeline_stage = {};
+    // The number of layers of the last stage. The other layers are divided evenly among the other
+    // stages.
+    std::optional<int> decoder_last_pipeline_num_layers = {};
+    // The number of consecutive replicas that divide the experts of nn::MixtureOfExperts (default:
+    // 1), and the number of experts of each mixture, which is only checked. The number of replicas
+    // must be a multiple of expert_model_parallel_size.
+    std::optional<int> expert_model_parallel_size = {};
+    std::optional<int> num_experts = {};
+    // Must be 1: not implemented. (Accelerate's default of context_parallel_size is 2.)
+    std::optional<int> context_parallel_size = {};
+    std::optional<int> expert_tensor_parallel_size = {};
+
+    // --- the schedule that prepare() creates for a MegatronLMDummyScheduler (megatron_schedule.h)
+    // The batch size of an update is computed from the batch size of the loaders in the same call
+    // of prepare(): the smallest one if is_train_batch_min, otherwise the largest one.
+    bool is_train_batch_min = true;
+    // The length of the run: a number of updates or, instead, a number of samples. train_iters is
+    // total_num_steps of the placeholder divided by the number of replicas by default.
+    std::optional<std::int64_t> train_iters = {}, train_samples = {};
+    // "constant", "linear", "cosine", "inverse-square-root" or "WSD" (optim::LrDecay).
+    std::string lr_decay_style = "linear";
+    // The ends of the decay and of the warmup, in the unit of the length of the run. The decay ends
+    // with the run by default. The warmup is a fraction of the decay, or these numbers, or
+    // warmup_num_steps of the placeholder divided by the number of replicas.
+    std::optional<std::int64_t> lr_decay_iters = {}, lr_decay_samples = {};
+    std::optional<std::int64_t> lr_warmup_iters = {}, lr_warmup_samples = {};
+    std::optional<double> lr_warmup_fraction = {};
+    double min_lr = 0;
+    // "constant", "linear" or "cosine" (optim::WeightDecayIncrease). The weight decays at the start
+    // and at the end of the run are those of the optimizer by default.
+    std::string weight_decay_incr_style = "constant";
+    std::optional<double> start_weight_decay = {}, end_weight_decay = {};
+    // Return whether a parameter has no weight decay (default: a bias or a vector), and whether its
+    // rate is multiplied by lr_mult (default: no parameter). Used by megatron_param_groups().
+    std::function<bool(const std::string& name, const Tensor& parameter)> no_wd_decay_cond = {};
+    std::function<bool(const std::string& name, const Tensor& parameter)> scale_lr_cond = {};
+    double lr_mult = 1;
+    // Must be empty: a program resumes with load_state().
+    std::vector<std::int64_t> consumed_samples = {};
+
+    // --- data
+    // Must be false: the program gives the loaders of its datasets to prepare().
+    bool megatron_dataset_flag = false;
+    // The length of the longest sequence of a batch, which train_step() checks. prepare() sets
+    // seq_length of a prepared model to encoder_seq_length (BERT) or decoder_seq_length (GPT,
+    // Llama) if they are set, and otherwise to max_position_embeddings of the model.
+    std::optional<std::int64_t> seq_length = {}, encoder_seq_length = {}, decoder_seq_length = {};
+    // Whether labels of the input token eod_token have no loss (default: false). eod_token is the
+    // first end-of-text token of the model's configuration by default.
+    std::optional<bool> eod_mask_loss = {};
+    std::optional<std::int64_t> eod_token = {};
+
+    // --- logging and evaluation of MegatronEngine
+    // The folder of an event file with the loss and the learning rate of each step. With
+    // set_all_logging_options it also has the batch size, the weight decay, the norm of the
+    // gradients and the number of processes, and the perplexity of evaluations.
+    std::string tensorboard_dir = {};
+    bool set_all_logging_options = false;
+    // The number of batches of an evaluation, and the number of steps between evaluations.
+    int eval_iters = 100, eval_interval = 1000;
+    bool return_logits = false;  // whether steps return logits too
+
+    // --- functions of the program
+    // Creates the functions of a step from custom_train_step_kwargs. Replaces
+    // custom_get_batch_function and custom_loss_function.
+    std::function<std::unique_ptr<AbstractTrainStep>(const Tree& kwargs)> custom_train_step_class =
+        {};
+    Tree custom_train_step_kwargs = {};
+    // Creates the model of provide_model(). custom_prepare_model_function gets this function and
+    // returns the model, for example after it has loaded weights.
+    using ModelProvider = std::function<std::unique_ptr<nn::Module>()>;
+    ModelProvider custom_model_provider_function = {};
+    std::function<std::unique_ptr<nn::Module>(const ModelProvider&)> custom_prepare_model_function =
+        {};
+    // Replaces the batch of train_step() and eval_step().
+    std::function<Tree(const Tree& batch)> custom_get_batch_function = {};
+    // The loss of pipeline_step(), train_step() and eval_step() instead of nn::label_loss().
+    std::function<Tensor(const Tensor& output, const Tree& batch)> custom_loss_function = {};
+    // Further options of Megatron-LM as a map: "lr_warmup_init", "lr_wsd_decay_style",
+    // "lr_wsd_decay_iters" and "lr_wsd_decay_samples".
+    Tree other_megatron_args = {};
+
+    // --- newer options
+    // Whether the loss of a step is the mean over its labels (average "tokens") or of its
+    // micro-batches ("equal").
+    std::optional<bool> calculate_per_token_loss = {};
+    // The values that the configuration of a prepared model must have; unset values are not
+    // checked.
+    std::optional<double> attention_dropout = {}, hidden_dropout = {};
+    std::optional<bool> use_rotary_position_embeddings = {};
+    // Must be true: Axle chooses the kernel of attention, whose softmax is computed in f32.
+    std::optional<bool> attention_backend = {}, attention_softmax_in_fp32 = {};
+    // Must be false: not implemented.
+    std::optional<bool> use_custom_fsdp = {}, optimizer_cpu_offload = {};
+    std::optional<bool> overlap_cpu_optimizer_d2h_h2d = {}, use_precision_aware_optimizer = {};
+    std::optional<bool> no_load_optim = {}, no_save_optim = {};
+
+    // --- extensions of Accelerate
+    // "gpipe", "1f1b" (default), "interleaved" or "zero_bubble" (dist/pipeline/schedule.h).
+    // "interleaved" is the default with num_layers_per_virtual_pipeline_stage.
+    std::string schedule = {};
+    // The average of the losses of micro-batches: "rows" (default), "equal" or "tokens"
+    // (MicroBatchAverage).
+    std::string average = {};
+    // The number of pieces of each stage; balanced if empty.
+    std::vector<int> stage_sizes = {};
+    // Returns the pieces of a model; nn::pieces_of() by default.
+    std::function<std::vector<nn::Piece>(nn::Module&)> pieces = {};
+
+    // The sizes of the model that prepare() has prepared first; nullopt for a model of another type
+    // than GPT, Llama and BERT.
+    std::optional<MegatronNetwork> network = {};
+};
+
+}  // namespace axle::accel
