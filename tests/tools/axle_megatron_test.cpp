@@ -55,6 +55,10 @@ TEST(MegatronFlags, SetEnvironmentVariablesOfProcesses) {
                                                   {"NUM_MICRO_BATCHES", "8"},
                                                   {"SEQUENCE_PARALLELISM", "true"},
                                                   {"GRADIENT_CLIPPING", "1.0"}}));
+    EXPECT_THAT(variables_of(plan({"--use_megatron_lm", "--megatron_lm_eod_mask_loss=true",
+                                   "--megatron_lm_calculate_per_token_loss=false"})),
+                testing::IsSupersetOf(
+                    {Pair("EOD_MASK_LOSS", "true"), Pair("CALCULATE_PER_TOKEN_LOSS", "false")}));
     const LaunchPlan ignored = plan({"--megatron_lm_tp_degree=2"});
     EXPECT_THAT(variables_of(ignored), IsEmpty());
     EXPECT_THAT(ignored.without_effect, ElementsAre("--megatron_lm_tp_degree"));
@@ -95,6 +99,8 @@ TEST(MegatronFlags, RejectUnknownKeysAndInvalidValues) {
             "megatron_lm_gradient_clipping must be a number of at least 0: '-1'");
     refused("--megatron_lm_sequence_parallelism=maybe",
             "megatron_lm_sequence_parallelism must be true or false: 'maybe'");
+    refused("--megatron_lm_eod_mask_loss=2",
+            "megatron_lm_eod_mask_loss must be true or false: '2'");
     refused("--megatron_lm_recompute_method=some",
             "megatron_lm_recompute_method must be uniform or block: 'some'");
     expect_error<ValueError>({"launch: --use_fsdp cannot be combined with --use_megatron_lm"}, [] {

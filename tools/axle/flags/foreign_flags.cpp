@@ -9,7 +9,6 @@ const std::vector<ForeignFlag>& flags_without_effect() {
         {"downcast_bf16", false},
         {"megatron_lm_use_custom_fsdp", true},
         {"megatron_lm_no_load_optim", true},
-        {"megatron_lm_eod_mask_loss", true},
         {"megatron_lm_overlap_cpu_optimizer_d2h_h2d", true},
         {"megatron_lm_no_save_optim", true},
         {"megatron_lm_optimizer_cpu_offload", true},
@@ -19,7 +18,6 @@ const std::vector<ForeignFlag>& flags_without_effect() {
         {"megatron_lm_hidden_dropout", true},
         {"megatron_lm_attention_softmax_in_fp32", true},
         {"megatron_lm_expert_tensor_parallel_size", true},
-        {"megatron_lm_calculate_per_token_loss", true},
         {"megatron_lm_use_rotary_position_embeddings", true},
         {"fp8_opt_level", true},
     };

@@ -44,7 +44,8 @@ void check(const std::string& name, const std::string& text) {
     } else if (name == "recompute_method") {
         if (!is_one_of(text, {"uniform", "block"})) must_be(key, "uniform or block", text);
     } else if (name == "sequence_parallelism" || name == "recompute_activations" ||
-               name == "use_distributed_optimizer") {
+               name == "use_distributed_optimizer" || name == "calculate_per_token_loss" ||
+               name == "eod_mask_loss") {
         if (!is_one_of(lower(text), {"true", "false", "1", "0", "yes", "no"}))
             must_be(key, "true or false", text);
     } else if (!is_number(text, 1)) {
@@ -68,7 +69,9 @@ const std::vector<MegatronField>& megatron_fields() {
         {"recompute_num_layers", "", "Pieces that are recomputed together, or in each stage"},
         {"decoder_last_pipeline_num_layers", "", "Layers of the last stage"},
         {"context_parallel_size", "", "1; other values are not implemented"},
-        {"expert_model_parallel_size", "", "1; other values are not implemented"},
+        {"expert_model_parallel_size", "", "Replicas that divide the experts of a mixture"},
+        {"calculate_per_token_loss", "", "Whether losses are means over labels"},
+        {"eod_mask_loss", "", "Whether labels after the end of a text have no loss"},
     };
     return fields;
 }
