@@ -11,8 +11,10 @@
 #include "accel/accelerator_parts.h"
 #include "accel/prepare/pipeline_model.h"
 #include "accel/tracking/tensorboard.h"
+#include "core/autograd/autograd.h"
 #include "core/ops.h"
 #include "core/tree/tree_utils.h"
+#include "dist/group/operations.h"
 #include "dist/pipeline/pipeline.h"
 #include "nn/models/pieces.h"
 
@@ -23,6 +25,15 @@ const MegatronLMPlugin& plugin_of(const Accelerator& accelerator, const char* op
     const auto& plugin = accelerator.options().megatron_lm_plugin;
     if (!plugin) throw UsageError(str(op, ": the Accelerator has no megatron_lm_plugin"));
     return *plugin;
+}
+
+using Group = std::shared_ptr<dist::ProcessGroup>;
+
+// Returns the group of the processes with the same stage, or null if there is one process.
+Group replicas_of(const Accelerator& accelerator, const char* op) {
+    static_cast<void>(plugin_of(accelerator, op));
+    const dist::DeviceMesh* const mesh = accelerator.torch_device_mesh();
+    return mesh == nullptr ? nullptr : mesh->get_group("dp");
 }
 
 const Tensor* find(const Tree& batch, const char* key) {
@@ -208,6 +219,22 @@ double MegatronEngine::evaluate(data::DataLoader& loader) {
         writer->flush();
     }
     return loss;
+}
+
+Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
+                                             const std::vector<Tensor>& losses) {
+    const Group group = replicas_of(accelerator, "avg_losses_across_data_parallel_group");
+    const NoGrad no_grad;
+    std::vector<Tensor> numbers;
+    for (const Tensor& loss : losses) numbers.push_back(loss.reshape({1}));
+    const Tensor means = cat(numbers, 0);
+    if (group != nullptr) group->all_reduce(means, dist::ReduceOp::mean);
+    return means;
+}
+
+Tree gather_across_data_parallel_groups(const Accelerator& accelerator, const Tree& tree) {
+    const Group group = replicas_of(accelerator, "gather_across_data_parallel_groups");
+    return dist::gather(group != nullptr ? *group : *dist::ProcessGroup::alone(), tree);
 }
 
 std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "accel/megatron/megatron_plugin.h"
 #include "core/tensor.h"
@@ -74,6 +75,15 @@ class MegatronEngine {
     std::unique_ptr<AbstractTrainStep> train_step_;
     std::unique_ptr<SummaryWriter> log_;
 };
+
+// Returns the means of losses, each with one element, over the replicas: a tensor with one element
+// for each loss. All processes with the same stage must call this function, with the same number of
+// losses. Throws UsageError without a megatron_lm_plugin.
+Tensor avg_losses_across_data_parallel_group(const Accelerator& accelerator,
+                                             const std::vector<Tensor>& losses);
+// Returns a nested value with the tensors of all replicas, as dist::gather() does. Throws
+// UsageError without a megatron_lm_plugin, and the errors of dist::gather().
+Tree gather_across_data_parallel_groups(const Accelerator& accelerator, const Tree& tree);
 
 // Creates a model with the functions of the Accelerator's megatron_lm_plugin and prepares it.
 // Throws UsageError without custom_model_provider_function, or if a function returns null.

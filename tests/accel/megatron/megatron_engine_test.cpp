@@ -343,6 +343,33 @@ TEST(MegatronEngine, MasksLabelsAfterTheEndOfText) {
     EXPECT_EQ(engine.train_step(batch).loss.item(), expected);
 }
 
+// Ranks 0 and 1 have the first stage of the two replicas, ranks 2 and 3 the last stage.
+// Covers 16.avg_losses_across_data_parallel_group.
+TEST(DataParallelGroup, AveragesLossesAndGathersTensorsOfReplicas) {
+    on_ranks(4, [](const Group& group) {
+        const Accelerator accelerator(options_of(group, {.pp_degree = 2}));
+        const int replica = group->rank() % 2;
+        const Tensor means = accel::avg_losses_across_data_parallel_group(
+            accelerator, {tensor(1.0 + replica), tensor({4.0 * replica}, {1})});
+        EXPECT_EQ(means.to_vector(), (std::vector<double>{1.5, 2}));
+        const Tree all = accel::gather_across_data_parallel_groups(
+            accelerator, Tree{{"loss", tensor(1.0 + replica)},
+                              {"rows", tensor({10.0 * replica, group->rank() / 2}, {2})}});
+        EXPECT_EQ(all["loss"].tensor().to_vector(), (std::vector<double>{1, 2}));
+        const double stage = group->rank() / 2;
+        EXPECT_EQ(all["rows"].tensor().to_vector(), (std::vector<double>{0, stage, 10, stage}));
+    });
+    const Accelerator one(alone({}));
+    EXPECT_EQ(accel::avg_losses_across_data_parallel_group(one, {tensor(2.5)}).to_vector(),
+              std::vector<double>{2.5});
+    EXPECT_EQ(accel::gather_across_data_parallel_groups(one, tensor(2.5)).tensor().to_vector(),
+              std::vector<double>{2.5});
+    const Accelerator plain({.cpu = true});
+    expect_error<UsageError>(
+        {"avg_losses_across_data_parallel_group: the Accelerator has no megatron_lm_plugin"},
+        [&] { accel::avg_losses_across_data_parallel_group(plain, {tensor(1.0)}); });
+}
+
 TEST(MegatronEngine, NeedsAModelWithAPipeline) {
     nn::Gpt model = pipeline_gpt();
     Accelerator accelerator({.cpu = true});
