@@ -91,7 +91,8 @@ std::unique_ptr<LossScaling> loss_scaling(const AcceleratorOptions& options,
     if (!scaler.enabled) return nullptr;
     return std::make_unique<LossScaling>(
         scaler, processes.device(),
-        processes.use_distributed() ? processes.process_group() : nullptr);
+        processes.use_distributed() ? processes.process_group() : nullptr,
+        options.megatron_lm_plugin.has_value());
 }
 
 // Returns the type of checkpoints that the FSDP plugin selects.

@@ -144,16 +144,18 @@ dist::Pipeline& Accelerator::pipeline(nn::Module& model) const {
 Tensor Accelerator::pipeline_step(nn::Module& model, const Tree& batch,
                                   const dist::PipelineLoss& loss) {
     dist::Pipeline& stages = pipeline(model);
-    if (parts_->loop->scaling)
-        throw NotImplementedError(
-            "pipeline_step: scaling of the loss in fp16 is not implemented; use bf16");
     parts_->loop->has_updated = false;
     Accumulation& accumulation = parts_->loop->accumulation;
     accumulation.division().note_mean();
     const int steps = accumulation.options().num_steps;
+    double scale = 1.0 / steps;
+    if (LossScaling* const scaling = parts_->loop->scaling.get()) {
+        scaling->before_backward();
+        scale *= scaling->scaler().get_scale();
+    }
     const dist::PipelineLoss& custom = options_.megatron_lm_plugin->custom_loss_function;
     const dist::PipelineLoss otherwise = custom ? custom : dist::PipelineLoss(nn::label_loss);
-    Tensor mean = stages.step(batch, loss ? loss : otherwise, 1.0 / steps);
+    Tensor mean = stages.step(batch, loss ? loss : otherwise, scale);
     const Accumulation::Counts& counts = accumulation.counts();
     if (accumulation.options().short_window == ShortWindow::actual && counts.sync_gradients &&
         counts.window > 0 && counts.window < steps) {

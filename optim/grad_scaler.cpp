@@ -100,9 +100,8 @@ const Tensor& GradScaler::scalars_of(const Optimizer& optimizer) {
 void GradScaler::check_gradients(const char* op, Optimizer& optimizer, bool in_place) {
     const profiler::OpScope scope(op);
     const NoGrad no_grad;
-    const std::vector<Tensor> params = optimizer.parameters();
-    if (!params.empty()) to(autograd::local_part(params[0]).device());
-    GradTable grads(op, params);
+    GradTable grads(op, optimizer.parameters());
+    if (!scale_.defined() || !grads.runs().empty()) to(grads.device());
     const Tensor& scalars = scalars_of(optimizer);
     kernels::StepScalars* const s = raw(scalars);
     const Tensor found = select(scalars, 0, 2);

@@ -14,10 +14,6 @@ namespace {
 using optim::GradScaler;
 using optim::Optimizer;
 
-bool has_gradients(Optimizer& optimizer) {
-    return std::ranges::any_of(optimizer.parameters(), autograd::has_gradient);
-}
-
 GradScaler::Progress progress_of(const GradScaler& scaler, const Optimizer& optimizer) {
     const auto found = scaler.progress().find(&optimizer);
     return found == scaler.progress().end() ? GradScaler::Progress() : found->second;
@@ -26,8 +22,8 @@ GradScaler::Progress progress_of(const GradScaler& scaler, const Optimizer& opti
 }  // namespace
 
 LossScaling::LossScaling(const optim::GradScalerOptions& options, Device device,
-                         const std::shared_ptr<dist::ProcessGroup>& group)
-    : scaler_(options), group_(group) {
+                         const std::shared_ptr<dist::ProcessGroup>& group, bool has_stages)
+    : scaler_(options), group_(group), has_stages_(has_stages) {
     scaler_.to(device);
     if (group) scaler_.set_found_inf_hook([this](const Tensor& found) { share_found_inf(found); });
 }
@@ -65,6 +61,16 @@ void LossScaling::begin_iteration() {
 void LossScaling::end_iteration() {
     is_in_scope_ = false;
     if (scaler_.has_checked_gradients()) scaler_.update();
+}
+
+// Returns whether the optimizer has a gradient, if there are stages on any process.
+bool LossScaling::has_gradients(Optimizer& optimizer) const {
+    const bool own = std::ranges::any_of(optimizer.parameters(), autograd::has_gradient);
+    const auto group = group_.lock();
+    if (!has_stages_ || !group) return own;
+    const Tensor any = tensor({own ? 1.0 : 0.0}, {.dtype = f64});
+    group->all_reduce(any, dist::ReduceOp::max);
+    return any.item() != 0;
 }
 
 // Resets the optimizers that have stepped, because the backward pass computes new gradients.

@@ -28,9 +28,12 @@ class LossScaling {
   public:
     // `group` is null if there is one process. The object does not own it, because prepared objects
     // can outlive the Accelerator and must not keep this rank in the job. After the group is
-    // destroyed, each process skips steps independently of the other processes.
+    // destroyed, each process skips steps independently of the other processes. If `has_stages` is
+    // true, processes have gradients of different parameters, as in a pipeline, and unscale() and
+    // before_step() must be called by all processes together.
     LossScaling(const optim::GradScalerOptions& options, Device device,
-                const std::shared_ptr<dist::ProcessGroup>& group = nullptr);
+                const std::shared_ptr<dist::ProcessGroup>& group = nullptr,
+                bool has_stages = false);
     LossScaling(const LossScaling&) = delete;
     LossScaling& operator=(const LossScaling&) = delete;
 
@@ -72,6 +75,7 @@ class LossScaling {
 
   private:
     bool is_complete() const;
+    bool has_gradients(optim::Optimizer& optimizer) const;
     void unscale(optim::Optimizer& optimizer);
     void share_found_inf(const Tensor& found_inf);
 
@@ -80,6 +84,7 @@ class LossScaling {
     std::unordered_map<const optim::Optimizer*, bool> skips_;
     bool is_in_scope_ = false;
     std::weak_ptr<dist::ProcessGroup> group_;
+    bool has_stages_ = false;
     dist::DataParallel* joined_ = nullptr;  // null outside of join_uneven_inputs()
 };
 
