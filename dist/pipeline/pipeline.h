@@ -80,7 +80,9 @@ struct PipelineCounters {
     std::int64_t peak_stored = 0, peak_queued_bytes = 0;
 };
 
-// Computes the loss of a micro-batch, a 0-d tensor, from the output of the last piece.
+// Computes the loss of a micro-batch, a 0-d tensor, from the output of the last piece. If it is
+// nn::label_loss and the last piece is an nn::HeadPiece (nn/models/pieces.h), the piece computes
+// the loss, and most models then do not store all logits.
 using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batch)>;
 
 // The stages of this rank. All ranks must construct it with the same model and options, and must

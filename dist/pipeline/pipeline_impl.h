@@ -16,6 +16,10 @@
 #include "dist/pipeline/stage_plan.h"
 #include "dist/pipeline/stage_shards.h"
 
+namespace axle::nn {
+struct HeadPiece;
+}  // namespace axle::nn
+
 namespace axle::dist {
 
 // The dtype and shape of an activation.
@@ -119,6 +123,7 @@ class PipelineRun {
     std::vector<std::string> signatures_;
     std::vector<double> factors_;
     const PipelineLoss* loss_;
+    const nn::HeadPiece* head_;  // computes the loss instead of the last piece's output, or null
     std::uint64_t seed_;
     double gradient_scale_;
     bool trains_;

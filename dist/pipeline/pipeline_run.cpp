@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "dist/pipeline/pipeline_impl.h"
 #include "kernels/error.h"
+#include "nn/models/pieces.h"
 
 namespace axle::dist {
 namespace {
@@ -37,6 +38,15 @@ Tensor to_numbers(const ActivationType& type) {
     return tensor(numbers);
 }
 
+// Returns the function of the last piece if it can compute the loss itself, otherwise nullptr.
+const nn::HeadPiece* head_with_loss(const std::vector<nn::Piece>& pieces,
+                                    const PipelineLoss* loss) {
+    using Function = Tensor (*)(const Tensor&, const Tree&);
+    const Function* const function = loss == nullptr ? nullptr : loss->target<Function>();
+    if (function == nullptr || *function != nn::label_loss) return nullptr;
+    return pieces.back().forward.target<nn::HeadPiece>();
+}
+
 ActivationType from_numbers(const Tensor& x) {
     const std::int64_t* const numbers = x.data<std::int64_t>();
     return {static_cast<DType>(numbers[0]),
@@ -54,6 +64,7 @@ PipelineRun::PipelineRun(Pipeline::Impl& pipeline, const Schedule& schedule,
       batches_(batches),
       factors_(std::move(factors)),
       loss_(loss),
+      head_(head_with_loss(pipeline.pieces, loss)),
       seed_(mix(seed, static_cast<std::uint64_t>(pipeline.steps))),
       gradient_scale_(gradient_scale),
       trains_(schedule.trains()),
@@ -149,7 +160,10 @@ Tensor PipelineRun::run_stage(int stage, int micro_batch, const Tensor& input) {
     const std::uint64_t seed = mix(seed_, static_cast<std::uint64_t>(micro_batch));
     const auto run_piece = [this, &batch, seed](int index, const Tensor& x) {
         const GeneratorScope scope({mix(seed, static_cast<std::uint64_t>(index)), 0});
-        return pipeline_.pieces[static_cast<std::size_t>(index)].forward(x, batch);
+        const auto at = static_cast<std::size_t>(index);
+        if (head_ != nullptr && at + 1 == pipeline_.pieces.size())
+            return head_->label_loss(x, batch);
+        return pipeline_.pieces[at].forward(x, batch);
     };
     const int begin = pipeline_.plan->begin(stage), end = pipeline_.plan->begin(stage + 1);
     const auto run_pieces = [run_piece](int from, int to, Tensor x) {
@@ -212,9 +226,11 @@ void PipelineRun::forward(int stage, int micro_batch) {
     // A mean over no tokens is NaN. Its factor is 0, and 0 * NaN would be NaN, so the loss is set
     // to 0.
     const double factor = factors_[index];
-    at.output = factor == 0
-                    ? sum(at.output.reshape({-1}).narrow(0, 0, 0))  // 0, with zero gradients
-                    : mul((*loss_)(at.output, batches_[index]), factor);
+    if (factor == 0)
+        at.output = sum(at.output.reshape({-1}).narrow(0, 0, 0));  // 0, with zero gradients
+    else
+        at.output =
+            mul(head_ != nullptr ? at.output : (*loss_)(at.output, batches_[index]), factor);
     if (at.output.numel() != 1)
         throw ShapeError(
             str("pipeline_step: the loss must have one element: its shape is ", at.output.shape()));

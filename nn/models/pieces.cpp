@@ -46,6 +46,20 @@ Tensor logits_of(const LanguageHead& head, const Tensor& x) {
     return linear(x, head.head_weight(), head.head_bias());
 }
 
+// Returns the mean cross entropy of the logits of x [..., C] and targets [N].
+Tensor loss_of(const LanguageHead& head, const Tensor& x, const Tensor& targets) {
+    const Tensor rows = x.reshape({-1, x.size(-1)});
+    if (head.head_policy)
+        return head.head_policy->loss(rows, head.head_weight(), head.head_bias(), targets);
+    return linear_cross_entropy(rows, head.head_weight(), targets);
+}
+
+Tensor labels_of(const Tree& batch) {
+    const Tensor labels = find(batch, "labels");
+    if (!labels.defined()) throw ValueError("label_loss: the batch has no \"labels\"");
+    return labels.reshape({-1});
+}
+
 double cost_of(const Module& block) { return static_cast<double>(block.num_parameters()); }
 
 // Returns f(x), which is computed again in the backward pass if `recomputes` is true.
@@ -53,6 +67,15 @@ template <class F>
 Tensor call(bool recomputes, const Tensor& x, F&& f) {
     if (!recomputes) return f(x);
     return checkpoint([f](const std::vector<Tensor>& in) { return f(in[0]); }, {x});
+}
+
+// Returns the head of a model without a bias. `norm` is applied to the output of the last block.
+template <class Norm>
+HeadPiece head_of(const LanguageHead& head, const BlockStack& body, Norm& norm) {
+    return {[&](const Tensor& x) { return logits_of(head, left(body, norm(x))); },
+            [&](const Tensor& x, const Tensor& targets) {
+                return loss_of(head, left(body, norm(x)), targets);
+            }};
 }
 
 Piece bert_embeddings(Bert& bert) {
@@ -110,10 +133,7 @@ std::vector<Piece> pieces(Gpt& model) {
     pieces.push_back({.name = "head",
                       .modules = {&body.ln_f},
                       .tensors = {body.wte.weight},
-                      .forward =
-                          [&model, &body](const Tensor& x, const Tree&) {
-                              return logits_of(model, left(body, body.ln_f(x)));
-                          },
+                      .forward = head_of(model, body, body.ln_f),
                       .cost = static_cast<double>(body.wte.weight.numel())});
     return pieces;
 }
@@ -143,10 +163,7 @@ std::vector<Piece> pieces(Llama& model) {
     pieces.push_back({.name = "head",
                       .modules = {&body.norm},
                       .tensors = {model.lm_head},
-                      .forward =
-                          [&model, &body](const Tensor& x, const Tree&) {
-                              return logits_of(model, left(body, body.norm(x)));
-                          },
+                      .forward = head_of(model, body, body.norm),
                       .cost = static_cast<double>(model.lm_head.numel())});
     return pieces;
 }
@@ -154,13 +171,16 @@ std::vector<Piece> pieces(Llama& model) {
 std::vector<Piece> pieces(BertForMaskedLM& model) {
     std::vector<Piece> pieces = {bert_embeddings(model.bert)};
     add_bert_layers(pieces, model.bert);
-    pieces.push_back({.name = "head",
-                      .modules = {&model.predictions},
-                      .forward =
-                          [&model](const Tensor& x, const Tree&) {
-                              return model.predictions(left(model.bert.encoder, x));
-                          },
-                      .cost = static_cast<double>(model.predictions.decoder.numel())});
+    pieces.push_back(
+        {.name = "head",
+         .modules = {&model.predictions},
+         .forward = HeadPiece{
+             [&model](const Tensor& x) { return model.predictions(left(model.bert.encoder, x)); },
+             [&model](const Tensor& x, const Tensor& targets) {
+                 const Tensor h = left(model.bert.encoder, x);
+                 return model.predictions.loss(h.reshape({-1, h.size(-1)}), targets);
+             }},
+         .cost = static_cast<double>(model.predictions.decoder.numel())});
     return pieces;
 }
 
@@ -188,10 +208,12 @@ std::vector<Piece> pieces_of(Module& model) {
                          type_name(typeid(model)), "; pass its pieces instead"));
 }
 
+Tensor HeadPiece::label_loss(const Tensor& x, const Tree& batch) const {
+    return loss(x, labels_of(batch));
+}
+
 Tensor label_loss(const Tensor& logits, const Tree& batch) {
-    const Tensor labels = find(batch, "labels");
-    if (!labels.defined()) throw ValueError("label_loss: the batch has no \"labels\"");
-    return cross_entropy(logits.reshape({-1, logits.size(-1)}), labels.reshape({-1}));
+    return cross_entropy(logits.reshape({-1, logits.size(-1)}), labels_of(batch));
 }
 
 }  // namespace axle::nn

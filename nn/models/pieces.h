@@ -11,6 +11,7 @@
 // [batch, time] with a supported length.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "core/tensor.h"
@@ -29,6 +30,20 @@ std::vector<Piece> pieces(BertForSequenceClassification& model);
 
 // Returns the pieces of a model of one of these types. Throws ValueError for other types.
 std::vector<Piece> pieces_of(Module& model);
+
+// The function of the last piece of a language model, which can also compute label_loss() of its
+// output. std::function::target() finds it.
+struct HeadPiece {
+    // Returns logits [..., classes] of x [..., width].
+    std::function<Tensor(const Tensor& x)> logits;
+    // Returns the mean cross entropy of the logits of x [N, width] and targets [N]. Does not store
+    // all logits, unless the head has a bias and is not divided.
+    std::function<Tensor(const Tensor& x, const Tensor& targets)> loss;
+
+    Tensor operator()(const Tensor& x, const Tree&) const { return logits(x); }
+    // Returns label_loss() of the logits of x, and throws its errors.
+    Tensor label_loss(const Tensor& x, const Tree& batch) const;
+};
 
 // Returns the mean cross entropy of logits [..., classes] for batch["labels"] [...], without
 // positions with the label -100. Throws ValueError if the batch has no "labels".

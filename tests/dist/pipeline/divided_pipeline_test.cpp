@@ -9,6 +9,7 @@
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
 #include "dist/group/mesh.h"
+#include "dist/ops/collective_ops.h"
 #include "dist/tensor_parallel/tensor_parallel.h"
 #include "gmock/gmock.h"
 #include "tests/dist/pipeline/pipeline_models.h"
@@ -151,6 +152,32 @@ TEST(DividedPipeline, TrainsLikeOneProcessWithRecomputation) {
         expect_same_training(pipeline_gpt(), {.pp = 2, .tp = 2, .sequence_parallel = true},
                              options);
     }
+}
+
+// A loss of the program needs the logits, which a gather collects. label_loss() needs two numbers
+// of each rank for each token.
+TEST(DividedPipeline, ExchangesTwoNumbersPerTokenInsteadOfLogits) {
+    auto models = clones_of(pipeline_gpt(), 4);
+    on_ranks(4, [&](const Group& group) {
+        const Division division{.pp = 2, .tp = 2};
+        DividedStages<nn::Gpt> stages(std::move(models[at(group)]), group, division,
+                                      options_of(one_forward_one_backward, 2));
+        const Tree batch = batch_of(0);
+        const auto bytes_of = [&](const dist::PipelineLoss& loss) {
+            dist::reset_collective_counts();
+            stages.pipeline->step(batch, loss);
+            return dist::collective_counts().bytes;
+        };
+        const std::int64_t of_labels = bytes_of(nn::label_loss);
+        const std::int64_t of_logits = bytes_of([](const Tensor& logits, const Tree& part) {
+            EXPECT_EQ(logits.size(-1), tests::kPipelineVocabulary);
+            return nn::label_loss(logits, part);
+        });
+        // The vocabulary of 13 is padded to 14.
+        const std::int64_t tokens = tests::kPipelineRows * kTime, number = size_of(f64);
+        const bool is_last = stages.mesh.coordinate("pp") == 1;
+        EXPECT_EQ(of_logits - of_labels, is_last ? tokens * (14 - 2 * 2) * number : 0);
+    });
 }
 
 // Covers 16.use_distributed_optimizer.
