@@ -115,6 +115,30 @@ TEST(Ulysses, ExchangesQueriesKeysValuesAndOutputsOncePerPass) {
               kRanks * kLayers * 2 * (4 + 2 + 2 + 4) * kSequences * (kSequenceLength / kRanks) * 4);
 }
 
+// Labels at the ends of documents are ignored, so that the parts have different numbers of tokens.
+TEST(Ulysses, WeightsTheTokensOfPackedDocumentsLikeOneProcess) {
+    auto whole = tests::model_of<nn::Llama>(f64);
+    auto [ids, labels] = tests::sequences_of(0);
+    for (const std::int64_t end : {2, 3, 5, 12}) labels.select(1, end).fill_(-100);
+    const Tensor expected = whole.loss(ids, labels);
+    auto models = tests::clones_of(whole, 2);
+    expected.backward();
+    on_ranks(2, [&, &ids = ids, &labels = labels](const Group& group) {
+        nn::Llama& model = models[tests::at(group)];
+        const ForwardContextGuard context(std::make_shared<Ulysses>(group));
+        const dist::DataParallel replicas(model, group);
+        const auto own = [&](const Tensor& x) { return x.narrow(1, group->rank() * 8, 8); };
+        const Tensor tokens = ne(own(labels), -100).sum();
+        const Tensor loss = model.loss(own(ids), own(labels));
+        EXPECT_GT(std::abs(tests::mean_over(group, loss) - expected.item()), 1e-6);
+        const Tensor mean = dist::mean_over_tokens(loss, tokens, group);
+        EXPECT_NEAR(mean.item(), expected.item(), 1e-12);
+        mean.backward();
+        for (std::size_t i = 0; i < model.parameters().size(); ++i)
+            expect_close(model.parameters()[i].grad(), whole.parameters()[i].grad(), 1e-9);
+    });
+}
+
 // --- batches
 
 // Covers 3.deepspeed_ulysses_dl_adapter.
@@ -141,6 +165,27 @@ TEST(UlyssesBatches, DivideTheBatchOfEachRank) {
                          arange(r * half, (r + 1) * half));
             EXPECT_EQ(part["row"].tensor().shape(), Shape({height}));
             EXPECT_EQ(part["name"].string(), str("rank ", owner));
+        }
+    });
+}
+
+// Two documents are packed into a row: their positions begin at 0, and the first token of each is
+// not a label. The label of the last token of rank 0 is the first token of rank 1, so labels must
+// be shifted before rows are divided.
+TEST(UlyssesBatches, KeepThePositionsAndLabelsOfPackedDocuments) {
+    on_ranks(2, [](const Group& group) {
+        const auto row = [](std::vector<std::int64_t> numbers) {
+            return tensor(numbers).reshape({1, 8});
+        };
+        const Tree batch = {{"input_ids", row({10, 11, 12, 13, 14, 20, 21, 22})},
+                            {"labels", row({-100, 11, 12, 13, 14, -100, 21, 22})},
+                            {"position_ids", row({0, 1, 2, 3, 4, 0, 1, 2})}};
+        const std::int64_t begin = 4 * group->rank();
+        for (const Tree& part : dist::ulysses_batches(batch, *group)) {
+            expect_close(part["position_ids"].tensor(),
+                         batch["position_ids"].tensor().narrow(1, begin, 4));
+            expect_close(part["shift_labels"].tensor(),
+                         row({11, 12, 13, 14, -100, 21, 22, -100}).narrow(1, begin, 4));
         }
     });
 }

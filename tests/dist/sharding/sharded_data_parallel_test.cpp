@@ -193,6 +193,34 @@ TEST(ShardedDataParallel, DividesTheMemoryOfTheStateByTheNumberOfRanks) {
     EXPECT_LE(together / 4, 0.27 * alone);
 }
 
+// Four ranks together keep the gradients of one model, or of four models if whole gradients are
+// added up without sync.
+TEST(ShardedDataParallel, KeepsOnlyPartsOfGradientsWithoutSync) {
+    const nn::Gpt whole(
+        {.vocab_size = 128, .block_size = 6, .n_layer = 4, .n_head = 2, .n_embd = 192});
+    const double bytes = 4 * static_cast<double>(whole.num_parameters());
+    for (const bool reduces : {true, false}) {
+        auto models = clones_of(whole, 4);
+        double kept = 0;
+        on_ranks(4, [&](const Group& group) {
+            nn::Gpt& model = models[at(group)];
+            ShardedDataParallel sharded(
+                model, group,
+                {.units = Gpt64{.layers = 4}.units(), .reduce_without_sync = reduces});
+            sharded.set_sync(false);
+            group->barrier();
+            const std::int64_t before = host_memory::stats().current;
+            group->barrier();
+            for (std::int64_t step = 0; step < 2; ++step) loss_of(model, step, *group).backward();
+            group->barrier();
+            if (group->rank() == 0)
+                kept = static_cast<double>(host_memory::stats().current - before) / bytes;
+            group->barrier();
+        });
+        EXPECT_NEAR(kept, reduces ? 1 : 4, reduces ? 0.3 : 1) << "models";
+    }
+}
+
 TEST(ShardedDataParallel, EvaluatesWithoutKeepingGatheredParameters) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
