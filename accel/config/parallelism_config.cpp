@@ -255,11 +255,12 @@ void check_parallelism(const AcceleratorOptions& options, int num_processes) {
                 "dp_shard_size is ", config->dp_shard_size));
     const bool is_standalone = flag_variable("ACCELERATE_ALLOW_CP_STANDALONE").value_or(false) &&
                                !config->dp_shard_enabled();
-    if (config->cp_enabled() && !is_fsdp2(options) && !is_standalone)
+    // Pipelines average gradients over these processes themselves.
+    if (config->cp_enabled() && !is_fsdp2(options) && !is_standalone && !config->pp_enabled())
         throw ValueError(
             str("ParallelismConfig: cp_size above 1 needs fsdp_plugin with "
-                "fsdp_version 2, or ACCELERATE_ALLOW_CP_STANDALONE=1 without "
-                "dp_shard_size: cp_size is ",
+                "fsdp_version 2, or pp_size above 1, or ACCELERATE_ALLOW_CP_STANDALONE=1 "
+                "without dp_shard_size: cp_size is ",
                 config->cp_size, ", dp_shard_size is ", config->dp_shard_size));
     if (config->tp_enabled() && options.deepspeed_plugin)
         throw_not_implemented("parallelism_config.tp_size",

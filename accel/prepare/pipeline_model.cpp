@@ -82,7 +82,8 @@ void set_pipelines(PreparationOptions& preparation, const AcceleratorOptions& op
         dist::PipelineOptions divided =
             pipeline_options_of(plugin, static_cast<int>(pieces.size()));
         Group stages = find_group(mesh.get(), "pp");
-        divided.data_parallel = find_group(mesh.get(), "dp_replicate");
+        // Replicas have different batches, or different parts of the sequences of a batch.
+        if (mesh != nullptr) divided.data_parallel = mesh->get_group("dp_cp");
         if (stages == nullptr) stages = dist::ProcessGroup::alone();
         return std::make_unique<PipelineModel>(model, std::move(pieces), std::move(stages),
                                                std::move(divided));

@@ -225,14 +225,14 @@ void resolve_megatron(AcceleratorOptions& options) {
 void check_megatron(const AcceleratorOptions& options, int num_processes) {
     if (!options.megatron_lm_plugin) return;
     const MegatronLMPlugin& plugin = *options.megatron_lm_plugin;
-    refuse(*plugin.context_parallel_size > 1, "context_parallel_size",
-           "sharing of sequences in pipelines");
+    refuse(*plugin.context_parallel_size > 1, "context_parallel_size", "the option",
+           "use cp_size of ParallelismConfig");
     refuse_newer_options(plugin);
     refuse(*plugin.recompute_activations && plugin.recompute_granularity == "selective",
            "recompute_granularity", "recomputation of attention only");
     if (const auto& config = options.parallelism_config)
         for (const auto& [name, size] : config->mesh_dimensions())
-            if (name != "pp" && name != "dp_replicate" && name != "tp")
+            if (name != "pp" && name != "dp_replicate" && name != "cp" && name != "tp")
                 throw_not_implemented(str("parallelism_config.", name, "_size"),
                                       "a pipeline of models that are divided otherwise",
                                       "leave out megatron_lm_plugin and pp_size");

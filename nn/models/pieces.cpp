@@ -6,6 +6,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/text/type_name.h"
+#include "nn/layers/sequence_policy.h"
 #include "nn/models/extension_points.h"
 #include "nn/models/transformer.h"
 
@@ -28,9 +29,10 @@ Tensor ids_of(const char* who, const Tree& batch) {
 }
 
 void check_length(const char* who, const Tensor& ids, const char* limit, std::int64_t longest) {
-    if (ids.size(1) > longest)
-        throw ShapeError(
-            str(who, ": time must be at most ", limit, ' ', longest, ": ids are ", ids.shape()));
+    if (whole_length(ids.size(1)) > longest)
+        throw ShapeError(str(who, ": time must be at most ", limit, ' ', longest, ": ids are ",
+                             ids.shape(),
+                             sequence_policy() == nullptr ? "" : ", a part of each sequence"));
 }
 
 // Return the input of the first block, the final hidden state, and the logits. If processes divide
@@ -116,9 +118,9 @@ std::vector<Piece> pieces(Gpt& model) {
                           [&model, &body](const Tensor&, const Tree& batch) {
                               const Tensor ids = ids_of("gpt", batch);
                               check_length("gpt", ids, "block_size", model.config.block_size);
-                              return entered(
-                                  body, body.embd_dropout(body.wte(ids) + body.wpe.weight.narrow(
-                                                                              0, 0, ids.size(1))));
+                              return entered(body, body.embd_dropout(body.wte(ids) +
+                                                                     position_rows(body.wpe.weight,
+                                                                                   ids.size(1))));
                           },
                       .cost = 0});
     for (GptBlock& block : body.h)

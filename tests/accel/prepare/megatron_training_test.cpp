@@ -47,6 +47,12 @@ struct MegatronRun {
         for (int pass = 0; pass < passes; ++pass)
             for (const Tree& batch : loader) {
                 const auto scope = accelerator.accumulate(model);
+                const Tensor ids = batch["input_ids"], labels = batch["labels"];
+                const dist::DeviceMesh* const mesh = accelerator.torch_device_mesh();
+                const bool shares = mesh != nullptr && mesh->has("cp");
+                const auto part = shares ? accelerator.maybe_context_parallel({ids, labels}, {1, 1},
+                                                                              {ids, labels})
+                                         : accel::ContextParallelScope();
                 losses.push_back(accelerator.pipeline_step(model, batch).item());
                 optimizer.step();
                 optimizer.zero_grad();
@@ -93,6 +99,33 @@ TEST(MegatronTraining, TrainsLikeOneProcess) {
             MegatronRun run(std::move(models[at(group)]), options_of(group, c.plugin), c.replicas);
             const bool is_divided = c.plugin.tp_degree.value_or(1) > 1;
             EXPECT_EQ(autograd::slice_of(run.model.transformer.wte.weight) != nullptr, is_divided);
+            EXPECT_THAT(run.train(2), testing::Pointwise(testing::DoubleNear(1e-9), expected));
+            run.expect_weights(alone.model);
+        });
+    }
+}
+
+// Covers 17.CP, 1.parallelism_config.
+TEST(MegatronTraining, SharesSequencesBetweenPipelines) {
+    const nn::Gpt original = pipeline_gpt();
+    MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
+    const std::vector<double> expected = alone.train(2);
+    for (const auto& [strategy, replicas] :
+         {std::pair{"allgather", 1}, {"alltoall", 1}, {"allgather", 2}}) {
+        SCOPED_TRACE(testing::Message() << strategy << ", " << replicas << " replicas");
+        const int ranks = 4 * replicas;
+        auto models = clones_of(original, ranks);
+        on_ranks(ranks, [&, strategy = strategy, replicas = replicas](const Group& group) {
+            AcceleratorOptions options =
+                options_of(group, {.pp_degree = 2, .schedule = "zero_bubble"});
+            options.parallelism_config =
+                ParallelismConfig{.dp_replicate_size = replicas,
+                                  .cp_size = 2,
+                                  .pp_size = 2,
+                                  .cp_handler = {{.cp_comm_strategy = strategy}}};
+            MegatronRun run(std::move(models[at(group)]), options, replicas);
+            EXPECT_EQ(run.accelerator.context_parallel_rank(), group->rank() % 2);
+            EXPECT_EQ(run.accelerator.pipeline_parallel_rank(), group->rank() / (2 * replicas));
             EXPECT_THAT(run.train(2), testing::Pointwise(testing::DoubleNear(1e-9), expected));
             run.expect_weights(alone.model);
         });
