@@ -67,9 +67,10 @@ struct MegatronLMPlugin {
     // Whether norms and dropout work on parts of the sequence (default: false); see
     // dist::TensorParallelOptions. Has no effect if tp_degree is 1.
     std::optional<bool> sequence_parallelism = {};
-    // Whether backward computes activations again (default: false). recompute_granularity must be
-    // "full" (default). With recompute_method "uniform" (default), each recompute_num_layers pieces
-    // (default: 1) of a stage store only their input; with "block", each of the first
+    // Whether backward computes activations again (default: false). With recompute_granularity
+    // "selective", it computes the weights of attention again, which attention does in any case.
+    // With "full" (default) and recompute_method "uniform" (default), each recompute_num_layers
+    // pieces (default: 1) of a stage store only their input; with "block", each of the first
     // recompute_num_layers pieces of a stage stores only its input, and the other pieces store all
     // activations.
     std::optional<bool> recompute_activations = {};
@@ -89,7 +90,7 @@ struct MegatronLMPlugin {
     // must be a multiple of expert_model_parallel_size.
     std::optional<int> expert_model_parallel_size = {};
     std::optional<int> num_experts = {};
-    // Must be 1: not implemented. (Accelerate's default of context_parallel_size is 2.)
+    // Must be 1: use cp_size of ParallelismConfig. (Accelerate's default is 2.)
     std::optional<int> context_parallel_size = {};
     std::optional<int> expert_tensor_parallel_size = {};
 

@@ -228,8 +228,6 @@ void check_megatron(const AcceleratorOptions& options, int num_processes) {
     refuse(*plugin.context_parallel_size > 1, "context_parallel_size", "the option",
            "use cp_size of ParallelismConfig");
     refuse_newer_options(plugin);
-    refuse(*plugin.recompute_activations && plugin.recompute_granularity == "selective",
-           "recompute_granularity", "recomputation of attention only");
     if (const auto& config = options.parallelism_config)
         for (const auto& [name, size] : config->mesh_dimensions())
             if (name != "pp" && name != "dp_replicate" && name != "cp" && name != "tp")
@@ -262,7 +260,8 @@ dist::PipelineOptions pipeline_options_of(const MegatronLMPlugin& plugin, int pi
                                   .stage_sizes = plugin.stage_sizes,
                                   .average = average_of(plugin.average)};
     options.shard_optimizer = *plugin.use_distributed_optimizer;
-    if (*plugin.recompute_activations) {
+    // "selective" computes the weights of attention again, which attention always does.
+    if (*plugin.recompute_activations && plugin.recompute_granularity == "full") {
         options.recompute = plugin.recompute_method == "block" ? dist::Recompute::first_pieces
                                                                : dist::Recompute::pieces;
         options.recompute_pieces = *plugin.recompute_num_layers;

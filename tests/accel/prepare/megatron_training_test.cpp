@@ -6,6 +6,7 @@
 #include "core/autograd/local_part.h"
 #include "core/autograd/tensor_slice.h"
 #include "core/files/safetensors.h"
+#include "core/memory/memory.h"
 #include "gmock/gmock.h"
 #include "tests/dist/pipeline/pipeline_models.h"
 #include "tests/temporary_folder.h"
@@ -130,6 +131,36 @@ TEST(MegatronTraining, SharesSequencesBetweenPipelines) {
             run.expect_weights(alone.model);
         });
     }
+}
+
+// Covers 16.recompute_activations.
+TEST(MegatronTraining, StoresNoAttentionWeightsIfRecomputationIsSelective) {
+    constexpr std::int64_t kLong = 1024, kHeads = 2;
+    const Tree batch = tests::pipeline_batch(0, 1, kLong);
+    double loss = 0;
+    const auto peak_of = [&](const char* granularity) {
+        manual_seed(7);
+        nn::Gpt model({.vocab_size = tests::kPipelineVocabulary,
+                       .block_size = kLong,
+                       .n_layer = 4,
+                       .n_head = kHeads,
+                       .n_embd = 8});
+        Accelerator accelerator(
+            options_of(dist::ProcessGroup::alone(), {.num_micro_batches = 1,
+                                                     .recompute_activations = true,
+                                                     .recompute_granularity = granularity}));
+        accelerator.prepare(model);
+        const std::int64_t before = host_memory::stats().current;
+        host_memory::reset_peak();
+        loss = accelerator.pipeline_step(model, batch).item();
+        return host_memory::stats().peak - before;
+    };
+    const std::int64_t full = peak_of("full");
+    const double expected = loss;
+    const std::int64_t selective = peak_of("selective");
+    EXPECT_EQ(loss, expected);
+    EXPECT_LT(full, selective);
+    EXPECT_LT(selective, kHeads * kLong * kLong * size_of(f32));  // of one layer
 }
 
 // The ranks of a tensor parallel group are consecutive, and stages are farthest from each other.

@@ -284,8 +284,6 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
         expect_error<NotImplementedError>({"Accelerator: megatron_lm_plugin.", option},
                                           [&] { make(plugin); });
     };
-    unsupported({.recompute_activations = true, .recompute_granularity = "selective"},
-                "recompute_granularity: recomputation of attention only");
     unsupported({.context_parallel_size = 2}, "context_parallel_size: ");
     expect_error<UsageError>({"Accelerator: pipelines cannot be combined with fsdp_plugin"}, [] {
         const Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
