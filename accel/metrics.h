@@ -31,9 +31,9 @@
 namespace axle::accel {
 
 // The selection of rows that a metric counts; rows are the first dimension of the tensors of an
-// update. By default the first Accelerator::valid_rows() rows are counted. All rows are counted if
+// update. By default the first Accelerator::valid_rows() rows are counted. These are all rows if
 // their number differs from the number of rows in the batch, for example for logits [rows * tokens,
-// classes].
+// classes], and none on a process whose data another process counts.
 class ValidRows {
   public:
     ValidRows() = default;            // the selection described above
@@ -146,8 +146,9 @@ class Accuracy : public Metric {
 
     // Adds predictions, which are scores (logits or probabilities) [rows, ..., classes] or integer
     // classes [rows, ...], for labels [rows, ...]. Throws ShapeError or DTypeError if predictions
-    // and labels do not match, ValueError if there are fewer than top_k scores, and IndexError for
-    // a label out of range (on a GPU, the next call that waits throws it).
+    // and labels do not match, ValueError if there are fewer than top_k scores or if top_k is above
+    // 1 for classes, and IndexError for a label that has no score (on a GPU, the next call that
+    // waits throws it).
     void update(const Tensor& predictions, const Tensor& labels, const ValidRows& valid = {});
     double compute() const { return ratio(); }
 

@@ -78,9 +78,9 @@ inline FunctionDataset from_function(std::int64_t size, std::function<Tree(std::
 }
 
 // Rethrows the current exception with `where: ` before its text. Must be called in a catch block.
-// Errors of Axle keep their type; any other std::exception is nested in a new Error
-// (std::rethrow_if_nested). std::bad_alloc, and exceptions that are not a std::exception, are
-// rethrown unchanged.
+// Errors of Axle keep their type, and classes derived from them become these types; any other
+// std::exception is nested in a new Error (std::rethrow_if_nested). std::bad_alloc, and exceptions
+// that are not a std::exception, are rethrown unchanged.
 [[noreturn]] void rethrow_from(const std::string& where);
 
 }  // namespace axle::data

@@ -89,7 +89,8 @@ struct ToFloat {
 // element per channel, or one element for all channels.
 class Normalize {
   public:
-    // Throws ValueError if the lists are empty or have different lengths, or a std is not positive.
+    // Throws ValueError if the lists are empty or have different lengths, or a std is not positive
+    // in f32.
     Normalize(std::vector<double> mean, std::vector<double> std);
     // Throws DTypeError unless the images are f32 or f64, and ShapeError unless `mean` has one
     // element or as many elements as the images have channels.

@@ -30,8 +30,8 @@ namespace axle::optim {
 // gradients.
 class GradScaler {
   public:
-    // Throws ValueError unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1 and
-    // growth_interval >= 1.
+    // Throws ValueError unless init_scale is a positive f32, growth_factor is finite and above 1,
+    // backoff_factor is between 0 and 1 (exclusive), and growth_interval is at least 1.
     explicit GradScaler(GradScalerOptions options = {});
     ~GradScaler();
     GradScaler(GradScaler&& other) noexcept;

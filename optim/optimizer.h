@@ -89,8 +89,8 @@ struct GroupRef {
     double& weight_decay;
 };
 
-// The state of a parameter, created by its first step. Buffers are f64 if the parameter is f64,
-// otherwise f32.
+// The state of a parameter, created by its first step or by load_state_dict(). Buffers are f64 if
+// the parameter is f64, otherwise f32.
 struct ParamState {
     Tensor step;  // number of updates, a 0-d f32 tensor
     std::array<Tensor, 3> buffers;
@@ -103,8 +103,8 @@ struct UploadPlan {
 };
 
 // Base class of the optimizers. Parameters may be moved, converted or loaded at any time, because
-// an optimizer refers to the tensors and not to their memory. Parameters without a gradient are
-// skipped and have no state. Not thread-safe.
+// an optimizer refers to the tensors and not to their memory. A step skips parameters without a
+// gradient and creates no state for them. Not thread-safe.
 //
 // A step is computed in f32 (in f64 for f64 parameters) and rounded to the dtype of the parameter.
 // With rounding to nearest, a 16-bit parameter does not change if the update is less than half the
@@ -257,7 +257,8 @@ class Optimizer {
 };
 
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU
-// kernels read a copy, whose address does not change. The copy is updated when a value changes.
+// kernels read a copy, whose address does not change while the device and the number of groups stay
+// the same. The copy is updated when a value changes.
 template <class Row>
 class GroupTable {
   public:

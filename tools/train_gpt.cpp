@@ -119,7 +119,7 @@ std::unique_ptr<data::CharTokenizer> read_tokenizer(const std::string& path) {
 }
 
 // Returns the tokenizer of a model. The vocabulary of a character model is a file in the model's
-// folder; a new model gets the vocabulary of its text.
+// folder; a new model gets the vocabulary in the folder of --init-from, or else of its text.
 std::unique_ptr<data::Tokenizer> tokenizer_for(const Settings& s, bool is_new) {
     if (s.tokenizer == "byte") return std::make_unique<data::ByteTokenizer>();
     const std::string path = (fs::path(s.out) / "tokenizer.json").string();

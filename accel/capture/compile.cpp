@@ -72,7 +72,7 @@ struct CompiledStep::Compiled {
     std::optional<GraphPool> pool;
     std::vector<std::unique_ptr<Captured>> graphs;
     std::vector<std::pair<std::string, int>> warmed;  // the number of eager steps of each kind
-    // Whether a step consists of several micro-batches.
+    // Whether any step so far consisted of several micro-batches.
     bool of_several = false;
     std::vector<Tensor> parameters;  // parameters of the current step
 

@@ -4,8 +4,8 @@
 //     accel::DeepSpeedConfig config("ds_config.json");
 //     config.get_value("zero_optimization.stage").integer();
 //
-// Limits: a file has at most kMaxDeepSpeedConfig bytes, and text at most 4 / 3 of it, the length of
-// as many bytes in base64. Time and memory are proportional to its size.
+// Limits: a file has at most kMaxDeepSpeedConfig bytes, and text at most as many as such a file has
+// in base64. Time and memory are proportional to the size of the file or text.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ class DeepSpeedConfig {
     // Returns the section that contains the value, and the value's key in it. The section is
     // nullptr if it is missing; the value itself may be missing.
     std::pair<Tree*, std::string> find_config_node(std::string_view name);
-    // Sets a value, and creates its section if it is missing or null. Throws ValueError if the
-    // section is not a map.
+    // Sets a value, and creates the sections in its name that are missing or null. Throws
+    // ValueError if one of these sections is not a map.
     void set(std::string_view name, Tree value);
     // Removes a value or section. Throws ValueError if it is missing and must_exist is true.
     void del_config_sub_tree(std::string_view name, bool must_exist = false);
@@ -64,9 +64,9 @@ class DeepSpeedConfig {
     bool is_offload() const;
 
     // Replaces a value "auto" by its value in `values`, a map whose keys are whole names such as
-    // "optimizer.params.lr". Throws ValueError if `values` does not contain it. Other values, and
-    // missing ones, are not changed. The second form adds a line to `mismatches` if the value is
-    // not "auto" and differs from the value in `values`.
+    // "optimizer.params.lr". Throws ValueError if `values` does not contain the name. Other values,
+    // and missing ones, are not changed. The second form adds a line to `mismatches` if the value
+    // is neither "auto" nor null and differs from the value in `values`.
     void fill_match(std::string_view name, const Tree& values);
     void fill_match(std::string_view name, const Tree& values,
                     std::vector<std::string>& mismatches);

@@ -14,11 +14,11 @@ namespace axle::accel {
 struct AcceleratorOptions;
 
 // Options of DeepSpeed's ZeRO. If no plugin is given and ACCELERATE_USE_DEEPSPEED is true, an
-// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is
-// read from the configuration, else from the environment variable that its comment names, and has
-// its default if neither is set. Throws ValueError if an option or its variable contradicts the
-// configuration. After the Accelerator was constructed, hf_ds_config contains all options and
-// precisions.
+// Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
+// from the configuration, else from the environment variable that its comment names, and has its
+// default if neither is set. The Accelerator throws ValueError if an option or its variable
+// contradicts the configuration. When it is constructed, hf_ds_config contains the values of all
+// options, and the sections fp16 and bf16.
 struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
     // (ACCELERATE_DEEPSPEED_CONFIG_FILE). It must contain the section zero_optimization.
@@ -27,11 +27,12 @@ struct DeepSpeedPlugin {
     // is gradient_accumulation_steps of the Accelerator, over which this option takes precedence.
     std::optional<int> gradient_accumulation_steps = {};
     // The norm to which step() clips gradients; 0 turns clipping off (ACCELERATE_GRADIENT_CLIPPING,
-    // a number, "none" or "auto"). Defaults to 1.0, or to 0 if hf_ds_config is set.
+    // a number, "none" or "auto"). Defaults to 1.0, or to 0 if hf_ds_config is set and does not
+    // contain it.
     std::optional<double> gradient_clipping = {};
     // The stage, from 0 to 3 (ACCELERATE_DEEPSPEED_ZERO_STAGE). Stage 1 shards optimizer states,
     // stage 2 also gradients, and stage 3 also parameters. Defaults to 2, or to 0 (data parallel
-    // training) if hf_ds_config is set.
+    // training) if hf_ds_config is set and does not contain it.
     std::optional<int> zero_stage = {};
     // Whether the smallest (true) or largest batch size of the prepared loaders replaces "auto" for
     // train_micro_batch_size_per_gpu.

@@ -51,8 +51,8 @@ using WrapPolicy = std::function<bool(const nn::Module&)>;
 // for options that have no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
-    // unless it is tied, and the last norm and the output head form a unit that stays gathered
-    // between forward and backward.
+    // unless it is tied. If there are units of auto_wrap_policy, the last norm and the output head
+    // after them form a unit that stays gathered between forward and backward.
     std::optional<int> fsdp_version = {};
     // Version 1 only, deprecated: use reshard_after_forward. Accepts the names of
     // reshard_after_forward (FSDP_SHARDING_STRATEGY). Throws ValueError if reshard_after_forward
@@ -122,8 +122,9 @@ struct FullyShardedDataParallelPlugin {
     void set_state_dict_type(const std::string& type = {});
     // Sets all dtypes of mixed_precision_policy if it is not set or if override_policy is true;
     // otherwise converts a name or a map to a policy and checks it. If buffer_autocast is true,
-    // buffers are f32 (version 1). Throws ValueError for unknown names, for dtypes other than f32,
-    // f16 and bf16, and for incomplete maps.
+    // buffers are f32 (version 1). Throws ValueError for unknown names, for incomplete maps, for
+    // dtypes other than f32, f16 and bf16 (in a MixedPrecisionPolicy: dtypes that are not
+    // floating), and for a field of the other version.
     void set_mixed_precision(const std::string& precision, bool buffer_autocast = false,
                              bool override_policy = false);
     void set_mixed_precision(DType dtype, bool buffer_autocast = false,

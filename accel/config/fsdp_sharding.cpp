@@ -96,10 +96,11 @@ bool is_unit(const std::string& name, const Units& units) {
     });
 }
 
-// Adds the units of version 2 of FSDP: the input embedding, and the last norm together with the
-// output head. A tied embedding or head is left out. The output head is a Linear with as many
-// outputs as the embedding has rows. The last norm and the output head are needed at the end of
-// forward and at the beginning of backward, so they stay gathered between the two.
+// Adds the units of version 2 of FSDP: the input embedding and, if there are other units, the last
+// norm after them together with the output head. A tied embedding or head is left out. The output
+// head is a Linear with as many outputs as the embedding has rows. The last norm and the output
+// head are needed at the end of forward and at the beginning of backward, so they stay gathered
+// between the two.
 void add_units_of_version_2(const Names& names, const std::vector<std::string>& ignored,
                             Units& units) {
     const std::size_t last = names.last_position(units);

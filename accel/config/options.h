@@ -49,7 +49,8 @@ struct GradientAccumulationPlugin {
 
 // The number of steps by which each update advances a schedule.
 enum class SchedulerSteps : std::uint8_t {
-    // One step per process, as in Accelerate: schedules count the batches of all processes.
+    // One step per process, as in Accelerate: schedules count the batches of all processes. With
+    // split_batches, which divides a batch among the processes, one step.
     per_process,
     per_update,  // one step, for any number of processes
 };
@@ -84,9 +85,9 @@ class KwargsHandler {
 };
 
 // The options of an Accelerator, in the order of Accelerate's constructor. An empty string means
-// that the option is not set. Then environment variables apply (ACCELERATE_MIXED_PRECISION or
-// MIXED_PRECISION, ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*), then
-// defaults.
+// that the option is not set. Environment variables (ACCELERATE_MIXED_PRECISION or MIXED_PRECISION,
+// ACCELERATE_USE_CPU, ACCELERATE_TORCH_DEVICE, ACCELERATE_DYNAMO_*) apply to options that are not
+// set, then defaults.
 struct AcceleratorOptions {
     bool device_placement = true;      // whether models and batches are moved to the device
     bool split_batches = false;        // the same option as in dataloader_config
@@ -143,8 +144,8 @@ struct AcceleratorOptions {
     // The mesh of the group's processes. It determines the data that each process reads
     // (accel/loading/data_loader.h).
     std::shared_ptr<const dist::DeviceMesh> device_mesh = {};
-    // Deprecated: use mixed_precision "fp16" and dataloader_config. Throws UsageError if an option
-    // and its replacement are given and differ.
+    // Deprecated: use mixed_precision "fp16" and dataloader_config. The Accelerator throws
+    // UsageError if an option and its replacement are given and differ.
     std::optional<bool> fp16 = {};
     std::optional<bool> even_batches = {};
     std::optional<bool> dispatch_batches = {};

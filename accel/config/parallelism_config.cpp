@@ -104,7 +104,7 @@ void resolve_sp(DeepSpeedSequenceParallelConfig& handler) {
                  {"sdpa", "flash_attention_2", "flash_attention_3"});
 }
 
-// Checks the handlers, and creates those of enabled dimensions.
+// Checks the handlers, and creates missing handlers of enabled dimensions.
 void resolve_handlers(ParallelismConfig& config) {
     const auto resolve = [](const char* dimension, bool is_enabled, auto& handler) {
         if (is_enabled && !handler) handler.emplace();

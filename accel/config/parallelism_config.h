@@ -63,7 +63,7 @@ struct ParallelismConfig {
     int ep_size = 1;
     std::string cp_backend = "torch";      // must be "torch"
     std::string sp_backend = "deepspeed";  // must be "deepspeed"
-    // Handlers of dimensions of size 1 are ignored with a warning.
+    // Handlers of dimensions of size 1 are checked, but have no effect; a warning is logged.
     std::optional<TorchTensorParallelConfig> tp_handler = {};
     std::optional<TorchContextParallelConfig> cp_handler = {};
     std::optional<DeepSpeedSequenceParallelConfig> sp_handler = {};

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
 
-// Fills the sections fp16 and bf16, and returns the precision that they select. `wanted` is the
-// precision of the Accelerator.
+// Fills the sections fp16 and bf16, and returns the precision that they select; "fp8" instead of
+// "bf16" if `wanted`, the precision of the Accelerator, is "fp8".
 std::string resolve_precision(DeepSpeedConfig& config, const std::string& wanted) {
     const bool wants_fp16 = wanted == "fp16", wants_bf16 = wanted == "bf16" || wanted == "fp8";
     const auto enable = [&](const char* section, bool is_wanted) {

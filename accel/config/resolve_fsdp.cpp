@@ -228,7 +228,7 @@ class Resolver {
         }
     }
 
-    // Converts a policy that is a name or a map.
+    // Converts a policy that is a name or a map, and checks every policy.
     void resolve_precision() {
         if (!std::holds_alternative<std::monostate>(p_.mixed_precision_policy))
             p_.set_mixed_precision(f32);

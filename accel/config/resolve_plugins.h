@@ -8,8 +8,8 @@
 
 namespace axle::accel {
 
-// Throws NotImplementedError for a value of an option. `what` names the value, and `fix` is what
-// the user can do instead.
+// Throws NotImplementedError for an option. `what` names the missing feature, and `fix` is what the
+// user can do instead.
 [[noreturn]] void throw_not_implemented(const std::string& option, const char* what,
                                         const char* fix);
 

@@ -53,7 +53,8 @@ class Required {
 // struct with a visit() of its own.
 class ConfigFields {
   public:
-    // Reads the options from a map, `given`. A null `given` is read as an empty map.
+    // Reads the options from a map, `given`, which must outlive this object. A null `given` is read
+    // as an empty map.
     explicit ConfigFields(const Tree& given);
 
     template <class T>

@@ -3,7 +3,7 @@
 // All processes use the same order of samples. Either each process reads its own batches
 // (data/loading/shard.h), or the main process reads all batches and distributes them
 // (dispatch_batches). In both cases the loader is used like any other data::DataLoader. With
-// even_batches, all processes get batches of the same size.
+// even_batches, all processes get the same number of batches.
 #pragma once
 
 #include <cstdint>

@@ -162,7 +162,7 @@ class DataLoaderDispatcher::MainFeed : public data::Feed {
     std::unique_ptr<data::Feed> raw_;
     std::optional<Step> ahead_;
     std::exception_ptr ahead_error_;
-    Tree head_;  // rows of the first step of the pass for padding; null before they are needed
+    Tree head_;  // rows of the first step of the pass for padding; null until they are read
 };
 
 // The feed of processes other than the main process, from which it receives the batches.

@@ -19,8 +19,8 @@ namespace axle::accel {
 
 class EvenFeed : public data::Feed {
   public:
-    // `own` is the feed of this process. If `counts` is false, the rows of this process are not
-    // valid rows, because another process reads the same data.
+    // `own` is the feed of this process. If `counts` is false, real_samples does not include the
+    // rows of this process, because another process reads the same data.
     EvenFeed(std::shared_ptr<dist::ProcessGroup> group, std::unique_ptr<data::Feed> own,
              bool drop_last, bool counts)
         : group_(std::move(group)), own_(std::move(own)), drop_last_(drop_last), counts_(counts) {}

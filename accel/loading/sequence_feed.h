@@ -19,10 +19,10 @@ struct SequenceSharing {
     std::optional<std::int64_t> length = {};
 };
 
-// In each step, the processes of a group read one batch each. The feed returns this process's parts
-// of these batches, one after another (dist::ulysses_batches). Only the rows of the first process
-// of the group are valid rows. If a process has no batch, the step has fewer micro-batches. If one
-// process fails, all processes throw its error.
+// In each step, the processes of sharing.group read one batch each. The feed returns this process's
+// parts of these batches, one after another (dist::ulysses_batches). Only the rows of the first
+// process of sharing.group are valid rows. If a process has no batch, the step has fewer
+// micro-batches. If one process fails, all processes throw its error.
 class SequenceFeed : public data::Feed {
   public:
     // `group` contains all processes of the loader. If `counts` is false, another process of

@@ -24,7 +24,7 @@ namespace axle::accel {
 //   The divisor is the sum of the weights over all processes divided by the number of processes,
 //   because the reducer has already averaged the gradients over processes.
 // - Means in a short window: each loss was divided by the number of micro-batches of a full
-//   window. The gradients are divided by the short window's number divided by this number.
+//   window. The gradients are divided by the ratio of the two numbers (short to full).
 //
 // Parameters are grouped in parts. A part is the parameters of one model and one optimizer, whose
 // gradients are cleared together. If a part gets more gradients after its division, the division is
@@ -79,7 +79,7 @@ class GradientDivision {
     // Clears the gradients and the weights.
     void discard();
 
-    // Returns a list with the weights and divisors of each part, for checkpoints.
+    // Returns a list with the weight and divisor of each part that has a weight, for checkpoints.
     Tree state(const std::vector<nn::Module*>& models,
                const std::vector<optim::Optimizer*>& optimizers) const;
     // Loads the states of all processes that saved the checkpoint. If the number of processes has

@@ -42,7 +42,7 @@ void LossScaling::end_join(std::optional<int> last) {
     joined_ = nullptr;
     const auto group = group_.lock();
     if (!last || !group) return;
-    if (scaler_.has_checked_gradients()) scaler_.update();  // no rank will step again
+    if (scaler_.has_checked_gradients()) scaler_.update();  // no rank steps again in the scope
     const Tree state = group->broadcast_object(scaler_.state_dict(), *last);
     if (group->rank() != *last) scaler_.load_state_dict(state);
 }

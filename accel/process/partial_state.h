@@ -197,8 +197,9 @@ class AcceleratorState : public PartialState {
                      bool is_explicit, ShardingPlugin plugin);
 
     const std::string& mixed_precision() const { return common_->mixed_precision; }
-    // Returns `deepspeed` with a DeepSpeed plugin, `fsdp` with an FSDP plugin and `megatron_lm`
-    // with a MegatronLMPlugin on several processes, or else the type of the PartialState.
+    // Returns `deepspeed` with a DeepSpeed plugin. On several processes, returns `fsdp` with an
+    // FSDP plugin and `megatron_lm` with a MegatronLMPlugin. Otherwise returns the type of the
+    // PartialState.
     DistributedType distributed_type() const;
     // Returns whether distributed_type() is `fsdp` and the plugin has version 2.
     bool is_fsdp2() const;

@@ -97,8 +97,8 @@ CheckpointLabel label_of(const std::string& path, const Tree& manifest) {
     }
 }
 
-// Removes a path. Reports a failure without throwing, because the new checkpoint is complete
-// already.
+// Removes a path. Reports a failure without throwing: the caller is a destructor, or the new
+// checkpoint is complete already.
 void try_to_remove(const std::string& path) {
     try {
         remove_all(path);

@@ -73,8 +73,9 @@ class CheckpointReader {
   public:
     // Verifies all files against the manifest. Throws FileError with the name of a file that is
     // missing, truncated, changed or a symbolic link. If `is_checked_on_use` returns true for a
-    // name, only the size of this file is verified now, and check() verifies its contents. Ignores
-    // files whose names do not start with `prefix`.
+    // name, only the size of this file is verified now, and check() verifies its contents, unless
+    // it is a large file without checksums of blocks. Ignores files whose names do not start with
+    // `prefix`.
     explicit CheckpointReader(std::string path,
                               const std::function<bool(const std::string&)>& is_checked_on_use = {},
                               std::string_view prefix = "");

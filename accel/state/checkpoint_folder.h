@@ -10,7 +10,7 @@
 namespace axle::accel {
 
 // Returns the first number in a directory's name: 12 for "runs/3/checkpoint_12". Returns nullopt if
-// the name has no number.
+// the name has no number, or if the number exceeds int64.
 std::optional<std::int64_t> checkpoint_number(const std::string& path);
 
 // The checkpoints in a folder, but not in its subfolders. Symbolic links, temporary directories of

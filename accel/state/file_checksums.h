@@ -1,7 +1,7 @@
-// Checksums of the files of a checkpoint: the CRC-32 of a file and, for a larger file, of each of
-// its blocks, so that a process that needs a part of the file can verify this part alone. Blocks
-// have 1 MiB. Those of very large checkpoints have more, so that the size of the manifest is
-// bounded.
+// Checksums of the files of a checkpoint: the CRC-32 of a file and, for a file that is larger than
+// a block, of each of its blocks, so that a process that needs a part of the file can verify this
+// part alone. Blocks have 1 MiB. Very large checkpoints have larger blocks, so that the size of the
+// manifest is bounded.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ inline constexpr std::int64_t kSmallestBlock = std::int64_t{1} << 20;
 // Their checksums need 8 MiB of the manifest.
 std::int64_t block_size_for(const std::vector<std::int64_t>& sizes);
 
-// The checksums of the blocks of a file. The list is empty if a file has none, as larger files in
-// checkpoints of earlier versions.
+// The checksums of the blocks of a file. The list is empty if the manifest has none, as for large
+// files in checkpoints of earlier versions.
 struct BlockChecksums {
     std::int64_t block_size = kSmallestBlock;
     std::vector<std::uint32_t> checksums;

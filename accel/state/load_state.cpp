@@ -195,7 +195,8 @@ std::vector<std::string> StateFiles::newest_directories(bool skip_damaged) const
     return paths;
 }
 
-// Compares the identity of the run with the identity in the checkpoint.
+// If options.check_identity is true, throws ValueError if the identity of the run differs from the
+// identity in the checkpoint, except in the fields that options.changed_identity names.
 void StateFiles::check_identity(const LoadedState& state, const LoadStateOptions& options) const {
     const CheckpointLabel* const label = state.folder->label();
     if (!options.check_identity || label == nullptr || label->identity.size() == 0) return;

@@ -19,10 +19,10 @@ namespace axle::accel {
 // tensors get the model's names, without the key "model" of PyTorch's FSDP checkpoints. Values that
 // are not tensors are left out with a warning.
 //
-// It may also be a checkpoint of DeepSpeed (dist/sharding/deepspeed_checkpoint.h), such as the
-// folder pytorch_model that Accelerate writes with DeepSpeed, or the folder above it, whose file
-// "latest" names the checkpoint. Trained weights are then f32, as in zero_to_fp32.py of DeepSpeed.
-// Weights whose elements are in no file are left out with a warning.
+// `checkpoint_dir` may also be a checkpoint of DeepSpeed (dist/sharding/deepspeed_checkpoint.h),
+// such as the folder pytorch_model that Accelerate writes with DeepSpeed, or the folder above it,
+// whose file "latest" names the checkpoint. Trained weights are then f32, as in zero_to_fp32.py of
+// DeepSpeed. Weights whose elements are in no file are left out with a warning.
 //
 // With remove_checkpoint_dir, removes the files of the checkpoint when the weights are on the disk,
 // and the folder if it is then empty. Other files in it are kept.

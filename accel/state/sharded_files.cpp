@@ -23,7 +23,7 @@ bool is_sharded(optim::Optimizer& optimizer) {
 }  // namespace
 
 // Gathers the states of models and optimizers on the writing processes. If `in_parts`, adds this
-// process's parts of sharded models and their optimizers instead, without communication.
+// process's parts of sharded models and their optimizers instead, and does not gather them.
 void StateFiles::gather(GatheredStates& states, bool in_parts) const {
     const dist::FullStateOptions full{.rank0_only = !project_.save_on_each_node};
     const bool is_main = processes_.is_main_process();

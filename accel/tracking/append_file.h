@@ -20,7 +20,8 @@ class AppendFile {
 
     const std::string& path() const { return path_; }
     // Appends `piece`. If this fails, for example because the disk is full, removes a partial
-    // write, so that the file is unchanged, and throws.
+    // write, so that the file is unchanged, and throws. The error says so if the partial write
+    // cannot be removed.
     void append(std::string_view piece);
 
   private:

@@ -113,9 +113,9 @@ void CsvTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file and keeps the rows before the first row with the step `purge_step` or a later one,
-// or all complete rows if `purge_step` is nullopt. The file is memory-mapped, so that it can be
-// larger than the memory.
+// Opens the file and keeps the rows before the first row that is invalid, or has the step
+// `purge_step` or a later one (nullopt: rows with any step are kept). The file is memory-mapped, so
+// that it can be larger than the memory.
 void CsvTracker::open(std::optional<std::int64_t> purge_step) {
     std::optional<MappedFile> file;
     if (std::filesystem::exists(path_)) file.emplace(path_);

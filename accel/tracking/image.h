@@ -22,8 +22,8 @@ struct Image {
 // `dataformats` names the dimensions in order with the letters N, C, H and W, as in "HWC"; the
 // default is "NCHW", "CHW" or "HW", depending on the number of dimensions. Several images (N) are
 // arranged in a grid with up to eight columns, as in PyTorch's SummaryWriter. Throws ValueError for
-// other letters, and ShapeError if the tensor does not match `dataformats`, is empty, or has more
-// than 4 channels.
+// other or repeated letters, and ShapeError if the tensor does not match `dataformats`, is empty,
+// or has more than 4 channels.
 Image to_image(const Tensor& tensor, std::string_view dataformats = {});
 
 }  // namespace axle::accel

@@ -87,8 +87,6 @@ void JsonlTracker::resume(std::optional<std::int64_t> purge_step) {
     if (!purge_step_) open(purge_step);
 }
 
-// Opens the file and keeps the lines before the first line with the step `purge_step` or a later
-// one, or all complete lines if `purge_step` is nullopt.
 void JsonlTracker::open(std::optional<std::int64_t> purge_step) {
     const std::int64_t last_step = remove_lines(path_, purge_step);
     last_step_ = purge_step ? std::max<std::int64_t>(*purge_step - 1, 0) : last_step;

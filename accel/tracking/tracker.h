@@ -41,7 +41,8 @@ class Tracker {
     // Returns whether only the main process calls the tracker. If false, all processes call it.
     virtual bool main_process_only() const { return true; }
 
-    // Called by each init_trackers(), before the functions below. Trackers open their files here.
+    // Called by each init_trackers(), before the functions below. A tracker may open its files
+    // here.
     virtual void start() {}
     // Called at most once, before the first values of a run that Accelerator::load_state() has
     // resumed. The run logs values again from step `purge_step` on: a tracker removes its data from

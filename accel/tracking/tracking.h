@@ -20,7 +20,8 @@ using LoggedSteps = std::map<std::string, std::int64_t>;
 class Tracking {
   public:
     // Throws ValueError for an unknown name, and if a tracker needs a folder but logging_dir is
-    // empty. Ignores trackers that need Python, and logs one warning for all of them.
+    // empty. Leaves out trackers that need Python, and reports one error for all of them
+    // (core/log.h).
     Tracking(const std::vector<LogWith>& log_with, std::string logging_dir, bool main_process);
     // Calls finish().
     ~Tracking();

@@ -36,8 +36,8 @@ class Logger {
     void info(std::string_view text, LoggerCall call = {}) const;
     void warning(std::string_view text, LoggerCall call = {}) const;
     void error(std::string_view text, LoggerCall call = {}) const;
-    // Logs a warning. Does nothing if any logger of the program has logged the same text with this
-    // method before.
+    // Logs a warning. Does nothing if this method was called with the same text before, on any
+    // logger of the program.
     void warning_once(std::string_view text, LoggerCall call = {}) const;
 
     LogLevel level() const { return level_; }

@@ -49,8 +49,8 @@ class BatchSizeSearch {
     void begin_try() const;
     // Called by all processes with the exception of a try, or null if the try succeeded. Returns
     // whether the try succeeded on all processes. If the try failed on a process, sets the batch
-    // size to the smallest size that any process proposes. An error that is not about memory is
-    // thrown on all processes.
+    // size to the smallest size that any process proposes. If should_reduce_batch_size() is false
+    // for an error, the error is thrown on all processes.
     bool end_try(const std::exception_ptr& error);
 
   private:

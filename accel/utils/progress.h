@@ -57,7 +57,7 @@ class ProgressBar {
     double started_, drawn_;  // in seconds of a steady clock
     bool terminal_ = false;
     bool closed_ = false;
-    bool shown_ = false;         // whether the bar is on the terminal's last line
+    bool shown_ = false;         // whether the bar is on the terminal
     std::int64_t printed_ = -1;  // number of steps in the last plain line
 };
 

@@ -13,8 +13,9 @@ namespace axle::data {
 // little and big endian, C and Fortran order, and up to 8 dimensions. Supported dtypes are bool,
 // integers, float16 to float64 and complex64. Throws FileError if the file is missing. Throws
 // FileError with the byte offset and the reason if the dtype is not supported (such as pickled
-// objects), the file is truncated or has trailing bytes, or the header is invalid. The file must
-// not be truncated while it is read (MappedFile in core/files/file.h).
+// objects), the file is truncated or has trailing bytes, the header is invalid, or a boolean is
+// neither 0 nor 1. The file must not be truncated while it is read (MappedFile in
+// core/files/file.h).
 Tensor load_npy(const std::string& path);
 
 // Parses the contents of an .npy file. Throws FileError for the same errors as load_npy(), with

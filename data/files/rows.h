@@ -9,7 +9,7 @@
 namespace axle::data {
 
 // Returns a copy of the rows t[indices], like index_select(t, 0, indices), but faster on the CPU.
-// Indices must be in [0, t.size(0)); they are not checked if t is a contiguous CPU tensor.
+// Indices must be in [0, t.size(0)), which is not checked in all cases.
 Tensor select_rows(const Tensor& t, std::span<const std::int64_t> indices);
 
 }  // namespace axle::data

@@ -1,8 +1,9 @@
 // Reads text files, and converts text to tokens and back.
 //
 // Limits: text files can be larger than memory. CharTokenizer::from_file() and encode_file() read
-// them in parts of 1 MiB; the tokens of a file need 8 bytes of memory per 2048 characters, or none
-// if each character is one byte. A tokenizer needs 200 bytes for each character of its vocabulary.
+// them in parts of 1 MiB; the tokens of a CharTokenizer then need 8 bytes of memory per 2048
+// characters, or none if each character is one byte. A tokenizer needs up to about 200 bytes for
+// each character of its vocabulary.
 #pragma once
 
 #include <array>

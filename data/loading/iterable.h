@@ -102,7 +102,7 @@ inline ShardedDataset from_shards(std::vector<std::shared_ptr<const IterableData
 // into groups. A group has batch_size samples with split_batches, otherwise batch_size *
 // num_processes samples. Each process gets an equal part of every group. An incomplete last group
 // is dropped if drop_last is true, otherwise filled with samples of the first group. Every process
-// iterates over all samples, and stores its part and the first group.
+// reads or skips all samples, and stores the first group and its part of the current group.
 class IterableDatasetShard : public IterableDataset {
   public:
     // Throws UsageError if `whole` is null, and ValueError if batch_size is not positive or options

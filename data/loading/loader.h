@@ -49,7 +49,8 @@ struct LoaderHooks {
     // move its tensors to a device. end_of_dataloader() is already valid for this batch.
     virtual void batch(DataLoader& loader, Tree& batch) = 0;
     // Called before end() if starting a pass, producing a batch, or batch() has thrown an
-    // exception. `why` is the message of the exception.
+    // exception, but not after an exception of begin() or feed(). `why` is the message of the
+    // exception.
     virtual void failed(DataLoader&, const char* /*why*/) {}
     // Called at the end of every pass, also if the loop was left early or an exception was thrown.
     virtual void end(DataLoader& loader) noexcept = 0;
@@ -94,11 +95,12 @@ struct LoaderOptions {
 };
 
 // Iterates over the batches of a dataset. A pass reads the samples of the current epoch, in the
-// order of the sampler or of the iterable dataset. A complete pass increments the epoch. If a loop
-// ends early (break, return, exception), the next pass starts the same epoch from its first batch.
+// order of the sampler or of the iterable dataset. A complete pass increments the epoch, unless the
+// loader has no batches. If a loop ends early (break, return, exception), the next pass starts the
+// same epoch from its first batch.
 //
-// With iterable datasets, the samples are read in order by one thread at a time, one batch in
-// advance; only collating uses all num_workers threads. Put expensive work into collate_fn.
+// With iterable datasets, the samples are read in order by one thread at a time, at least one batch
+// in advance; only collating uses all num_workers threads. Put expensive work into collate_fn.
 //
 // With several processes, each process reads its own batches (shard()), or one process reads all
 // batches and distributes them (dispatch()). A step consists of the batches that all processes get
@@ -168,7 +170,8 @@ class DataLoader {
     // Returns the number of samples of all processes in the last step of the pass, or 0 if that
     // step is full. Returns -1 outside a pass, with drop_last, and while the number is unknown.
     // With dispatch() or micro-batches, or if processes read their own shards, the number is known
-    // only in the last step, and is returned for a full step too (instead of 0), as in Accelerate.
+    // only in the last step, and is returned for a full step (instead of 0) and with drop_last too,
+    // as in Accelerate.
     std::int64_t remainder() const;
     // Return the number of samples in the current batch of this process, and the number of valid
     // samples. The valid samples come first; the remaining ones are repetitions that fill the

@@ -69,7 +69,7 @@ void Prefetcher::stop() noexcept {
     source_ = nullptr;
 }
 
-// Calls worker_init_fn. If it throws, stores the exception for next() and returns false.
+// Calls init_. If it throws, stores the exception for next() and returns false.
 bool Prefetcher::initialize(int worker) {
     if (!init_) return true;
     std::exception_ptr error;

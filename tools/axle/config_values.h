@@ -34,7 +34,7 @@ inline std::string joined(const std::vector<std::string>& names, const char* sep
 }
 
 // Returns a value of a section as text, or nullopt if it is missing or null. A list of texts is
-// joined with commas. Throws ValueError, which begins with `prefix`, for other values.
+// joined with commas. Throws ValueError, whose message begins with `prefix`, for other values.
 inline std::optional<std::string> text_of(const Tree& section, const std::string& key,
                                           const std::string& prefix = {}) {
     const Tree* const found = section.is_map() ? section.find(key) : nullptr;

@@ -118,7 +118,7 @@ def write_manifest(root, folder, archs):
 
 
 def compress(folder):
-    """Writes FOLDER.tar.xz and returns its size. Raises Broken if it is larger than MOST_BYTES."""
+    """Writes FOLDER.tar.xz, and returns its path and size. Raises Broken above MOST_BYTES."""
     archive = folder.with_name(folder.name + ".tar.xz")
     with tarfile.open(archive, "w:xz", preset=6) as tar:
         tar.add(folder, arcname=folder.name,

@@ -18,7 +18,8 @@ namespace axle::trainer {
 // UsageError; for an unknown option, the message suggests a similar name, if there is one.
 class CommandLine {
   public:
-    // Reads the file of --config, if it is given. Throws FileError if the file can't be read.
+    // Reads the file of --config, if it is given. Throws FileError if the file is missing or
+    // invalid.
     CommandLine(std::string about, std::vector<std::string> arguments);
     CommandLine(const CommandLine&) = delete;
     CommandLine& operator=(const CommandLine&) = delete;

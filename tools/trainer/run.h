@@ -29,7 +29,7 @@ struct Options {
     std::string data, out, preset, resume;
     std::string allow_changed;  // comma-separated fields of the identity that may change
     std::int64_t steps = 0;     // number of updates
-    double epochs = 0;          // number of passes over the training data; if not 0, sets `steps`
+    double epochs = 0;  // number of passes over the training data; if not 0, replaces `steps`
     std::int64_t batch_size = 1, accumulation = 1;
     double lr = 1e-3, weight_decay = 0, clip = 1;
     // The numbers of updates between two evaluations, and between two checkpoints. 0 means only at
@@ -79,9 +79,10 @@ struct Progress : accel::Checkpointable {
 };
 
 // Loads the checkpoint of the option --resume into the prepared objects. Returns its path, or ""
-// without this option. Throws ValueError if the checkpoint's run had another seed, batch size,
-// learning rate, weight decay, model or data, unless --allow-changed names the field. Data that
-// have grown are accepted. The number of steps may change.
+// without this option or if "auto" finds no checkpoint. Unless eval_only is true, throws ValueError
+// if the checkpoint's run had another seed, batch size, learning rate, weight decay, model or data,
+// unless --allow-changed names the field. Data that have grown are accepted. The number of steps
+// may change.
 std::string resume(const Options& options, Accelerator& accelerator);
 
 // The exit code of a program that has saved a checkpoint because of SIGTERM or SIGINT. The run can
@@ -139,8 +140,8 @@ class Run {
     // at the next interval; throws FileError if it is the run's last checkpoint, or if a signal
     // ends the run.
     void end_update();
-    // Closes the progress bar and the trackers and returns the results. If the run had no updates,
-    // evaluates first.
+    // Closes the progress bar and the trackers and returns the results. If no updates were left at
+    // the start of the run, evaluates first.
     Outcome finish();
 
   private:

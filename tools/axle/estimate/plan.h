@@ -42,8 +42,9 @@ struct Plan {
 };
 
 // Returns the plans that fit into the memory, fastest first. A micro-batch has one row. The memory
-// includes parameters, gradients and the moments of Adam in float32, and activations. Counts
-// multiplications of linear layers and attention, and no overlap of reductions with computation.
+// includes parameters, gradients and the moments of Adam in float32, and activations. The time
+// counts only the multiplications of linear layers and attention, and the messages; reductions do
+// not overlap with computation.
 std::vector<Plan> plans(const ModelCosts& model, const PlanOptions& options);
 
 }  // namespace axle::launcher
