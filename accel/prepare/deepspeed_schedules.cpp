@@ -73,7 +73,7 @@ std::int64_t total_steps(const DeepSpeedSection& section) {
 }
 
 // Returns the rates of WarmupLR or, if `decays` is true, of WarmupDecayLR, which decreases to
-// warmup_min_lr at the last step.
+// warmup_min_lr at step total_num_steps + 1.
 PerEpoch warmup_rates(const DeepSpeedSection& section, optim::Optimizer& optimizer, bool decays) {
     const std::size_t groups = optimizer.group_count();
     const std::vector<double> low = section.numbers("warmup_min_lr", groups, 0);

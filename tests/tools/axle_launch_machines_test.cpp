@@ -52,7 +52,7 @@ class AxleLaunchMachines : public AxleLaunch {
         return finish(pid).code;
     }
     std::string output(int machine) { return read_file(folder_ / "out" + std::to_string(machine)); }
-    // Returns a script that runs until a machine is lost, and exits immediately after a restart.
+    // Returns a script that waits for 60 s, or exits immediately if it runs after a restart.
     std::string until_restart() {
         return "sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_PORT; echo $$ >" + (folder_ / "pid") +
                "$RANK; test $AXLE_RESTART_COUNT != 0 || sleep 60'";

@@ -23,7 +23,8 @@ using testing::Pair;
 using tests::Arguments;
 using tests::expect_error;
 
-// Returns the plan of a launch with a section megatron_lm_config, unless it is null.
+// Returns the plan of a launch. Unless `section` is null, the launch has a configuration whose
+// section megatron_lm_config is `section`.
 LaunchPlan plan(Arguments arguments, const Tree& section = {}) {
     arguments.emplace_back("program");
     std::optional<ClusterConfig> config;
@@ -79,7 +80,8 @@ TEST(MegatronFlags, TakePrecedenceOverTheConfiguration) {
     EXPECT_THAT(planned.without_effect, ElementsAre("megatron_lm_attention_backend"));
     EXPECT_THAT(variables_of(plan({"--megatron_lm_pp_degree=4"}, section)),
                 Contains(Pair("PP_DEGREE", "4")));
-    // Another way to train takes precedence over the distributed type.
+    // The flag of another way to train takes precedence over the distributed type of the
+    // configuration.
     EXPECT_THAT(plan({"--use_fsdp"}, section).environment,
                 Not(Contains(Key("ACCELERATE_USE_MEGATRON_LM"))));
 }

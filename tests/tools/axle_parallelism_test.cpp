@@ -21,7 +21,8 @@ using testing::Pair;
 using tests::Arguments;
 using tests::expect_error;
 
-// Returns the plan of a launch with a section parallelism_config, unless it is null.
+// Returns the plan of a launch. Unless `section` is null, the launch has a configuration whose
+// section parallelism_config is `section`.
 LaunchPlan plan(Arguments arguments, const Tree& section = {}) {
     arguments.emplace_back("program");
     std::optional<ClusterConfig> config;

@@ -42,8 +42,8 @@ TEST(ModelCosts, CountParametersFlopsAndActivationBytes) {
     EXPECT_THROW(model_costs(other, 1024), FileError);
 }
 
-// Returns a model of four equal pieces with 1000 parameters each. The forward pass of a row takes 1
-// s per piece.
+// Returns a model of four equal pieces with 1000 parameters each. The forward pass of a row takes
+// one second per piece with options.flops = 10.
 ModelCosts four_pieces() {
     return {
         .pieces = std::vector<ModelCosts::Piece>(4, {1000, 10, 5}), .parameters = 4000, .width = 2};

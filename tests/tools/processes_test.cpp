@@ -246,7 +246,8 @@ TEST_F(LaunchedTrainer, AcceptsADeepSpeedConfigurationOfAccelerate) {
     const auto lines = metrics("two");
     ASSERT_EQ(lines.size(), 20u);
     EXPECT_LT(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>());
-    // The schedule warms up from 0 in 2 updates and decays to 0 in 18.
+    // The rate rises from 0 to its maximum in 2 updates. After the fourth update, it decreases by
+    // 1/18 of the maximum per update.
     EXPECT_EQ(lines[0]["lr"], 0);
     EXPECT_EQ(lines[2]["lr"], 1e-3);
     EXPECT_NEAR(lines[19]["lr"].get<double>(), 1e-3 * 2 / 18, 1e-6);

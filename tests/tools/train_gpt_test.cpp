@@ -263,7 +263,7 @@ TEST_F(TrainGpt, ReportsMissingAndInvalidFiles) {
     expect_refused(tiny("a", {"--resume", folder_ / "none"}), {folder_ / "none"});
 }
 
-// Copies of the text and of its tokens would need 14 bytes of memory per byte of the text.
+// The text is larger than the memory that the program may allocate.
 TEST_F(TrainGpt, TrainsOnATextThatIsLargerThanItsMemory) {
     if (kSanitized) GTEST_SKIP() << "a sanitizer reserves memory";
     const std::string words = read_file(folder_ / "text.txt");

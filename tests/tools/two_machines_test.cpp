@@ -62,7 +62,8 @@ class TwoMachines : public TrainerTest {
     void machine(int index, const std::string& commands) {
         write_file_atomically(folder_ / ("machine_" + std::to_string(index)), commands + "\n");
     }
-    // Returns both exit codes as "0 0", or the reason why the test cannot run.
+    // Runs both machines. The last line of the output has both exit codes, such as "0 0", or the
+    // reason why the test cannot run.
     Ended on_two_machines() {
         write_file_atomically(folder_ / "network", kNetwork);
         program_ = "/bin/bash";

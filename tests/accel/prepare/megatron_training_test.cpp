@@ -242,7 +242,7 @@ TEST(MegatronTraining, SavesStatesThatFewerProcessesLoad) {
     tests::expect_same_state(one.model.saved_state(), alone.model.saved_state(), 1e-9);
 }
 
-// A pass of three batches in windows of two: the mean of the last window has one batch.
+// A pass has three batches, in windows of two, so the last window has one batch.
 TEST(MegatronTraining, DividesShortWindowsByTheirNumberOfBatches) {
     const nn::Gpt original = pipeline_gpt();
     const accel::GradientAccumulationPlugin plugin{.num_steps = 2,

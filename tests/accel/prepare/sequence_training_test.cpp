@@ -127,7 +127,7 @@ TEST(ContextParallelTraining, TrainsLikeOneProcessOnMeshesOfDataAndContextParall
     expect_context_training_for_meshes<nn::Llama>();
 }
 
-// Shards of slices, with sequences that processes share.
+// Parameters are shards of slices, and processes share sequences.
 // Covers 17.CP, 17.TP, 17.mesh.
 TEST(ContextParallelTraining, TrainsLikeOneProcessWithTensorParallelism) {
     nn::Gpt alone = tests::model_of<nn::Gpt>(f64);
@@ -164,8 +164,8 @@ TEST(ContextParallelTraining, TrainsLikeOneProcessWithoutShardingIfStandaloneIsA
     });
 }
 
-// Losses that ignore labels have different numbers of tokens on each process, so gradients must be
-// weighted by them.
+// Losses that ignore labels count different numbers of tokens on each process, so gradients must be
+// weighted by these numbers.
 // Covers 17.CP.
 TEST(ContextParallelTraining, WeightsGradientsByTokens) {
     const auto batch = [] {

@@ -49,7 +49,7 @@ TEST(ShardedAccelerator, TrainsLikeOneProcess) {
         }
 }
 
-// A state has parts of all ranks, so that a rank that saves alone would wait forever.
+// A state has parts of all ranks, so a rank that saves alone would wait forever.
 TEST(ShardedAccelerator, ReportsAStateThatOneRankSavesAlone) {
     const TemporaryFolder folder;
     auto models = clones_of(Gpt64().make(), 2);

@@ -202,8 +202,9 @@ TEST(TensorParallelAccelerator, SavesAndLoadsWholeTensors) {
     tests::expect_same_state(alone.model.saved_state(), expected.model.saved_state(), 1e-9);
 }
 
-// Without this, the ranks of a group would continue with the gradients and random states of
-// different processes, or the group with those of one process only.
+// If each rank loaded the files of its own rank, the ranks of a group would continue with gradients
+// and random states of different processes. If all ranks loaded the files of one process, they
+// would continue with the gradients of that process only.
 TEST(TensorParallelAccelerator, LoadsTheMeanGradientOfReplicasOnAllRanksOfAGroup) {
     const TemporaryFolder folder;
     auto models = clones_of(small_gpt(), 4);
@@ -237,7 +238,7 @@ TEST(TensorParallelAccelerator, LoadsTheMeanGradientOfReplicasOnAllRanksOfAGroup
     });
 }
 
-// A clone, such as an average of weights, and an optimizer that is not prepared.
+// The registered objects are a clone of the model and an optimizer that is not prepared.
 // Covers 3.register_for_checkpointing.
 TEST(TensorParallelAccelerator, SavesRegisteredObjectsAsWholeTensors) {
     const TemporaryFolder folder;

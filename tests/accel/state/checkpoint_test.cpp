@@ -77,7 +77,7 @@ TEST(Checkpoint, DetectsBitFlipsInTheManifest) {
     }
 }
 
-// Checksums are computed over chunks of 1 MiB.
+// Each block of 1 MiB has its own checksum.
 TEST(Checkpoint, DetectsAChangedByteInEachBlockOfALargeFile) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     constexpr std::size_t kSize = 3'500'000;

@@ -21,7 +21,7 @@ inline std::string golden_image(const std::string& name) {
 }
 
 // Returns the message of the FileError that the parser throws for these bytes, or "no error". Other
-// exceptions are rethrown. Fails the test if the message does not contain the file's path and an
+// exceptions are rethrown. Fails the test if the message does not begin with the file's path and an
 // offset in the file. The bytes are parsed from an allocation of exactly their size, so that
 // sanitizers detect reads out of bounds.
 inline std::string parse_error(const std::string& bytes, const Parse& parse) {
