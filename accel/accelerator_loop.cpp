@@ -136,8 +136,8 @@ dist::Pipeline& Accelerator::pipeline(nn::Module& model) const {
     dist::Pipeline* const pipeline = find_pipeline(parts_->preparation, model);
     if (pipeline == nullptr)
         throw UsageError(
-            "pipeline: the model has no pipeline: it is not prepared, or the Accelerator has no "
-            "megatron_lm_plugin");
+            "pipeline: the model has no pipeline: it is not prepared for training, or the "
+            "Accelerator has neither a megatron_lm_plugin nor a pp_size above 1");
     return *pipeline;
 }
 

@@ -32,7 +32,8 @@ TensorDataset::TensorDataset(Tree tensors) : tensors_(std::move(tensors)) {
     std::optional<std::int64_t> rows;
     for_each_tensor(tensors_, [&](const Tensor& t) {
         if (t.dim() == 0)
-            throw ShapeError("TensorDataset: each tensor must have rows, but a tensor is 0-d");
+            throw ShapeError(
+                str("TensorDataset: each tensor must have rows, but a tensor is 0-d: ", tensors_));
         if (rows && *rows != t.size(0))
             throw ShapeError(str("TensorDataset: tensors have different numbers of rows: ", *rows,
                                  " and ", t.size(0), " in ", tensors_));

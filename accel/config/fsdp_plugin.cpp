@@ -153,8 +153,8 @@ void FullyShardedDataParallelPlugin::set_auto_wrap_policy(nn::Module& model) {
         dist::units_by_type(model, *transformer_cls_names_to_wrap);  // checks the names
         if (transformer_cls_names_to_wrap->empty())
             log(LogLevel::warning, kPlugin,
-                ": transformer_cls_names_to_wrap is not set, and the model does not override "
-                "no_split_modules(): all parameters are gathered together");
+                ": transformer_cls_names_to_wrap (by default no_split_modules() of the model) is "
+                "empty: all parameters are gathered together");
     } else if (*name == "SIZE_BASED_WRAP" && min_num_params.value_or(0) == 0) {
         *name = "NO_WRAP";
     }

@@ -56,8 +56,9 @@ void check_sizes(const ParallelismConfig& config) {
             throw ValueError(str("ParallelismConfig: ", name, "_size: must be at least 1: ", size));
         total *= size;
         if (total > kMaxProcesses)
-            throw ValueError(str("ParallelismConfig: ", name, "_size: the product of the sizes is ",
-                                 total, ", but must be at most ", kMaxProcesses));
+            throw ValueError(str("ParallelismConfig: ", name,
+                                 "_size: the product of the sizes must be at most ", kMaxProcesses,
+                                 ": it is at least ", total));
     }
     if (config.ep_size < 1)
         throw ValueError(str("ParallelismConfig: ep_size: must be at least 1: ", config.ep_size));

@@ -46,7 +46,7 @@ void check_on_one_device(const nn::Module& model) {
     if (!is_on_several_devices(model)) return;
     if (flag_variable("ACCELERATE_BYPASS_DEVICE_MAP").value_or(false)) return;
     throw ValueError(
-        "prepare: a model that is spread over several devices can't be trained on several "
+        "prepare: a model that is spread over several devices can't be prepared on several "
         "processes; move it to one device first");
 }
 

@@ -92,8 +92,9 @@ BlockChecksums block_checksums(const Tree& description) {
         is_valid = is_valid && error == std::errc() && end == begin + kDigits;
     }
     if (!is_valid)
-        throw ValueError(str("blocks must have ", count, " checksums of 8 digits: the text has ",
-                             text.size(), " characters"));
+        throw ValueError(str("blocks must have ", count,
+                             " checksums of 8 hexadecimal digits: the text has ", text.size(),
+                             " characters"));
     return {block_size, std::move(checksums)};
 }
 

@@ -45,8 +45,9 @@ void DataLoader::set_micro_batches(std::int64_t n) {
     check_idle("set_micro_batches");
     if (n < 1 || processes() % n != 0)
         throw ValueError(
-            str("DataLoader: set_micro_batches: the number of micro-batches must divide ",
-                "the number of processes: ", n, " micro-batches, ", processes(), " processes"));
+            str("DataLoader: set_micro_batches: the number of micro-batches must be positive and "
+                "divide the number of processes: ",
+                n, " micro-batches, ", processes(), " processes"));
     micro_batches_ = n;
 }
 

@@ -61,7 +61,8 @@ TEST(DeepSpeedVariables, RejectInvalidValues) {
         });
     };
     refused("zero_stage", "4", "zero_stage must be 0, 1, 2 or 3: '4'");
-    refused("gradient_clipping", "-1", "gradient_clipping must be a number of at least 0: '-1'");
+    refused("gradient_clipping", "-1",
+            "gradient_clipping must be a number of at least 0, or none: '-1'");
     refused("offload_optimizer_device", "disk", "must be none, cpu or nvme: 'disk'");
     refused("zero3_init_flag", "maybe", "zero3_init_flag must be true or false: 'maybe'");
     refused("deepspeed_multinode_launcher", "ssh", "must be one of pdsh, standard, openmpi, ");

@@ -107,7 +107,7 @@ TEST(FileChecksums, RejectInvalidBlockSizesAndMissingChecksums) {
         expect_error<ValueError>({"block_size must be a multiple of 1048576: "}, [&] {
             block_checksums({{"size", 5}, {"crc32", 0}, {"block_size", size}, {"blocks", ""}});
         });
-    expect_error<ValueError>({"blocks must have 2 checksums of 8 digits"}, [&] {
+    expect_error<ValueError>({"blocks must have 2 checksums of 8 hexadecimal digits"}, [&] {
         block_checksums(
             {{"size", 3 * kMiB}, {"crc32", 0}, {"block_size", 2 * kMiB}, {"blocks", "00000000"}});
     });

@@ -40,10 +40,10 @@ std::string checked(const std::string& name, const std::string& text) {
     if (name == "zero_stage" && !is_one_of(text, {"0", "1", "2", "3"}))
         must_be(key, "0, 1, 2 or 3", text);
     if (name == "gradient_clipping" && lower(text) != "none" && !(number && *number >= 0))
-        must_be(key, "a number of at least 0", text);
+        must_be(key, "a number of at least 0, or none", text);
     if (name == "gradient_accumulation_steps" &&
         !(number && *number >= 1 && *number == std::floor(*number)) && text != "auto")
-        must_be(key, "an integer of at least 1", text);
+        must_be(key, "an integer of at least 1, or auto", text);
     if (name == "deepspeed_multinode_launcher" && !is_one_of(text, multinode_launchers()))
         must_be(key, "one of " + joined(multinode_launchers()), text);
     return text;
