@@ -73,7 +73,8 @@ bool LossScaling::has_gradients(Optimizer& optimizer) const {
     return any.item() != 0;
 }
 
-// Resets the optimizers that have stepped, because the backward pass computes new gradients.
+// Resets the progress of optimizers that have stepped, because the backward pass computes new
+// gradients.
 void LossScaling::before_backward() {
     for (const Optimizer* optimizer : optimizers_)
         if (progress_of(scaler_, *optimizer).stage == GradScaler::Stage::stepped)
