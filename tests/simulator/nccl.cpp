@@ -22,11 +22,13 @@
 #endif
 
 #include "kernels/half.h"
+#include "tests/simulator/runtime_state.h"
 
 namespace {
 
 using axle::BFloat16;
 using axle::Half;
+using axle::kernels::simulator::count_call;
 using Bytes = std::vector<char>;
 
 enum class Kind { all_reduce, reduce, reduce_scatter, broadcast, all_gather, send, recv };
@@ -218,6 +220,11 @@ ncclResult_t add(ncclComm_t comm, Call call) {
     return ncclSuccess;
 }
 
+// Returns the bytes of a buffer with `count` elements for each rank.
+std::size_t whole_bytes(std::size_t count, ncclDataType_t type, const ncclComm* comm) {
+    return static_cast<std::size_t>(comm->world->ranks) * count * size_of(type);
+}
+
 void submit(ncclComm_t comm) {
     const auto rank = static_cast<std::size_t>(comm->rank);
     std::shared_ptr<Round> round;
@@ -328,6 +335,7 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    count_call("ncclAllReduce");
     return add(comm, {Kind::all_reduce, from, to, count, type, op, 0, stream});
 }
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
@@ -336,6 +344,7 @@ ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataT
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+    count_call("ncclReduceScatter", whole_bytes(count, type, comm));
     return add(comm, {Kind::reduce_scatter, from, to, count, type, op, 0, stream});
 }
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type,
@@ -346,6 +355,7 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
+    count_call("ncclAllGather", whole_bytes(count, type, comm));
     return add(comm, {Kind::all_gather, from, to, count, type, ncclSum, 0, stream});
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,

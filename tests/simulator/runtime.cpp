@@ -37,11 +37,20 @@ std::set<std::string> started() {
 
 void set_bus(int to) { bus = to; }
 
-std::int64_t calls_of(const std::string& function) {
+namespace {
+
+std::int64_t counted(const std::map<std::string, std::int64_t>& counts,
+                     const std::string& function) {
     const std::lock_guard lock(device().mutex);
-    const auto found = device().calls.find(function);
-    return found == device().calls.end() ? 0 : found->second;
+    const auto found = counts.find(function);
+    return found == counts.end() ? 0 : found->second;
 }
+
+}  // namespace
+
+std::int64_t calls_of(const std::string& function) { return counted(device().calls, function); }
+
+std::int64_t bytes_of(const std::string& function) { return counted(device().bytes, function); }
 
 void set_device_count(int count) {
     const std::lock_guard lock(device().mutex);

@@ -35,9 +35,10 @@ int& current_device() {
     return index;
 }
 
-void count_call(const char* function) {
+void count_call(const char* function, std::size_t bytes) {
     const std::lock_guard lock(device().mutex);
     ++device().calls[function];
+    device().bytes[function] += static_cast<std::int64_t>(bytes);
 }
 
 cudaError_t result(cudaError_t error) {

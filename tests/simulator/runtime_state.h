@@ -76,15 +76,15 @@ struct Device {
     CUmemGenericAllocationHandle last_piece = 0;
     int depth = 0;  // number of active AccessScopes
     std::set<std::string> started;
-    std::map<std::string, std::int64_t> calls;
-    int count = 1;  // number of devices
+    std::map<std::string, std::int64_t> calls, bytes;  // by function
+    int count = 1;                                     // number of devices
 };
 
 Device& device();
 // Returns this thread's current device.
 int& current_device();
-// Counts a call for calls_of().
-void count_call(const char* function);
+// Counts a call for calls_of(), and its bytes for bytes_of().
+void count_call(const char* function, std::size_t bytes = 0);
 
 // A scope in which device memory is accessible.
 class AccessScope {

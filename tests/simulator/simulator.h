@@ -27,10 +27,14 @@ std::set<std::string> started();
 // with a GPU each.
 void set_bus(int bus);
 
-// Returns how often a function of the runtime, the driver or the stand-in cuBLASLt was called. Only
-// some functions count their calls: cudaGetDeviceProperties, cuMemCreate, cuMemMap, and
-// cublasLtMatmul by compute type ("cublasLtMatmul CUBLAS_COMPUTE_32F").
+// Returns how often a function of the runtime, the driver, or the stand-in for cuBLASLt or NCCL was
+// called. Only some functions count their calls: cudaGetDeviceProperties, cuMemCreate, cuMemMap,
+// ncclAllGather, ncclAllReduce, ncclReduceScatter, and cublasLtMatmul by compute type
+// ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
+// Returns the total size in bytes of the larger buffers, the result of ncclAllGather or the operand
+// of ncclReduceScatter, of all calls.
+std::int64_t bytes_of(const std::string& function);
 
 // Sets the number of devices of the simulated runtime, to test streams and events of several
 // devices. All devices have the same memory. Axle keeps the number that it found at its first use,
