@@ -120,37 +120,54 @@ class NcclOnGpu : public GpuTest, public testing::WithParamInterface<int> {
     FakeStore store_;
 };
 
+// Runs f(group, device) on ranks that are threads of the test, and returns the exceptions'
+// messages, by rank. If `apart` is true, each rank has a GPU: on the simulated GPU, ranks have
+// different bus ids, so each rank appears to have its own GPU. Otherwise all ranks share GPU 0.
+inline std::vector<std::string> outcomes_on_gpus(
+    int ranks, const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f,
+    bool apart, const dist::ProcessGroupOptions& options = short_options()) {
+    const int port = ranks == 1 ? 0 : free_port();
+    std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            try {
+#ifdef AXLE_SIMULATED_GPU
+                kernels::simulator::set_bus(apart ? rank : 0);
+#endif
+                const int device = kSimulated || !apart ? 0 : rank;
+                dist::Environment environment = environment_of(rank, ranks, port);
+                if (!apart) environment.local_rank = 0;
+                const auto group = dist::ProcessGroup::create(environment, options);
+                const cuda::Stream stream(device);
+                const cuda::StreamGuard guard(stream);
+                f(group, Device::cuda(device));
+            } catch (const std::exception& e) {
+                errors[static_cast<std::size_t>(rank)] = e.what();
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+}
+
+// Runs f(group, device) on every rank, and expects no exceptions. The ranks share GPU 0 if the
+// machine has fewer GPUs than ranks.
+inline void on_gpu_ranks(
+    int ranks, const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f) {
+    const bool apart = kSimulated || cuda::device_count() >= ranks;
+    const std::vector<std::string> errors = outcomes_on_gpus(ranks, f, apart);
+    for (std::size_t rank = 0; rank < errors.size(); ++rank)
+        EXPECT_EQ(errors[rank], "") << "on rank " << rank;
+}
+
 // Runs process groups on several ranks, which are threads of the test.
 class ProcessGroupOnGpu : public NcclOnGpu {
   protected:
-    // Runs f(group, device) on every rank and returns the exceptions' messages. If `apart` is true,
-    // ranks on the simulated GPU have different bus ids, so each rank appears to have its own GPU.
-    // Otherwise all ranks share GPU 0.
+    // Calls outcomes_on_gpus() with the number of ranks of the test.
     std::vector<std::string> on_groups(
         const std::function<void(const std::shared_ptr<dist::ProcessGroup>&, Device)>& f,
-        bool apart = true, dist::ProcessGroupOptions options = short_options()) {
-        const int size = GetParam(), port = free_port();
-        std::vector<std::string> errors(static_cast<std::size_t>(size));
-        std::vector<std::thread> threads;
-        for (int rank = 0; rank < size; ++rank)
-            threads.emplace_back([&, rank] {
-                try {
-#ifdef AXLE_SIMULATED_GPU
-                    kernels::simulator::set_bus(apart ? rank : 0);
-#endif
-                    const int device = kSimulated || !apart ? 0 : rank;
-                    dist::Environment environment = environment_of(rank, size, port);
-                    if (!apart) environment.local_rank = 0;
-                    const auto group = dist::ProcessGroup::create(environment, options);
-                    const cuda::Stream stream(device);
-                    const cuda::StreamGuard guard(stream);
-                    f(group, Device::cuda(device));
-                } catch (const std::exception& e) {
-                    errors[static_cast<std::size_t>(rank)] = e.what();
-                }
-            });
-        for (std::thread& thread : threads) thread.join();
-        return errors;
+        bool apart = true, const dist::ProcessGroupOptions& options = short_options()) {
+        return outcomes_on_gpus(GetParam(), f, apart, options);
     }
 };
 
