@@ -5,9 +5,9 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
-#include "core/memory/memory.h"
 #include "gmock/gmock.h"
-#include "tests/dist/sharding/sharded_models.h"
+#include "tests/dist/sharding/communication.h"
+#include "tests/dist/sharding/memory.h"
 
 namespace axle {
 namespace {
@@ -92,27 +92,12 @@ TEST_P(ShardedRanks, AccumulateGradientsWithoutSync) {
     }
 }
 
-// Every unit is gathered once for forward and, if it was freed, once for backward. The unit of the
-// model stays gathered in between.
-TEST(ShardedDataParallel, GathersAndReducesEachUnitOncePerPass) {
-    const Gpt64 gpt;
-    for (const ShardingStrategy strategy : kStrategies) {
-        SCOPED_TRACE(name_of(strategy));
-        auto models = clones_of(gpt.make(), 2);
-        on_ranks(2, [&](const Group& group) {
-            nn::Gpt& model = models[at(group)];
-            ShardedDataParallel sharded(model, group, {.strategy = strategy, .units = gpt.units()});
-            for (std::int64_t step = 0; step < 3; ++step) {
-                sharded.reset_counters();
-                loss_of(model, step, *group).backward();
-                const bool frees = strategy == ShardingStrategy::full_shard;
-                const bool keeps = strategy == ShardingStrategy::shard_optimizer && step > 0;
-                const std::int64_t gathers = keeps ? 0 : gpt.layers + 1 + (frees ? gpt.layers : 0);
-                EXPECT_EQ(sharded.counters().all_gathers, gathers) << "step " << step;
-                EXPECT_EQ(sharded.counters().reduce_scatters, gpt.layers + 1) << "step " << step;
-            }
-        });
-    }
+TEST(ShardedDataParallel, CommunicatesAsTheFormulaPredicts) {
+    for (const ShardingStrategy strategy : kStrategies)
+        for (const int ranks : {2, 3, 4})
+            tests::expect_communication_of_formula(tests::on_cpu_ranks, ranks, strategy);
+    for (const auto strategy : {ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op})
+        tests::expect_communication_of_formula(tests::on_cpu_ranks, 4, strategy, true);
 }
 
 TEST(ShardedDataParallel, GathersAtMostThreeUnitsAtOnce) {
@@ -151,46 +136,14 @@ TEST(ShardedDataParallel, KeepsOnlyThePartOfThisRank) {
     });
 }
 
-// Returns the bytes of parameters, gradients and moments after a step. The first number is for one
-// process; the second is the sum for four ranks that share this process.
-std::pair<std::int64_t, std::int64_t> bytes_of_state(std::int64_t width) {
-    const auto make = [&] {
-        return nn::Gpt(
-            {.vocab_size = 128, .block_size = 6, .n_layer = 4, .n_head = 2, .n_embd = width});
-    };
-    const std::int64_t before = host_memory::stats().current;
-    std::int64_t alone = 0, together = 0;
-    {
-        nn::Gpt whole = make();
-        optim::AdamW optimizer(whole.parameters());
-        loss_of(whole, 0, *dist::ProcessGroup::alone()).backward();
-        optimizer.step();
-        alone = host_memory::stats().current - before;
-    }
-    auto models = clones_of(make(), 4);
-    on_ranks(4, [&](const Group& group) {
-        nn::Gpt& model = models[at(group)];
-        const ShardedDataParallel sharded(model, group, {.units = Gpt64{.layers = 4}.units()});
-        optim::AdamW optimizer(model.parameters());
-        loss_of(model, 0, *group).backward();
-        optimizer.step();
-        group->barrier();
-        if (group->rank() == 0) together = host_memory::stats().current - before;
-        group->barrier();
-    });
-    return {alone, together};
-}
-
-// The test adds up the bytes for several widths, because the allocator rounds each size up by as
-// much as a quarter.
-TEST(ShardedDataParallel, DividesTheMemoryOfTheStateByTheNumberOfRanks) {
-    double alone = 0, together = 0;
-    for (const std::int64_t width : {128, 160, 192, 224, 256}) {
-        const auto [one, four] = bytes_of_state(width);
-        alone += static_cast<double>(one);
-        together += static_cast<double>(four);
-    }
-    EXPECT_LE(together / 4, 0.27 * alone);
+// The allocator rounds each size up by as much as a quarter.
+TEST(ShardedDataParallel, NeedsTheMemoryOfPartsAndAFewUnits) {
+    tests::ShardedBytes bytes;
+    for (const std::int64_t width : {128, 160, 192, 224, 256})
+        bytes += tests::measure_sharded_bytes(tests::on_cpu_ranks,
+                                              {host_memory::stats, host_memory::reset_peak},
+                                              Device::cpu(), width);
+    tests::expect_memory_of_parts(bytes, 1.25);
 }
 
 // Four ranks together keep the gradients of one model, or of four models if whole gradients are

@@ -51,11 +51,40 @@ inline std::pair<Tensor, Tensor> batch_of(std::int64_t step) {
     return {all.narrow(1, 0, 6).contiguous(), all.narrow(1, 1, 6).contiguous()};
 }
 
-// Returns this rank's loss of a step.
-inline Tensor loss_of(nn::Gpt& model, std::int64_t step, const dist::ProcessGroup& group) {
+// Returns the mean loss of this rank's part of a step's batch.
+template <class Model>
+Tensor loss_of(Model& model, std::int64_t step, const dist::ProcessGroup& group) {
     const auto [ids, labels] = batch_of(step);
-    const Device device = model.transformer.wte.weight.device();
+    const Device device = model.parameters()[0].device();
     return model.loss(part(ids, group).to(device), part(labels, group).to(device));
+}
+
+// Returns the loss of one sequence of two ids, which needs little memory.
+inline Tensor tiny_loss(nn::Gpt& model, Device device) {
+    const Tensor ids = tensor(std::vector<std::int64_t>{3, 5}).reshape({1, 2}).to(device);
+    return model.loss(ids, ids);
+}
+
+inline constexpr std::int64_t kSteps = 4;
+inline constexpr double kMaxNorm = 0.3;
+
+// Trains with AdamW and clipping, on this rank's part of each batch. Returns the losses, averaged
+// over the ranks.
+template <class Model>
+std::vector<double> train_model(Model& model, const Group& group, std::int64_t steps = kSteps) {
+    std::vector<double> losses;
+    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+    for (std::int64_t step = 0; step < steps; ++step) {
+        const Tensor loss = loss_of(model, step, *group);
+        loss.backward();
+        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
+        optimizer.step();
+        optimizer.zero_grad();
+        const Tensor mean = loss.detach().cpu().clone();
+        group->all_reduce(mean, dist::ReduceOp::mean);
+        losses.push_back(mean.item());
+    }
+    return losses;
 }
 
 // The losses and the final parameters of a training run.
@@ -64,46 +93,28 @@ struct ReferenceRun {
     std::vector<Tensor> parameters;
 };
 
-inline constexpr std::int64_t kSteps = 4;
-inline constexpr double kMaxNorm = 0.3;
-
-// Trains a model on one process with AdamW and clipping.
-inline ReferenceRun train_alone(nn::Gpt& model, std::int64_t steps = kSteps) {
-    ReferenceRun result;
-    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
-    const auto group = dist::ProcessGroup::alone();
-    for (std::int64_t step = 0; step < steps; ++step) {
-        const Tensor loss = loss_of(model, step, *group);
-        loss.backward();
-        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
-        optimizer.step();
-        optimizer.zero_grad();
-        result.losses.push_back(loss.item());
-    }
+// Trains a model on one process.
+template <class Model>
+ReferenceRun train_alone(Model& model, std::int64_t steps = kSteps) {
+    ReferenceRun result{train_model(model, dist::ProcessGroup::alone(), steps), {}};
     for (const Tensor& p : model.parameters()) result.parameters.push_back(p.detach().clone());
     return result;
 }
 
-// Trains a sharded model as train_alone() does, with this rank's part of each batch, and expects
-// the same losses.
-inline void expect_same_losses(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
-                               double tolerance = 1e-9) {
-    optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
-    for (std::size_t step = 0; step < expected.losses.size(); ++step) {
-        const Tensor loss = loss_of(model, static_cast<std::int64_t>(step), *group);
-        loss.backward();
-        optim::clip_grad_norm_(model.parameters(), kMaxNorm);
-        optimizer.step();
-        optimizer.zero_grad();
-        const Tensor mean = loss.detach().cpu().clone();
-        group->all_reduce(mean, dist::ReduceOp::mean);
-        EXPECT_NEAR(mean.item(), expected.losses[step], tolerance) << "step " << step;
-    }
+// Trains a sharded model as train_alone() does, and expects the same losses.
+template <class Model>
+void expect_same_losses(Model& model, const Group& group, const ReferenceRun& expected,
+                        double tolerance = 1e-9) {
+    const auto steps = static_cast<std::int64_t>(expected.losses.size());
+    const std::vector<double> losses = train_model(model, group, steps);
+    for (std::size_t step = 0; step < losses.size(); ++step)
+        EXPECT_NEAR(losses[step], expected.losses[step], tolerance) << "step " << step;
 }
 
 // Calls expect_same_losses(), and also expects the same final parameters.
-inline void expect_same_training(nn::Gpt& model, const Group& group, const ReferenceRun& expected,
-                                 double tolerance = 1e-9) {
+template <class Model>
+void expect_same_training(Model& model, const Group& group, const ReferenceRun& expected,
+                          double tolerance = 1e-9) {
     expect_same_losses(model, group, expected, tolerance);
     const dist::FullParameters full(model);
     const nn::StateDict named = model.named_parameters();
