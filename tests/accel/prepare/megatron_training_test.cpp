@@ -133,6 +133,35 @@ TEST(MegatronTraining, SharesSequencesBetweenPipelines) {
     }
 }
 
+// Micro-batches and parts of sequences have different numbers of labels.
+TEST(MegatronTraining, WeightsPartsOfSequencesByTokens) {
+    const auto batch_of = [] {
+        Tree batch = tests::pipeline_batch(0, kRows, kTime);
+        const Tensor labels = batch["labels"];
+        labels.select(1, 3).fill_(-100);
+        labels.select(0, 0).fill_(-100);
+        return batch;
+    };
+    nn::Gpt whole = pipeline_gpt();
+    const Tree batch = batch_of();
+    const Tensor expected = nn::label_loss(whole(batch["input_ids"].tensor()), batch);
+    auto models = clones_of(whole, 4);
+    expected.backward();
+    const double norm = optim::get_total_norm(whole.parameters()).item();
+    on_ranks(4, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        AcceleratorOptions options = options_of(group, {.pp_degree = 2, .average = "tokens"});
+        options.parallelism_config = ParallelismConfig{.cp_size = 2, .pp_size = 2};
+        Accelerator accelerator(options);
+        accelerator.prepare(model);
+        const Tree own = batch_of();
+        const Tensor ids = own["input_ids"], labels = own["labels"];
+        const auto part = accelerator.maybe_context_parallel({ids, labels}, {1, 1}, {ids, labels});
+        EXPECT_NEAR(accelerator.pipeline_step(model, own).item(), expected.item(), 1e-9);
+        EXPECT_NEAR(accelerator.pipeline(model).clip_grad_norm_(1e9).item(), norm, 1e-9);
+    });
+}
+
 // Covers 16.recompute_activations.
 TEST(MegatronTraining, StoresNoAttentionWeightsIfRecomputationIsSelective) {
     constexpr std::int64_t kLong = 1024, kHeads = 2;
