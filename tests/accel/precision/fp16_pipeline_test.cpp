@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accel/accelerator.h"
+#include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
 #include "gmock/gmock.h"
 #include "nn/layers/linear.h"
