@@ -1,10 +1,12 @@
 // Trains a GPT whose weights two processes divide, and continues on one process. Also divides a net
-// with a plan of its own, and the experts of a mixture.
+// with a plan of its own, and the experts of a mixture, and draws a mesh.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <axle/axle.h>
+#include <axle/dist/group/mesh_drawing.h>
 
 using axle::Tensor;
 
@@ -101,5 +103,9 @@ int main() {
     accelerator.prepare(gpt, adamw);
     accelerator.load_state("checkpoint");
     // [/resume]
+    // [mesh]
+    std::ofstream("parallelism_mesh.svg")
+        << axle::dist::draw_mesh({{"dp_replicate", 2}, {"dp_shard", 2}, {"tp", 2}});
+    // [/mesh]
     return std::filesystem::exists("checkpoint/model.safetensors") ? 0 : 1;
 }
