@@ -105,8 +105,9 @@ void read_by_hand(const Reader& reader, Environment& e) {
         e.restart_count = as_int(reader.number(name, 0, kMaxCount).value_or(e.restart_count));
 }
 
-// Returns the number of tasks on machine `node`, counting from 0. The text "2(x3),1" means two
-// tasks on each of three machines and one task on the fourth.
+// Returns the number of tasks on machine `node`, an index from 0, or nullopt if the text is invalid
+// or lists fewer machines. The text "2(x3),1" means two tasks on each of three machines and one
+// task on the fourth.
 std::optional<int> tasks_of_node(std::string_view text, std::int64_t node) {
     while (!text.empty()) {
         int tasks = 0, machines = 1;

@@ -44,7 +44,7 @@ std::optional<std::string> process_variable(const std::string& name);
 // set. The address of rank 0 is MASTER_ADDR and MASTER_PORT. Their defaults are 127.0.0.1 (under
 // srun on several machines, the first host of the job step) and 29500 (under srun, a port computed
 // from the ids of the job and the step). Throws ValueError with the name of the variable if a
-// required variable is missing, is not a number, or is out of range.
+// required variable is missing, or if the value of a variable is invalid.
 Environment read_environment(const Variables& variables = process_variable);
 
 // Returns the hosts of a SLURM node list: "n[01-03,7],login" is n01, n02, n03, n7, login. Throws

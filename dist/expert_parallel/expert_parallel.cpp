@@ -76,7 +76,7 @@ class DividedExperts : public nn::ExpertPolicy {
 
   private:
     struct Orders {
-        RowCounts by_expert;  // in the order of experts, the positions of rows ordered by rank
+        RowCounts by_expert;  // positions in rank order of the rows in expert order
         RowCounts by_rank;    // the inverse permutation
         RowCounts counts;     // the number of rows of each expert
     };

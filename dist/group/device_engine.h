@@ -100,8 +100,9 @@ struct DeviceDescription {
 // Returns the reason why these ranks can't use NCCL together, or "" if they can.
 std::string find_nccl_obstacle(const std::vector<DeviceDescription>& offers);
 
-// Compares the descriptions of all ranks. make_token() is called on rank 0. If make_token() throws,
-// the result of all ranks contains the text of its error. Throws CommError if a rank is missing.
+// Compares the descriptions of all ranks. make_token() is called on rank 0 if the ranks can use
+// NCCL. If make_token() throws, the result of all ranks contains the text of its error. Throws
+// CommError if a rank is missing.
 NcclNegotiation compare_devices(Control& control, const std::string& name, int rank, int size,
                                 const DeviceDescription& own, std::chrono::milliseconds timeout,
                                 const std::function<std::string()>& make_token);

@@ -23,9 +23,10 @@ class DeviceMesh {
     };
 
     // Creates a mesh. Ranks are in row-major order: neighbours along the last dimension have
-    // consecutive ranks. All ranks of the group must pass the same dimensions; otherwise CommError
-    // is thrown. Throws ValueError if a size is less than 1, if the product of the sizes differs
-    // from the size of the group, or if a name is empty or repeated.
+    // consecutive ranks. All ranks of the group must pass the same dimensions; a rank whose
+    // dimensions differ from rank 0's throws CommError. Throws ValueError if a size is less than 1,
+    // if the product of the sizes differs from the size of the group, or if a name is empty or
+    // repeated.
     DeviceMesh(std::shared_ptr<ProcessGroup> group, std::vector<Dimension> dimensions);
 
     const std::vector<Dimension>& dimensions() const { return dimensions_; }
@@ -34,8 +35,8 @@ class DeviceMesh {
 
     // Returns whether the mesh has a dimension with this name.
     bool has(const std::string& name) const;
-    // Returns the number of processes along a dimension. size(), coordinate(), get_group() and
-    // flatten() throw ValueError for unknown names.
+    // Returns the number of processes along a dimension. size(), coordinate(), get_group(),
+    // flatten() and add_flattened() throw ValueError for unknown names of dimensions.
     int size(const std::string& name) const { return dimensions_[find(name)].size; }
     // Returns this process's index along a dimension, which is its rank in get_group(name).
     int coordinate(const std::string& name) const { return coordinates_[find(name)]; }

@@ -68,9 +68,10 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 
-// Copies the tensor that exactly one rank passes to the `device` of every rank, and returns the
-// copy. On the rank that passes it, the result shares its memory if it is contiguous and on
-// `device`. Throws ValueError if no rank or more than one rank passes a tensor.
+// Copies a tensor, which exactly one rank must pass, to the `device` of every rank, and returns the
+// copy. On the rank that passes the tensor, the result shares its memory if the tensor is
+// contiguous and on `device`. Throws ValueError if no rank or more than one rank passes a tensor,
+// and DeviceError for a meta tensor.
 Tensor copy_tensor_to_devices(ProcessGroup& group, const std::optional<Tensor>& tensor,
                               Device device = Device::cpu());
 

@@ -32,7 +32,7 @@ struct LaunchOptions {
 // checkpoint. A launcher does not restart a job in which a process ends with this exit code.
 inline constexpr int kExitAfterCheckpoint = 143;
 
-// A description of the first process of a job that failed. If other processes have reported that a
+// A description of the process that failed first in a job. If other processes have reported that a
 // process is frozen, does not call a collective or has not joined, the reported process is
 // described, even if the other processes have ended first. In a job on several machines, a lost
 // machine may be described instead of a process.
@@ -57,14 +57,15 @@ struct JobFailure {
 
 // Forks num_processes children, calls f in each of them with the environment variables that
 // ProcessGroup::create() and Accelerator read, and returns when all children have ended. If
-// num_processes and num_nodes are 1, f is called in this process. If f throws, its process prints
-// the error to stderr. If a process fails, the other processes are stopped and all are started
-// again, at most max_restarts times; then launch_function throws CommError with the rank and the
-// error text. Signals to this process act as in supervise(), and launch_function throws CommError
-// if one of them, or a child that ended with kExitAfterCheckpoint, has stopped the job. Throws
-// UsageError if this process has a thread pool or a CUDA context, which can't be used after a fork,
-// or if num_nodes is above 1 and AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options,
-// and CommError if use_port is in use.
+// num_processes and num_nodes are 1, f is called in this process without these variables, and its
+// errors are thrown unchanged. If f throws, its process prints the error to stderr. If a process
+// fails, the other processes are stopped and all are started again, at most max_restarts times;
+// then launch_function throws CommError with the rank and the error text. Signals to this process
+// act as in supervise(), and launch_function throws CommError if one of them, or a child that ended
+// with kExitAfterCheckpoint, has stopped the job. Throws UsageError if this process has a thread
+// pool or a CUDA context, which can't be used after a fork, or if num_nodes is above 1 and
+// AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options, and CommError if use_port is in
+// use.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
 // Calls launch_function() with a function that calls f(args...).
@@ -114,8 +115,8 @@ struct SuperviseOptions {
     std::function<void(int signal)> on_stop = {};
     // A function that is called with the failure of each failed launch.
     std::function<void(const JobFailure&)> on_failure = {};
-    // Returns variables that are added to the environment of all processes, such as a new port and
-    // token. `restart` is 0 for the first launch.
+    // A function that returns variables for the environment of all processes, such as a new port
+    // and token. `restart` is 0 for the first launch.
     std::function<std::map<std::string, std::string>(int restart)> environment = {};
 };
 

@@ -13,9 +13,9 @@
 
 namespace axle::dist {
 
-// A connection on which both sides have proven that they have the job's token. No function waits.
-// The connection is lost if the peer closes it, sends an invalid message, sends nothing within the
-// silence timeout, or leaves too many messages unread.
+// A connection on which both sides have proven that they have the job's token. No function except
+// finish() waits. The connection is lost if the peer closes it, sends an invalid message, sends
+// nothing within the silence timeout, or leaves too many messages unread.
 class MachineLink {
   public:
     MachineLink(Socket socket, std::chrono::milliseconds silence_timeout);

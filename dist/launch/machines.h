@@ -21,7 +21,8 @@ namespace axle::dist {
 
 using MachineDecision = std::variant<LaunchStart, JobEnd>;
 
-// The connection of a launcher to the launchers of the other machines. No function waits.
+// The connection of a launcher to the launchers of the other machines. No function waits, but on
+// machine 0 the destructor does.
 class Machines {
   public:
     virtual ~Machines() = default;

@@ -38,7 +38,7 @@ std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors,
 Tensor reduce_from_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
 
 // Concatenates the tensors x of all ranks, in rank order, along `dim`. This function and the
-// following ones throw IndexError if a dimension is out of range.
+// following ones throw IndexError if a dimension is out of range, and ShapeError for a 0-d tensor.
 Tensor all_gather_along(const Tensor& x, std::int64_t dim,
                         const std::shared_ptr<ProcessGroup>& group, GradientKind kind);
 // Returns part rank() of x, which is split into size() equal parts along `dim`. Communicates in the

@@ -91,8 +91,9 @@ class DataParallel : public DistributedModel {
     Tensor sum(const Tensor& number) override;
 
     // If broadcast_buffers is true and the model is in training mode, broadcasts the buffers of
-    // rank 0 (with a Join, of the first rank with data), unless the last forward ran without sync.
-    // Must be called before each forward; hooks that Accelerator::prepare() attaches call it.
+    // rank 0 (with a Join, of the first rank with data), unless reduces() was false at the last
+    // call in training mode. Must be called before each forward; hooks that Accelerator::prepare()
+    // attaches call it.
     void before_forward() override;
     void set_model(nn::Module& moved) override;
 

@@ -90,7 +90,8 @@ void Reducer::begin(const std::vector<std::size_t>& reached, int depth) {
         if (is_final_at_begin(parameters_[i])) make_ready(i);
 }
 
-// Returns whether this pass will not change the gradient.
+// Returns whether the gradient can be reduced at the beginning of this pass, which does not change
+// it.
 bool Reducer::is_final_at_begin(const Parameter& p) const {
     if (options_.static_graph) return graph_is_known_ && p.expected == 0;
     if (p.reached) return false;

@@ -31,7 +31,7 @@ Tree value_of(const Tree& map, std::string_view key) {
     return value == nullptr ? Tree() : *value;
 }
 
-// Returns a shape. Throws ValueError with the name of the weight.
+// Returns the shape of a weight. Throws ValueError if it is invalid.
 Shape shape_of(const std::string& name, const Tree& sizes) {
     Shape shape;
     if (sizes.size() > kMaxDims)
@@ -45,8 +45,8 @@ Shape shape_of(const std::string& name, const Tree& sizes) {
     return shape;
 }
 
-// Calls f. If f throws a ValueError or an IndexError, throws a FileError with the path and its
-// text.
+// Calls f. If f throws a ValueError or an IndexError, throws a FileError with the path and the text
+// of the error.
 template <class F>
 void reading(const std::string& path, F&& f) {
     try {

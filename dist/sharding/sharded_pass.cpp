@@ -203,8 +203,8 @@ void ShardedPass::free_leftovers() {
 }
 
 void ShardedPass::enter(std::size_t unit) {
-    // A forward that a gradient rule repeats for activation checkpointing gathers and frees
-    // nothing.
+    // A forward that a gradient rule repeats for activation checkpointing gathers nothing in
+    // advance and frees nothing.
     if (autograd::backward_depth() > 0) return;
     if (depth_ > 0) cancel();  // the last backward has thrown an exception
     if (unit == 0 && units_[0].active == 0) forward_.finish();

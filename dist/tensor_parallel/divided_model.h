@@ -17,7 +17,7 @@
 
 namespace axle::dist {
 
-// A model and the way in which its modules are divided. The constructor applies the plan without
+// A model and the way in which its modules are divided. The constructor evaluates the plan without
 // changing the model, and throws the errors of tensor_parallelize() that need no communication.
 class DividedModel {
   public:

@@ -1,4 +1,5 @@
-// Private to dist: mutual authentication of the data connections of two ranks.
+// Private to dist: mutual authentication on the data connections of two ranks, and on the
+// connections of launchers.
 //
 //     client                              server
 //     its rank and nonce              ->
@@ -6,10 +7,11 @@
 //     its rank and a proof            ->
 //                                     <-  its rank and a proof
 //
-// A proof is the HMAC of both nonces, both ranks and the direction. Its key is derived from the
-// job's token, the group's name, and random bytes that the server's rank has published in the store
-// (tcp_transport.cpp). So a proof is valid for one connection of one pair of ranks, and only ranks
-// that have joined the job can make it, even if the token is not secret.
+// A proof is the HMAC of both nonces, both ranks and the direction, so it is valid for one
+// connection of one pair of ranks. Its key is derived from the job's token. The key of a data
+// connection also depends on the group's name, and on random bytes that the server's rank has
+// published in the store (tcp_transport.cpp). So only ranks that have joined the job can make
+// proofs for data connections, even if the token is not secret.
 //
 // All messages of the handshake have the same size. Neither side reads further before the handshake
 // has ended, and nothing is allocated for data.
