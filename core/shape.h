@@ -58,8 +58,8 @@ std::ostream& operator<<(std::ostream& out, const Dims& dims);
 using Shape = Dims;
 using Strides = Dims;
 
-// Returns the product of the sizes. Throws ShapeError if a size is negative or the product exceeds
-// int64.
+// Returns the product of the sizes. Throws ShapeError if a size is negative, or if the product of
+// the sizes other than 0 exceeds int64.
 std::int64_t numel(const Shape& shape);
 
 // Returns the strides of a row-major tensor, in elements.

@@ -170,7 +170,8 @@ class Tensor {
     ConstView view() const;
     // Return the value of a one-element tensor; item_int() truncates a floating value. Wait until a
     // GPU has computed the value. Throw ShapeError for other numbers of elements, DeviceError on
-    // the meta device, and DTypeError for a storage dtype.
+    // the meta device, DTypeError for a storage dtype, and UsageError for a parameter that is
+    // sharded over processes.
     double item() const;
     std::int64_t item_int() const;
     // Returns the value as T, with the rules above. bool is true for a value other than 0.
@@ -185,13 +186,15 @@ class Tensor {
             return static_cast<T>(item());
     }
     // Returns all elements in row-major order, converted to double. Waits until a GPU has computed
-    // them. Throws DeviceError on the meta device, and DTypeError for a storage dtype.
+    // them. Throws DeviceError on the meta device, DTypeError for a storage dtype, and UsageError
+    // for a parameter that is sharded over processes.
     std::vector<double> to_vector() const;
 
     // --- gradients (the engine is core/autograd/autograd.h)
     bool requires_grad() const;
-    // Sets whether a gradient is computed. Throws UsageError unless this tensor is a leaf with a
-    // floating dtype, and if `value` is true for a frozen parameter that is sharded over processes.
+    // Sets whether a gradient is computed. Throws UsageError unless this tensor is a leaf. If
+    // `value` is true, also throws UsageError unless the dtype is floating, and for a frozen
+    // parameter that is sharded over processes.
     Tensor& set_requires_grad(bool value = true);
     bool is_leaf() const;
     // Returns the accumulated gradient, or an undefined Tensor. Throws UsageError for a parameter

@@ -30,7 +30,7 @@ std::int64_t local_begin(const Tensor& leaf);
 // is a slice (core/autograd/tensor_slice.h), the shape of the whole tensor.
 Tensor local_part_of(const Tensor& leaf, const Tensor& whole);
 // Overwrites the elements that this process stores with the same elements of `whole`, converted to
-// the dtype of the leaf.
+// the dtype of the local part.
 void copy_to_leaf(const Tensor& leaf, const Tensor& whole);
 
 // Removes and returns the gradient that backward passes have accumulated for all elements of a

@@ -66,7 +66,7 @@ std::shared_ptr<const TensorSlice> slice_of(const Tensor& leaf);
 // device. Throws UsageError if the tensor is not a leaf, is a slice or sharded already, or has a
 // gradient, and ShapeError if its shape is not slice->layout().whole.
 void set_slice(const Tensor& leaf, std::shared_ptr<const TensorSlice> slice);
-// If `leaf` is a slice, makes `copy`, a leaf with the same elements, the same slice.
+// If `leaf` is a slice, marks `copy`, a leaf with the same elements, as the same slice.
 void copy_slice(const Tensor& leaf, const Tensor& copy);
 // Replaces the elements of a slice by the whole tensor, which is gathered from all processes, and
 // removes its gradient. All processes must call this function together. Throws UsageError if `leaf`

@@ -29,7 +29,7 @@ constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // for the chu
     throw FileError(str(printable(path), ": tensor ", in_quotes(name), ": ", reason));
 }
 
-// Calls f. If it throws, adds the name of the tensor to the error message.
+// Calls f. If it throws a FileError, adds the name of the tensor or value to the message.
 template <class F>
 void naming(const std::string& name, F&& f) {
     try {

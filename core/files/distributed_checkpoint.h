@@ -8,9 +8,9 @@
 // Nothing in the files is executed. The reading program needs neither PyTorch nor as many processes
 // as the writing program had.
 //
-// Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. A tensor that is read
-// needs at most twice the memory of its elements, if its chunks are smaller than the tensor.
-// Finding chunks of a tensor that overlap takes at most 16 million comparisons.
+// Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. Reading a tensor needs
+// the memory of its elements, and of the stored bytes of one chunk at a time. Finding chunks of a
+// tensor that overlap takes at most 16 million comparisons.
 #pragma once
 
 #include <cstdint>

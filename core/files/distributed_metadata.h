@@ -2,7 +2,7 @@
 // tensors and values of the checkpoint, and the locations of their bytes in its other files. It is
 // a pickle, which is read without executing anything.
 //
-// Limits: the pickle has at most 100 MB. Reading needs at most 64 MiB of memory plus 64 bytes per
+// Limits: the pickle has at most 100 MB. Its values need at most 64 MiB of memory plus 64 bytes per
 // byte of the first 4 MiB and 32 bytes per further byte.
 #pragma once
 

@@ -34,9 +34,8 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& tensor);
 //
 // Throws ValueError if the handle, or its needed shape or data, is null, if the handle has another
 // major version, or if elements are misaligned or exceed the address space. Throws DeviceError if
-// the memory is not on the CPU,
-// DTypeError for unsupported dtypes and for vectors, and ShapeError for negative sizes or more than
-// kMaxDims dimensions.
+// the memory is not on the CPU, DTypeError for unsupported dtypes and for vectors, and ShapeError
+// for negative sizes or more than kMaxDims dimensions.
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -4,7 +4,7 @@
 // caller interprets these values.
 //
 // Limits: a pickle has at most kMaxPickle bytes. Time is proportional to the number of opcodes and
-// of the values that they refer to. Memory is charged to a MemoryBudget before it is allocated.
+// of the values that they refer to. The memory of values is charged to a MemoryBudget.
 #pragma once
 
 #include <bit>

@@ -4,11 +4,11 @@
 // A file that is inconsistent, or that contains any other type, throws FileError "path: reason"
 // with the name of the entry or type.
 //
-// Limits: the pickle and the directory of the zip file have at most 100 MB each. Apart from the
-// mapped file, reading needs at most 64 MiB of memory plus one byte per byte of the directory, 64
-// bytes per byte of the pickle's first 4 MiB, and 8 bytes per further byte. A value that the pickle
-// refers to several times counts each time, because a Tree has no shared parts. Files that exceed a
-// limit throw FileError. The time is proportional to the size of the file and of the result.
+// Limits: the pickle and the directory of the zip file have at most 100 MB each. The values that
+// are read, without the data of tensors, need at most 64 MiB of memory plus 64 bytes per byte of
+// the pickle's first 4 MiB and 8 bytes per further byte. A value that the pickle refers to several
+// times counts each time, because a Tree has no shared parts. Files that exceed a limit throw
+// FileError. The time is proportional to the size of the file and of the result.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,8 @@ struct TorchFileOptions {
 // Returns the saved value. Dicts become maps, with integer keys converted to text. Lists, tuples
 // and sizes become lists. A dtype becomes its name, such as "torch.float32". Tensors are on the CPU
 // with their saved shapes and strides; they share memory if they did when they were saved. Their
-// memory is mapped from the file (see MappedFile in core/files/file.h for its conditions).
+// memory is mapped from the file (see MappedFile in core/files/file.h for its conditions); data
+// that are misaligned in the file are copied.
 Tree load_torch_file(const std::string& path, TorchFileOptions options = {});
 // Returns the value in the bytes of a file. Tensors share the memory of the bytes, which `owner`
 // keeps valid. Errors have no path.

@@ -1,6 +1,6 @@
 // Padding and flipping. In constant mode, x is copied into a filled tensor, and the gradient is the
-// opposite padding. In all other modes, the result is a concatenation of views of x, and the
-// gradient is computed by the rules of cat and of the view ops.
+// opposite padding. In all other modes, the result is a concatenation of parts of x, and the
+// gradient is computed by the rules of cat, flip and the view ops.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

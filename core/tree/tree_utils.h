@@ -71,8 +71,8 @@ Tree get_data_structure(const Tree& tree);
 Tree initialize_tensors(const Tree& structure);
 // Returns the tree with every tensor replaced by the list of its sizes. Other leaves are kept.
 Tree get_shape(const Tree& tree);
-// Returns the tree with every tensor replaced by nested lists of numbers. Other leaves are kept.
-// Waits for GPU tensors.
+// Returns the tree with every tensor replaced by nested lists of numbers or booleans. Other leaves
+// are kept. Waits for GPU tensors.
 Tree listify(const Tree& tree);
 
 // Returns the tree with the last row (along dim) of every tensor repeated until the number of rows
