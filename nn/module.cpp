@@ -79,8 +79,8 @@ class ModuleWalker : public Visitor {
     std::string prefix_;
 };
 
-// Returns the first kShown names as a comma-separated list, each with the most similar name among
-// `others`.
+// Returns a comma-separated list of the first kShown names, each with the most similar name among
+// `others` if nearest() finds one, and the number of names if there are more.
 std::string list_names(const std::vector<std::string>& names,
                        const std::vector<std::string>& others) {
     if (names.empty()) return "none";

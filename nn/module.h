@@ -162,8 +162,9 @@ class Module {
     // Copies the values of `state` into the module's tensors and converts them to the dtypes of
     // these tensors. Allocates memory for tensors on the meta device. For a tied parameter, one of
     // its names is sufficient. Throws ShapeError if a shape differs and DTypeError if a dtype
-    // cannot be converted. In strict mode, throws ValueError with the missing and unexpected names,
-    // each with the most similar name. No tensor is changed if one of these errors is thrown.
+    // cannot be converted. In strict mode, throws ValueError if names are missing or unexpected;
+    // the message lists up to eight names of each kind, with similar names. No tensor is changed if
+    // one of these errors is thrown.
     LoadReport load_state_dict(const StateDict& state, LoadOptions options = {});
 
     // Returns this module, whose name is "", and all modules below it with dotted names. Parents

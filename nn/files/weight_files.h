@@ -2,7 +2,7 @@
 // model.safetensors, or in several shards with an index that maps names of weights to shards. Files
 // of torch.save (core/files/torch_file.h) can be read, but are not written.
 //
-// Limits: an index file has at most 64 MiB. Reading an index file needs at most 16 MiB of memory
+// Limits: an index file has at most 64 MiB. Parsing an index file may use at most 16 MiB of memory
 // plus 8 bytes per byte of the file. The list of weights needs about 150 bytes for each tensor of
 // the files.
 #pragma once
@@ -49,10 +49,10 @@ struct ShardPlan {
     std::string index() const;
 };
 // Distributes weights over shards by the algorithm of the Hugging Face Hub: weights fill a shard in
-// their order until the next weight would exceed max_shard_size. A weight larger than
-// max_shard_size gets its own shard, which is placed before the shard that is being filled.
-// `pattern` is the file name, in which {suffix} is replaced by "-00001-of-00002" and so on, or by
-// nothing for a single file. Throws ValueError if the pattern does not contain {suffix}.
+// their order until the next weight would make the shard larger than max_shard_size. A weight
+// larger than max_shard_size gets its own shard, which is placed before the shard that is being
+// filled. `pattern` is the file name, in which {suffix} is replaced by "-00001-of-00002" and so on,
+// or by nothing for a single file. Throws ValueError if the pattern does not contain {suffix}.
 ShardPlan plan_shards(const std::vector<WeightSize>& weights, ShardSize max_shard_size,
                       std::string_view pattern = "model{suffix}.safetensors");
 

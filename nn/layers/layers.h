@@ -21,7 +21,8 @@ struct EmbeddingPolicy {
 };
 
 // Maps ids [...] to rows [..., width] of a table. The table is initialized from a standard normal
-// distribution, as in PyTorch. The row padding_idx is initially zero and gets no gradient.
+// distribution, as in PyTorch. The row padding_idx is initially zero, and lookups add nothing to
+// its gradient.
 class Embedding : public Model<Embedding> {
   public:
     // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in

@@ -78,9 +78,9 @@ struct BatchNormPolicy {
 };
 
 // Batch normalization over all dimensions except the second. Training mode uses the statistics of
-// the batch and updates the running statistics; evaluation mode uses the running statistics. x is
-// [N, channels, ...] with kSpatial further dimensions; for kSpatial = 1, x can also be [N,
-// channels].
+// the batch and updates the running statistics; evaluation mode uses the running statistics.
+// Without track_running_stats, both modes use the statistics of the batch. x is [N, channels, ...]
+// with kSpatial further dimensions; for kSpatial = 1, x can also be [N, channels].
 template <int kSpatial>
 class BatchNorm : public Model<BatchNorm<kSpatial>> {
   public:

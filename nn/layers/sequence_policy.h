@@ -51,8 +51,8 @@ std::int64_t whole_length(std::int64_t time);
 // Returns dropout(x, p) for x that is a part of a larger tensor, by default the whole tensor. With
 // a policy, an element of x [B, T, ...] with three or more dimensions is dropped if it would be
 // dropped in the whole sequence. For this, each process draws the numbers of the whole sequence. A
-// part along dimension 1 is then a part of this process's tokens. Throws UsageError for parts along
-// other dimensions.
+// part along dimension 1 is then a part of this process's tokens; for parts along other dimensions,
+// the function then throws UsageError.
 Tensor sequence_dropout(const Tensor& x, double p, const RandomPart& part = {});
 
 }  // namespace axle::nn

@@ -40,7 +40,7 @@ struct BertConfig {
     std::optional<double> classifier_dropout = {};  // default: hidden_dropout_prob
     double initializer_range = 0.02;
     double layer_norm_eps = 1e-12;
-    std::optional<std::int64_t> pad_token_id = 0;  // its embedding is zero and gets no gradient
+    std::optional<std::int64_t> pad_token_id = 0;  // padding_idx of the word embeddings
     // The class names of a classifier (id2label in config.json). With a single label, the model is
     // a regression model.
     std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
@@ -183,8 +183,8 @@ struct Bert : Model<Bert> {
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
     // Loads a model with num_labels classes; by default, with the number of labels in the
-    // configuration. If the files contain a classifier, it must have this number of classes;
-    // otherwise throws FileError.
+    // configuration. Throws FileError if the files contain a classifier with another number of
+    // classes.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,

@@ -42,7 +42,7 @@ struct LlamaConfig {
     bool attention_bias = false;
     bool mlp_bias = false;
     bool tie_word_embeddings = false;
-    std::optional<std::int64_t> pad_token_id = {};  // its embedding is zero and gets no gradient
+    std::optional<std::int64_t> pad_token_id = {};  // padding_idx of embed_tokens
     std::optional<std::int64_t> bos_token_id = 1;
     std::vector<std::int64_t> eos_token_id = {2};
     bool checkpoint_layers = false;  // recomputes each layer in the backward pass to save memory

@@ -10,8 +10,8 @@
 
 namespace axle::nn {
 
-// Returns a Linear with normally distributed weights (mean 0, standard deviation std) and a zero
-// bias.
+// Returns a Linear with normally distributed weights (mean 0, standard deviation std). If it has a
+// bias, the bias is zero.
 Linear normal_linear(std::int64_t in, std::int64_t out, double std, LinearOptions options = {});
 // Returns an Embedding with normally distributed rows (mean 0, standard deviation std). If
 // padding_idx is given, that row is zero.
