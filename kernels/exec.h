@@ -79,10 +79,11 @@ inline constinit std::atomic<bool> has_library_warning = false;
 std::string take_library_warning();
 
 // The execution context of a GPU kernel: one stream of an NVIDIA GPU. Kernels throw CudaError if
-// their launch fails. They return without waiting for the GPU, except that matmul() waits when it
-// measures algorithms (kernels/cuda/matmul/matmul_tuning.h). The memory of their arguments must
-// stay valid until the stream has executed them. Not thread-safe: each thread that calls kernels
-// has its own Cuda, and must make the device of this Cuda its current device before the call.
+// their launch fails. They return without waiting for the GPU, except that matrix products wait
+// when they measure algorithms (kernels/cuda/matmul/matmul_tuning.h). The memory of their arguments
+// must stay valid until the stream has executed them. Not thread-safe: each thread that calls
+// kernels has its own Cuda, and must make the device of this Cuda its current device before the
+// call.
 class Cuda {
   public:
     // The allocator of scratch memory. Freed memory can be reused immediately by the next request

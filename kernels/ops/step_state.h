@@ -21,7 +21,8 @@ struct ScaleRule {
 
 // Updates the scale in the same way as torch.amp.GradScaler.update. If *found_inf is not 0,
 // multiplies the scale by backoff_factor and resets the growth counter. After growth_interval steps
-// without infinities, multiplies the scale by growth_factor, unless the result is not a finite f32.
+// in a row in which *found_inf is 0, multiplies the scale by growth_factor, unless the result is
+// not a finite f32.
 void update_scale(Cpu& on, const ScaleRule& rule, const double* found_inf, float* scale,
                   std::int32_t* growth_tracker);
 void update_scale(Cuda& on, const ScaleRule& rule, const double* found_inf, float* scale,

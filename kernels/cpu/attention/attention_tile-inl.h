@@ -272,8 +272,8 @@ void hide_future(const Job& job, const Rows& at_rows, const Keys& keys, Lane* sc
 
 // Computes factors[j][i] = 1 / (1 - p) if weight (i, j) is kept, else 0, with queries i along the
 // lanes. Random numbers are generated in groups of four per query (one Philox block). If `aligned`
-// is true, the first key of this block is the first of a group for every query, and factors are
-// stored as packs.
+// is true, the first key of this block is the first of a group for every query, and factors of type
+// float are stored as packs.
 template <class Lane>
 void dropout_factors(const Job& job, const Rows& at_rows, const Keys& keys, Lane* factors) {
     const std::int64_t count = keys.end - keys.begin;

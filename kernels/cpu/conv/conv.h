@@ -99,8 +99,8 @@ struct Correlation {
     ConstView bias;
 };
 
-// Computes the correlation of the source with the weight. The bits of the result depend only on the
-// shapes and the data, not on the number of threads.
+// Computes the correlation of the source with the weight. The bits of the result do not depend on
+// the number of threads.
 template <class T>
 void correlate(Cpu& on, const Correlation& problem, const T* weight);
 

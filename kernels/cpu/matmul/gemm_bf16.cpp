@@ -5,7 +5,8 @@
 // of a is multiplied by two vectors of pairs of b.
 //
 // The instruction defines the rounding within a pair; it ignores the rounding mode and replaces
-// denormals by zeros. Otherwise, the terms are added in the same order as in all other products.
+// denormals by zeros. The pairs of a block are added in the order of the depth, as single elements
+// are in gemm.cpp.
 //
 // Instructions are enabled per function by attributes, so this file needs no compiler flags.
 #include "kernels/cpu/matmul/gemm.h"

@@ -77,7 +77,7 @@ struct Moments {
     }
     double variance() const { return squares / count; }
 };
-// Adds a plane of at most kPiece elements to each of `count` moments. Memory is read once.
+// Adds a plane of at most kPiece elements to each of `count` moments.
 template <class L>
 void add_planes(const L* x, std::int64_t count, std::int64_t length, Moments* moments) {
     constexpr std::int64_t kTogether = 32;
