@@ -3,8 +3,9 @@
 // Saves checkpoints of GPT-2 with 124M parameters and AdamW, and prints one line of JSON: the bytes
 // of a checkpoint, the median seconds of a blocking save, and, for an asynchronous save, the
 // seconds until save_state() returns (the stall of the training) and until the checkpoint is
-// complete. Also measures the disk: the seconds to write and sync a file of the same size. Half of
-// the saves block. bench/peers/checkpoint compares this program with PyTorch's dcp.async_save.
+// complete. Also measures the disk: the seconds to write and sync a file of the same size. Makes N
+// saves of each kind (by default 3). bench/peers/checkpoint compares this program with PyTorch's
+// dcp.async_save.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

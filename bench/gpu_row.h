@@ -1,11 +1,11 @@
 // A row of bench_gpu_kernels: a call, the number of its bytes or operations, and its speed relative
 // to a copy or a large matrix product on this GPU.
 //
-// A row has several sets of operands, which are used in turn. Together they are several times
-// larger than the GPU's last-level cache, so that a call reads its operands from memory. Operands
-// are random numbers, because zeros need less power and run faster. Only the bytes that the
-// algorithm must read and write once are counted. A sample is the time between two events around
-// many calls; the result is the median of the samples.
+// A row has up to 64 sets of operands, which are used in turn. Unless the operands are small, the
+// sets are together several times larger than the GPU's last-level cache, so that a call reads its
+// operands from memory. Operands are random numbers, because zeros need less power and run faster.
+// Only the bytes that the algorithm must read and write once are counted. A sample is the time
+// between two events around many calls; the result is the median of the samples.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // The program bench_kernels: measures the CPU kernels without the overhead of tensors or autograd.
 // The operands are allocated before the measurement.
 //
-// The shapes are taken from two models. char-GPT has 4 layers of width 128 and 12 x 64 tokens. Its
+// Most shapes are taken from two models. char-GPT has 4 layers of width 128 and 12 x 64 tokens. Its
 // data fits into the caches, so its rows are hot. GPT-2 has 12 layers of width 768 and 4 x 64
-// tokens. Its weights take half a gigabyte, so its rows are cold.
+// tokens. Its weights take half a gigabyte, so its rows with weights or logits are cold.
 #include "bench/kernel_products.h"
 #include "bench/kernel_streams.h"
 #include "bench/row.h"

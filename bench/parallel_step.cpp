@@ -3,9 +3,10 @@
 // Measures training steps of a Llama with grouped queries whose tensors (tensor) or sequences
 // (allgather and alltoall, the names of Accelerate's cp_comm_strategy) are divided among the
 // processes that axle launch has started. All of them train on the same batch, so the losses of all
-// ways are equal to those of one process (none). Prints one line of JSON with the first losses, the
-// median time of a step and the peak memory. bench/peers/parallel_step.py runs the same steps in
-// PyTorch, and bench/peers/compare runs the two programs in turn.
+// ways are equal to those of one process (none), except for rounding errors. Prints one line of
+// JSON with the first losses, the median time of a step and the peak memory.
+// bench/peers/parallel_step.py runs the same steps in PyTorch, and bench/peers/compare runs the two
+// programs in turn.
 #include <exception>
 #include <iostream>
 #include <memory>

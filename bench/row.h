@@ -2,7 +2,7 @@
 // the peak of the machine.
 //
 // A row is either cold or hot:
-//     cold   several sets of operands, together larger than four times the last-level cache, are
+//     cold   several sets of operands, together usually larger than the last-level cache, are
 //            used in turn, so that a call reads its operands from memory; bytes are compared with
 //            the memory's peak
 //     hot    one set, which stays in the caches as it does in a small model; bytes are compared
