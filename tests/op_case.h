@@ -1,6 +1,6 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
 // tests/core/ops/ and tests/cuda/ run the cases, bench/ times their `large` rows, and a test
-// compares the names with core/ops.h.
+// compares the names with core/ops.h and core/functional.h.
 #pragma once
 
 #include <functional>
@@ -72,7 +72,9 @@ struct BadCall {
 };
 
 struct OpCase {
-    std::string name = {};  // the function's name in core/ops.h, or a variant such as "gelu/tanh"
+    // The name of the function in core/ops.h or core/functional.h, or a variant such as
+    // "gelu/tanh".
+    std::string name = {};
     // A PyTorch expression of x[0], x[1], ... that computes the same values. If it is not empty,
     // tests/golden/record_ops.py records them in tests/golden/ops/<family>.safetensors.
     std::string torch = {};
@@ -102,7 +104,7 @@ struct OpCase {
     std::string op() const { return name.substr(0, name.find('/')); }
 };
 
-// Returns all cases, family by family in the order of core/ops.h.
+// Returns all cases, family by family.
 const std::vector<OpCase>& op_cases();
 
 // Returns the operands of a row on a device. Their values depend only on the case and the row.

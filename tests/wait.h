@@ -32,7 +32,7 @@ inline char state_of(pid_t task) {
     return name_end == std::string::npos ? '\0' : text[name_end + 2];
 }
 
-// Returns whether a process is running; returns false for a zombie.
+// Returns whether a process exists and is not a zombie. The process may be stopped.
 inline bool is_running(pid_t pid) {
     const char state = state_of(pid);
     return state != '\0' && state != 'Z';

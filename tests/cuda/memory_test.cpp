@@ -64,8 +64,8 @@ TEST_F(GpuMemory, AllocatesNoDriverMemoryInASteadyState) {
     EXPECT_EQ(cuda::memory_stats().system_allocations, asked);
 }
 
-// The test allocates and frees blocks of all sizes. No two blocks overlap, and each block keeps its
-// contents.
+// The test allocates and frees blocks of random sizes. No two blocks overlap, and each block keeps
+// its contents.
 TEST_F(GpuMemory, NeverReturnsOverlappingBlocks) {
     struct Held {
         Tensor block;

@@ -1,7 +1,7 @@
 // A replacement for NCCL on the simulated GPU: a shared library of the same name in a folder that
-// AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with its own streams. It behaves
-// like NCCL with a non-blocking communicator: it returns ncclInProgress until all ranks have made
-// their calls, and reports the abort of a rank to all ranks.
+// AXLE_LIBRARY_PATH lists. Ranks are threads of one process, each with its own streams. The library
+// behaves like NCCL with a non-blocking communicator: it returns ncclInProgress until all ranks
+// have made their calls, and reports the abort of a rank to all ranks.
 //
 // A group of calls is queued as two functions on the stream. The first function copies the data
 // that the rank sends. The second function is queued when all ranks have made their calls. It waits

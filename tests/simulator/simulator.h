@@ -5,9 +5,10 @@
 //
 // The work of a stream runs only when a thread waits for it (a query runs one piece of it), so work
 // that is not ordered by a stream or an event runs out of order. The host can access device memory
-// only while work runs; with AddressSanitizer it always can, and every access is checked instead.
-// New device memory is filled with NaN. Graphs are lists of captured work. A call that CUDA forbids
-// during a capture invalidates the capture.
+// only while work runs. With the address or the thread sanitizer the host always can, and the
+// address sanitizer detects accesses outside of blocks. New device memory is filled with NaN.
+// Graphs are lists of captured work. A call that CUDA forbids during a capture invalidates the
+// capture.
 #pragma once
 
 #include <cstdint>

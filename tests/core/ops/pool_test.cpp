@@ -57,7 +57,7 @@ TEST(MaxPool, IgnoresPadding) {
     EXPECT_EQ(positions.to_vector(), (std::vector<double>{0, 1}));
 }
 
-// A dilated window can contain no element; its position must still be inside the plane.
+// A dilated window can contain no element. The returned position must still be inside the plane.
 TEST(MaxPool, ReturnsValidPositionForEmptyWindow) {
     Tensor x = ramp({1, 1, 1}).set_requires_grad();
     const auto [y, positions] = max_pool2d_with_indices(x, 2, {.padding = 1, .dilation = 2});

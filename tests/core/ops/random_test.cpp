@@ -1,5 +1,5 @@
-// Statistical tests of random ops with a fixed seed. With these tolerances, a correct generator
-// fails for one seed in a million.
+// Statistical tests of random ops with a fixed seed. With these tolerances, each comparison fails
+// for about one seed in a million if the generator is correct.
 #include "core/random.h"
 
 #include <algorithm>

@@ -217,7 +217,7 @@ TEST(DeepSpeedCheckpoint, RejectsShapesThatDoNotMatchElementsAndMissingKeys) {
     }
 }
 
-// The pickle has the same vector many times, which would need more memory than the file has.
+// The pickle contains one vector ten times, so the vectors together are larger than the file.
 TEST(DeepSpeedCheckpoint, RejectsVectorsThatAreLargerThanTheirFile) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string copy = copy_of("stage2", folder);

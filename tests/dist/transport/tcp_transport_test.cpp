@@ -315,7 +315,7 @@ TEST(TcpTransport, ThrowsAfterTheTimeoutIfARankDoesNotConnect) {
               "tcp: connection to rank 1 failed: timed out after 100 ms: the rank did not connect");
 }
 
-// Another thread calls abort() when this thread is blocked in connect, receive or send.
+// The test calls abort() while other threads are blocked in connect, receive or send.
 TEST(TcpTransport, EndsAllWaitsOnAbort) {
     enum class Wait { connect, receive, receive_of_another_thread, send };
     for (const Wait wait :

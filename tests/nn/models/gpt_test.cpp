@@ -91,7 +91,7 @@ TEST(Gpt, AppliesEachKindOfDropout) {
     EXPECT_TRUE(is_random(embeddings));
     EXPECT_TRUE(is_random(attention));
     EXPECT_FALSE(is_random(plain));
-    plain.dropout = 0.5;  // changes only the residual dropout, because the other two are set
+    plain.dropout = 0.5;  // affects only the residual dropout; the next line sets the other two
     plain.embd_dropout = plain.attn_dropout = 0;
     EXPECT_TRUE(is_random(plain));
 }
