@@ -33,8 +33,8 @@ void set_bus(int bus);
 // ncclAllGather, ncclAllReduce, ncclReduceScatter, and cublasLtMatmul by compute type
 // ("cublasLtMatmul CUBLAS_COMPUTE_32F").
 std::int64_t calls_of(const std::string& function);
-// Returns the total size in bytes of the larger buffers, the result of ncclAllGather or the operand
-// of ncclReduceScatter, of all calls.
+// Returns the total size in bytes of the buffers of all calls of a function: the results of
+// ncclAllGather, or the operands of ncclReduceScatter. Returns 0 for other functions.
 std::int64_t bytes_of(const std::string& function);
 
 // Sets the number of devices of the simulated runtime, to test streams and events of several
