@@ -1,7 +1,10 @@
 #include "nn/visit_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -24,12 +27,28 @@ namespace {
 
 using Bytes = std::pair<const std::byte*, const std::byte*>;  // a memory range: begin and end
 
+// The bytes of a Tensor, which is a shared_ptr: the addresses of an Impl and of its control block.
+using Words = std::array<std::uintptr_t, 2>;
+static_assert(sizeof(Words) == sizeof(Tensor));
+
+Words words_at(const std::byte* place) {
+    Words words;
+    std::memcpy(words.data(), place, sizeof(words));
+    return words;
+}
+
+// Returns whether both words can be addresses of objects.
+bool looks_like_a_tensor(const Words& words) {
+    return std::all_of(words.begin(), words.end(),
+                       [](std::uintptr_t word) { return word != 0 && word % alignof(void*) == 0; });
+}
+
 struct Index {
     std::mutex mutex;
     std::set<const Module*, std::less<>> modules;  // all modules of the process, by address
-    // The places in modules that looked like a Tensor before the members were constructed, and the
-    // Impl to which they referred. The map is nearly always empty.
-    std::map<const std::byte*, const Impl*, std::less<>> old_bytes;
+    // The places in modules that looked like a Tensor before the members were constructed, with
+    // their bytes. The Impl may have been destroyed: a later one can have the same addresses.
+    std::map<const std::byte*, Words, std::less<>> old_bytes;
 };
 
 // Returns the index, which is never destroyed because static modules can outlive it.
@@ -58,7 +77,7 @@ bool is_old(const autograd::FoundLeaf& found) {
     const std::lock_guard lock(index().mutex);
     const auto& old_bytes = index().old_bytes;
     const auto entry = old_bytes.find(found.place);
-    return entry != old_bytes.end() && entry->second == found.leaf.impl().get();
+    return entry != old_bytes.end() && entry->second == words_at(found.place);
 }
 
 // Collects the modules and tensors that visit() names or ignores, recursively.
@@ -189,13 +208,14 @@ void remove_module(const Module& module) noexcept {
 void remember_old_bytes(void* memory, std::size_t size) noexcept {
     const auto* const begin = static_cast<const std::byte*>(memory);
     try {
-        const std::vector<autograd::FoundLeaf> found = autograd::find_leaves(begin, begin + size);
         const std::lock_guard lock(index().mutex);
         auto& old_bytes = index().old_bytes;
         old_bytes.erase(old_bytes.lower_bound(begin), old_bytes.lower_bound(begin + size));
-        for (const auto& [place, leaf] : found) old_bytes.emplace(place, leaf.impl().get());
+        for (std::size_t at = 0; at + sizeof(Words) <= size; at += sizeof(void*))
+            if (const Words words = words_at(begin + at); looks_like_a_tensor(words))
+                old_bytes.emplace(begin + at, words);
     } catch (const std::bad_alloc&) {
-        return;  // records nothing; usually, no bytes look like a Tensor
+        return;  // the rest is not recorded; nearly all such bytes refer to no parameter
     }
 }
 

@@ -13,8 +13,9 @@ void add_module(const Module& module);
 void remove_module(const Module& module) noexcept;
 
 // Records which bytes in the memory of a module look like a Tensor before its members are
-// constructed. Such bytes can remain from earlier objects in this memory, and stay unchanged in a
-// member such as an empty optional. Thread-safe.
+// constructed, also if they refer to no tensor now: a later tensor can have the same address. Such
+// bytes can remain from earlier objects in this memory, and stay unchanged in a member such as an
+// empty optional. Thread-safe.
 void remember_old_bytes(void* memory, std::size_t size) noexcept;
 
 // Implements Module::check_visit(): throws UsageError if the memory of `root`, or of a module below

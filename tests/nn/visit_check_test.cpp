@@ -231,21 +231,24 @@ TEST(StateDict, RejectsAnOptionalParameterOnlyWhileItHasAValue) {
 }
 
 TEST(StateDict, AcceptsAnEmptyOptionalInMemoryThatHeldATensor) {
-    const Tensor other = parameter();
-    const auto* const bytes = reinterpret_cast<const std::byte*>(&other);
-    for (const std::size_t shift : {std::size_t{0}, sizeof(void*)}) {
-        alignas(HasAnOptional) std::array<std::byte, sizeof(HasAnOptional)> memory;
-        // The accesses are volatile. Otherwise the compiler may omit them, because constructors
-        // must not read the earlier contents of the memory.
-        for (std::size_t i = 0; i < memory.size(); ++i)
-            const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
-        auto* const model = new (memory.data()) HasAnOptional;
-        EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
-        const Tensor extra = parameter();
-        model->extra.emplace(extra);
-        expect_rejected(*model, "HasAnOptional", &*model->extra);
-        std::destroy_at(model);
-    }
+    for (const std::size_t shift : {std::size_t{0}, sizeof(void*)})
+        for (const bool is_parameter : {true, false}) {
+            Tensor other = is_parameter ? parameter() : ones({2});
+            const auto* const bytes = reinterpret_cast<const std::byte*>(&other);
+            alignas(HasAnOptional) std::array<std::byte, sizeof(HasAnOptional)> memory;
+            // The accesses are volatile. Otherwise the compiler may omit them, because constructors
+            // must not read the earlier contents of the memory.
+            for (std::size_t i = 0; i < memory.size(); ++i)
+                const_cast<volatile std::byte&>(memory[i]) = bytes[(i + shift) % sizeof(Tensor)];
+            auto* const model = new (memory.data()) HasAnOptional;
+            // Stands for a parameter that is created at the address of a tensor that was destroyed.
+            if (!is_parameter) other.set_requires_grad();
+            EXPECT_EQ(names(*model), std::vector<std::string>{"weight"});
+            const Tensor extra = parameter();
+            model->extra.emplace(extra);
+            expect_rejected(*model, "HasAnOptional", &*model->extra);
+            std::destroy_at(model);
+        }
 }
 
 struct UsesANameTwice : nn::Model<UsesANameTwice> {
