@@ -24,7 +24,9 @@ std::int64_t resident_peak() {
     return 1024 * kilobytes;
 }
 
-// Writes the result of the child: the memory, a space, and the message of an exception.
+// Calls f in the child process, writes the result to the file descriptor `to`, and exits. The
+// result is the growth of the peak memory in bytes, a space, and the message of f's exception, if
+// any.
 [[noreturn]] void measure(const std::function<void()>& f, int to) {
     std::string message;
     ::malloc_trim(0);  // otherwise reuse of freed memory would hide growth

@@ -102,7 +102,9 @@ Groups groups_of(const DeepSpeedGroups& sizes, const Group& all) {
     return groups;
 }
 
-// Stores a reference to the plugin, because prepare() fills it, and another plugin can replace it.
+// Sets functions of `preparation` that refer to the plugin, which must outlive them. They do not
+// copy it, because prepare() sets its "auto" values later, and select_deepspeed_plugin() can assign
+// another plugin to it.
 void set_deepspeed(PreparationOptions& preparation, const DeepSpeedPlugin& plugin,
                    const PartialState& processes) {
     preparation.optimizers = [&plugin] {

@@ -13,8 +13,8 @@ namespace {
 void flatten_into(std::vector<Tree::Entry>& leaves, const std::string& prefix, const Tree& values,
                   int depth) {
     if (depth > kMaxTreeDepth)
-        throw ValueError(str("log: maps are nested deeper than ", kMaxTreeDepth, " levels: '",
-                             prefix.substr(0, 64), "...'"));
+        throw ValueError(str("flattened: maps can be nested at most ", kMaxTreeDepth,
+                             " levels deep: '", prefix.substr(0, 64), "...'"));
     for (const auto& [key, value] : values.entries()) {
         if (value.is_map())
             flatten_into(leaves, prefix + key + "/", value, depth + 1);

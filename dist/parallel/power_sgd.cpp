@@ -247,7 +247,8 @@ class PowerSgd : public CommHook {
         return *memories_[bucket.index] = {.parameters = bucket.parameters};
     }
 
-    // Returns the saved state of a bucket. Throws ValueError if a tensor does not fit the bucket.
+    // Returns the saved state of a bucket. Throws ValueError if a saved tensor does not have the
+    // shape and dtype that the bucket needs, or contains infinities or NaN.
     Memory memory_from(const Tree& saved, const GradientBucket& bucket, bool has_error) const {
         Memory memory{.parameters = bucket.parameters};
         const Reduction r = cut(bucket);

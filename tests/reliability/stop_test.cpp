@@ -257,7 +257,7 @@ TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStep) 
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
     expect_kills_at_start_to_end_the_job(5);
 }
-TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEnd) {
+TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStep) {
     expect_kills_at_end_to_end_the_job(10);
 }
 TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStepInALongRun) {
@@ -266,7 +266,7 @@ TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStepIn
 TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStartInALongRun) {
     expect_kills_at_start_to_end_the_job(300);
 }
-TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheEndInALongRun) {
+TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStepInALongRun) {
     expect_kills_at_end_to_end_the_job(300);
 }
 

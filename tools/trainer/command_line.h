@@ -49,8 +49,8 @@ class CommandLine {
     std::vector<std::string> arguments_;
 };
 
-// Throws UsageError with text such as "unknown model 'lenett'; did you mean lenet?", which has the
-// most similar name in `known`, or all names if none is similar.
+// Throws UsageError with text such as "unknown model 'lenett'; did you mean lenet?". The text
+// suggests the most similar name in `known`, or lists all names if none is similar.
 [[noreturn]] void throw_unknown(const std::string& what, const std::string& name,
                                 const std::vector<std::string>& known);
 

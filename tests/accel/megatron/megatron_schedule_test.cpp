@@ -77,7 +77,7 @@ TEST(MegatronSchedule, DividesTheStepsOfItsPlaceholderByTheReplicas) {
 }
 
 // Covers 16.is_train_batch_min.
-TEST(MegatronSchedule, CountsUpdatesOfThePluginInsteadOfThePlaceholder) {
+TEST(MegatronSchedule, PrefersIterationCountsOfThePluginToStepCountsOfThePlaceholder) {
     nn::Gpt model = tests::pipeline_gpt();
     const AcceleratorOptions options =
         options_of(dist::ProcessGroup::alone(), {.train_iters = 8,

@@ -19,7 +19,7 @@ class FaultyFileSystem : public FileSystem {
     FaultyFileSystem(FileSystem& system, std::size_t failing, int error)
         : system_(system), failing_(failing), error_(error) {}
 
-    // Returns the number of syncs.
+    // Returns the number of calls of sync(), including calls that failed.
     std::size_t syncs() const { return syncs_; }
     // Returns the number of operations that could have failed.
     std::size_t operations() const { return count_; }

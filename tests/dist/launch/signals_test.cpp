@@ -128,7 +128,7 @@ TEST_F(LauncherSignals, KillProcessesImmediatelyOnASecondSigint) {
     expect_no_failure();
 }
 
-TEST_F(LauncherSignals, IncludeSigusr1WhichDoesNotEndTheJob) {
+TEST_F(LauncherSignals, ForwardEverySigusr1WithoutEndingTheJob) {
     const pid_t launcher = start({script("a", SIGUSR1, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     for (const std::size_t time : {1, 2}) {
@@ -140,7 +140,7 @@ TEST_F(LauncherSignals, IncludeSigusr1WhichDoesNotEndTheJob) {
     EXPECT_THAT(got(), UnorderedElementsAre("a", "a", "b", "b"));
 }
 
-TEST_F(LauncherSignals, ExcludeSigusr1ForProcessesThatItWouldEnd) {
+TEST_F(LauncherSignals, DoNotForwardSigusr1ToProcessesThatItWouldEnd) {
     const pid_t launcher = start({script("a", SIGTERM, "0"), script("b", SIGUSR1, "0")});
     wait_for_pid(file("a")), wait_for_pid(file("b"));
     kill(launcher, SIGUSR1);

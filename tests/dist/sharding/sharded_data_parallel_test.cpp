@@ -148,7 +148,7 @@ TEST(ShardedDataParallel, NeedsTheMemoryOfPartsAndAFewUnits) {
 
 // Four ranks together keep the gradients of one model, or of four models if whole gradients are
 // added up without sync.
-TEST(ShardedDataParallel, KeepsOnlyPartsOfGradientsWithoutSync) {
+TEST(ShardedDataParallel, KeepsWholeGradientsWithoutSyncUnlessReduceWithoutSyncIsSet) {
     const nn::Gpt whole(
         {.vocab_size = 128, .block_size = 6, .n_layer = 4, .n_head = 2, .n_embd = 192});
     const double bytes = 4 * static_cast<double>(whole.num_parameters());

@@ -129,7 +129,9 @@ Plan sharded_plan(const ModelCosts& model, const PlanOptions& options) {
 ModelCosts costs_from(const std::string& text, std::int64_t time) {
     const Tree fields = from_json(text);
     const Tree* const type = fields.is_map() ? fields.find("model_type") : nullptr;
-    const std::string name = type != nullptr && type->is_string() ? type->string() : "";
+    if (type == nullptr || !type->is_string())
+        throw ValueError("plan: expected a map with a string model_type (gpt2, llama or bert)");
+    const std::string& name = type->string();
     if (name == "gpt2") {
         const auto config = nn::GptConfig::from_json(text);
         return costs_of<nn::Gpt>(config, config.n_embd, config.vocab_size, time);
@@ -142,7 +144,7 @@ ModelCosts costs_from(const std::string& text, std::int64_t time) {
         const auto config = nn::BertConfig::from_json(text);
         return costs_of<nn::BertForMaskedLM>(config, config.hidden_size, config.vocab_size, time);
     }
-    throw ValueError("the model_type must be gpt2, llama or bert: " + in_quotes(name));
+    throw ValueError("plan: the model_type must be gpt2, llama or bert: " + in_quotes(name));
 }
 
 std::string rounded(double number, int digits) {
