@@ -16,6 +16,7 @@
 #include "core/tree/tree_utils.h"
 #include "dist/group/operations.h"
 #include "dist/pipeline/pipeline.h"
+#include "nn/evaluation_scope.h"
 #include "nn/models/pieces.h"
 
 namespace axle::accel {
@@ -40,32 +41,6 @@ const Tensor* find(const Tree& batch, const char* key) {
     const Tree* const value = batch.is_map() ? batch.find(key) : nullptr;
     return value == nullptr || !value->is_tensor() ? nullptr : &value->tensor();
 }
-
-// Returns the number of rows of a batch.
-std::int64_t rows_of(const Tree& batch) {
-    std::int64_t rows = 0;
-    map_leaves("train_step", batch, [&](const Tree& leaf, const std::string&) {
-        if (rows == 0 && leaf.is_tensor()) rows = leaf.size(0);
-        return leaf;
-    });
-    return rows;
-}
-
-class EvaluationMode {
-  public:
-    explicit EvaluationMode(nn::Module& model) : model_(model), trains_(model.is_training()) {
-        model_.eval();
-    }
-    ~EvaluationMode() {
-        if (trains_) model_.train();
-    }
-    EvaluationMode(const EvaluationMode&) = delete;
-    EvaluationMode& operator=(const EvaluationMode&) = delete;
-
-  private:
-    nn::Module& model_;
-    bool trains_;
-};
 
 }  // namespace
 
@@ -122,10 +97,22 @@ Tree MegatronEngine::batch_for_step(const char* op, const Tree& batch) const {
     return masked;
 }
 
-Tensor MegatronEngine::loss_of(const Tensor& output, const Tree& batch) const {
-    if (train_step_) return train_step_->loss(output, batch);
-    const auto& custom = plugin().custom_loss_function;
-    return custom ? custom(output, batch) : nn::label_loss(output, batch);
+// Returns the loss of the program, or nn::label_loss(). With return_logits, the function also keeps
+// the outputs in `recorded`, which must outlive it. Without, label_loss() is returned itself, so
+// that the pipeline computes it without all logits.
+dist::PipelineLoss MegatronEngine::loss_function(Recorded& recorded) const {
+    dist::PipelineLoss loss = nn::label_loss;
+    if (train_step_)
+        loss = [this](const Tensor& output, const Tree& batch) {
+            return train_step_->loss(output, batch);
+        };
+    else if (plugin().custom_loss_function)
+        loss = plugin().custom_loss_function;
+    if (!plugin().return_logits) return loss;
+    return [loss, &recorded](const Tensor& output, const Tree& batch) {
+        recorded.outputs[&batch] = output.detach();
+        return loss(output, batch);
+    };
 }
 
 // Returns the writer of the main process, or nullptr if nothing is logged. Ignores values of an
@@ -144,11 +131,7 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
     dist::Pipeline& pipeline = accelerator_.pipeline(model_);
     Recorded recorded;
     TrainStepOutput result;
-    result.loss =
-        accelerator_.pipeline_step(model_, own, [&](const Tensor& output, const Tree& micro_batch) {
-            if (plugin().return_logits) recorded.outputs[&micro_batch] = output.detach();
-            return loss_of(output, micro_batch);
-        });
+    result.loss = accelerator_.pipeline_step(model_, own, loss_function(recorded));
     result.logits = recorded.joined();
     std::vector<optim::Optimizer*> optimizers;
     for (optim::Optimizer* optimizer : parts.preparation.optimizers())
@@ -157,8 +140,11 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
     const bool logs_all = !plugin().tensorboard_dir.empty() && plugin().set_all_logging_options &&
                           accelerator_.sync_gradients();
     std::optional<double> norm;
-    // Clips at the largest number, which changes no gradient. All stages take part.
-    if (logs_all) norm = pipeline.clip_grad_norm_(std::numeric_limits<double>::max()).item();
+    // Clips at the largest number, which changes no finite gradient. All stages take part.
+    if (logs_all)
+        norm =
+            accelerator_.clip_grad_norm_(pipeline.parameters(), std::numeric_limits<double>::max())
+                .item();
     if (SummaryWriter* const writer = log()) {
         writer->add_scalar("lm loss", result.loss.item(), iteration());
         if (!optimizers.empty()) {
@@ -170,7 +156,7 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
             writer->add_scalar("grad-norm", *norm, iteration());
             writer->add_scalar(
                 "batch-size",
-                static_cast<double>(rows_of(own) * parts.preparation.data_parallel_size()),
+                static_cast<double>(find_batch_size(own) * parts.preparation.data_parallel_size()),
                 iteration());
             writer->add_scalar("world-size", accelerator_.num_processes(), iteration());
         }
@@ -188,11 +174,8 @@ TrainStepOutput MegatronEngine::train_step(const Tree& batch) {
 TrainStepOutput MegatronEngine::eval_step(const Tree& batch) {
     Recorded recorded;
     TrainStepOutput result;
-    result.loss = accelerator_.pipeline(model_).evaluate(
-        batch_for_step("eval_step", batch), [&](const Tensor& output, const Tree& micro_batch) {
-            if (plugin().return_logits) recorded.outputs[&micro_batch] = output.detach();
-            return loss_of(output, micro_batch);
-        });
+    result.loss = accelerator_.pipeline(model_).evaluate(batch_for_step("eval_step", batch),
+                                                         loss_function(recorded));
     result.logits = recorded.joined();
     return result;
 }
@@ -202,7 +185,7 @@ TrainStepOutput MegatronEngine::operator()(const Tree& batch) {
 }
 
 double MegatronEngine::evaluate(data::DataLoader& loader) {
-    const EvaluationMode mode(model_);
+    const nn::EvaluationScope scope("evaluate", model_);
     double sum = 0;
     int batches = 0;
     for (const Tree& batch : loader) {

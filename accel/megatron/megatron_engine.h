@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -67,7 +68,7 @@ class MegatronEngine {
 
     const MegatronLMPlugin& plugin() const;
     Tree batch_for_step(const char* op, const Tree& batch) const;
-    Tensor loss_of(const Tensor& output, const Tree& batch) const;
+    std::function<Tensor(const Tensor&, const Tree&)> loss_function(Recorded& recorded) const;
     SummaryWriter* log();
 
     Accelerator& accelerator_;

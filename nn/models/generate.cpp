@@ -2,39 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 
 #include "core/autograd/autograd.h"
-#include "core/log.h"
+#include "nn/evaluation_scope.h"
 
 namespace axle::nn {
 namespace {
-
-// Switches a model to evaluation mode; the destructor restores the mode of every module.
-class EvaluationScope {
-  public:
-    explicit EvaluationScope(Module& model) {
-        for (const auto& [name, module] : model.named_modules())
-            before_.emplace_back(module, module->is_training());
-        model.eval();
-    }
-    ~EvaluationScope() {
-        // train() also changes children. before_ contains parents before their children, so that
-        // the mode of each child is restored after the mode of its parent.
-        try {
-            for (const auto& [module, training] : before_) module->train(training);
-        } catch (...) {
-            report_error_noexcept(std::current_exception(),
-                                  {"generate: cannot restore the training mode: "},
-                                  "; call train()");
-        }
-    }
-    EvaluationScope(const EvaluationScope&) = delete;
-    EvaluationScope& operator=(const EvaluationScope&) = delete;
-
-  private:
-    std::vector<std::pair<Module*, bool>> before_;
-};
 
 // Returns one token id for logits [1, vocabulary]: the most likely one if the temperature is 0,
 // otherwise a sampled one.
@@ -62,7 +35,7 @@ std::vector<std::int64_t> generate(Module& model,
         throw ValueError(str("generate: count and top_k must not be negative: count ", count,
                              ", top_k ", options.top_k));
     const NoGrad no_grad;
-    const EvaluationScope evaluating(model);
+    const EvaluationScope evaluating("generate", model);
     const std::vector<Tensor> parameters = model.parameters();
     // The parameters of other stages of a pipeline are on the meta device.
     const auto own = std::ranges::find_if(
