@@ -7,6 +7,9 @@
 // If the environment contains AXLE_CUDA_SYNC=1, every op waits for its kernels and throws these
 // errors itself.
 //
+// Functions throw CudaError if a call of the CUDA runtime fails, and DeviceError if they need a
+// device that does not exist.
+//
 // In builds without CUDA, the query functions work, synchronize() and empty_cache() do nothing, and
 // statistics are zero. Stream, Event, the functions that use them, and set_memory_limit() are not
 // defined.

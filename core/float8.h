@@ -1,5 +1,6 @@
 // Matrix products in 8-bit floats with scales that stay on the device. Autograd does not record
-// these functions; nn/precision/float8.h provides a layer.
+// these functions; nn/precision/float8.h provides a layer. Functions with several operands throw
+// DeviceError if the operands are on different devices.
 #pragma once
 
 #include "core/tensor.h"

@@ -28,7 +28,8 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
                     const Tensor& weight2, const Tensor& bias2, Activation activation);
 
 // --- convolution: images are [N, C, H, W] or [C, H, W] (conv.cpp). Throw ValueError unless
-// strides, dilations and groups are positive and paddings are not negative.
+// strides and dilations are in [1, 2^31), paddings in [0, 2^31), and groups is positive. Throw
+// ShapeError if the images or the weight are empty, or if a padded image has more than 2^40 pixels.
 struct Conv2dOptions {
     Size2 stride = 1;
     Size2 padding = 0;  // zeros added on both sides
@@ -49,7 +50,8 @@ struct ConvTranspose2dOptions {
 };
 // Returns the transposed convolution of the images x, which is the gradient of conv2d with respect
 // to its input. weight is [C, out / groups, kernel h, kernel w]; bias [out] is added and can be
-// undefined. Throws ValueError if output_padding is too large.
+// undefined. Throws ValueError if output_padding is negative or too large, and ShapeError if the
+// result would be empty.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
@@ -65,18 +67,21 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
 // undefined. If training is true, uses the batch statistics, and changes running_mean and
 // running_var in place: running = (1 - momentum) * running + momentum * batch statistic (with the
 // unbiased variance). Otherwise uses the running statistics and throws UsageError if they are
-// undefined. In training, throws ShapeError for a single value per channel.
+// undefined. In training, throws ShapeError for a single value per channel, and UsageError if ops
+// are recorded and the running statistics require a gradient.
 Tensor batch_norm(const Tensor& x, Tensor running_mean, Tensor running_var,
                   const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                   double momentum = 0.1, double eps = 1e-5);
 // Returns x [N, C, ...] normalized over each of `groups` groups of channels and all dimensions
-// after C. weight and bias are [C] or undefined.
+// after C. weight and bias are [C] or undefined. Throws ShapeError unless groups is positive and
+// divides C.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
 // --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError for a
-// kernel, stride, dilation or size that is not positive, and for a padding that is negative or too
-// large.
+// kernel, stride, dilation or size that is not positive and below 2^31, and for a padding that is
+// negative or too large. Throw ShapeError if a dimension other than N is empty, or if the kernel is
+// larger than the padded plane.
 struct MaxPoolOptions {
     std::optional<Size2> stride = {};  // defaults to the kernel size
     Size2 padding = 0;                 // at most half the kernel; padding is never the maximum
@@ -119,13 +124,17 @@ struct InterpolateOptions {
 };
 // Returns x resized to the new size. Throws ValueError unless exactly one of size and scale_factor
 // is set, if scale_factor is not positive and finite, and for align_corners without bilinear.
+// Throws ShapeError if the new size is not positive and below 2^31, or if a dimension other than N
+// is empty.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 // --- padding and order (pad.cpp)
 enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 // Returns a copy of x with padding. `padding` is (before, after) for the last dimension, then for
 // the second to last, and so on. Negative numbers remove elements. `value` is the padding of mode
-// constant; throws ValueError if it is not 0 in other modes.
+// constant; throws ValueError if it is not 0 in other modes, or if a number has a magnitude of 2^31
+// or more. In mode reflect, the padding of a dimension must be less than its size; in mode
+// circular, it can be equal to the size (otherwise ShapeError).
 Tensor pad(const Tensor& x, const Dims& padding, PadMode mode = PadMode::constant,
            Scalar value = 0);
 // Returns a copy of x, reversed along dims. Throws ValueError if a dimension is listed twice.

@@ -49,7 +49,8 @@ struct Slice {
 // The dimensions of index tensors replace the dimensions that they index, or are first if the
 // indexed dimensions are not adjacent. If all indices are integers, slices, None or Ellipsis, the
 // result is a view; otherwise it is a copy. A bool tensor on a GPU makes the call wait, because the
-// shape of the result depends on its values. Indices out of range throw IndexError; on a GPU,
+// shape of the result depends on its values; on the meta device it throws DeviceError. Indices out
+// of range, too many indices, and a mask of another shape throw IndexError; on a GPU,
 // values of index tensors are reported errors, which the next call that waits throws.
 class TensorIndex {
   public:

@@ -299,7 +299,7 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // result and gradients are bit-identical. f must depend only on its inputs and on parameters, and
 // must have no side effects, because it runs twice (running statistics, for example, are updated
 // twice, as in PyTorch). Backward throws UsageError if the second run saves a different number of
-// tensors.
+// tensors, or if the pass is recorded (create_graph).
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                   const std::vector<Tensor>& inputs);
 

@@ -19,9 +19,9 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, doubl
                        bool error_if_nonfinite = false);
 
 // The two steps of clip_grad_norm_; between them, the caller may combine the norms of several
-// processes. get_total_norm() returns the norm, without waiting for the device.
-// clip_grads_with_norm_() scales the gradients, and throws ShapeError unless total_norm has one
-// element.
+// processes. get_total_norm() returns the norm without waiting for the device, and throws
+// ValueError for an invalid norm_type. clip_grads_with_norm_() scales the gradients, and throws
+// ShapeError unless total_norm has one element.
 Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type = 2);
 void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
                            const Tensor& total_norm);

@@ -40,8 +40,9 @@ class GradScaler {
     // Returns loss * scale.
     Tensor scale(const Tensor& loss);
     // Divides the gradients by the scale and records whether all of them are finite. Throws
-    // UsageError if unscale_() is called twice for an optimizer between two updates, or after
-    // step(). Throws ValueError for f16 gradients, because f16 cannot represent the results.
+    // UsageError if unscale_() is called twice for an optimizer between two updates, after step(),
+    // or in a graph capture before the first step of the optimizer. Throws ValueError for f16
+    // gradients, because f16 cannot represent the results.
     void unscale_(Optimizer& optimizer);
     // Runs optimizer.step() with unscaled gradients. If a gradient is not finite, the step changes
     // nothing and optimizer.step_was_skipped() returns true. Throws UsageError if step() is called
@@ -69,8 +70,9 @@ class GradScaler {
     // Returns the state with PyTorch's names: scale, growth_factor, backoff_factor,
     // growth_interval, _growth_tracker. Returns an empty map if the scaler is disabled.
     Tree state_dict() const;
-    // Loads a state from state_dict(). Throws ValueError for the empty state of a disabled scaler,
-    // and for values out of range.
+    // Loads a state from state_dict(), or does nothing if this scaler is disabled. Throws
+    // ValueError for the empty state of a disabled scaler and for values out of range, and
+    // IndexError if a value is missing.
     void load_state_dict(const Tree& state);
 
     // Moves the state to a device. scale() moves it to the device of the loss.
@@ -91,7 +93,8 @@ class GradScaler {
 
     // Checks whether the gradients are finite, unless unscale_() has done so, and returns the
     // scalars that the optimizer's step must apply (OptimizerHooks::before_step). Returns an
-    // undefined tensor if the scaler is disabled.
+    // undefined tensor if the scaler is disabled. Throws UsageError if step() was called for the
+    // optimizer since the last update, or if its first step is captured in a graph.
     Tensor before_step(Optimizer& optimizer);
     // Marks the optimizer as not unscaled and not stepped. Called if the optimizer has new
     // gradients although update() was not called.

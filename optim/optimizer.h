@@ -129,8 +129,8 @@ class Optimizer {
     // or if the optimizer updates its parameters during backward (optim/lomo.h). Throws DeviceError
     // if the parameters are on several devices or the scalars are on another device, ShapeError if
     // the shape or the device of a gradient differs from that of its parameter, and UsageError if a
-    // captured step would create state. If step() throws one of these errors, or runs out of
-    // memory, no parameter and no existing state has changed.
+    // captured step would create state or choose the seed of stochastic rounding. If step() throws
+    // one of these errors, or runs out of memory, no parameter and no existing state has changed.
     void step();
     // Calls closure(), which must run backward and return the loss, and then step(). Returns the
     // loss. If the hooks do not allow a step, does not call closure and returns an undefined
@@ -162,9 +162,10 @@ class Optimizer {
     Tree state_dict();
     // Copies options and state from the tree, and converts buffers to the device of their
     // parameters and to f32 (f64 for f64 parameters). Missing options keep their values; unknown
-    // options are ignored. Throws ValueError if the number or the sizes of groups differ, and
-    // ShapeError if a buffer does not have the shape that its parameter requires; the optimizer is
-    // then unchanged.
+    // options are ignored. Throws ValueError if the number or the sizes of groups differ or an
+    // option has another type, IndexError if "state", "param_groups" or the "params" of a group are
+    // missing, and ShapeError if a buffer does not have the shape that its parameter requires; the
+    // optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.

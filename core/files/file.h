@@ -87,11 +87,11 @@ class AtomicFile {
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
     // Writes the data to disk, unless durability is `none`, and closes the temporary file. Does not
-    // replace the old file. After this call, write() and sync() throw UsageError.
+    // replace the old file. After this call or an error, write() and sync() throw UsageError.
     void sync();
     // Calls sync() if it was not called, then replaces the old file by the temporary file. Throws
-    // UsageError if it is called twice. The new name may get lost in a power failure, unless the
-    // caller syncs the folder (folder.h).
+    // UsageError if it is called twice or after an error. The new name may get lost in a power
+    // failure, unless the caller syncs the folder (folder.h).
     void replace();
     // Calls replace() and writes the new name to disk, unless durability is `none`.
     void commit();

@@ -44,7 +44,8 @@ using TensorReader = std::function<Tensor(const std::string& name)>;
 // Writes tensors into `file`, which the caller must commit. A tensor on the meta device stands for
 // the values that read(name) returns. read() is called once for each such tensor when it is
 // written, so that only one tensor needs memory at a time. Throws FileError if the dtype or shape
-// of the values differs from the meta tensor, and DeviceError for a meta tensor if `read` is empty.
+// of the values differs from the meta tensor, DeviceError for a meta tensor if `read` is empty, and
+// the other errors of the function above.
 void save_safetensors(AtomicFile& file, const NamedTensors& tensors, const Metadata& metadata = {},
                       const TensorReader& read = {});
 // Writes the (name, tensor) pairs of any container, such as the result of load_safetensors(), as

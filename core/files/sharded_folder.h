@@ -48,7 +48,8 @@ void write_tensor_parts(const std::string& folder, int rank, const std::vector<T
 
 // Writes the index from the entries of all processes in rank order. `extra` is a value without
 // tensors, which ShardedFolder::extra() returns. Throws ValueError if processes have different
-// shapes or dtypes under one name, or if elements of a tensor are in no part.
+// shapes or dtypes under one name, if elements of a tensor are in no part, if an entry is invalid,
+// or if `extra` contains a tensor; and FileError if the file cannot be written.
 void write_sharded_index(const std::string& folder, const std::vector<Tree>& entries,
                          const Tree& extra = {}, Durability durability = Durability::full);
 

@@ -55,7 +55,7 @@ class Tree {
     Tree(const char* text);       // NOLINT
     template <class T>
         requires std::is_arithmetic_v<T>
-    Tree(T value);  // NOLINT
+    Tree(T value);  // NOLINT: throws ValueError for an integer above INT64_MAX
     // This constructor is a template, so that braces never create a list.
     template <std::same_as<List> L>
     Tree(L elements);  // NOLINT
@@ -141,7 +141,8 @@ class Tree {
     // existing keys.
     const Tree& operator[](std::string_view key) const;
     Tree& operator[](std::string_view key);
-    // Returns an element of a list. Throws IndexError if the index is out of range.
+    // Returns an element of a list. Throws IndexError if the index is out of range, and ValueError
+    // if it exceeds int64.
     const Tree& operator[](std::integral auto index) const { return at(checked_integer(index)); }
     Tree& operator[](std::integral auto index) {
         return const_cast<Tree&>(std::as_const(*this).at(checked_integer(index)));

@@ -19,9 +19,9 @@ struct ShardOptions {
     bool even_batches = true;
 };
 
-// Throws ValueError if the process index is out of range. With split_batches, also throws
-// ValueError unless batch_size is a positive multiple of the number of processes; 0 means that the
-// batch size varies. Messages begin with `who`.
+// Throws ValueError unless process_index is in [0, num_processes). With split_batches, also throws
+// ValueError unless batch_size is a positive multiple of num_processes; 0 means that the batch size
+// varies. Messages begin with `who`.
 void check_shard(const char* who, const ShardOptions& options, std::int64_t batch_size);
 
 // The batches of one process (accelerate.data_loader.BatchSamplerShard). If split_batches is false

@@ -57,7 +57,8 @@ class MixtureOfExperts : public Model<MixtureOfExperts> {
     // Initializes the matrices as Linear does. Throws ValueError unless all sizes are positive,
     // top_k is at most the number of experts, and capacity_factor, if set, is positive and finite.
     MixtureOfExperts(std::int64_t width, std::int64_t hidden, MixtureOptions options = {});
-    // Maps x [..., width] to [..., width]. The host waits for the choices of the router.
+    // Maps x [..., width] to [..., width]. The host waits for the choices of the router. Throws
+    // ShapeError unless the last dimension of x is `width`.
     Tensor forward(const Tensor& x);
     void visit(Visitor& v) override;
 

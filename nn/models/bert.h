@@ -183,8 +183,8 @@ struct Bert : Model<Bert> {
 struct BertForSequenceClassification : Model<BertForSequenceClassification> {
     explicit BertForSequenceClassification(const BertConfig& config);
     // Loads a model with num_labels classes; by default, with the number of labels in the
-    // configuration. Throws FileError if the files contain a classifier with another number of
-    // classes.
+    // configuration. Throws ValueError unless num_labels is positive, and FileError if the files
+    // contain a classifier with another number of classes.
     static BertForSequenceClassification from_pretrained(
         const std::string& path, std::optional<std::int64_t> num_labels = {});
     void save_pretrained(const std::string& directory,

@@ -134,7 +134,7 @@ class Scheduler {
     // Loads a state from state_dict(). Missing options keep their values. Does not change the rates
     // of the optimizer, because they are loaded with the state of the optimizer; only GreedyLR
     // changes them. Throws ValueError if an option is out of range, or if the length of a list
-    // differs from this schedule.
+    // differs from this schedule, and IndexError if last_epoch, _last_lr or base_lrs is missing.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
