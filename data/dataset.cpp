@@ -96,6 +96,8 @@ void rethrow_from(const std::string& where) {
         throw IndexError(prefix + e.what());
     } catch (const ValueError& e) {
         throw ValueError(prefix + e.what());
+    } catch (const NumericsError& e) {
+        throw NumericsError(prefix + e.what());
     } catch (const FileError& e) {
         throw FileError(prefix + e.what());
     } catch (const CudaError& e) {
