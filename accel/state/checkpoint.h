@@ -43,7 +43,7 @@ class CheckpointWriter {
   public:
     // Creates the missing parents of `path`, and removes temporary directories next to it whose
     // writers have ended. Throws FileError if `path` exists and is neither a checkpoint nor an
-    // empty folder.
+    // empty folder, or if the temporary directory cannot be created.
     explicit CheckpointWriter(const std::string& path, Durability durability = Durability::full);
     // Removes the files unless commit() has succeeded.
     ~CheckpointWriter();

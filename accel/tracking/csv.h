@@ -23,7 +23,8 @@ namespace axle::accel {
 // that the run logs again (Tracker::resume). In a new run it renames an existing file to
 // metrics.1.csv, metrics.2.csv and so on. With the option purge_step, start() opens the file and
 // removes rows with this step or a later step. The file is memory-mapped for this, so that it can
-// be larger than the memory. Throws FileError if the first line has more than 1 MiB.
+// be larger than the memory. Throws FileError if the first line has more than 1 MiB. log() throws
+// UsageError before start() and after finish().
 class CsvTracker : public Tracker {
   public:
     explicit CsvTracker(const TrackerRun& run);

@@ -32,7 +32,7 @@ class JsonLines {
 // log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
 // are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
 // gets the step of the previous line plus 1. Existing files and the option purge_step have the same
-// effect as in CsvTracker.
+// effect as in CsvTracker. log() throws UsageError before start() and after finish().
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

@@ -75,7 +75,8 @@ class ProcessGroup {
   public:
     // Joins the job and waits until all ranks have joined. Throws CommError if ranks are missing
     // (the message lists them), if the port is in use, if two processes have the same rank, or if
-    // the token is wrong. A job with one process opens no connections.
+    // the token is wrong, and ValueError for an invalid backend or AXLE_TIMEOUT_S. A job with one
+    // process opens no connections.
     static std::shared_ptr<ProcessGroup> create(const Environment& environment = read_environment(),
                                                 ProcessGroupOptions options = {});
     // Returns a group of one process, which never communicates.
@@ -123,7 +124,9 @@ class ProcessGroup {
     // Returns a tensor of the shape of x, [P, ...], whose row i is row rank() of rank i's x.
     Tensor all_to_all(const Tensor& x);
     // Sends sends[i] to rank i and returns the received tensors, indexed by sender. The sizes of
-    // the first dimension may differ. Throws ValueError unless there is one tensor for each rank.
+    // the first dimension may differ; the other dimensions must be equal in `sends` (ShapeError)
+    // and on all ranks (CommError), and 0-d tensors are not allowed (ShapeError). Throws ValueError
+    // unless there is one tensor for each rank.
     std::vector<Tensor> all_to_all_uneven(const std::vector<Tensor>& sends);
     // gather() returns a tensor [P, ...] on the root and an undefined tensor on the other ranks.
     // scatter() returns row rank() of the root's x of shape [P, ...], on x's device on the root and
@@ -134,8 +137,8 @@ class ProcessGroup {
     // --- messages between two ranks
     // Send or receive a tensor. Messages with the same tag between the same two ranks arrive in
     // order. If the shapes or dtypes of the two tensors differ, recv() throws CommError, and the
-    // group can no longer be used. Throws ValueError for this process's own rank and for a negative
-    // tag.
+    // group can no longer be used. Throws ValueError for this process's own rank, for a negative
+    // tag, and over MPI for a tag above the maximum of the MPI implementation.
     void send(const Tensor& x, int to, int tag = 0) { send_async(x, to, tag).wait(); }
     void recv(const Tensor& x, int from, int tag = 0) { recv_async(x, from, tag).wait(); }
     Work send_async(const Tensor& x, int to, int tag = 0);

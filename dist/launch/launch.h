@@ -64,8 +64,8 @@ struct JobFailure {
 // act as in supervise(), and launch_function throws CommError if one of them, or a child that ended
 // with kExitAfterCheckpoint, has stopped the job. Throws UsageError if this process has a thread
 // pool or a CUDA context, which can't be used after a fork, or if num_nodes is above 1 and
-// AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options, and CommError if use_port is in
-// use.
+// AXLE_JOB_TOKEN is not set. Throws ValueError for invalid options, CommError if use_port is in
+// use, and Error if the system cannot start a process.
 void launch_function(const LaunchOptions& options, const std::function<void()>& f);
 
 // Calls launch_function() with a function that calls f(args...).
@@ -133,9 +133,9 @@ struct SuperviseOptions {
 //
 // Children end when this process ends. Each child is the leader of a process group, so that the
 // processes that it has started are stopped too. Throws FileError if a program is not found or a
-// log file can't be created, and ValueError for invalid options, arguments and environment
-// variables, and if `commands` is empty. Messages name a process by its RANK and LOCAL_RANK, or
-// else by its index in `commands`.
+// log file can't be created, ValueError for invalid options, arguments and environment variables,
+// and if `commands` is empty, and Error if the system cannot start a process. Messages name a
+// process by its RANK and LOCAL_RANK, or else by its index in `commands`.
 int supervise(const std::vector<Command>& commands, const SuperviseOptions& options);
 
 // The part of a job that runs on this machine.

@@ -74,7 +74,8 @@ const char* name_of(ScheduleKind kind);
 // is greater than 1 and the kind is not `interleaved`, or if the kind is `interleaved` and
 // `micro_batches` is not a multiple of `ranks`.
 Schedule make_schedule(ScheduleKind kind, int ranks, int micro_batches, int chunks = 1);
-// Returns a schedule of a forward pass, as evaluation needs it.
+// Returns a schedule of a forward pass, as evaluation needs it. Throws ValueError if a number is
+// less than 1.
 Schedule make_forward_schedule(int ranks, int micro_batches, int chunks = 1);
 
 }  // namespace axle::dist

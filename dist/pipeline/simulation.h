@@ -39,8 +39,10 @@ struct ScheduleReport {
 // Executes the lists of a schedule. Time and memory are linear in the number of actions. Throws
 // ValueError if a rank waits for a message that is never sent (deadlock), if the messages of a
 // stage are sent and received in different orders, if an action uses a value that does not exist,
-// if actions are missing or repeated, and if a rank stores more activations than its bound. The
-// error text contains the rank and the action, or the stage and the micro-batch.
+// if actions are missing, repeated or on a rank without their stage, and if a rank stores more
+// activations than its bound. The error text contains the rank and the action, or the stage and the
+// micro-batch. Also throws ValueError unless the schedule has one list and one bound for each rank,
+// and stage_factors one number for each stage or none.
 ScheduleReport simulate(const Schedule& schedule, const ActionCosts& costs = {});
 
 // Returns text such as "forward of micro-batch 2 on stage 1".

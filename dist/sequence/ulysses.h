@@ -51,8 +51,8 @@ std::vector<Tree> ulysses_batches(const Tree& batch, ProcessGroup& group);
 // Returns the mean of the losses of all ranks, weighted by their numbers of tokens: the loss of the
 // whole sequences if `loss` is the mean over `tokens` tokens on this rank. Losses of ranks without
 // tokens are ignored, even if they are not finite. The result can be differentiated on every rank,
-// and its gradients, averaged over the ranks, are the gradients of the whole loss. `tokens` is a
-// tensor of one element. All ranks must call this function.
+// and its gradients, averaged over the ranks, are the gradients of the whole loss. All ranks must
+// call this function. Throws ShapeError unless `loss` and `tokens` have one element each.
 Tensor mean_over_tokens(const Tensor& loss, const Tensor& tokens,
                         const std::shared_ptr<ProcessGroup>& group);
 

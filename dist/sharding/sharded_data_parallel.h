@@ -52,9 +52,9 @@ class ShardedDataParallel : public DistributedModel {
   public:
     // Shards the model. Throws UsageError if the model is sharded already, has experts that
     // processes divide (expert parallel) or has a gradient, ValueError if a name in the options is
-    // unknown, if a unit contains no parameter or if the size of the secondary group does not
-    // divide the size of the group, and CommError on all ranks if the models, units or values (see
-    // sync_module_states) of the ranks differ.
+    // unknown, if a unit has no module or no parameter of its own, if a module is in two units or
+    // if the size of the secondary group does not divide the size of the group, and CommError on
+    // all ranks if the models, units or values (see sync_module_states) of the ranks differ.
     ShardedDataParallel(nn::Module& model, std::shared_ptr<ProcessGroup> group,
                         ShardingOptions options = {});
     ~ShardedDataParallel() override;
