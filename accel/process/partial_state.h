@@ -79,8 +79,9 @@ class [[nodiscard]] ProcessFirst {
 class PartialState {
   public:
     // Joins the program's group, and creates it if there is none, unless the option process_group
-    // is set. Throws the errors of dist::ProcessGroup::create(), and DeviceError for an invalid
-    // ACCELERATE_TORCH_DEVICE.
+    // is set. Throws the errors of dist::ProcessGroup::create(), DeviceError for an invalid
+    // ACCELERATE_TORCH_DEVICE, and ValueError for another value of ACCELERATE_USE_CPU,
+    // ACCELERATE_CPU_AFFINITY or ACCELERATE_DEBUG_MODE than a boolean.
     explicit PartialState(PartialStateOptions options = {});
     // Returns a state of the program's group, or nullopt if no state uses this group.
     static std::optional<PartialState> current();
