@@ -168,7 +168,7 @@ TEST(FsdpPlugin, ReadsTheStrategyOfVersion1FromEitherEnvironmentVariable) {
 }
 
 // Covers 14.sharding_strategy, 14.reshard_after_forward.
-TEST(FsdpPlugin, RejectsStrategiesThatDoNotFitTheVersion) {
+TEST(FsdpPlugin, RejectsStrategiesThatContradictTheVersionOrEachOther) {
     expect_warning("sharding_strategy: deprecated", {.sharding_strategy = "NO_SHARD"});
     EXPECT_EQ(resolved({.sharding_strategy = "NO_SHARD"}).strategy(), "NO_SHARD");
     expect_refused(
@@ -278,7 +278,7 @@ TEST(FsdpPlugin, UsesThePrecisionOfTheAcceleratorByDefault) {
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMaps) {
+TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMapsAndRejectsInvalidOnes) {
     using Map = std::map<std::string, DType>;
     EXPECT_EQ(policy_of(resolved({.mixed_precision_policy = "fp8"})),
               (MixedPrecisionPolicy{bf16, bf16, bf16, {}}));

@@ -124,7 +124,7 @@ TEST(KwargsHandlers, SetOptionsOfTheAccelerator) {
 }
 
 // Covers 1.kwargs_handlers.
-TEST(KwargsHandlers, AreRejectedIfGivenTwice) {
+TEST(KwargsHandlers, AreRejectedIfGivenTwiceOrTogetherWithTheirField) {
     expect_error<ValueError>(
         {"Accelerator: kwargs_handlers: only one handler of each kind is allowed; given twice: "
          "GradScalerKwargs"},
@@ -229,7 +229,7 @@ TEST(EnvironmentFlags, TurnOnDebugMode) {
 }
 
 // Covers 32.DynamoBackend, 1.dynamo_backend.
-TEST(Dynamo, AcceptsEveryBackendAndLogsItsEffectOnce) {
+TEST(Dynamo, AcceptsKnownBackendsAndLogsOneLineForEachExceptNo) {
     EXPECT_EQ(accel::known_dynamo_backends(),
               std::vector<std::string>({"no", "eager", "aot_eager", "inductor", "aot_ts_nvfuser",
                                         "nvprims_nvfuser", "cudagraphs", "ofi", "fx2trt", "onnxrt",

@@ -232,7 +232,7 @@ TEST(MegatronEngine, ReturnsTheLogitsOfAllMicroBatches) {
 }
 
 // Covers 16.tensorboard_dir.
-TEST(MegatronEngine, EvaluatesSomeBatchesAfterEachInterval) {
+TEST(MegatronEngine, IsDueForEvaluationAtEachIntervalAndEvaluatesEvalItersBatches) {
     EngineRun run(pipeline_gpt(), alone({.eval_iters = 2, .eval_interval = 3}));
     MegatronEngine engine(run.accelerator, run.model);
     std::vector<bool> due = {engine.is_evaluation_due()};
@@ -310,7 +310,7 @@ TEST(MegatronEngine, LogsItsStepsAndEvaluations) {
 }
 
 // Covers 16.megatron_dataset_flag.
-TEST(MegatronEngine, ChecksTheLengthOfSequences) {
+TEST(MegatronEngine, RejectsSequencesLongerThanSeqLength) {
     EngineRun run(pipeline_gpt(), alone({.decoder_seq_length = 5}));
     MegatronEngine engine(run.accelerator, run.model);
     EXPECT_EQ(run.accelerator.options().megatron_lm_plugin->seq_length, 5);

@@ -192,7 +192,7 @@ TEST(ParallelismConfigExperts, TrainLikeOneProcess) {
 }
 
 // Covers 16.use_custom_fsdp, 17.dp_replicate_size.
-TEST(ParallelismConfigExperts, RejectInvalidSizes) {
+TEST(ParallelismConfigExperts, RejectInvalidSizesAndUnsupportedCombinations) {
     const auto make = [](AcceleratorOptions options) {
         return [options = std::move(options)] { const Accelerator accelerator(options); };
     };

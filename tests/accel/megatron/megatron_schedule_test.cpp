@@ -163,7 +163,7 @@ TEST(MegatronParamGroups, SelectParametersWithoutWeightDecayAndWithAnotherRate) 
 }
 
 // Covers 16.is_train_batch_min.
-TEST(MegatronSchedule, RejectsOptionsThatContradictEachOther) {
+TEST(MegatronSchedule, RejectsContradictoryInvalidAndMissingOptions) {
     const auto invalid = [](MegatronLMPlugin plugin, std::initializer_list<const char*> texts) {
         expect_error<ValueError>(texts, [&] {
             nn::Gpt model = tests::pipeline_gpt();

@@ -45,7 +45,7 @@ TEST(MegatronEngine, KeepsTheModeOfEachModuleInAnEvaluation) {
 }
 
 // A loss of the program needs all logits, which are gathered.
-TEST(MegatronEngine, ExchangesNoLogitsForTheUsualLoss) {
+TEST(MegatronEngine, ExchangesFewerBytesForTheDefaultLossThanForACustomLoss) {
     auto models = clones_of(pipeline_gpt(), 2);
     on_ranks(2, [&](const Group& group) {
         nn::Gpt& model = models[at(group)];

@@ -196,7 +196,7 @@ TEST(Fp8, ConvergesLikeBf16) {
 }
 
 // Covers 8.env, 27.ACCELERATE_FP8_BACKEND.
-TEST(Fp8, ReadsMissingFieldsFromTheEnvironment) {
+TEST(Fp8, ReadsMissingFieldsOfDelayedScalingFromTheEnvironment) {
     const Environment backend("ACCELERATE_FP8_BACKEND", "TE");
     const Environment format("ACCELERATE_FP8_FORMAT", "e4m3");
     const Environment margin("ACCELERATE_FP8_MARGIN", "2");

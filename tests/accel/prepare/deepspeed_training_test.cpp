@@ -173,7 +173,7 @@ TEST(DeepSpeedTraining, GathersForBackwardWithinGroupsOfHpzPartitionSize) {
 }
 
 // Covers 15.zero_optimization.
-TEST(DeepSpeedTraining, RejectsGroupSizesThatDoNotDivideTheProcesses) {
+TEST(DeepSpeedTraining, RejectsInvalidAndContradictoryGroupSizes) {
     const auto groups_of = [](const Tree& keys, int processes) {
         return deepspeed_groups_of(stage3(keys), processes);
     };
