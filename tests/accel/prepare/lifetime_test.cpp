@@ -94,7 +94,7 @@ struct Objects {
     data::DataLoader loader{samples(4)};
 };
 
-TEST(SaveState, ThrowsIfAPreparedModelOptimizerOrSchedulerWasDestroyed) {
+TEST(SaveStateAndLoadState, NameDestroyedModelsOptimizersAndSchedulers) {
     const tests::TemporaryFolder folder;
     Accelerator accelerator({.cpu = true});
     {
@@ -270,7 +270,7 @@ TEST(Prepare, RejectsAModelWhoseVisitDoesNotNameAParameter) {
     EXPECT_EQ(net.hooks(), nullptr);
 }
 
-TEST(Prepare, PreparesObjectsInPointersAndOptionals) {
+TEST(Prepare, PreparesObjectsInPointersAndOptionalsButRejectsEmptyPointers) {
     Accelerator accelerator({.mixed_precision = "bf16", .cpu = true});
     auto net = std::make_unique<SmallNet>();
     std::optional<optim::SGD> sgd;

@@ -300,7 +300,7 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
     });
 }
 
-TEST(PipelineModel, TrainsInBf16) {
+TEST(PipelineModel, KeepsLogitsAndGradientsInF32WithMixedPrecisionBf16) {
     AcceleratorOptions options = options_of(dist::ProcessGroup::alone(), {.num_micro_batches = 2});
     options.mixed_precision = "bf16";
     Accelerator accelerator(options);

@@ -143,7 +143,7 @@ TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessInF64) {
     expect_near(many.parameters, one.parameters, 1e-9);
 }
 
-TEST_P(MultiProcessTraining, MatchesTrainingOnOneProcessInF32) {
+TEST_P(MultiProcessTraining, MatchesTheLossesOfOneProcessInF32) {
     const Recipe recipe{.sgd = true};
     expect_near(course_on(GetParam(), recipe).losses, course_on(1, recipe).losses, 1e-4);
 }

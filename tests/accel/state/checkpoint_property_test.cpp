@@ -154,9 +154,11 @@ void expect_invariants(unsigned sequences) {
     }
 }
 
-TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInRandomOperations) { expect_invariants(200); }
+TEST(CheckpointFolder, KeepsTheNewestCheckpointAndForeignFilesInRandomOperations) {
+    expect_invariants(200);
+}
 
-TEST(CheckpointFolder, LosesNoCheckpointOrForeignFileInALongRun) {
+TEST(CheckpointFolder, KeepsTheNewestCheckpointAndForeignFilesInALongRun) {
     constexpr unsigned kSequences = 100'000;
     expect_invariants(kSequences);
     tests::record_figure("random_sequences_in_memory",

@@ -157,7 +157,7 @@ void registered_objects(const Case& c) {
 }
 
 // Covers 10.automatic_checkpoint_naming, 10.total_limit, 10.iteration, 31.checkpoint, 31.registered.
-TEST(CheckpointLayout, MatchesAccelerate) {
+TEST(CheckpointLayout, MatchesAccelerateExceptForDocumentedDifferences) {
     const std::map<std::string, std::function<void(const Case&)>> kinds = {
         {"files", files},
         {"auto_naming", auto_naming},

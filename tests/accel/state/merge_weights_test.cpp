@@ -235,7 +235,7 @@ TEST(MergeFsdpWeights, ChangesNothingIfTheCheckpointIsDamaged) {
 }
 
 // Covers 10.merge_fsdp_weights.
-TEST(MergeFsdpWeights, RejectsAParentFolderAndNamesItsCheckpoints) {
+TEST(MergeFsdpWeights, RejectsMissingAndParentFoldersAndUnsafeSerialization) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string output = folder / "merged";
     const std::string missing = folder / "missing";

@@ -116,7 +116,7 @@ void load_layer(int ranks, F&& f) {
 }
 
 // Covers 14.state_dict_type.
-TEST(ShardedLoad, ReadsOnlyTheBytesThatEachRankNeeds) {
+TEST(ShardedLoad, ReadsOnlyTheBlocksThatEachRankNeeds) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::string path = folder / "state";
     save_layer(path);

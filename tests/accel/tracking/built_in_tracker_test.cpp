@@ -53,7 +53,7 @@ class BuiltInTracker : public testing::TestWithParam<const char*> {
 };
 
 // Covers 30.20.
-TEST_P(BuiltInTracker, AcceptsNumbersTextListsMapsAndTensors) {
+TEST_P(BuiltInTracker, AcceptsNumbersTextListsMapsTensorsImagesAndTables) {
     run({}, [&](Accelerator& accelerator) {
         accelerator.log({{"i", 1},
                          {"x", 0.1},

@@ -67,7 +67,7 @@ TEST(Image, ReadsTheOrderOfDimensionsFromTheFormat) {
     EXPECT_EQ(accel::to_image(chw[0]).channels, 1);
 }
 
-TEST(Image, ConvertsFloatsAndIntegers) {
+TEST(Image, ConvertsFloatsIntegersAndBooleans) {
     const std::vector<double> values = {-1, 0, 0.5, 1, 2, NAN};
     EXPECT_THAT(pixels_of(accel::to_image(tensor(values, {1, 6}))),
                 ElementsAre(0, 0, 127, 255, 255, 0));

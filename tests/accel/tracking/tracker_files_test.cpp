@@ -115,7 +115,7 @@ TEST(CsvTracker, AddsColumnsForNewMetrics) {
 }
 
 // Covers 11.csv.
-TEST(CsvTracker, RemovesRowsFromPurgeStepOnward) {
+TEST(CsvTracker, RemovesRowsFromPurgeStepOnwardAndDamagedLines) {
     Files files;
     files.csv({}, [](Accelerator& a) {
         for (int step = 1; step <= 5; ++step) a.log({{"x", step}, {"a\"b", "line\nbreak"}}, step);

@@ -51,7 +51,7 @@ TEST(TreeBytes, PreserveTheBitsOfNumbers) {
                   std::bit_cast<std::uint64_t>(x));
 }
 
-TEST(TreeBytes, AreRejectedIfTruncated) {
+TEST(TreeBytes, AreRejectedIfTruncatedOrTooLong) {
     const std::string bytes = to_bytes(everything());
     for (std::size_t length = 0; length < bytes.size(); ++length)
         EXPECT_THROW(from_bytes(bytes.substr(0, length)), CommError) << length;

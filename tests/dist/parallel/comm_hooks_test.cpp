@@ -90,7 +90,7 @@ Tensor low_rank(std::int64_t count, std::int64_t rows, std::int64_t columns, std
 }
 
 // Covers 9.comm_hook.
-TEST(PowerSgd, IsExactForMeansOfLowMatrixRank) {
+TEST(PowerSgd, ReproducesMeansOfLowMatrixRankUpToRounding) {
     manual_seed(1);
     const Tensor matrices = low_rank(3, 20, 16, 2), vectors = randn({3, 16}, {f64});
     for (const bool feedback : {true, false})
@@ -201,7 +201,7 @@ TEST(PowerSgd, IsAccurateUpToRoundingWithAHalfPrecisionWrapper) {
 
 // The columns of P cannot all be made orthonormal for a zero gradient, or for a gradient of lower
 // rank than the approximation.
-TEST(PowerSgd, IsExactForZeroAndRankDeficientGradients) {
+TEST(PowerSgd, ReproducesZeroAndRankDeficientGradientsUpToRounding) {
     manual_seed(6);
     const Tensor matrix = randn({10, 1}, {f64}).matmul(randn({1, 10}, {f64}));
     Weights model(10, 10);

@@ -28,7 +28,7 @@ void train(nn::Gpt& model, optim::Optimizer& optimizer, std::int64_t step,
 }
 
 // Covers 14.state_dict_type, 14.state_dict_config.
-TEST(FullState, HasTheWholeTensorsOnRankZeroOnly) {
+TEST(FullState, HasTheWholeTensorsOnRankZeroOnlyByDefault) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();
     auto models = clones_of(whole, 3);
