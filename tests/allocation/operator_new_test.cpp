@@ -168,7 +168,7 @@ TEST(OperatorNewFailure, LeavesTheThreadPoolUsableWhenThreadsStart) {
 }
 
 // Kernels allocate their scratch memory in the first call on a thread.
-TEST(OperatorNewFailure, LeavesAKernelUsable) {
+TEST(OperatorNewFailure, LeavesKernelsUsable) {
     kernels::set_num_threads(3);
     manual_seed(2);
     const Tensor a = randn({200, 300}), b = randn({300, 250}), images = randn({2, 3, 40, 40});

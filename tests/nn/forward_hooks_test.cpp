@@ -152,7 +152,7 @@ struct Several : nn::Model<Several> {
     nn::Linear layer;
 };
 
-TEST(ForwardHooks, ConvertEveryTensorOfPairsVectorsAndTuples) {
+TEST(ForwardHooks, ConvertFloatingTensorsOfPairsVectorsAndTuples) {
     Several model;
     model.set_hooks(bf16_hooks());
     const auto [one, many] = model(ones({1, 2}));
@@ -191,7 +191,7 @@ struct ReturnsAStruct : nn::Model<ReturnsAStruct> {
     nn::Linear layer;
 };
 
-TEST(ForwardHooks, ConvertEveryTensorOfStructuredTypes) {
+TEST(ForwardHooks, ConvertTensorsOfStructuredTypes) {
     ReturnsAStruct model;
     EXPECT_EQ(model(ones({1, 2})).hidden.at("layer").size(), 2u);
     model.set_hooks(bf16_hooks());

@@ -95,7 +95,7 @@ TEST_F(AxleDeepSpeed, PassesOptionsThroughTheEnvironment) {
 }
 
 // Covers 26.launch.
-TEST_F(AxleDeepSpeed, RejectsConflictingAndInvalidFlags) {
+TEST_F(AxleDeepSpeed, RejectsConflictingAndInvalidFlagsAndReportsUnusedFlags) {
     EXPECT_EQ(value({"--num_processes=1", "--use_deepspeed", "--cpu"}, "ACCELERATE_USE_CPU"),
               "true");
     expect_code(1, {"--use_deepspeed", "--multi_gpu"}, "cannot be combined with --multi_gpu");

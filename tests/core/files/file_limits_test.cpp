@@ -112,7 +112,7 @@ TEST(SafetensorsLimits, RejectAHeaderWithTooManyTensors) {
               4 * std::ssize(header));
 }
 
-TEST(SafetensorsLimits, RejectAHeaderWithTooMuchMetadataEarly) {
+TEST(SafetensorsLimits, RejectTooMuchMetadataInHeadersAndWhenSaving) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     std::string header = R"({"__metadata__":{)";
     for (int i = 0; i < 1'000'000; ++i) header += '"' + eight_digits(i) + R"(":"",)";
@@ -134,7 +134,7 @@ TEST(SafetensorsLimits, RejectAHeaderWithTooMuchMetadataEarly) {
     EXPECT_EQ(load_safetensors(folder / "g").metadata, metadata);
 }
 
-TEST(SafetensorsLimits, BoundTheMemoryOfLongStrings) {
+TEST(SafetensorsLimits, BoundTheMemoryAndTheLengthOfStrings) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string text(8 * kMiB - 2, 'x');
     const std::string whole = R"({"__metadata__":{"a":")" + text + "\"}}";

@@ -212,7 +212,7 @@ TEST(PadInputTensors, RejectsInvalidArguments) {
 }
 
 // Covers 13.pad_input_tensors.
-TEST(PadInputTensors, MatchesAccelerate) {
+TEST(PadInputTensors, MatchesAccelerateExceptForDocumentedDifferences) {
     const auto file = tests::vectors("pad_input_tensors.json");
     for (const auto& c : file["cases"]) {
         const auto batch = c["batch"].get<std::int64_t>();

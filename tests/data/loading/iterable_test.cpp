@@ -31,7 +31,7 @@ Ids read_all(const IterableDataset& dataset) {
 }
 
 // Covers 4.IterableDatasetShard.
-TEST(IterableDatasetShard, MatchesAccelerate) {
+TEST(IterableDatasetShard, MatchesAccelerateExceptForDocumentedDifferences) {
     const auto file = tests::vectors("iterable_dataset_shard.json");
     for (const auto& c : file["cases"]) {
         const Numbers whole(c["n"].get<std::int64_t>());

@@ -34,7 +34,7 @@ std::vector<std::int64_t> sizes_of(const std::shared_ptr<const data::BatchSample
 }
 
 // Covers 4.BatchSamplerShard.
-TEST(BatchSamplerShard, MatchesAccelerate) {
+TEST(BatchSamplerShard, MatchesAccelerateExceptForDocumentedDifferences) {
     const auto file = tests::vectors("batch_sampler_shard.json");
     for (const auto& c : file["cases"]) {
         const auto n = c["n"].get<std::int64_t>();

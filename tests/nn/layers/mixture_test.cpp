@@ -130,7 +130,7 @@ TEST(MixtureOfExperts, ComputesTheLoadBalancingLoss) {
     EXPECT_NEAR(layer.auxiliary_loss().item(), 1, 1e-12);
 }
 
-TEST(MixtureOfExperts, RejectsInvalidSizes) {
+TEST(MixtureOfExperts, RejectsInvalidOptionsAndShapes) {
     const auto make = [](const MixtureOptions& options) {
         const MixtureOfExperts layer(kWidth, kHidden, options);
     };

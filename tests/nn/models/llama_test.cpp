@@ -130,7 +130,7 @@ TEST(Llama, ReadsOlderConfigurations) {
     EXPECT_TRUE(config.eos_token_id.empty());
 }
 
-TEST(Llama, HasNormalInitialWeightsAndZeroBiases) {
+TEST(Llama, HasTheDocumentedInitialWeights) {
     manual_seed(3);
     nn::LlamaConfig config = small();
     config.hidden_size = 64;
