@@ -41,7 +41,7 @@ TEST_F(TrainVision, PrintsItsResultAsJson) {
     EXPECT_EQ(json::parse(read_file(folder_ / "a/config.json"))["model_type"], "mlp");
 }
 
-TEST_F(TrainVision, TrainsEvaluatesAndReloadsEveryModel) {
+TEST_F(TrainVision, TrainsEvaluatesAndReloadsThreeModels) {
     for (const char* model : {"lenet", "mlp", "resnet18"}) {
         const Arguments same = {"--model", model, "--batch-size", "2"};
         const auto with = [&](Arguments more) {
