@@ -281,8 +281,8 @@ ClassScores scores_of(double right, double predicted, double labelled, double ze
             ratio(2 * right, predicted + labelled)};
 }
 
-// Returns the weighted mean of the values that are not NaN. If all weights are 0, returns the mean
-// without weights.
+// Returns the weighted mean of the values that are not NaN, or NaN if there are none. If all
+// weights are 0, returns the mean without weights.
 double mean_of(const std::vector<ClassScores>& classes, double ClassScores::*score,
                const std::vector<double>& weights) {
     double sum = 0, weight = 0, plain_sum = 0, count = 0;

@@ -96,7 +96,7 @@ std::array<SharedOption, 8> given_options(const DeepSpeedPlugin& p) {
     return options;
 }
 
-// Returns the value that replaces "auto" if the option is not given.
+// Returns the default of an option, which also replaces "auto" if the option is not given.
 Tree standard_of(const SharedOption& option) {
     const std::string_view name = option.name;
     if (name == kStage) return 2;
@@ -126,8 +126,9 @@ void check_config_fields(const DeepSpeedConfig& config) {
                              "; write them in the DeepSpeed configuration alone"));
 }
 
-// Merges the given options into a configuration. Throws ValueError if a value of the configuration
-// is neither missing, null, "auto" nor equal to the option.
+// Merges the given options into a configuration. Throws ValueError if a section is missing or
+// invalid, as check_config_fields() does, and if a value of the configuration is neither missing,
+// null, "auto" nor equal to the option.
 void merge(DeepSpeedConfig& config, const std::array<SharedOption, 8>& options) {
     const Tree* const zero = config.find("zero_optimization");
     if (zero == nullptr || !zero->is_map())

@@ -63,7 +63,8 @@ void LossScaling::end_iteration() {
     if (scaler_.has_checked_gradients()) scaler_.update();
 }
 
-// Returns whether the optimizer has a gradient, if there are stages on any process.
+// Returns whether the optimizer has a gradient on this process or, if processes are stages of
+// pipelines, on any process of the group.
 bool LossScaling::has_gradients(Optimizer& optimizer) const {
     const bool own = std::ranges::any_of(optimizer.parameters(), autograd::has_gradient);
     const auto group = group_.lock();

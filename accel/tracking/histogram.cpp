@@ -23,8 +23,8 @@ std::vector<double> make_limits() {
 Histogram make_histogram(std::span<const double> values) {
     static const std::vector<double>& limits = *new std::vector<double>(make_limits());
     Histogram h;
-    // counts[i] is the number of values in [limits[i], limits[i + 1]); the last bucket includes its
-    // upper limit.
+    // counts[i] is the number of finite values in [limits[i], limits[i + 1]); the last bucket
+    // includes its upper limit.
     std::vector<double> counts(limits.size() - 1);
     for (const double v : values) {
         if (!std::isfinite(v)) continue;

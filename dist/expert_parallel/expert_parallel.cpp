@@ -101,7 +101,7 @@ class DividedExperts : public nn::ExpertPolicy {
     }
 
     // Returns the weights of this rank's experts. Their gradients are divided by the number of
-    // ranks, because losses are means over the ranks.
+    // ranks of all replicas, because losses are means over these ranks.
     nn::ExpertWeights weights_of(const nn::ExpertWeights& own) const {
         std::vector<Tensor> all = {own.gate, own.up, own.down};
         double ranks = group_->size();

@@ -65,8 +65,8 @@ struct Program {
         all.push_back(nullptr);
         return all;
     }
-    // Executes the program. Returns only on failure, after writing errno to the file descriptor
-    // `reason`.
+    // Executes the program. On failure, writes errno to the file descriptor `reason` and returns
+    // the exit code of the process.
     int execute(int reason) const {
         if (pinned) ::sched_setaffinity(0, sizeof cpus, &cpus);
         ::execve(path.c_str(), argv.data(), envp.data());

@@ -170,7 +170,8 @@ void FailureMonitor::read_launcher(Lock& lock) {
     }
 }
 
-// Returns the deadline for the launcher's report that rank 0 has ended.
+// Returns the deadline for the launcher's report that rank 0 has ended: the time of the
+// disconnection if no report is expected.
 TimePoint FailureMonitor::cause_deadline(const Lock& lock) const {
     const TimePoint at = channel_.disconnected_at(lock);
     const bool cause_expected = launcher_.is_open() && channel_.server().host == host_name();

@@ -133,9 +133,10 @@ Tree DeepSpeedCheckpoint::load(const std::string& file) const {
     }
 }
 
-// Returns a vector of weights. Adds its size to `bytes`, the size of the vectors of this file so
-// far. Throws ValueError if `bytes` then exceeds the size of the file, which is possible because a
-// pickle can refer to the same vector many times.
+// Returns a vector of weights and adds its size to `bytes`, the size of the vectors of this file so
+// far. Throws ValueError unless `value` is a vector of floating-point numbers, and if `bytes` then
+// exceeds the size of the file, which is possible because a pickle can refer to the same vector
+// many times.
 Tensor DeepSpeedCheckpoint::vector_of(const Tree& value, std::int64_t& bytes,
                                       const std::string& file) const {
     const Tensor& vector = value.tensor();
