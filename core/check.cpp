@@ -1,5 +1,6 @@
 #include "core/check.h"
 
+#include <string>
 #include <utility>
 
 #include "core/autograd/autograd.h"
@@ -15,13 +16,24 @@ int category(DType t) {
     return t == DType::boolean ? 0 : 1;
 }
 
+// Returns the shapes of the operands, or "undefined" in place of a shape, separated by commas.
+std::string shapes_of(std::initializer_list<const Tensor*> tensors) {
+    std::string shapes;
+    for (const Tensor* t : tensors) {
+        if (!shapes.empty()) shapes += ", ";
+        shapes += t != nullptr && t->defined() ? str(t->shape()) : std::string("undefined");
+    }
+    return shapes;
+}
+
 }  // namespace
 
 Device check_device(const char* op, std::initializer_list<const Tensor*> tensors) {
     const Tensor* first = nullptr;
     for (const Tensor* t : tensors) {
         if (t == nullptr || !t->defined())
-            throw UsageError(str(op, ": an operand is an undefined tensor"));
+            throw UsageError(str(op, ": an operand is an undefined tensor: the operands are ",
+                                 shapes_of(tensors)));
         if (first == nullptr) first = t;
         if (t->device() != first->device())
             throw DeviceError(str(op, ": operands are on different devices: ", first->device(),

@@ -101,29 +101,36 @@ View Tensor::view() {
 
 ConstView Tensor::view() const { return const_cast<Tensor*>(this)->view(); }
 
-std::vector<double> Tensor::to_vector() const {
-    if (device().is_meta())
-        throw DeviceError("to_vector: the tensor is on the meta device and has no data");
-    check_compute("to_vector", *this, "the tensor");
-    if (ShardProvider* const provider = impl_->storage->provider())
-        provider->check_host_access("to_vector");
-    if (device().is_cuda()) return axle::to(detach(), Device::cpu()).to_vector();
-    std::vector<double> values(static_cast<std::size_t>(numel()));
+namespace {
+
+// Returns the elements of x in row-major order. Messages begin with `op`.
+std::vector<double> elements_of(const char* op, const Tensor& x) {
+    if (x.device().is_meta())
+        throw DeviceError(str(op, ": the tensor is on the meta device and has no data"));
+    check_compute(op, x, "the tensor");
+    if (ShardProvider* const provider = x.impl()->storage->provider())
+        provider->check_host_access(op);
+    if (x.device().is_cuda()) return elements_of(op, axle::to(x.detach(), Device::cpu()));
+    std::vector<double> values(static_cast<std::size_t>(x.numel()));
     View out;
     out.data = values.data();
     out.dtype = f64;
-    out.ndim = dim();
-    const Strides strides = contiguous_strides(shape());
-    for (int d = 0; d < dim(); ++d) out.shape[d] = shape()[d], out.stride[d] = strides[d];
-    launch(device(), [&](auto& on) { kernels::copy(on, view(), out); });
+    out.ndim = x.dim();
+    const Strides strides = contiguous_strides(x.shape());
+    for (int d = 0; d < x.dim(); ++d) out.shape[d] = x.shape()[d], out.stride[d] = strides[d];
+    launch(x.device(), [&](auto& on) { kernels::copy(on, x.view(), out); });
     return values;
 }
+
+}  // namespace
+
+std::vector<double> Tensor::to_vector() const { return elements_of("to_vector", *this); }
 
 double Tensor::item() const {
     const profiler::OpScope scope("item");
     if (numel() != 1)
         throw ShapeError(str("item: the tensor must have one element: it is ", shape()));
-    return to_vector()[0];
+    return elements_of("item", *this)[0];
 }
 
 std::int64_t Tensor::item_int() const {

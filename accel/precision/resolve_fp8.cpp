@@ -157,7 +157,8 @@ void convert_to_fp8(nn::Module& model, const Fp8Plan& plan) {
     if (converted == 0)
         log(LogLevel::warning, "prepare: none of the model's ", linears.size(),
             " Linear layers can use fp8: their sizes must be multiples of 16",
-            plan.skips_ends ? ", and the first and the last layer are not converted" : "");
+            plan.skips_ends ? ", and the first and the last layer are not converted" : "",
+            plan.filter ? ", and module_filter_func must select them" : "");
 }
 
 }  // namespace axle::accel

@@ -29,6 +29,12 @@ constexpr std::int64_t kMaxComparisons = std::int64_t{16} << 20;  // for the chu
     throw FileError(str(printable(path), ": tensor ", in_quotes(name), ": ", reason));
 }
 
+// Throws FileError for the item of a tensor or of another value.
+[[noreturn]] void fail_item(const std::string& path, const std::string& name,
+                            const std::string& reason) {
+    throw FileError(str(printable(path), ": the item of ", in_quotes(name), ": ", reason));
+}
+
 // Calls f. If it throws a FileError, adds the name of the tensor or value to the message.
 template <class F>
 void naming(const std::string& name, F&& f) {
@@ -135,9 +141,9 @@ class ItemCheck {
         std::int64_t& size = file->second;
         if (is_new) naming(name, [&] { size = InputFile(folder_, item.file).size(); });
         if (item.offset + item.length > size)
-            fail(path_of(item), name,
-                 str("bytes [", item.offset, ", ", item.offset + item.length,
-                     ") are beyond the end of the file, which has ", size, " bytes"));
+            fail_item(path_of(item), name,
+                      str("bytes [", item.offset, ", ", item.offset + item.length,
+                          ") are beyond the end of the file, which has ", size, " bytes"));
         items_.push_back({&item, &name});
     }
     void check_separate() {
@@ -147,8 +153,8 @@ class ItemCheck {
         for (std::size_t i = 1; i < items_.size(); ++i) {
             const StoredItem &before = *items_[i - 1].item, &item = *items_[i].item;
             if (before.file == item.file && before.offset + before.length > item.offset)
-                fail(path_of(item), *items_[i].name,
-                     str("its bytes overlap the bytes of ", in_quotes(*items_[i - 1].name)));
+                fail_item(path_of(item), *items_[i].name,
+                          str("its bytes overlap the bytes of ", in_quotes(*items_[i - 1].name)));
         }
     }
 
@@ -240,7 +246,7 @@ Tree DistributedCheckpoint::load(const StoredItem& item, const std::string& name
     try {
         return load_torch_file(span, bytes);
     } catch (const FileError& error) {
-        fail(path_ + "/" + item.file, name, error.what());
+        fail_item(path_ + "/" + item.file, name, error.what());
     }
 }
 

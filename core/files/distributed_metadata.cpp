@@ -85,10 +85,11 @@ class MetadataReader {
         DistributedMetadata metadata;
         for_each_entry(required(root, "state_dict_metadata"), [&](Id key, Id entry) {
             const std::string name(text(key));
-            subject_ = name;
+            const bool is_value = class_of(value(entry)) == "BytesStorageMetadata";
+            subject_ = str(is_value ? "value " : "tensor ", in_quotes(name));
             charge(kNodeBytes + sizeof(DistributedTensor) + 2 * name.size());
             bool is_new = false;
-            if (class_of(value(entry)) == "BytesStorageMetadata") {
+            if (is_value) {
                 DistributedValue found{item_of(name, no_offsets()), path_of(name)};
                 is_new = metadata.values.emplace(name, std::move(found)).second;
             } else {
@@ -105,8 +106,7 @@ class MetadataReader {
     static std::vector<std::int64_t> no_offsets() { return {-1}; }
 
     [[noreturn]] void fail(std::string_view reason) const {
-        throw FileError(subject_.empty() ? std::string(reason)
-                                         : str("tensor ", in_quotes(subject_), ": ", reason));
+        throw FileError(subject_.empty() ? std::string(reason) : str(subject_, ": ", reason));
     }
     [[noreturn]] void fail_structure() const {
         fail("the metadata does not have the structure that torch.distributed.checkpoint writes");
@@ -284,7 +284,7 @@ class MetadataReader {
     Pickle pickle_;
     std::map<Key, Id> items_;  // _StorageInfo of each chunk and value
     std::map<std::string_view, Id> paths_;
-    std::string subject_;  // the name of the tensor that is being read
+    std::string subject_;  // names the tensor or value that is being read
 };
 
 }  // namespace

@@ -158,15 +158,16 @@ std::vector<Tensor> ProcessGroup::all_to_all_uneven(const std::vector<Tensor>& s
         throw ValueError(str(kOp, ": expected one tensor for each of ", size(), " processes, not ",
                              sends.size()));
     const Tensor& first = sends.front();
-    for (const Tensor& x : sends) {
+    for (std::size_t i = 0; i < sends.size(); ++i) {
+        const Tensor& x = sends[i];
         check_tensor(kOp, x);
         check_same(kOp, x, first);
         if (x.dim() == 0 || first.dim() == 0 ||
             without_first_dimension(x.shape()) != without_first_dimension(first.shape()))
             throw ShapeError(str(kOp,
                                  ": tensors must have at least one dimension, and their shapes may "
-                                 "differ only in the first dimension: the first tensor is ",
-                                 first.shape(), ", another is ", x.shape()));
+                                 "differ only in the first dimension: tensor 0 is ",
+                                 first.shape(), ", tensor ", i, " is ", x.shape()));
     }
     if (impl_->alone()) return {first.detach().clone()};
 

@@ -90,12 +90,12 @@ class PowerSgd : public CommHook {
   public:
     PowerSgd(PowerSgdOptions options, bool batched) : options_(options), batched_(batched) {
         if (options.matrix_approximation_rank < 1)
-            throw ValueError(str("PowerSgdOptions: matrix_approximation_rank must be positive: ",
+            throw ValueError(str(kOp, ": matrix_approximation_rank must be positive: ",
                                  options.matrix_approximation_rank));
         if (options.wrapper != f32 && !is_half(options.wrapper))
-            throw DTypeError(
-                str("PowerSgdOptions: wrapper must be float16, bfloat16 or float32 (no rounding): ",
-                    options.wrapper));
+            throw DTypeError(str(
+                kOp,
+                ": wrapper must be float16, bfloat16 or float32 (no rounding): ", options.wrapper));
     }
 
     std::shared_ptr<CommHook> for_model() const override {

@@ -198,8 +198,7 @@ Tree or_null(const std::optional<double>& value) {
 const char* activation_name(Activation activation) {
     for (const ActivationName& known : kActivations)
         if (known.activation == activation) return known.name;
-    throw ValueError(
-        "save_pretrained: the activation must not be none, which has no name in config.json");
+    throw ValueError("to_json: the activation must not be none, which has no name in config.json");
 }
 
 // --- PretrainedFolder

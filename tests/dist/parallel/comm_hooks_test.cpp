@@ -284,9 +284,9 @@ TEST(PowerSgd, HasAStatePerModel) {
 }
 
 TEST(PowerSgd, RejectsInvalidOptions) {
-    expect_error<ValueError>({"PowerSgdOptions: matrix_approximation_rank", "0"},
+    expect_error<ValueError>({"power_sgd_hook: matrix_approximation_rank", "0"},
                              [] { dist::power_sgd_hook({.matrix_approximation_rank = 0}); });
-    expect_error<DTypeError>({"PowerSgdOptions: wrapper", "float64"},
+    expect_error<DTypeError>({"power_sgd_hook: wrapper", "float64"},
                              [] { dist::power_sgd_hook({.wrapper = f64}); });
 }
 
