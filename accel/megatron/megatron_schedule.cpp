@@ -29,7 +29,8 @@ void refuse_both(bool both, const char* a, const char* b) {
 
 void check_arguments(const Tree& arguments) {
     if (arguments.is_null()) return;
-    if (!arguments.is_map()) throw ValueError(str(kPlugin, ": other_megatron_args must be a map"));
+    if (!arguments.is_map())
+        throw ValueError(str(kPlugin, ": other_megatron_args must be a map: ", arguments));
     for (const auto& [name, value] : arguments.entries())
         if (name != "lr_warmup_init" && name != "lr_wsd_decay_style" &&
             name != "lr_wsd_decay_iters" && name != "lr_wsd_decay_samples")

@@ -51,8 +51,8 @@ void create(DummyOptim& dummy, DeepSpeedPlugin* plugin) {
         dummy.created = dummy.optimizer_callable();
     if (!dummy.created)
         throw UsageError(
-            "prepare: a DummyOptim needs a DeepSpeed configuration with the section optimizer; "
-            "add it, set optimizer_callable, or use another optimizer");
+            "prepare: a DummyOptim needs a DeepSpeed configuration with the section optimizer, or "
+            "an optimizer_callable that returns an optimizer; add one, or use another optimizer");
 }
 
 // Returns the number of samples of an update: the batch size of the smallest or largest loader of
@@ -88,7 +88,8 @@ void create(DummyScheduler& dummy, DeepSpeedPlugin* deepspeed, const MegatronLMP
     if (!dummy.created)
         throw UsageError(
             "prepare: a DummyScheduler needs a DeepSpeed configuration with the section "
-            "scheduler; add it, set lr_scheduler_callable, or use another schedule");
+            "scheduler, or an lr_scheduler_callable that returns a schedule; add one, or use "
+            "another schedule");
 }
 
 }  // namespace

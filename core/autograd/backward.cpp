@@ -321,7 +321,9 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
     std::vector<Tensor> result;
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const Tensor& root = roots[i];
-        if (!root.defined()) throw UsageError("backward: the tensor is undefined");
+        if (!root.defined())
+            throw UsageError(str("backward: the tensor to differentiate is undefined: tensor ", i,
+                                 " of ", roots.size()));
         if (!root.requires_grad())
             throw UsageError(str(
                 "backward: the tensor has no history: it must require a gradient, or be computed "

@@ -131,7 +131,8 @@ void begin_pool(int device, PoolId pool, cudaStream_t stream) {
     Memory& m = memory(device);
     const std::lock_guard lock(m.mutex);
     if (m.current_pool != 0)
-        throw UsageError("GraphCapture: another capture is active on this device; end it first");
+        throw UsageError(
+            str("GraphCapture: another capture is active on cuda:", device, "; end it first"));
     m.current_pool = pool;
     m.pool_stream = stream;
 }

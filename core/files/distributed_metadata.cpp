@@ -177,7 +177,8 @@ class MetadataReader {
         if (v.kind != Kind::call || class_of(v) != "Size") fail_structure();
         const Value& tuple = value(argument(v));
         if (tuple.kind != Kind::tuple) fail_structure();
-        if (tuple.size > kMaxDims) fail(str("has more than ", kMaxDims, " dimensions"));
+        if (tuple.size > kMaxDims)
+            fail(str("has more than ", kMaxDims, " dimensions: ", tuple.size));
         Shape shape;
         for (const Id number : pickle_.items(tuple)) shape.push_back(size(number));
         return shape;

@@ -146,7 +146,7 @@ void write_sharded_index(const std::string& folder, const std::vector<Tree>& ent
                     str("write_sharded_index: the ranks must have the same dtype and "
                         "shape: rank ",
                         rank, " has ", printable(name), ' ', entry.dtype, ' ', entry.shape,
-                        ", another rank ", known->second.dtype, ' ', known->second.shape));
+                        ", another rank has ", known->second.dtype, ' ', known->second.shape));
             std::ranges::move(entry.parts, std::back_inserter(known->second.parts));
         }
     Tree tensors = Tree::map();

@@ -181,7 +181,7 @@ const Tree& Tree::at(std::int64_t index) const {
     const List& list = elements();
     if (index < 0 || index >= static_cast<std::int64_t>(list.size()))
         throw IndexError(
-            str("Tree: index ", index, " out of range for a list of size ", list.size()));
+            str("Tree: index ", index, " is out of range for a list of size ", list.size()));
     return list[static_cast<std::size_t>(index)];
 }
 

@@ -35,9 +35,11 @@ Tree value_of(const Tree& map, std::string_view key) {
 Shape shape_of(const std::string& name, const Tree& sizes) {
     Shape shape;
     if (sizes.size() > kMaxDims)
-        throw ValueError(str(printable(name), " has more than ", kMaxDims, " dimensions"));
+        throw ValueError(
+            str(printable(name), " has more than ", kMaxDims, " dimensions: ", sizes.size()));
     for (const Tree& size : sizes.elements()) {
-        if (size.integer() < 0) throw ValueError(str(printable(name), " has a negative size"));
+        if (size.integer() < 0)
+            throw ValueError(str(printable(name), " has a negative size: ", size.integer()));
         shape.push_back(size.integer());
     }
     if (checked_bytes(shape, DType::f64) < 0)
@@ -146,7 +148,7 @@ Tensor DeepSpeedCheckpoint::vector_of(const Tree& value, std::int64_t& bytes,
                              vector.shape()));
     bytes += vector.numel() * size_of(dtype);
     if (bytes > InputFile(path_, file).size())
-        throw ValueError("the vectors of weights are larger than the file");
+        throw ValueError(str("the vectors of weights are larger than the file: ", bytes, " bytes"));
     return vector;
 }
 

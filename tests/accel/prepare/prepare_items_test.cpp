@@ -91,14 +91,14 @@ TEST(DummyOptim, ThrowsBeforePrepareAndWithoutAConfiguration) {
     expect_error<UsageError>({"DummyScheduler: there is no schedule yet; call prepare() first"},
                              [&] { schedule.step(); });
     expect_error<UsageError>({"prepare: a DummyOptim needs a DeepSpeed configuration with the "
-                              "section optimizer; add it"},
+                              "section optimizer, or an optimizer_callable"},
                              [&] { accelerator.prepare(linear, dummy); });
     expect_error<ValueError>(
         {"prepare: a DummyScheduler needs exactly one optimizer in the same call: 0 are given"},
         [&] { accelerator.prepare(linear, schedule); });
     optim::SGD sgd(linear.parameters(), {.lr = 1});
     expect_error<UsageError>({"prepare: a DummyScheduler needs a DeepSpeed configuration with the "
-                              "section scheduler; add it"},
+                              "section scheduler, or an lr_scheduler_callable"},
                              [&] { accelerator.prepare(sgd, schedule); });
 }
 

@@ -84,7 +84,7 @@ TEST(ShardedFolder, RefusesToWriteAnIndexWithMissingElementsOrDifferentShapes) {
                                    {{.name = "w", .shape = {7}, .begin = 2, .values = ones({5})}});
     expect_error<ValueError>(
         {"write_sharded_index: the ranks must have the same dtype and shape: rank 1 has w float32 "
-         "[7], another rank float32 [6]"},
+         "[7], another rank has float32 [6]"},
         [&] {
             write_sharded_index(folder.path(), {first, other});
         });
