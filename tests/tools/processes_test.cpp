@@ -80,8 +80,8 @@ class LaunchedTrainer : public TrainerTest {
         }
     }
 
-    // Expects the same training as with one process. `readers` is the number of processes that read
-    // different data, by default all processes.
+    // Expects the results of training on one process. `readers` is the number of processes that
+    // read different data, by default all processes.
     void expect_to_train_as_one(const Arguments& launcher, int processes = 2, int readers = 0) {
         ASSERT_EQ(run(training("one", 8)).code, 0);
         const int parts = readers == 0 ? processes : readers;

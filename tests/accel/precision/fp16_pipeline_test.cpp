@@ -75,7 +75,7 @@ Record train(nn::Gpt& model, const Group& group, const MegatronLMPlugin& plugin,
     return record;
 }
 
-// The same training with the loop of one process: four micro-batches are one update.
+// Trains like train(), but on one process, whose loop accumulates four micro-batches per update.
 Record train_whole(nn::Gpt& model, int fault, double max_norm) {
     AcceleratorOptions options = options_of(dist::ProcessGroup::alone(), {});
     options.megatron_lm_plugin.reset();

@@ -60,7 +60,7 @@ struct MegatronRun {
             }
         return losses;
     }
-    // Expects the weights of the other model on the main process.
+    // Expects that the main process has the weights of the model `expected`.
     void expect_weights(const nn::Gpt& expected) const {
         const nn::StateDict state = accelerator.get_state_dict(model);
         if (accelerator.is_main_process())

@@ -74,7 +74,8 @@ Tensor rows_of(const Tensor& x, const Accelerator& accelerator) {
     return x.narrow(0, place.index * rows, rows).contiguous();
 }
 
-// Trains with an Accelerator whose processes share sequences, and expects the run of one process.
+// Trains with an Accelerator whose processes share sequences, and expects the results of training
+// on one process.
 template <class Model>
 void expect_context_training(const AcceleratorOptions& options, Model& model,
                              const tests::SequenceRun& expected) {
@@ -242,9 +243,9 @@ Tensor shifted(const Tensor& ids) {
     return cat({ids.narrow(1, 1, kSequenceLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
 }
 
-// Trains with `processes` processes in groups of two that share sequences, with the samples of an
-// update in the order of the loaders, and expects the run of one process. `slices` processes divide
-// each layer.
+// Trains with `processes` processes in groups of two that share sequences, and expects the results
+// of one process that reads the samples of an update in the order of the loaders. `slices`
+// processes divide each layer.
 template <class Model>
 void expect_ulysses_training(int processes, const AcceleratorOptions& given, int slices = 1) {
     constexpr std::int64_t kSamples = 24;

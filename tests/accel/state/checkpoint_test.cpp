@@ -178,8 +178,8 @@ TEST(CheckpointWriter, ThrowsFileErrorIfTheDiskHasTooLittleSpace) {
         [&] { writer.check_space(INT64_MAX - 1); });
 }
 
-// Names the file state.json of a checkpoint differently in the manifest, whose checksum stays
-// valid.
+// Changes the name of the file state.json in the manifest of a checkpoint, and updates the checksum
+// of the manifest.
 void rename_in_manifest(const std::string& checkpoint, const std::string& name) {
     const std::string file = checkpoint + "/manifest.json";
     Tree manifest = from_json(read_file(file));

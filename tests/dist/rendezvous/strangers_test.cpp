@@ -102,8 +102,8 @@ class Repeated {
 
 TEST(UnauthenticatedClients, CannotPreventAJoinByHoldingAllConnections) {
     ControlJob job(3);
-    // Less than the 5 seconds for which the server keeps a silent connection, so that it drops no
-    // stranger before the join times out.
+    // The timeout is less than the 5 seconds for which the server keeps a silent connection, so
+    // that the server drops no stranger before the join times out.
     job.options.join_timeout = milliseconds(4500);
     const Address address = address_of(job);
     std::vector<Socket> held(dist::max_unauthenticated() + 100);

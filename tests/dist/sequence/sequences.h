@@ -177,7 +177,7 @@ SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
 }
 
 // Trains on 2 and 4 ranks, which share sequences as make_parts(group) specifies, and expects the
-// run of one process.
+// losses and parameters of one process.
 template <class Model>
 void expect_same_training(DType dtype, double tolerance,
                           const std::function<SequenceParts(const Group&)>& make_parts) {

@@ -148,7 +148,7 @@ nn::Gpt deferred_gpt(std::int64_t layers, std::int64_t width) {
     return nn::Gpt(config_of(layers, width));
 }
 
-// The initial values must not depend on the number of ranks, and be the same as without sharding.
+// For every number of ranks, the initial values must be the same as without sharding.
 // Covers 15.zero3_init_flag.
 TEST(ShardedConstruction, ComputesTheSameInitialValuesOfDeferredWeightsAsWithoutSharding) {
     manual_seed(7);

@@ -177,7 +177,7 @@ TEST(TensorParallelDropout, DropsTheSameElementsAsOneProcess) {
     }
 }
 
-// Expects the same training as with one process, if each group of `slices` ranks divides a model
+// Expects the results of training on one process if each group of `slices` ranks divides a model
 // and the `replicas` groups read different data.
 template <class Wrap>
 void expect_same_data_parallel_training(Wrap&& wrap, int replicas = 2, int slices = 2) {
