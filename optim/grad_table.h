@@ -15,6 +15,8 @@ namespace axle::optim {
 // that are not contiguous. For a sharded parameter, it contains the gradient of the local part.
 class GradTable {
   public:
+    // Throws DeviceError, with a message that begins with `op`, if the gradients are on different
+    // devices.
     GradTable(const char* op, const std::vector<Tensor>& params) {
         for (const Tensor& param : params) {
             Tensor grad = autograd::local_part(param).grad();

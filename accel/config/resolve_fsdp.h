@@ -26,8 +26,8 @@ void resolve_fsdp(AcceleratorOptions& options);
 
 // Returns the sharding options of a model for a resolved plugin. `device` is the device of the
 // sharded parameters, and `replicas` the processes with the same part of the parameters, or
-// nullptr. Throws UsageError for the strategy NO_SHARD, and ValueError if a name of a module or
-// type is not in the model.
+// nullptr. Throws UsageError for the strategy NO_SHARD, and ValueError if no module of the model
+// has a given type or the regular expression of ignored_modules is invalid.
 dist::ShardingOptions sharding_options_of(FullyShardedDataParallelPlugin plugin, nn::Module& model,
                                           Device device = Device::cpu(),
                                           std::shared_ptr<dist::ProcessGroup> replicas = nullptr);

@@ -11,12 +11,13 @@ namespace axle::accel {
 
 // Returns the options after setting their fields from kwargs handlers, deprecated options and
 // environment variables. check_plugins() then checks the plugins for a number of processes
-// (accel/config/resolve_plugins.h).
+// (accel/config/resolve_plugins.h). Throws UsageError if two options contradict each other,
+// ValueError for invalid values, and NotImplementedError for options that Axle does not implement.
 AcceleratorOptions resolved(AcceleratorOptions options);
 // Returns `steps`. Throws ValueError if it is less than 1, with a message that begins with `who`.
 int positive_steps(const char* who, int steps);
-// Returns the number of micro-batches per update. Throws ValueError if it is less than 1, and
-// UsageError for options that contradict each other.
+// Returns the number of micro-batches per update. Throws ValueError if it is less than 1 or the
+// environment variable is not an integer, and UsageError for options that contradict each other.
 int accumulation_steps(const AcceleratorOptions& options);
 // Returns "no", "fp16", "bf16" or "fp8". Throws ValueError for other values of the option or the
 // environment variable.

@@ -14,10 +14,11 @@ namespace axle::accel {
                                         const char* fix);
 
 // Adds plugins that environment variables request, and replaces deprecated plugins. Throws
-// UsageError if two options contradict each other, and ValueError for invalid values.
+// UsageError if two options contradict each other, ValueError for invalid values, and
+// NotImplementedError for options that Axle does not implement.
 void read_plugins(AcceleratorOptions& options);
-// Throws ValueError if parallelism_config does not match the number of processes or the plugins,
-// and NotImplementedError for an engine that Axle does not implement.
+// Throws ValueError if parallelism_config or a plugin does not match the number of processes or
+// other options, and NotImplementedError for options that Axle does not implement.
 void check_plugins(const AcceleratorOptions& options, int num_processes);
 // Logs a warning if a dynamo backend is set, because Axle does not compile models.
 void explain_dynamo(const AcceleratorOptions& options);

@@ -21,8 +21,9 @@ struct MegatronRunSizes {
     std::int64_t warmup_num_steps = 0;
 };
 
-// Throws ValueError for unknown styles, and for options in different units or of the same value
-// that are given together.
+// Throws ValueError for invalid values, and for options in different units or of the same value
+// that are given together. Throws NotImplementedError for entries of other_megatron_args that Axle
+// does not read.
 void check_schedule_options(const MegatronLMPlugin& plugin);
 
 // Returns an optim::OptimizerParamScheduler that advances by one step per update and counts

@@ -56,7 +56,8 @@ class DeepSpeedSection {
         }
     }
 
-    // Each of the following functions returns `otherwise` if the option is missing or null.
+    // Each of the following functions returns `otherwise` if the option is missing or null, and
+    // throws ValueError if its value is invalid.
     double number(const char* key, double otherwise) const {
         const Tree* const value = find(key);
         if (value == nullptr) return otherwise;

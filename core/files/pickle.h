@@ -94,9 +94,9 @@ class Pickle {
 };
 
 // Returns the contents of a pickle. Throws FileError, with the reason but without a path, if the
-// pickle is truncated, uses an unsupported part of the format, exceeds the budget, or contains a
-// name for which `allowed` returns false; `allowed` is called once for each name. A
-// collections.OrderedDict is always allowed and becomes a dict. The state that is set on an
+// pickle is invalid, is larger than kMaxPickle, uses an unsupported part of the format, exceeds the
+// budget, or contains a name for which `allowed` returns false; `allowed` is called once for each
+// name. A collections.OrderedDict is always allowed and becomes a dict. The state that is set on an
 // OrderedDict or on the result of a call is ignored.
 Pickle read_pickle(std::span<const std::byte> bytes, MemoryBudget& budget,
                    const std::function<bool(std::string_view name)>& allowed);

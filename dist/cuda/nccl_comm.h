@@ -24,7 +24,8 @@ class NcclComm {
     // Returns the id that rank 0 sends to the other ranks. Throws CommError if NCCL fails.
     static std::string make_id();
     // Connects to the other ranks and waits until they have connected. Uses the thread's current
-    // device. Throws CommError if a rank does not connect within the timeout.
+    // device. Throws CommError if a rank does not connect within the timeout, after a failure, and
+    // after abort().
     void connect(int rank, int size, const std::string& id, std::chrono::milliseconds timeout);
 
     // Calls calls(comm), which must pass each result of NCCL to check(), and waits until NCCL has

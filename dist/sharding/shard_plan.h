@@ -24,7 +24,7 @@ struct ShardPlan {
 };
 
 // Returns the plan that the options describe. Throws ValueError if a module does not exist, is
-// repeated, or is the model itself, and if a unit has no parameter.
+// repeated, or is the model itself, and if a unit has no module or no parameters of its own.
 ShardPlan plan_shards(nn::Module& model, const ShardingOptions& options);
 
 }  // namespace axle::dist
