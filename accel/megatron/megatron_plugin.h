@@ -127,7 +127,7 @@ struct MegatronLMPlugin {
     bool megatron_dataset_flag = false;
     // The length of the longest sequence of a batch, which train_step() checks. prepare() sets
     // seq_length of a prepared model to encoder_seq_length (BERT) or decoder_seq_length (GPT,
-    // Llama) if they are set, and otherwise to max_position_embeddings of the model.
+    // Llama) if they are set, and to max_position_embeddings of the model if none of them is set.
     std::optional<std::int64_t> seq_length = {}, encoder_seq_length = {}, decoder_seq_length = {};
     // Whether labels of the input token eod_token have no loss (default: false). eod_token is the
     // first end-of-text token of the model's configuration by default.

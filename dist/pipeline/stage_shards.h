@@ -14,8 +14,9 @@ namespace axle::dist {
 // gradients are averaged already.
 bool has_own_replicas(const Tensor& parameter);
 
-// Parameters stay gathered until an optimizer changes its parts of them. Gradients are whole until
-// reduce(). After the destructor, the parameters have no elements.
+// The sharded parameters of a rank's stages. They stay gathered until an optimizer changes this
+// rank's parts. Gradients are whole until reduce(). After the destructor, the parameters have no
+// elements.
 class StageShards : public GatherObserver {
   public:
     // Shards the parameters of this rank, except slices of experts. All ranks of the group must

@@ -189,7 +189,7 @@ void visit_lane(const Slot& slot, F&& f) {
 }
 
 // Computes the steps of all slots, then calls body(step, slot, p, g, offset, n) for the lanes of
-// all slots.
+// all slots. Does nothing if the scalars skip the step.
 template <class Step, class Group, class Body>
 void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
                   const StepScalars* scalars, Body&& body) {
