@@ -214,10 +214,13 @@ void DeepSpeedCheckpoint::read_groups(const Tree& shapes, const std::vector<Tree
             const std::int64_t padding =
                 paddings.is_list() ? paddings[static_cast<std::size_t>(index++)].integer() : 0;
             const std::int64_t left = flats_[g].size - offset;
-            if (padding < 0 || weight.length_ > left || padding > left - weight.length_)
+            if (padding < 0)
+                throw ValueError(
+                    str("the padding of ", printable(name), " is negative: ", padding));
+            if (weight.length_ > left || padding > left - weight.length_)
                 throw ValueError(str("group ", g, " has ", flats_[g].size,
                                      " elements, too few for ", printable(name), ' ', weight.shape_,
-                                     " at element ", offset));
+                                     " at element ", offset, " with a padding of ", padding));
             offset += weight.length_ + padding;
             add(name, std::move(weight));
         }

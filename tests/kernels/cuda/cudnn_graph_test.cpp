@@ -191,7 +191,7 @@ class CudnnAttentionPlan : public DescribedGpu {
     }
 };
 
-TEST_F(CudnnAttentionPlan, ExistsForEveryKindOfCallInALongRun) {
+TEST_F(CudnnAttentionPlan, ExistsForEachShapeAndKindOfMaskInALongRun) {
     std::vector<Call> calls(std::begin(kShapes), std::end(kShapes));
     for (const Repeats repeats : {Repeats::no_mask, Repeats::nothing, Repeats::heads,
                                   Repeats::batch_and_heads, Repeats::queries_and_heads})

@@ -245,8 +245,9 @@ TEST(MultiheadAttention, MatchesGradientsOfPyTorch) {
 }
 
 TEST(MultiheadAttention, RejectsInvalidSizesAndShapes) {
-    expect_error<ValueError>({"MultiheadAttention: ", "8", "3"},
-                             [] { nn::MultiheadAttention(8, 3); });
+    for (const std::int64_t heads : {0, 3})
+        expect_error<ValueError>({"MultiheadAttention: ", "8", str(heads).c_str()},
+                                 [&] { nn::MultiheadAttention(8, heads); });
     nn::MultiheadAttention layer(8, 2);
     const Tensor x = zeros({5, 3, 6});
     expect_error<ShapeError>({"MultiheadAttention: ", "8", "[5, 3, 6]"}, [&] { layer(x, x, x); });
