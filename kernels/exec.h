@@ -94,7 +94,8 @@ class Cuda {
     };
 
     // Creates a context, and makes its device the current device of this thread. Throws DeviceError
-    // if the device does not exist or the build does not support it.
+    // if the device does not exist or the build does not support it, and CudaError if a call of the
+    // CUDA runtime fails for another reason.
     Cuda(int device, CUstream_st* stream) : Cuda(device, stream, Memory()) {}
     Cuda(int device, CUstream_st* stream, Memory memory);
     ~Cuda();

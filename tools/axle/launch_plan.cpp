@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kUsualPort = 29500;
 
-// Throws an error if `axle launch` does not support the distributed type of a configuration.
+// Throws UsageError if `axle launch` does not support the distributed type of a configuration.
 void check_type(const std::string& type) {
     for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM"})
         if (type == known) return;

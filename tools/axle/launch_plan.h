@@ -41,7 +41,7 @@ struct LaunchPlan {
 };
 
 // Returns the plan of a launch. Throws UsageError or ValueError for unsupported, missing or
-// conflicting settings.
+// conflicting settings, and FileError if a file that the settings name is missing or invalid.
 LaunchPlan plan_launch(const LaunchFlags& flags, const std::optional<ClusterConfig>& config);
 
 }  // namespace axle::launcher
