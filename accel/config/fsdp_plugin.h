@@ -51,8 +51,9 @@ using WrapPolicy = std::function<bool(const nn::Module&)>;
 // for options that have no effect.
 struct FullyShardedDataParallelPlugin {
     // The version, 1 or 2 (FSDP_VERSION; default 1). With version 2, the input embedding is a unit
-    // unless it is tied. If there are units of auto_wrap_policy, the last norm and the output head
-    // after them form a unit that stays gathered between forward and backward.
+    // unless it is tied. If there are units of auto_wrap_policy, the last norm after them and an
+    // untied output head of class Linear form a unit that stays gathered between forward and
+    // backward.
     std::optional<int> fsdp_version = {};
     // Version 1 only, deprecated: use reshard_after_forward. Accepts the names of
     // reshard_after_forward (FSDP_SHARDING_STRATEGY). Throws ValueError if reshard_after_forward

@@ -73,7 +73,8 @@ Socket listen_at(const Address& address);
 // Returns a connection to an address. Throws SocketError, after the deadline with ETIMEDOUT.
 Socket connect_to(const Address& address, TimePoint deadline);
 // The two steps of connect_to(). start_connect() does not wait; when the socket is writable, the
-// connection is established or has failed, and finish_connect() throws SocketError if it failed.
+// connection is established or has failed, and finish_connect() must be called. Both functions
+// throw SocketError if the connection has failed.
 Socket start_connect(const Address& address);
 void finish_connect(const Socket& socket, const Address& address);
 // Returns the next pending connection. Returns an empty Socket and sets errno if there is none
