@@ -59,7 +59,7 @@ TEST_F(AxleLaunch, ExplainsSeveralMachinesInHelp) {
                       HasSubstr("--main_process_ip 10.0.0.1")));
 }
 
-TEST_F(AxleLaunch, ExitsWithTheFirstFailureAndPrintsItAsJson) {
+TEST_F(AxleLaunch, ExitsWithTheCodeOfAFailureAndPrintsTheFailureAsJson) {
     const Ended ended = launch({"--num_processes", "2"}, "if test $RANK = 1; then exit 7; fi");
     EXPECT_EQ(ended.code, 7);
     ASSERT_FALSE(ended.err.empty());

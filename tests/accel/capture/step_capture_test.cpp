@@ -52,7 +52,7 @@ TEST(StepCapture, RestoresCountsSchedulersAndLearningRatesOnRewind) {
     EXPECT_TRUE(run.loop->accumulation.sync_gradients());
 }
 
-TEST(StepCapture, AdvancesMicroBatchCountAndSchedulersInEveryReplay) {
+TEST(StepCapture, AdvancesMicroBatchCountAndSchedulerInEveryReplay) {
     Prepared run;
     StepRecord record;
     run.capture.begin_recording(record);

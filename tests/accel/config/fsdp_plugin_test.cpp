@@ -221,7 +221,7 @@ TEST(FsdpPlugin, WarnsAboutOptionsWithoutEffect) {
 }
 
 // Covers 14.activation_checkpointing.
-TEST(FsdpPlugin, RejectsCheckpointingOffloadUnlessCheckpointingAndVersion2AreSet) {
+TEST(FsdpPlugin, RejectsCheckpointingOffloadWithoutCheckpointingOrVersion2) {
     expect_refused({"FullyShardedDataParallelPlugin: activation_checkpointing_offload: needs "
                     "activation_checkpointing"},
                    {.fsdp_version = 2, .activation_checkpointing_offload = true});

@@ -69,6 +69,8 @@ TEST(Accumulation, DelaysReductionUntilTheUpdateUnlessSyncEachBatchIsSet) {
     each.begin_micro_batch();
     EXPECT_TRUE(accumulation.holds_back());
     EXPECT_FALSE(each.holds_back());
+    accumulation.begin_micro_batch();
+    EXPECT_FALSE(accumulation.holds_back());
 }
 
 TEST(Accumulation, ReturnsTheLoaderOfTheInnermostLoop) {

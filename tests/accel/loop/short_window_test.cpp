@@ -136,7 +136,7 @@ TEST(ShortWindow, ScalesGradientsOfAModelOnceIfItHasSeveralLosses) {
     EXPECT_NEAR(once.value.item(), -0.5, 1e-12);
 }
 
-TEST(ShortWindow, CanBeRescaledOrDroppedOnlyIfSyncWithDataloaderIsTrue) {
+TEST(ShortWindow, CannotBeRescaledOrDroppedIfSyncWithDataloaderIsFalse) {
     for (const ShortWindow kind : {ShortWindow::actual, ShortWindow::drop})
         expect_error<UsageError>({"Accelerator: short_window", "sync_with_dataloader"}, [&] {
             const Accelerator accelerator(

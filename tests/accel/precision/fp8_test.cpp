@@ -254,7 +254,7 @@ TEST(Fp8, RejectsInvalidRecipes) {
 }
 
 // Covers 1.mixed_precision.
-TEST(Fp8, UsesBf16OnCpuUnlessEmulated) {
+TEST(Fp8, UsesBf16OnCpuWithoutEmulation) {
     const Log log;
     Accelerator accelerator({.mixed_precision = "fp8", .cpu = true});
     EXPECT_EQ(accelerator.mixed_precision(), "bf16");

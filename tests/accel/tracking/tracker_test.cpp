@@ -210,7 +210,7 @@ TEST(Trackers, DoNotStopTrainingWhenTheyThrow) {
     }
 }
 
-TEST(Trackers, DoNotStopTrainingWhenTheirNameMethodThrows) {
+TEST(Trackers, DoNotStopTrainingWhenNameAndMainProcessOnlyThrow) {
     struct Nameless : Recorder {
         using Recorder::Recorder;
         std::string name() const override { throw 7; }

@@ -137,9 +137,11 @@ TEST_F(HostMemoryAllocator, RejectsMisalignedBlocks) {
 }
 
 TEST_F(HostMemoryAllocator, RequiresAllocateAndDeallocate) {
-    HostAllocator half = first_.allocator();
+    HostAllocator half = first_.allocator(), other_half = half;
     half.deallocate = nullptr;
     EXPECT_THROW(host_memory::set_allocator(half), UsageError);
+    other_half.allocate = nullptr;
+    EXPECT_THROW(host_memory::set_allocator(other_half), UsageError);
     EXPECT_EQ(full({100}, 1.0).sum().item(), 100);
 }
 

@@ -227,7 +227,7 @@ TEST(Pad, SupportsAllModesAndNegativePadding) {
     EXPECT_EQ(pad(x, {-1, -2}).to_vector(), std::vector<double>(1, 2));
 }
 
-TEST(Pad, AlwaysCopiesItsInput) {
+TEST(Pad, CopiesItsInputEvenWithoutPadding) {
     for (const PadMode mode : {PadMode::constant, PadMode::reflect, PadMode::circular}) {
         Tensor x = ones({2, 3});
         const Tensor y = pad(x, {0, 0, 0, 0}, mode), part = pad(x, {-1, 0, 0, 0}, mode);

@@ -62,7 +62,7 @@ TEST(Randint, IsUniformBetweenBounds) {
         EXPECT_NEAR(count / kSamples, 1 / 7.0, kErrors * standard_error(6 / 49.0));
 }
 
-TEST(RandomOps, RepeatNumbersWithSameSeed) {
+TEST(RandomOps, RepeatUniformNumbersWithSameSeed) {
     manual_seed(4);
     const Tensor first = rand({1000}), second = rand({1000});
     manual_seed(4);

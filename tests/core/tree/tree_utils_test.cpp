@@ -59,7 +59,7 @@ TEST(RecursivelyApply, RejectsUnselectedLeavesOnRequestAndReportsTheirPaths) {
 }
 
 // Covers 13.concatenate.
-TEST(Concatenate, ConcatenatesTensorsAtEveryPath) {
+TEST(Concatenate, ConcatenatesTensorsInMapsAndLists) {
     const Tree all = concatenate({slice_tensors(Tree{{"x", counting({5, 2})}}, 0, 2),
                                   slice_tensors(Tree{{"x", counting({5, 2})}}, 2, 5)});
     expect_same_bits(all["x"], counting({5, 2}));
@@ -136,6 +136,9 @@ TEST(FindBatchSize, ReturnsSizeOfFirstLeaf) {
 TEST(FindDevice, ReturnsDeviceOfFirstTensor) {
     EXPECT_EQ(find_device(nested_batch()), Device::cpu());
     EXPECT_EQ(find_device(get_data_structure(nested_batch())), Device::meta());
+    const Tree on_meta = get_data_structure(nested_batch());
+    EXPECT_EQ(find_device(Tree::list({on_meta, nested_batch()})), Device::meta());
+    EXPECT_EQ(find_device(Tree::list({nested_batch(), on_meta})), Device::cpu());
     EXPECT_EQ(find_device(Tree::list({1, "a"})), std::nullopt);
 }
 

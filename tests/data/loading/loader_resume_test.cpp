@@ -220,7 +220,7 @@ TEST(LoaderState, ResumesExactlyIfSomeProcessesHaveFewerBatches) {
     }
 }
 
-TEST(LoaderState, IsFinishedOnlyIfAllProcessesHaveFinished) {
+TEST(LoaderState, IsUnfinishedIfAnotherProcessHasMoreBatches) {
     DataLoader loader(from_function(5, sample), {});
     loader.shard(ShardOptions{.num_processes = 2, .process_index = 1, .even_batches = false});
     Tree state;
