@@ -286,7 +286,7 @@ TEST_F(TrainTemplate, AllowsSchedulesWithoutWarmup) {
 }
 
 // Covers 25.boilerplate.
-TEST_F(TrainTemplate, ClipsByValueAndByNormInF16) {
+TEST_F(TrainTemplate, TrainsInF16WithClippingByValueAndByNorm) {
     train("a", {"training.mixed_precision=fp16", "training.clip_value=1e-4",
                 "training.max_grad_norm=0.01"});
     const auto updates = rows("a");
