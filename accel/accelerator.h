@@ -275,15 +275,15 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     }
     // Adds the objects in order. Throws ValueError with the indices of null pointers.
     void register_for_checkpointing(const std::vector<Checkpointable*>& objects);
-    // Saves a checkpoint and returns its path. The checkpoint contains the models, optimizers,
-    // schedulers, loaders with their positions, random states, registered objects, the state of
-    // replicas (dist::DataParallel::state_dict) and, between two updates, gradients. Its directory
-    // is created complete or not at all (accel/state/checkpoint.h). A checkpoint saved in a loop
-    // body resumes with the next batch.
+    // Saves a checkpoint of models, optimizers, schedulers, loaders with their positions, random
+    // states, registered objects, the state of replicas (dist::DataParallel::state_dict) and,
+    // between two updates, gradients. Returns its path. Its directory is created complete or not at
+    // all (accel/state/checkpoint.h). A checkpoint of a loop body resumes with the next batch.
     //
     // With automatic_checkpoint_naming (accel/config/project.h) output_dir is ignored; throws
     // ValueError if the directory exists. Without it, output_dir is required (ValueError), and an
-    // existing checkpoint is replaced. Throws UsageError if a prepared model, optimizer or
+    // existing checkpoint is replaced. Throws FileError if a file cannot be written (an
+    // asynchronous save: in wait_for_saves()). Throws UsageError if a prepared model, optimizer or
     // scheduler was destroyed or prepared by another Accelerator, and none was prepared after that.
     std::string save_state(const std::string& output_dir = {}, SaveStateOptions options = {});
     // Waits for the asynchronous save and throws its error. All processes must call this function.

@@ -14,7 +14,7 @@
 namespace axle {
 
 enum class DType : std::uint8_t {
-    // Compute dtypes: supported by ops.
+    // The compute dtypes, which ops support.
     f64,
     f32,
     f16,
@@ -23,7 +23,7 @@ enum class DType : std::uint8_t {
     i32,
     u8,
     boolean,
-    // Storage dtypes: supported only by views, copies, saving and loading.
+    // The storage dtypes, which only views, copies, saving and loading support.
     i16,
     i8,
     u64,
