@@ -19,7 +19,7 @@
 namespace axle {
 namespace {
 
-using Kind = TensorIndex::Kind;
+using IndexKind = TensorIndex::Kind;
 
 // The view that integers, slices, None and Ellipsis select, and the remaining index tensors.
 struct Plan {
@@ -32,8 +32,8 @@ struct Plan {
 };
 
 std::int64_t dims_taken(const TensorIndex& i) {
-    if (i.kind == Kind::none || i.kind == Kind::ellipsis) return 0;
-    const bool is_mask = i.kind == Kind::tensor && i.tensor.dtype() == boolean;
+    if (i.kind == IndexKind::none || i.kind == IndexKind::ellipsis) return 0;
+    const bool is_mask = i.kind == IndexKind::tensor && i.tensor.dtype() == boolean;
     return is_mask ? i.tensor.dim() : 1;
 }
 
@@ -104,12 +104,12 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
     check_device(op, {&x});
     std::int64_t taken = 0, ellipses = 0;
     for (const TensorIndex& i : indices) {
-        if (i.kind == Kind::tensor) {
+        if (i.kind == IndexKind::tensor) {
             if (!i.tensor.defined() || !i.tensor.device().is_cpu())
                 check_device(op, {&x, &i.tensor});
             if (i.tensor.dtype() != boolean) check_index_dtype(op, i.tensor);
         }
-        ellipses += i.kind == Kind::ellipsis;
+        ellipses += i.kind == IndexKind::ellipsis;
         taken += dims_taken(i);
     }
     if (ellipses > 1) throw IndexError(str(op, ": Ellipsis can be used only once"));
@@ -120,7 +120,7 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
     int dim = 0;  // the next dimension of plan.view
     for (const TensorIndex& i : indices) {
         switch (i.kind) {
-            case Kind::integer: {
+            case IndexKind::integer: {
                 const std::int64_t size = plan.view.shape()[dim];
                 if (i.integer < -size || i.integer >= size)
                     throw IndexError(str(op, ": index ", i.integer,
@@ -129,16 +129,16 @@ Plan make_plan(const char* op, const Tensor& x, const std::vector<TensorIndex>& 
                 plan.view = select(plan.view, dim, i.integer);
                 break;
             }
-            case Kind::slice:
+            case IndexKind::slice:
                 plan.view = slice(plan.view, dim++, i.slice.start, i.slice.stop, i.slice.step);
                 break;
-            case Kind::none:
+            case IndexKind::none:
                 plan.view = unsqueeze(plan.view, dim++);
                 break;
-            case Kind::ellipsis:
+            case IndexKind::ellipsis:
                 dim += static_cast<int>(x.dim() - taken);
                 break;
-            case Kind::tensor:  // as in PyTorch, indices on the CPU fit every device
+            case IndexKind::tensor:  // as in PyTorch, indices on the CPU fit every device
                 add_tensor(op, plan, dim, i.tensor.to(x.device()));
                 dim += static_cast<int>(dims_taken(i));
         }
@@ -242,7 +242,7 @@ Tensor with_values(const Tensor& x, const std::vector<TensorIndex>& indices, con
 }  // namespace
 
 TensorIndex::TensorIndex(std::initializer_list<std::int64_t> list)
-    : kind(Kind::tensor),
+    : kind(IndexKind::tensor),
       tensor(axle::tensor(std::span(list.begin(), list.size()),
                           {static_cast<std::int64_t>(list.size())})) {}
 

@@ -10,11 +10,11 @@ namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;
 
-constinit thread_local CollectiveCounts counts;
+constinit thread_local CollectiveCounts thread_counts;
 
 void count(std::int64_t CollectiveCounts::*kind, const Tensor& whole) {
-    ++(counts.*kind);
-    counts.bytes += whole.numel() * size_of(whole.dtype());
+    ++(thread_counts.*kind);
+    thread_counts.bytes += whole.numel() * size_of(whole.dtype());
 }
 
 // Returns the index of the dimension. Throws IndexError if it is out of range, and ShapeError for a
@@ -235,7 +235,7 @@ Tensor exchange_rows(const Tensor& x, const std::vector<std::int64_t>& sends,
                   });
 }
 
-CollectiveCounts collective_counts() { return counts; }
-void reset_collective_counts() { counts = {}; }
+CollectiveCounts collective_counts() { return thread_counts; }
+void reset_collective_counts() { thread_counts = {}; }
 
 }  // namespace axle::dist

@@ -11,10 +11,10 @@ namespace axle::dist {
 namespace {
 
 // The dtype and device of a tensor. Tensors of the same kind can share a buffer.
-struct Kind {
+struct BucketKind {
     DType dtype;
     Device device;
-    bool operator==(const Kind&) const = default;
+    bool operator==(const BucketKind&) const = default;
 };
 
 std::size_t bytes_of(const Tensor& t, DType dtype) {
@@ -24,7 +24,7 @@ std::size_t bytes_of(const Tensor& t, DType dtype) {
 // A group of tensors to which cut() adds tensors. `last` is the position of the group's last tensor
 // in `order`.
 struct Run {
-    Kind kind;
+    BucketKind kind;
     bool is_first = true;
     std::vector<std::size_t> members = {};
     std::size_t bytes = 0, last = 0;
@@ -39,7 +39,7 @@ std::vector<std::vector<std::size_t>> cut(const std::vector<std::size_t>& order,
                                           std::size_t limit) {
     std::vector<Run> open, closed;
     for (std::size_t at = 0; at < order.size(); ++at) {
-        const Kind kind = kind_of(order[at]);
+        const BucketKind kind = kind_of(order[at]);
         auto run = std::find_if(open.begin(), open.end(),
                                 [&](const Run& candidate) { return candidate.kind == kind; });
         if (run == open.end()) run = open.insert(open.end(), Run{kind});
@@ -78,7 +78,7 @@ std::vector<std::vector<Tensor>> messages(const ProcessGroup& group,
     for (const std::vector<std::size_t>& run : cut(
              order,
              [&](std::size_t i) {
-                 return Kind{tensors[i].dtype(), tensors[i].device()};
+                 return BucketKind{tensors[i].dtype(), tensors[i].device()};
              },
              [&](std::size_t i) { return bytes_of(tensors[i], tensors[i].dtype()); }, kBytes,
              kBytes)) {
@@ -100,7 +100,7 @@ std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<Tensor>& pa
     return cut(
         order,
         [&](std::size_t p) {
-            return Kind{gradient_dtype(parameters[p]), parameters[p].device()};
+            return BucketKind{gradient_dtype(parameters[p]), parameters[p].device()};
         },
         [&](std::size_t p) { return bytes_of(parameters[p], gradient_dtype(parameters[p])); },
         std::min(first_bytes, bytes), bytes);

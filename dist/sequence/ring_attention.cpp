@@ -100,9 +100,9 @@ void combine(const AttentionPart& all, const AttentionPart& part) {
 
 DType sum_dtype(const Tensor& x) { return x.dtype() == f64 ? f64 : f32; }
 
-AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                      const AttentionParams& params, const std::vector<Ranges>& positions,
-                      ProcessGroup& group) {
+AttentionPart attend(const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionParams& params, const std::vector<Ranges>& positions,
+                     ProcessGroup& group) {
     const TensorOptions options{.dtype = sum_dtype(q), .device = q.device()};
     const AttentionPart all{
         .out = zeros(q.shape(), options),
@@ -119,9 +119,10 @@ AttentionPart forward(const Tensor& q, const Tensor& k, const Tensor& v,
     return {all.out.to(q.dtype()), all.lse};
 }
 
-AttentionGradients backward(const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-                            const AttentionPart& all, const AttentionParams& params,
-                            const std::vector<Ranges>& positions, ProcessGroup& group) {
+AttentionGradients attend_backward(const Tensor& dy, const Tensor& q, const Tensor& k,
+                                   const Tensor& v, const AttentionPart& all,
+                                   const AttentionParams& params,
+                                   const std::vector<Ranges>& positions, ProcessGroup& group) {
     const DType dtype = sum_dtype(q);
     const std::int64_t heads = k.size(1);
     const auto own = static_cast<std::size_t>(group.rank());
@@ -161,15 +162,15 @@ Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v,
     AttentionPart all;
     {
         const NoGrad no_grad;
-        all = forward(q, k, v, params, positions, *group);
+        all = attend(q, k, v, params, positions, *group);
     }
     return record(
         kRing, all.out, {q, k, v},
         [q = saved(q), k = saved(k), v = saved(v), y = saved(all.out), lse = saved(all.lse), params,
          positions, group](const Grads& dy, Needs) -> Grads {
             if (grad_enabled()) refuse_double_backward(kRing);
-            const AttentionGradients d = backward(dy[0], q.get(), k.get(), v.get(),
-                                                  {y.get(), lse.get()}, params, positions, *group);
+            const AttentionGradients d = attend_backward(
+                dy[0], q.get(), k.get(), v.get(), {y.get(), lse.get()}, params, positions, *group);
             return {d.q, d.k, d.v};
         });
 }

@@ -6,7 +6,7 @@
 namespace axle::nn {
 namespace {
 
-void check_positive(const std::string& who, const char* name, std::int64_t size) {
+void check_size(const std::string& who, const char* name, std::int64_t size) {
     if (size < 1) throw ValueError(str(who, ": ", name, " must be positive: ", size));
 }
 
@@ -24,21 +24,21 @@ Tensor parameter_of_zeros(std::int64_t size) {
 }  // namespace
 
 LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options) : eps(options.eps) {
-    check_positive("LayerNorm", "width", width);
+    check_size("LayerNorm", "width", width);
     if (!options.affine) return;
     weight = parameter_of_ones(width);
     if (options.bias) bias = parameter_of_zeros(width);
 }
 
 RMSNorm::RMSNorm(std::int64_t width, double eps_) : eps(eps_) {
-    check_positive("RMSNorm", "width", width);
+    check_size("RMSNorm", "width", width);
     weight = parameter_of_ones(width);
 }
 
 template <int kSpatial>
 BatchNorm<kSpatial>::BatchNorm(std::int64_t channels, BatchNormOptions options)
     : eps(options.eps), momentum(options.momentum) {
-    check_positive(str("BatchNorm", kSpatial, "d"), "channels", channels);
+    check_size(str("BatchNorm", kSpatial, "d"), "channels", channels);
     if (options.affine) weight = parameter_of_ones(channels), bias = parameter_of_zeros(channels);
     if (!options.track_running_stats) return;
     running_mean = zeros({channels});
@@ -70,8 +70,8 @@ template class BatchNorm<3>;
 
 GroupNorm::GroupNorm(std::int64_t groups_, std::int64_t channels, GroupNormOptions options)
     : groups(groups_), eps(options.eps) {
-    check_positive("GroupNorm", "groups", groups);
-    check_positive("GroupNorm", "channels", channels);
+    check_size("GroupNorm", "groups", groups);
+    check_size("GroupNorm", "channels", channels);
     if (channels % groups != 0)
         throw ValueError(str("GroupNorm: channels must be a multiple of groups: ", groups,
                              " groups, ", channels, " channels"));

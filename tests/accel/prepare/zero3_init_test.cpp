@@ -26,14 +26,14 @@ nn::Gpt make_gpt(std::int64_t width) {
 
 // Covers 15.zero3_init_flag.
 TEST(Zero3Init, HasAnEffectOnlyForShardedParametersOfSeveralProcesses) {
-    struct Case {
+    struct Setup {
         int ranks, stage;
         std::optional<bool> flag;
         bool enabled, expected;
     };
-    for (const Case& c : {Case{2, 3, {}, true, true}, Case{2, 3, true, true, true},
-                          Case{2, 3, false, true, false}, Case{2, 3, {}, false, false},
-                          Case{2, 2, true, true, false}, Case{1, 3, {}, true, false}}) {
+    for (const Setup& c : {Setup{2, 3, {}, true, true}, Setup{2, 3, true, true, true},
+                           Setup{2, 3, false, true, false}, Setup{2, 3, {}, false, false},
+                           Setup{2, 2, true, true, false}, Setup{1, 3, {}, true, false}}) {
         SCOPED_TRACE(str(c.ranks, " ranks, stage ", c.stage));
         on_ranks(c.ranks, [&](const Group& group) {
             const Accelerator accelerator(on_group(

@@ -96,7 +96,7 @@ void expect_same_tensors(const std::vector<Tensor>& actual, const std::vector<Te
 // The size of a bucket in MiB. A bucket holds only a few parameters, so the network has several
 // buckets.
 constexpr double kSmallBucket = 300.0 / (1 << 20);
-constexpr int kSteps = 7;
+constexpr int kUpdates = 7;
 
 dist::DataParallelOptions power_sgd(PowerSgdOptions options, bool batched = false) {
     options.matrix_approximation_rank = 2;
@@ -112,15 +112,15 @@ void expect_exact_resumption(int ranks, Options options, int window = 1) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     on_ranks(ranks, [&](const Group& group) {
         ReplicaRun whole(group, options(), window);
-        for (int step = 0; step < kSteps; ++step) {
+        for (int step = 0; step < kUpdates; ++step) {
             whole.step(step);
             whole.accelerator.save_state(folder / str("after_", step + 1));
         }
-        for (int done = 1; done < kSteps; ++done) {
+        for (int done = 1; done < kUpdates; ++done) {
             SCOPED_TRACE(str("after ", done, " steps on rank ", group->rank()));
             ReplicaRun resumed(group, options(), window);
             resumed.accelerator.load_state(folder / str("after_", done));
-            for (int step = done; step < kSteps; ++step) resumed.step(step);
+            for (int step = done; step < kUpdates; ++step) resumed.step(step);
             expect_same_tensors(resumed.tensors(), whole.tensors());
         }
     });
@@ -288,7 +288,7 @@ TEST(LocalSGD, ResumesExactlyBetweenAverages) {
         ReplicaRun whole(group);
         {
             accel::LocalSGD local(whole.accelerator, whole.net, kInterval);
-            for (int step = 0; step < kSteps; ++step) {
+            for (int step = 0; step < kUpdates; ++step) {
                 whole.step(step);
                 local.step();
                 whole.accelerator.save_state(folder / str("after_", step + 1));
@@ -296,7 +296,7 @@ TEST(LocalSGD, ResumesExactlyBetweenAverages) {
             local.finish();
         }
         for (const bool loads_in_scope : {false, true})
-            for (int done = 1; done < kSteps; ++done) {
+            for (int done = 1; done < kUpdates; ++done) {
                 SCOPED_TRACE(str("after ", done, " steps on rank ", group->rank(),
                                  loads_in_scope ? ", loaded in the scope" : ""));
                 ReplicaRun resumed(group);
@@ -304,7 +304,7 @@ TEST(LocalSGD, ResumesExactlyBetweenAverages) {
                 if (!loads_in_scope) resumed.accelerator.load_state(path);
                 accel::LocalSGD local(resumed.accelerator, resumed.net, kInterval);
                 if (loads_in_scope) resumed.accelerator.load_state(path);
-                for (int step = done; step < kSteps; ++step) {
+                for (int step = done; step < kUpdates; ++step) {
                     resumed.step(step);
                     local.step();
                 }

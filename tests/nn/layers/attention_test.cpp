@@ -12,14 +12,14 @@ using tests::expect_close;
 using tests::expect_error;
 using tests::golden;
 
-Tensor recorded(const std::string& name) { return golden(name, "attention.safetensors"); }
+Tensor recorded_attention(const std::string& name) { return golden(name, "attention.safetensors"); }
 
 nn::MultiheadAttention recorded_layer(bool batch_first = true) {
     nn::MultiheadAttention layer(8, 2, {.batch_first = batch_first});
     layer.to(f64);
     nn::StateDict state;
     for (const char* name : {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"})
-        state.emplace_back(name, recorded(std::string("layer.") + name));
+        state.emplace_back(name, recorded_attention(std::string("layer.") + name));
     layer.load_state_dict(state);
     layer.eval();
     return layer;
@@ -43,22 +43,23 @@ class MultiheadAttentionMask : public testing::TestWithParam<const char*> {};
 
 TEST_P(MultiheadAttentionMask, MatchesPyTorch) {
     const std::string name = GetParam();
-    const Tensor q = recorded("query"), k = recorded("key"), v = recorded("value");
+    const Tensor q = recorded_attention("query"), k = recorded_attention("key"),
+                 v = recorded_attention("value");
     const nn::MultiheadAttentionMasks masks = masks_of(name);
     nn::MultiheadAttention layer = recorded_layer();
-    expect_close(layer(q, k, v, masks), recorded(name + ".output"), 1e-12);
+    expect_close(layer(q, k, v, masks), recorded_attention(name + ".output"), 1e-12);
 
     const auto [y, weights] = layer.forward_with_weights(q, k, v, masks);
-    expect_close(y, recorded(name + ".output"), 1e-12);
-    expect_close(weights, recorded(name + ".weights"), 1e-12);
+    expect_close(y, recorded_attention(name + ".output"), 1e-12);
+    expect_close(weights, recorded_attention(name + ".weights"), 1e-12);
     const Tensor of_heads = layer.forward_with_weights(q, k, v, masks, false).second;
-    expect_close(of_heads, recorded(name + ".weights_of_heads"), 1e-12);
+    expect_close(of_heads, recorded_attention(name + ".weights_of_heads"), 1e-12);
 
     // The masks have the same shapes if time is the first dimension of the inputs.
     nn::MultiheadAttention time_first = recorded_layer(false);
     const auto turn = [](const Tensor& x) { return x.transpose(0, 1); };
-    expect_close(turn(time_first(turn(q), turn(k), turn(v), masks)), recorded(name + ".output"),
-                 1e-12);
+    expect_close(turn(time_first(turn(q), turn(k), turn(v), masks)),
+                 recorded_attention(name + ".output"), 1e-12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionMask,
@@ -70,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Recorded, MultiheadAttentionMask,
 
 TEST(MultiheadAttention, GivesZeroWeightsToQueriesWithoutKeys) {
     nn::MultiheadAttention layer = recorded_layer();
-    const Tensor x = recorded("query");
+    const Tensor x = recorded_attention("query");
     const nn::MultiheadAttentionMasks masks{.key_padding_mask = ones({3, 4}, {boolean})};
     const auto [y, weights] = layer.forward_with_weights(x, x, x, masks);
     expect_close(weights, zeros({3, 4, 4}, {f64}));

@@ -93,8 +93,8 @@ TEST(ModelOutputs, MatchLossAndLogitsOfBert) {
 }
 
 TEST(ModelOutputs, AreComputedInOneForwardPassAndConvertedToF32) {
-    struct Counted : nn::Model<Counted> {
-        Counted() : model(gpt()) {}
+    struct CountedModel : nn::Model<CountedModel> {
+        CountedModel() : model(gpt()) {}
         nn::ModelOutput forward(const Tree& batch) {
             ++calls;
             return model.outputs(batch);
@@ -115,7 +115,7 @@ TEST(ModelOutputs, AreComputedInOneForwardPassAndConvertedToF32) {
     EXPECT_EQ(logits.dtype(), f32);
     EXPECT_TRUE(logits.requires_grad());
 
-    Counted outer;  // forward() returns a ModelOutput, which is converted to f32, too
+    CountedModel outer;  // forward() returns a ModelOutput, which is converted to f32, too
     outer.set_hooks(hooks);
     EXPECT_EQ(outer(Tree{{"input_ids", ids()}}).logits.dtype(), f32);
     EXPECT_EQ(outer.calls, 1);
