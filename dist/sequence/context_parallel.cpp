@@ -31,30 +31,35 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                              options.mask.shape(), "; leave out attention_mask"));
 }
 
-// Returns x, the keys and values of whole sequences that were gathered in rank order, ordered by
-// position.
-Tensor by_position(const Tensor& x, std::int64_t time, int ranks) {
+// Returns x, whose parts of whole sequences were gathered in rank order along `dim`, ordered by
+// position. Each part has `time` tokens.
+Tensor by_position(const Tensor& x, std::int64_t dim, std::int64_t time, int ranks) {
     std::vector<std::pair<std::int64_t, Tensor>> chunks;
     for (int rank = 0; rank < ranks; ++rank) {
         std::int64_t first = rank * time;
         for (const nn::PositionRange& range : head_tail_positions(ranks * time, rank, ranks)) {
-            chunks.emplace_back(range.begin, x.narrow(2, first, range.count));
+            chunks.emplace_back(range.begin, x.narrow(dim, first, range.count));
             first += range.count;
         }
     }
     std::ranges::sort(chunks, {}, [](const auto& chunk) { return chunk.first; });
     std::vector<Tensor> parts;
     for (const auto& [begin, chunk] : chunks) parts.push_back(chunk);
-    return cat(parts, 2);
+    return cat(parts, dim);
 }
 
-// Gathers keys and values, and computes attention to them for each range of queries.
-Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+bool is_of_whole_sequences(const Tensor& mask, std::int64_t length) {
+    return mask.defined() && mask.dim() == 4 && mask.size(2) == length && mask.size(3) == length;
+}
+
+// Gathers keys and values, and computes attention to them for each range of queries. `mask` is [B
+// or 1, 1, L, L] for whole sequences, or undefined.
+Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                           const kernels::AttentionParams& params, const Ranges& ranges,
                           const std::shared_ptr<ProcessGroup>& group) {
     const std::int64_t heads = k.size(1);
     const Tensor both =
-        by_position(all_gather_along(cat({k, v}, 1), 2, group, GradientKind::partial), k.size(2),
+        by_position(all_gather_along(cat({k, v}, 1), 2, group, GradientKind::partial), 2, k.size(2),
                     group->size());
     std::vector<Tensor> parts;
     std::int64_t first = 0;
@@ -63,8 +68,10 @@ Tensor gathered_attention(const Tensor& q, const Tensor& k, const Tensor& v,
         part.causal_offset = part.grid.first_query = range.begin;
         const std::int64_t keys = params.causal ? range.begin + range.count : both.size(2);
         const Tensor seen = both.narrow(2, 0, keys);
+        const Tensor own_mask =
+            mask.defined() ? mask.narrow(2, range.begin, range.count).narrow(3, 0, keys) : mask;
         parts.push_back(attention_to_part(q.narrow(2, first, range.count), seen.narrow(1, 0, heads),
-                                          seen.narrow(1, heads, heads), part));
+                                          seen.narrow(1, heads, heads), part, own_mask));
         first += range.count;
     }
     return cat(parts, 2);
@@ -125,12 +132,23 @@ Tensor ContextParallel::attend(const Tensor& query, const Tensor& key, const Ten
     const std::int64_t time = q.size(2), length = time * parts();
     const kernels::AttentionParams params =
         attention_params(options, q.size(0), q.size(3), whole_grid(q, length));
+    const Tensor mask = is_of_whole_sequences(options.mask, length) ? options.mask : Tensor();
     if (exchange_ == ContextExchange::all_gather || parts() == 1)
-        return gathered_attention(q, k, v, params, positions(time), group_);
+        return gathered_attention(q, k, v, mask, params, positions(time), group_);
+    if (mask.defined())
+        throw UsageError(str(kAttention,
+                             ": the ring (cp_comm_strategy alltoall) can't separate the documents "
+                             "of a sequence: mask ",
+                             mask.shape(), "; use allgather"));
     std::vector<Ranges> all;
     for (int rank = 0; rank < group_->size(); ++rank)
         all.push_back(head_tail_positions(length, rank, group_->size()));
     return ring_attention(q, k, v, params, all, group_);
+}
+
+Tensor ContextParallel::whole_sequences(const Tensor& x) const {
+    const NoGrad no_grad;
+    return by_position(all_gather_along(x, 1, group_, GradientKind::same), 1, x.size(1), parts());
 }
 
 ContextParallelScope::ContextParallelScope(std::shared_ptr<ContextParallel> policy,

@@ -40,9 +40,11 @@ ContextExchange context_exchange_of(std::string_view name);
 std::vector<nn::PositionRange> head_tail_positions(std::int64_t length, int rank, int ranks);
 
 // Computes attention of this process's tokens to whole sequences. The sequences are divided as
-// head_tail_positions() specifies. Causal attention ignores its mask, as in Accelerate, so labels
-// of padding tokens must be ignored by the loss. attend() throws UsageError if attention that is
-// not causal has a mask, and if queries and keys have different lengths.
+// head_tail_positions() specifies. Causal attention ignores padding masks, as in Accelerate, so
+// labels of padding tokens must be ignored by the loss. A mask [B or 1, 1, L, L] for the L tokens
+// of whole sequences, which separates documents, is used with ContextExchange::all_gather. attend()
+// throws UsageError if attention that is not causal has a mask, for such a mask with
+// ContextExchange::ring, and if queries and keys have different lengths.
 class ContextParallel : public nn::SequencePolicy {
   public:
     explicit ContextParallel(std::shared_ptr<ProcessGroup> group,
@@ -52,6 +54,7 @@ class ContextParallel : public nn::SequencePolicy {
                   const AttentionOptions& options) override;
     std::vector<nn::PositionRange> positions(std::int64_t time) const override;
     std::int64_t parts() const override { return group_->size(); }
+    Tensor whole_sequences(const Tensor& x) const override;
 
     const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 

@@ -42,13 +42,18 @@ Tensor one_head_for_each_rank(const Tensor& x, std::int64_t ranks) {
     return expand(x.unsqueeze(2), each).reshape({x.size(0), ranks, x.size(2), x.size(3)});
 }
 
-// Gathers a padding mask [B or 1, 1, 1, T] along the keys.
+// Gathers a padding mask [B or 1, 1, 1, T] along the keys. Returns masks of whole sequences
+// unchanged.
 Tensor whole_mask(const Tensor& mask, std::int64_t time,
                   const std::shared_ptr<ProcessGroup>& group) {
     if (!mask.defined()) return {};
+    const std::int64_t length = time * group->size();
+    if (mask.dim() == 4 && mask.size(1) == 1 && mask.size(2) == length && mask.size(3) == length)
+        return mask;
     if (mask.dim() != 4 || mask.size(1) != 1 || mask.size(2) != 1 || mask.size(3) != time)
         throw ShapeError(str(kAttention, ": a mask must be [batch, 1, 1, ", time,
-                             "], for this process's part of the keys: mask ", mask.shape()));
+                             "], for this process's part of the keys, or [batch, 1, ", length, ", ",
+                             length, "]: mask ", mask.shape()));
     const NoGrad no_grad;
     return all_gather_along(mask, 3, group, GradientKind::same);
 }
@@ -101,6 +106,11 @@ Tensor Ulysses::attend(const Tensor& query, const Tensor& key, const Tensor& val
     const Tensor y = attention_to_part(whole_sequences(q), whole_sequences(k), whole_sequences(v),
                                        params, whole_mask(options.mask, q.size(2), group_));
     return all_to_all_along(y, 2, 1, group_);
+}
+
+Tensor Ulysses::whole_sequences(const Tensor& x) const {
+    const NoGrad no_grad;
+    return all_gather_along(x, 1, group_, GradientKind::same);
 }
 
 void check_ulysses_batch(const Tree& batch, const ProcessGroup& group) {

@@ -22,7 +22,8 @@ class Ulysses : public nn::SequencePolicy {
     explicit Ulysses(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
 
     // A mask can be [B or 1, 1, 1, T] for this process's part of the keys, such as the padding
-    // masks of the models. Throws ShapeError for other masks, UsageError for an attention to keys
+    // masks of the models, or [B or 1, 1, L, L] for the L tokens of whole sequences, equal on all
+    // processes. Throws ShapeError for other masks, UsageError for an attention to keys
     // of another sequence, and ValueError if the heads cannot be divided: the number of query heads
     // must be a multiple of the size of the group, and the number of key-value heads a multiple or
     // a divisor.
@@ -32,6 +33,7 @@ class Ulysses : public nn::SequencePolicy {
         return {{group_->rank() * time, time}};
     }
     std::int64_t parts() const override { return group_->size(); }
+    Tensor whole_sequences(const Tensor& x) const override;
 
   private:
     std::shared_ptr<ProcessGroup> group_;

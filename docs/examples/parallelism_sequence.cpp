@@ -45,6 +45,39 @@ void train_with_context(const std::string&) {
     // [/context]
 }
 
+// Returns sequences of two documents with 20 and 12 tokens.
+axle::data::TensorDataset packed_texts() {
+    const Tensor ids = axle::randint(0, 64, {64, 33});
+    const Tensor positions = axle::cat({axle::arange(20), axle::arange(12)}).unsqueeze(0);
+    Tensor labels = ids.narrow(1, 1, 32).contiguous();
+    labels.select(1, 19).fill_(-100);
+    return axle::data::TensorDataset({{"input_ids", ids.narrow(1, 0, 32).contiguous()},
+                                      {"labels", labels},
+                                      {"position_ids", expand(positions, {64, 32}).contiguous()}});
+}
+
+void train_with_packed_documents(const std::string&) {
+    axle::nn::Gpt gpt = make_gpt();
+    axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
+    const auto data = packed_texts();
+    axle::data::DataLoader batches(data, {.batch_size = 4});
+    axle::Accelerator accelerator({
+        .fsdp_plugin = {{.fsdp_version = 2, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}},
+        .parallelism_config = axle::accel::ParallelismConfig{.cp_size = 2},
+    });
+    auto [model, optimizer, loader] = accelerator.prepare(gpt, adamw, batches);
+    // [packed]
+    for (auto& batch : loader) {
+        const Tensor ids = batch["input_ids"], labels = batch["labels"];
+        const Tensor positions = batch["position_ids"];  // for example 0 to 19 and 0 to 11
+        auto scope = accelerator.maybe_context_parallel({ids, labels, positions}, {1, 1, 1});
+        accelerator.backward(model.loss(ids, labels, positions));
+        optimizer.step();
+        optimizer.zero_grad();
+    }
+    // [/packed]
+}
+
 void train_with_ulysses(const std::string&) {
     axle::nn::Gpt gpt = make_gpt();
     axle::optim::AdamW adamw(gpt.parameters(), {.lr = 1e-3});
@@ -72,5 +105,6 @@ void train_with_ulysses(const std::string&) {
 
 int main() {
     axle::dist::launch({.num_processes = 2}, train_with_context, "");
+    axle::dist::launch({.num_processes = 2}, train_with_packed_documents, "");
     axle::dist::launch({.num_processes = 2}, train_with_ulysses, "");
 }

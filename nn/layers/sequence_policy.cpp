@@ -20,6 +20,16 @@ Tensor by_range(const SequencePolicy& policy, std::int64_t time, int dim,
     return parts.size() == 1 ? parts.front() : cat(parts, dim);
 }
 
+// Returns x [B, heads, T, D] rotated by the cosines and sines [B, 1, T, D].
+Tensor rotated(const Tensor& x, const Tensor& rotation) {
+    const std::int64_t half = x.size(-1) / 2;
+    const DType dtype = is_half(x.dtype()) ? f32 : x.dtype();
+    const Tensor cosines = rotation.narrow(-1, 0, half).to(dtype),
+                 sines = rotation.narrow(-1, half, half).to(dtype);
+    const Tensor a = x.narrow(-1, 0, half).to(dtype), b = x.narrow(-1, half, half).to(dtype);
+    return cat({a * cosines - b * sines, b * cosines + a * sines}, -1).to(x.dtype());
+}
+
 }  // namespace
 
 SequencePolicy* sequence_policy() { return dynamic_cast<SequencePolicy*>(forward_context().get()); }
@@ -31,7 +41,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                              : scaled_dot_product_attention(q, k, v, options);
 }
 
-Tensor rotary_positions(const Tensor& x, double base) {
+Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation) {
+    if (rotation.defined()) return rotated(x, rotation);
     const SequencePolicy* const policy = sequence_policy();
     if (policy == nullptr) return rotary_embedding(x, base);
     return by_range(*policy, x.size(-2), -2, [&](PositionRange range, std::int64_t first) {
@@ -39,7 +50,19 @@ Tensor rotary_positions(const Tensor& x, double base) {
     });
 }
 
-Tensor position_rows(const Tensor& table, std::int64_t time) {
+Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
+                       double base, DType dtype) {
+    const NoGrad no_grad;
+    const TensorOptions options{.dtype = dtype, .device = positions.device()};
+    const Shape half = {length, head_size / 2};
+    // Rotates the vectors (1, 0), which become (cos a, sin a).
+    const Tensor table =
+        rotary_embedding(cat({ones(half, options), zeros(half, options)}, 1), base);
+    return embedding(positions, table).unsqueeze(1);
+}
+
+Tensor position_rows(const Tensor& table, std::int64_t time, const Tensor& positions) {
+    if (positions.defined()) return embedding(positions, table);
     const SequencePolicy* const policy = sequence_policy();
     if (policy == nullptr) return table.narrow(0, 0, time);
     return by_range(*policy, time, 0, [&](PositionRange range, std::int64_t) {

@@ -26,13 +26,19 @@ struct PositionRange {
 struct SequencePolicy : ForwardContext {
     // Returns the attention of the queries of this process to the keys of the whole sequence. The
     // arguments have the same meaning as in scaled_dot_product_attention(), but q, k and v contain
-    // only this process's part of the sequence.
+    // only this process's part of the sequence. The mask can be [B or 1, 1, 1, T] for this
+    // process's T keys, or [B or 1, 1, L, L] for whole sequences of L tokens. Policies that do not
+    // support a mask throw UsageError or ShapeError, or ignore it as they document.
     virtual Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionOptions& options) = 0;
     // Returns the positions of this process's tokens, in their order, for a part of `time` tokens.
     virtual std::vector<PositionRange> positions(std::int64_t time) const = 0;
     // Returns the number of parts of a sequence, which have equal lengths.
     virtual std::int64_t parts() const = 0;
+    // Returns the whole sequences [B, T * parts()] in the order of their positions. x [B, T] has
+    // this process's part of them, and is equal in shape on all processes. The result cannot be
+    // differentiated.
+    virtual Tensor whole_sequences(const Tensor& x) const = 0;
 };
 
 // Returns the policy of this thread, or nullptr if sequences are whole.
@@ -41,11 +47,18 @@ SequencePolicy* sequence_policy();
 // Returns the attention that the policy computes, or scaled_dot_product_attention() without one.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
-// Returns rotary_embedding(x, base) at the positions of the tokens. x is [..., T, D].
-Tensor rotary_positions(const Tensor& x, double base);
-// Returns the rows of `table` for the positions of `time` tokens, as a tensor [time, ...]. Throws
-// IndexError if a position is not in the table.
-Tensor position_rows(const Tensor& table, std::int64_t time);
+// Returns rotary_embedding(x, base) at the positions of the tokens. x is [..., T, D]. If `rotation`
+// is defined, it is the result of rotary_rotation(), and x must be [B, heads, T, D].
+Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {});
+// Returns the cosines and sines [B, 1, T, head_size] with which rotary_positions() rotates tokens
+// that have the positions [B, T] (i64), which must be from 0 to length - 1. The result has the
+// given dtype, f64 or f32.
+Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
+                       double base, DType dtype);
+// Returns the rows of `table` for the positions of `time` tokens, as a tensor [time, ...], or [B,
+// time, ...] if positions [B, time] (i64) are defined. Throws IndexError if a position is not in
+// the table.
+Tensor position_rows(const Tensor& table, std::int64_t time, const Tensor& positions = {});
 // Returns the length of the whole sequence if this process has `time` tokens of it.
 std::int64_t whole_length(std::int64_t time);
 // Returns dropout(x, p) for x that is a part of a larger tensor, by default the whole tensor. With

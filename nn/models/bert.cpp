@@ -49,8 +49,8 @@ LayerNorm norm_of(const BertConfig& config) {
 }
 
 std::vector<Tensor> inputs_of(const Tree& batch) {
-    return nn::inputs_of("bert", batch,
-                         {"input_ids", "labels", "attention_mask", "token_type_ids"});
+    return nn::inputs_of(
+        "bert", batch, {"input_ids", "labels", "attention_mask", "token_type_ids", "position_ids"});
 }
 
 }  // namespace
@@ -62,10 +62,14 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config)
       norm(norm_of(config)),
       dropout(config.hidden_dropout_prob) {}
 
-Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& token_type_ids) {
+Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& token_type_ids,
+                               const Tensor& position_ids) {
+    const Tensor positions =
+        token_positions("bert", position_ids, ids, position.weight.size(0)).positions;
     const Tensor types =
         token_type_ids.defined() ? token_type(token_type_ids) : token_type.weight[0];
-    return dropout(norm(word(ids) + types + position_rows(position.weight, ids.size(1))));
+    return dropout(
+        norm(word(ids) + types + position_rows(position.weight, ids.size(1), positions)));
 }
 
 BertSelfAttention::BertSelfAttention(const BertConfig& config)
@@ -137,9 +141,10 @@ Bert::Bert(const BertConfig& config_, bool with_pooler)
     if (with_pooler) pooler.emplace(config);
 }
 
-Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
-                     const Tensor& token_type_ids) {
-    if (ids.dim() != 2 || whole_length(ids.size(1)) > config.max_position_embeddings)
+Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask, const Tensor& token_type_ids,
+                     const Tensor& position_ids) {
+    if (ids.dim() != 2 ||
+        (!position_ids.defined() && whole_length(ids.size(1)) > config.max_position_embeddings))
         throw ShapeError(
             str("bert: ids must be [batch, time] with time at most max_position_embeddings ",
                 config.max_position_embeddings, ": they are ", ids.shape(),
@@ -148,7 +153,7 @@ Tensor Bert::forward(const Tensor& ids, const Tensor& attention_mask,
         throw ShapeError(str("bert: shapes differ: token_type_ids ", token_type_ids.shape(),
                              ", ids ", ids.shape()));
     const Tensor mask = padding_mask("bert", attention_mask, ids);
-    return encoder(embeddings(ids, token_type_ids), mask);
+    return encoder(embeddings(ids, token_type_ids, position_ids), mask);
 }
 
 Tensor Bert::pooled(const Tensor& hidden) {
@@ -176,8 +181,10 @@ Linear BertForSequenceClassification::new_classifier(const BertConfig& config) {
 }
 
 Tensor BertForSequenceClassification::forward(const Tensor& ids, const Tensor& attention_mask,
-                                              const Tensor& token_type_ids) {
-    return classifier(dropout(bert.pooled(bert(ids, attention_mask, token_type_ids))));
+                                              const Tensor& token_type_ids,
+                                              const Tensor& position_ids) {
+    return classifier(
+        dropout(bert.pooled(bert(ids, attention_mask, token_type_ids, position_ids))));
 }
 
 void BertForSequenceClassification::check_labels(const Tensor& ids, const Tensor& labels) {
@@ -194,19 +201,21 @@ Tensor BertForSequenceClassification::loss_of(const Tensor& logits, const Tensor
 
 Tensor BertForSequenceClassification::loss(const Tensor& ids, const Tensor& labels,
                                            const Tensor& attention_mask,
-                                           const Tensor& token_type_ids) {
+                                           const Tensor& token_type_ids,
+                                           const Tensor& position_ids) {
     return enter([&] {
         check_labels(ids, labels);
-        return loss_of(forward(ids, attention_mask, token_type_ids), labels);
+        return loss_of(forward(ids, attention_mask, token_type_ids, position_ids), labels);
     });
 }
 
 ModelOutput BertForSequenceClassification::outputs(const Tensor& ids, const Tensor& labels,
                                                    const Tensor& attention_mask,
-                                                   const Tensor& token_type_ids) {
+                                                   const Tensor& token_type_ids,
+                                                   const Tensor& position_ids) {
     return enter([&] {
         if (labels.defined()) check_labels(ids, labels);
-        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids)};
+        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids, position_ids)};
         if (labels.defined()) output.loss = loss_of(output.logits, labels);
         return output;
     });
@@ -214,7 +223,7 @@ ModelOutput BertForSequenceClassification::outputs(const Tensor& ids, const Tens
 
 ModelOutput BertForSequenceClassification::outputs(const Tree& batch) {
     const std::vector<Tensor> inputs = inputs_of(batch);
-    return outputs(inputs[0], inputs[1], inputs[2], inputs[3]);
+    return outputs(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]);
 }
 
 BertPredictions::BertPredictions(const BertConfig& config, const Tensor& word_embeddings)
@@ -242,8 +251,8 @@ BertForMaskedLM::BertForMaskedLM(const BertConfig& config_)
     : config(config_), bert(config, false), predictions(config, bert.embeddings.word.weight) {}
 
 Tensor BertForMaskedLM::forward(const Tensor& ids, const Tensor& attention_mask,
-                                const Tensor& token_type_ids) {
-    return predictions(bert(ids, attention_mask, token_type_ids));
+                                const Tensor& token_type_ids, const Tensor& position_ids) {
+    return predictions(bert(ids, attention_mask, token_type_ids, position_ids));
 }
 
 void BertForMaskedLM::check_labels(const Tensor& ids, const Tensor& labels) {
@@ -253,10 +262,11 @@ void BertForMaskedLM::check_labels(const Tensor& ids, const Tensor& labels) {
 }
 
 ModelOutput BertForMaskedLM::outputs(const Tensor& ids, const Tensor& labels,
-                                     const Tensor& attention_mask, const Tensor& token_type_ids) {
+                                     const Tensor& attention_mask, const Tensor& token_type_ids,
+                                     const Tensor& position_ids) {
     return enter([&] {
         if (labels.defined()) check_labels(ids, labels);
-        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids)};
+        ModelOutput output{.logits = forward(ids, attention_mask, token_type_ids, position_ids)};
         if (labels.defined())
             output.loss =
                 cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
@@ -266,14 +276,14 @@ ModelOutput BertForMaskedLM::outputs(const Tensor& ids, const Tensor& labels,
 
 ModelOutput BertForMaskedLM::outputs(const Tree& batch) {
     const std::vector<Tensor> inputs = inputs_of(batch);
-    return outputs(inputs[0], inputs[1], inputs[2], inputs[3]);
+    return outputs(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4]);
 }
 
 Tensor BertForMaskedLM::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask,
-                             const Tensor& token_type_ids) {
+                             const Tensor& token_type_ids, const Tensor& position_ids) {
     return enter([&] {
         check_labels(ids, labels);
-        const Tensor x = bert(ids, attention_mask, token_type_ids);
+        const Tensor x = bert(ids, attention_mask, token_type_ids, position_ids);
         return predictions.loss(x.reshape({-1, config.hidden_size}), labels.reshape({-1}));
     });
 }

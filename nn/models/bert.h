@@ -4,9 +4,12 @@
 //
 // The forward functions of the three models have these parameters: ids [B, T] (i64 or i32) with T
 // <= max_position_embeddings; attention_mask [B, T], which is 0 for padding tokens (if undefined,
-// there is no padding); token_type_ids [B, T] (if undefined, all are zero). The functions throw
-// ShapeError for other shapes. In this file, B is the number of sequences, T their length in
-// tokens, and C = hidden_size.
+// there is no padding); token_type_ids [B, T] (if undefined, all are zero); position_ids [B or 1,
+// T] (i64 or i32), the positions of the tokens (if undefined, 0 to T - 1). Tokens attend to the
+// whole sequence for all positions, as in Transformers. The functions throw ShapeError for other
+// shapes, DTypeError for other dtypes of position_ids, and IndexError for positions that are
+// negative or not below max_position_embeddings. In this file, B is the number of sequences, T
+// their length in tokens, and C = hidden_size.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +62,8 @@ struct BertEmbeddings : Model<BertEmbeddings> {
     explicit BertEmbeddings(const BertConfig& config);
     // Returns the sum of the word, position and token type embeddings of ids [B, T], normalized and
     // with dropout: [B, T, C].
-    Tensor forward(const Tensor& ids, const Tensor& token_type_ids);
+    Tensor forward(const Tensor& ids, const Tensor& token_type_ids,
+                   const Tensor& position_ids = {});
     void visit(Visitor& v) override {
         v("word_embeddings", word), v("position_embeddings", position);
         v("token_type_embeddings", token_type), v("LayerNorm", norm), v("dropout", dropout);
@@ -161,7 +165,7 @@ struct Bert : Model<Bert> {
 
     // Returns the last hidden state [B, T, C].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
-                   const Tensor& token_type_ids = {});
+                   const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the pooled output [B, C] of a hidden state [B, T, C] (BertPooler). Throws UsageError
     // if the model has no pooler, or if processes share the sequences
     // (nn/layers/sequence_policy.h).
@@ -192,18 +196,19 @@ struct BertForSequenceClassification : Model<BertForSequenceClassification> {
 
     // Returns logits [B, number of labels].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
-                   const Tensor& token_type_ids = {});
+                   const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B] are class indices;
     // sequences with the label -100 are ignored. If the model has a single label (regression),
     // returns the mean squared error to labels [B]. Throws ShapeError for other shapes of labels.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
-                const Tensor& token_type_ids = {});
+                const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
-                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
+                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
+                        const Tensor& position_ids = {});
     // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask" and "token_type_ids". Throws ValueError for other keys and if "input_ids" is
-    // missing.
+    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
+    // if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override {
         v("bert", bert), v("dropout", dropout), v("classifier", classifier);
@@ -248,17 +253,18 @@ struct BertForMaskedLM : Model<BertForMaskedLM> {
 
     // Returns logits [B, T, vocab_size].
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
-                   const Tensor& token_type_ids = {});
+                   const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats. labels [B, T] are token ids; positions
     // with the label -100 are ignored. Throws ShapeError for other shapes of labels.
     Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
-                const Tensor& token_type_ids = {});
+                const Tensor& token_type_ids = {}, const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
-                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {});
+                        const Tensor& attention_mask = {}, const Tensor& token_type_ids = {},
+                        const Tensor& position_ids = {});
     // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
-    // "attention_mask" and "token_type_ids". Throws ValueError for other keys and if "input_ids" is
-    // missing.
+    // "attention_mask", "token_type_ids" and "position_ids". Throws ValueError for other keys and
+    // if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     void visit(Visitor& v) override { v("bert", bert), v("cls.predictions", predictions); }
     std::vector<std::string> no_split_modules() const override { return bert.no_split_modules(); }

@@ -56,7 +56,7 @@ GptAttention::GptAttention(const GptConfig& config)
       head_size(config.n_embd / config.n_head),
       attn_dropout(config.attn_dropout.value_or(config.dropout)) {}
 
-Tensor GptAttention::forward(const Tensor& x) {
+Tensor GptAttention::forward(const Tensor& x, const Tensor& mask) {
     const Tensor projected = c_attn(x);
     const std::int64_t batch = projected.size(0), time = projected.size(1);
     const std::int64_t width = projected.size(2) / 3;
@@ -67,8 +67,9 @@ Tensor GptAttention::forward(const Tensor& x) {
     Tensor y;
     {
         const RandomPartGuard guard(random_part);
-        y = attention(qkv[0], qkv[1], qkv[2],
-                      {.dropout_p = is_training() ? attn_dropout : 0, .causal = true});
+        y = attention(
+            qkv[0], qkv[1], qkv[2],
+            {.mask = mask, .dropout_p = is_training() ? attn_dropout : 0, .causal = true});
     }
     return resid_dropout(c_proj(y.transpose(1, 2).reshape({batch, time, width})));
 }
@@ -86,8 +87,8 @@ Tensor GptMlp::forward(const Tensor& x) {
 GptBlock::GptBlock(const GptConfig& config)
     : ln_1(norm_of(config)), attn(config), ln_2(norm_of(config)), mlp(config) {}
 
-Tensor GptBlock::forward(const Tensor& x) {
-    const Tensor y = x + attn(ln_1(x));
+Tensor GptBlock::forward(const Tensor& x, const Tensor& mask) {
+    const Tensor y = x + attn(ln_1(x), mask);
     return y + mlp(ln_2(y));
 }
 
@@ -100,38 +101,45 @@ GptTransformer::GptTransformer(const GptConfig& config)
     for (std::int64_t i = 0; i < config.n_layer; ++i) h.push_back(GptBlock(config));
 }
 
-Tensor GptTransformer::forward(const Tensor& ids) {
-    Tensor x = enter_blocks(embd_dropout(wte(ids) + position_rows(wpe.weight, ids.size(1))));
+Tensor GptTransformer::forward(const Tensor& ids, const Tensor& position_ids) {
+    const TokenPositions at = token_positions("gpt", position_ids, ids, wpe.weight.size(0));
+    Tensor x =
+        enter_blocks(embd_dropout(wte(ids) + position_rows(wpe.weight, ids.size(1), at.positions)));
     for (GptBlock& block : h) {
         if (checkpoint_blocks && is_training())
-            x = checkpoint([&block](const std::vector<Tensor>& in) { return block(in[0]); }, {x});
+            x = checkpoint([&block, mask = at.documents](
+                               const std::vector<Tensor>& in) { return block(in[0], mask); },
+                           {x});
         else
-            x = block(x);
+            x = block(x, at.documents);
     }
     return leave_blocks(ln_f(x));
 }
 
 Gpt::Gpt(const GptConfig& config_) : config(validated(config_)), transformer(config) {}
 
-Tensor Gpt::hidden(const Tensor& ids) {
-    if (ids.dim() != 2 || whole_length(ids.size(1)) > config.block_size)
+Tensor Gpt::hidden(const Tensor& ids, const Tensor& position_ids) {
+    if (ids.dim() != 2 ||
+        (!position_ids.defined() && whole_length(ids.size(1)) > config.block_size))
         throw ShapeError(str("gpt: ids must be [batch, time] with time at most block_size ",
                              config.block_size, ": they are ", ids.shape(),
                              sequence_policy() == nullptr ? "" : ", a part of each sequence"));
-    return transformer(ids);
+    return transformer(ids, position_ids);
 }
 
-Tensor Gpt::forward(const Tensor& ids) { return head_logits(hidden(ids)); }
+Tensor Gpt::forward(const Tensor& ids, const Tensor& position_ids) {
+    return head_logits(hidden(ids, position_ids));
+}
 
 void Gpt::check_labels(const Tensor& ids, const Tensor& labels) {
     if (labels.shape() != ids.shape())
         throw ShapeError(str("gpt: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
 }
 
-ModelOutput Gpt::outputs(const Tensor& ids, const Tensor& labels) {
+ModelOutput Gpt::outputs(const Tensor& ids, const Tensor& labels, const Tensor& position_ids) {
     return enter([&] {
         if (labels.defined()) check_labels(ids, labels);
-        ModelOutput output{.logits = forward(ids)};
+        ModelOutput output{.logits = forward(ids, position_ids)};
         if (labels.defined())
             output.loss =
                 cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
@@ -140,14 +148,15 @@ ModelOutput Gpt::outputs(const Tensor& ids, const Tensor& labels) {
 }
 
 ModelOutput Gpt::outputs(const Tree& batch) {
-    const std::vector<Tensor> inputs = inputs_of("gpt", batch, {"input_ids", "labels"});
-    return outputs(inputs[0], inputs[1]);
+    const std::vector<Tensor> inputs =
+        inputs_of("gpt", batch, {"input_ids", "labels", "position_ids", "shift_labels"});
+    return outputs(inputs[0], inputs[3].defined() ? inputs[3] : inputs[1], inputs[2]);
 }
 
-Tensor Gpt::loss(const Tensor& ids, const Tensor& labels) {
+Tensor Gpt::loss(const Tensor& ids, const Tensor& labels, const Tensor& position_ids) {
     return enter([&] {
         check_labels(ids, labels);
-        const Tensor x = hidden(ids);
+        const Tensor x = hidden(ids, position_ids);
         return head_loss(x.reshape({-1, config.n_embd}), labels.reshape({-1}));
     });
 }

@@ -53,8 +53,9 @@ struct GptConfig {
 
 struct GptAttention : Model<GptAttention> {
     explicit GptAttention(const GptConfig& config);
-    // Maps x [B, T, C] to [B, T, C].
-    Tensor forward(const Tensor& x);
+    // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask
+    // (core/functional.h) and can be undefined.
+    Tensor forward(const Tensor& x, const Tensor& mask = {});
     void visit(Visitor& v) override {
         v("c_attn", c_attn), v("c_proj", c_proj), v("resid_dropout", resid_dropout);
     }
@@ -82,7 +83,7 @@ struct GptMlp : Model<GptMlp> {
 
 struct GptBlock : Model<GptBlock> {
     explicit GptBlock(const GptConfig& config);
-    Tensor forward(const Tensor& x);
+    Tensor forward(const Tensor& x, const Tensor& mask = {});
     void visit(Visitor& v) override {
         v("ln_1", ln_1), v("attn", attn), v("ln_2", ln_2), v("mlp", mlp);
     }
@@ -95,8 +96,9 @@ struct GptBlock : Model<GptBlock> {
 
 struct GptTransformer : Model<GptTransformer>, BlockStack {
     explicit GptTransformer(const GptConfig& config);
-    // Maps ids [B, T], T <= block_size, to the final hidden state [B, T, C].
-    Tensor forward(const Tensor& ids);
+    // Maps ids [B, T] to the final hidden state [B, T, C]. position_ids have the meaning that
+    // Gpt::forward() describes. Throws the errors of token_positions() (nn/models/transformer.h).
+    Tensor forward(const Tensor& ids, const Tensor& position_ids = {});
     void visit(Visitor& v) override {
         v("wte", wte), v("wpe", wpe), v("drop", embd_dropout), v("h", h), v("ln_f", ln_f);
     }
@@ -123,18 +125,25 @@ struct Gpt : Model<Gpt>, LanguageHead {
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 
-    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. Throws ShapeError if ids are not
-    // 2-d or T > block_size.
-    Tensor forward(const Tensor& ids);
+    // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. position_ids [B or 1, T] (i64 or
+    // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, a document
+    // ends before a token whose position is not the successor of the previous token's position, and
+    // tokens attend to tokens of their own document only. If position_ids are on a GPU, the host
+    // waits for them. Throws ShapeError if ids are not 2-d, for T > block_size without
+    // position_ids, and for other shapes of position_ids; DTypeError for other dtypes of them; and
+    // IndexError for positions that are negative or not below block_size.
+    Tensor forward(const Tensor& ids, const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
     // position. (In Transformers, labels are equal to the ids, and the model shifts them.) Throws
     // ShapeError for other shapes.
-    Tensor loss(const Tensor& ids, const Tensor& labels);
+    Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
     // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
-    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels".
+    ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
+                        const Tensor& position_ids = {});
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "position_ids" and "shift_labels", which are used instead of "labels", as in Transformers.
     // Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
@@ -155,7 +164,7 @@ struct Gpt : Model<Gpt>, LanguageHead {
     GptTransformer transformer;
 
   private:
-    Tensor hidden(const Tensor& ids);
+    Tensor hidden(const Tensor& ids, const Tensor& position_ids);
     static void check_labels(const Tensor& ids, const Tensor& labels);
 };
 

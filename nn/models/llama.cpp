@@ -1,5 +1,6 @@
 #include "nn/models/llama.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nn/init.h"
@@ -61,13 +62,13 @@ LlamaAttention::LlamaAttention(const LlamaConfig& config)
       rope_theta(config.rope_theta),
       dropout(config.attention_dropout) {}
 
-Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask) {
+Tensor LlamaAttention::forward(const Tensor& x, const Tensor& mask, const Tensor& rotation) {
     // Reshapes [B, T, heads * head size] to [B, heads, T, head size].
     const auto heads = [&](const Tensor& y) {
         return y.reshape({y.size(0), y.size(1), -1, head_size}).transpose(1, 2);
     };
-    const Tensor q = rotary_positions(heads(q_proj(x)), rope_theta);
-    const Tensor k = rotary_positions(heads(k_proj(x)), rope_theta);
+    const Tensor q = rotary_positions(heads(q_proj(x)), rope_theta, rotation);
+    const Tensor k = rotary_positions(heads(k_proj(x)), rope_theta, rotation);
     const Tensor v = heads(v_proj(x));
     Tensor y;
     {
@@ -93,8 +94,8 @@ LlamaDecoderLayer::LlamaDecoderLayer(const LlamaConfig& config)
       input_layernorm(config.hidden_size, config.rms_norm_eps),
       post_attention_layernorm(config.hidden_size, config.rms_norm_eps) {}
 
-Tensor LlamaDecoderLayer::forward(const Tensor& x, const Tensor& mask) {
-    const Tensor y = x + self_attn(input_layernorm(x), mask);
+Tensor LlamaDecoderLayer::forward(const Tensor& x, const Tensor& mask, const Tensor& rotation) {
+    const Tensor y = x + self_attn(input_layernorm(x), mask, rotation);
     return y + mlp(post_attention_layernorm(y));
 }
 
@@ -102,22 +103,43 @@ LlamaModel::LlamaModel(const LlamaConfig& config)
     : embed_tokens(normal_embedding(config.vocab_size, config.hidden_size, config.initializer_range,
                                     config.pad_token_id)),
       norm(config.hidden_size, config.rms_norm_eps),
-      checkpoint_layers(config.checkpoint_layers) {
+      checkpoint_layers(config.checkpoint_layers),
+      max_position_embeddings(config.max_position_embeddings) {
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
         layers.push_back(LlamaDecoderLayer(config));
 }
 
-Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask) {
+LlamaContext LlamaModel::context_of(const Tensor& ids, const Tensor& attention_mask,
+                                    const Tensor& position_ids, DType dtype) {
+    const std::int64_t limit = std::max(max_position_embeddings, whole_length(ids.size(1)));
+    const TokenPositions at = token_positions("llama", position_ids, ids, limit);
+    LlamaContext context{.mask = attention_mask.defined()
+                                     ? padding_mask("llama", attention_mask, ids)
+                                     : at.documents,
+                         .rotation = {}};
+    if (at.positions.defined()) {
+        const LlamaAttention& attention = layers[0].self_attn;
+        context.rotation = rotary_rotation(at.positions, at.length, attention.head_size,
+                                           attention.rope_theta, dtype == f64 ? f64 : f32);
+    }
+    return context;
+}
+
+Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask,
+                           const Tensor& position_ids) {
     if (ids.dim() != 2)
         throw ShapeError(str("llama: ids must be [batch, time]: they are ", ids.shape()));
-    const Tensor mask = padding_mask("llama", attention_mask, ids);
     Tensor x = enter_blocks(embed_tokens(ids));
+    const LlamaContext context = context_of(ids, attention_mask, position_ids, x.dtype());
     for (LlamaDecoderLayer& layer : layers) {
         if (checkpoint_layers && is_training())
             x = checkpoint(
-                [&layer, mask](const std::vector<Tensor>& in) { return layer(in[0], mask); }, {x});
+                [&layer, context](const std::vector<Tensor>& in) {
+                    return layer(in[0], context.mask, context.rotation);
+                },
+                {x});
         else
-            x = layer(x, mask);
+            x = layer(x, context.mask, context.rotation);
     }
     return leave_blocks(norm(x));
 }
@@ -131,8 +153,8 @@ Llama::Llama(const LlamaConfig& config_) : config(validated(config_)), model(con
     init::normal_(lm_head, 0, config.initializer_range);
 }
 
-Tensor Llama::forward(const Tensor& ids, const Tensor& attention_mask) {
-    return head_logits(model(ids, attention_mask));
+Tensor Llama::forward(const Tensor& ids, const Tensor& attention_mask, const Tensor& position_ids) {
+    return head_logits(model(ids, attention_mask, position_ids));
 }
 
 void Llama::check_labels(const Tensor& ids, const Tensor& labels) {
@@ -141,10 +163,11 @@ void Llama::check_labels(const Tensor& ids, const Tensor& labels) {
             str("llama: shapes differ: labels ", labels.shape(), ", ids ", ids.shape()));
 }
 
-ModelOutput Llama::outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask) {
+ModelOutput Llama::outputs(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask,
+                           const Tensor& position_ids) {
     return enter([&] {
         if (labels.defined()) check_labels(ids, labels);
-        ModelOutput output{.logits = forward(ids, attention_mask)};
+        ModelOutput output{.logits = forward(ids, attention_mask, position_ids)};
         if (labels.defined())
             output.loss =
                 cross_entropy(output.logits.reshape({-1, config.vocab_size}), labels.reshape({-1}));
@@ -153,15 +176,16 @@ ModelOutput Llama::outputs(const Tensor& ids, const Tensor& labels, const Tensor
 }
 
 ModelOutput Llama::outputs(const Tree& batch) {
-    const std::vector<Tensor> inputs =
-        inputs_of("llama", batch, {"input_ids", "labels", "attention_mask"});
-    return outputs(inputs[0], inputs[1], inputs[2]);
+    const std::vector<Tensor> inputs = inputs_of(
+        "llama", batch, {"input_ids", "labels", "attention_mask", "position_ids", "shift_labels"});
+    return outputs(inputs[0], inputs[4].defined() ? inputs[4] : inputs[1], inputs[2], inputs[3]);
 }
 
-Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask) {
+Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask,
+                   const Tensor& position_ids) {
     return enter([&] {
         check_labels(ids, labels);
-        const Tensor x = model(ids, attention_mask);
+        const Tensor x = model(ids, attention_mask, position_ids);
         return head_loss(x.reshape({-1, config.hidden_size}), labels.reshape({-1}));
     });
 }

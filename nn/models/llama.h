@@ -65,8 +65,9 @@ struct LlamaConfig {
 struct LlamaAttention : Model<LlamaAttention> {
     explicit LlamaAttention(const LlamaConfig& config);
     // Maps x [B, T, C] to [B, T, C]. `mask` has the meaning of AttentionOptions::mask
-    // (core/functional.h) and can be undefined.
-    Tensor forward(const Tensor& x, const Tensor& mask);
+    // (core/functional.h), `rotation` is the argument of rotary_positions()
+    // (nn/layers/sequence_policy.h), and both can be undefined.
+    Tensor forward(const Tensor& x, const Tensor& mask, const Tensor& rotation = {});
     void visit(Visitor& v) override {
         v("q_proj", q_proj), v("k_proj", k_proj), v("v_proj", v_proj), v("o_proj", o_proj);
     }
@@ -91,7 +92,7 @@ struct LlamaMlp : Model<LlamaMlp> {
 
 struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
     explicit LlamaDecoderLayer(const LlamaConfig& config);
-    Tensor forward(const Tensor& x, const Tensor& mask);
+    Tensor forward(const Tensor& x, const Tensor& mask, const Tensor& rotation = {});
     void visit(Visitor& v) override {
         v("self_attn", self_attn), v("mlp", mlp), v("input_layernorm", input_layernorm);
         v("post_attention_layernorm", post_attention_layernorm);
@@ -102,12 +103,24 @@ struct LlamaDecoderLayer : Model<LlamaDecoderLayer> {
     RMSNorm input_layernorm, post_attention_layernorm;
 };
 
+// The arguments of attention that are equal in all layers. Both can be undefined.
+struct LlamaContext {
+    Tensor mask;      // has the meaning of AttentionOptions::mask (core/functional.h)
+    Tensor rotation;  // the argument of rotary_positions() (nn/layers/sequence_policy.h)
+};
+
 struct LlamaModel : Model<LlamaModel>, BlockStack {
     explicit LlamaModel(const LlamaConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
-    // tokens, which are ignored; if it is undefined, there is no padding. Throws ShapeError for
-    // other shapes.
-    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
+    // tokens, which are ignored; if it is undefined, there is no padding. position_ids have the
+    // meaning that Llama::forward() describes. Throws its errors.
+    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
+                   const Tensor& position_ids = {});
+    // Returns the arguments of attention in layers with hidden states of the given dtype. Throws
+    // the errors of forward(). If processes share the sequences, all of them must call this
+    // function together.
+    LlamaContext context_of(const Tensor& ids, const Tensor& attention_mask,
+                            const Tensor& position_ids, DType dtype);
     void visit(Visitor& v) override {
         v("embed_tokens", embed_tokens), v("layers", layers), v("norm", norm);
     }
@@ -116,6 +129,7 @@ struct LlamaModel : Model<LlamaModel>, BlockStack {
     ModuleList<LlamaDecoderLayer> layers;
     RMSNorm norm;
     bool checkpoint_layers;
+    std::int64_t max_position_embeddings;
 };
 
 struct Llama : Model<Llama>, LanguageHead {
@@ -134,19 +148,28 @@ struct Llama : Model<Llama>, LanguageHead {
                          const SavePretrainedOptions& options = {}) const;
 
     // Maps ids [B, T] (i64 or i32) to logits [B, T, vocab_size]. attention_mask [B, T] is 0 for
-    // padding tokens; if it is undefined, there is no padding. Throws ShapeError for other shapes.
-    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {});
+    // padding tokens; if it is undefined, there is no padding. position_ids [B or 1, T] (i64 or
+    // i32) are the positions of the tokens, by default 0 to T - 1. As in Transformers, without an
+    // attention_mask a document ends before a token whose position is not the successor of the
+    // previous token's position, and tokens attend to tokens of their own document only. If
+    // position_ids are on a GPU, the host waits for them. Throws ShapeError for other shapes,
+    // DTypeError for other dtypes of position_ids, and IndexError for positions that are negative
+    // or not below the larger of max_position_embeddings and the length of whole sequences.
+    Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
+                   const Tensor& position_ids = {});
     // Returns the mean cross entropy of the logits, in nats, without storing all logits. labels
     // [B, T] are token ids: labels[b, t] is the token that follows ids[b, t], or -100 to ignore the
     // position. (In Transformers, labels are equal to the ids, and the model shifts them.) Throws
     // ShapeError for other shapes.
-    Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {});
+    Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& attention_mask = {},
+                const Tensor& position_ids = {});
     // Returns the logits and, if labels are given, the loss, computed in one forward pass. labels
     // have the same meaning as in loss(). If only the loss is needed, loss() uses less memory.
     ModelOutput outputs(const Tensor& ids, const Tensor& labels = {},
-                        const Tensor& attention_mask = {});
-    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels"
-    // and "attention_mask". Throws ValueError for other keys and if "input_ids" is missing.
+                        const Tensor& attention_mask = {}, const Tensor& position_ids = {});
+    // Returns the same outputs for the tensors of a batch: "input_ids" and, optionally, "labels",
+    // "attention_mask", "position_ids" and "shift_labels", which are used instead of "labels", as
+    // in Transformers. Throws ValueError for other keys and if "input_ids" is missing.
     ModelOutput outputs(const Tree& batch);
     // Appends `count` sampled tokens to `ids` and returns the complete sequence. Throws ValueError
     // if `ids` is empty, or if count, top_k or temperature is negative.

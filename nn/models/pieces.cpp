@@ -28,8 +28,9 @@ Tensor ids_of(const char* who, const Tree& batch) {
     return ids;
 }
 
-void check_length(const char* who, const Tensor& ids, const char* limit, std::int64_t longest) {
-    if (whole_length(ids.size(1)) > longest)
+void check_length(const char* who, const Tensor& ids, const Tensor& position_ids, const char* limit,
+                  std::int64_t longest) {
+    if (!position_ids.defined() && whole_length(ids.size(1)) > longest)
         throw ShapeError(str(who, ": time must be at most ", limit, ' ', longest, ": ids are ",
                              ids.shape(),
                              sequence_policy() == nullptr ? "" : ", a part of each sequence"));
@@ -80,16 +81,22 @@ HeadPiece head_of(const LanguageHead& head, const BlockStack& body, Norm& norm) 
             }};
 }
 
+TokenPositions gpt_positions(const Gpt& model, const Tree& batch) {
+    return token_positions("gpt", find(batch, "position_ids"), ids_of("gpt", batch),
+                           model.config.block_size);
+}
+
 Piece bert_embeddings(Bert& bert) {
     return {.name = "embeddings",
             .modules = {&bert.embeddings},
             .forward =
                 [&bert](const Tensor&, const Tree& batch) {
-                    const Tensor ids = ids_of("bert", batch);
-                    check_length("bert", ids, "max_position_embeddings",
+                    const Tensor ids = ids_of("bert", batch),
+                                 positions = find(batch, "position_ids");
+                    check_length("bert", ids, positions, "max_position_embeddings",
                                  bert.config.max_position_embeddings);
                     return entered(bert.encoder,
-                                   bert.embeddings(ids, find(batch, "token_type_ids")));
+                                   bert.embeddings(ids, find(batch, "token_type_ids"), positions));
                 },
             .cost = 0};
 }
@@ -117,19 +124,24 @@ std::vector<Piece> pieces(Gpt& model) {
                       .forward =
                           [&model, &body](const Tensor&, const Tree& batch) {
                               const Tensor ids = ids_of("gpt", batch);
-                              check_length("gpt", ids, "block_size", model.config.block_size);
-                              return entered(body, body.embd_dropout(body.wte(ids) +
-                                                                     position_rows(body.wpe.weight,
-                                                                                   ids.size(1))));
+                              check_length("gpt", ids, find(batch, "position_ids"), "block_size",
+                                           model.config.block_size);
+                              const Tensor positions = gpt_positions(model, batch).positions;
+                              return entered(
+                                  body, body.embd_dropout(body.wte(ids) +
+                                                          position_rows(body.wpe.weight,
+                                                                        ids.size(1), positions)));
                           },
                       .cost = 0});
     for (GptBlock& block : body.h)
         pieces.push_back({.name = str("h.", pieces.size() - 1),
                           .modules = {&block},
                           .forward =
-                              [&body, &block](const Tensor& x, const Tree&) {
-                                  return call(body.checkpoint_blocks && body.is_training(), x,
-                                              [&block](const Tensor& in) { return block(in); });
+                              [&model, &body, &block](const Tensor& x, const Tree& batch) {
+                                  const Tensor mask = gpt_positions(model, batch).documents;
+                                  return call(
+                                      body.checkpoint_blocks && body.is_training(), x,
+                                      [&block, mask](const Tensor& in) { return block(in, mask); });
                               },
                           .cost = cost_of(block)});
     pieces.push_back({.name = "head",
@@ -151,17 +163,19 @@ std::vector<Piece> pieces(Llama& model) {
                           },
                       .cost = 0});
     for (LlamaDecoderLayer& layer : body.layers)
-        pieces.push_back(
-            {.name = str("layers.", pieces.size() - 1),
-             .modules = {&layer},
-             .forward =
-                 [&body, &layer](const Tensor& x, const Tree& batch) {
-                     const Tensor mask = padding_mask("llama", find(batch, "attention_mask"),
-                                                      ids_of("llama", batch));
-                     return call(body.checkpoint_layers && body.is_training(), x,
-                                 [&layer, mask](const Tensor& in) { return layer(in, mask); });
-                 },
-             .cost = cost_of(layer)});
+        pieces.push_back({.name = str("layers.", pieces.size() - 1),
+                          .modules = {&layer},
+                          .forward =
+                              [&body, &layer](const Tensor& x, const Tree& batch) {
+                                  const LlamaContext context = body.context_of(
+                                      ids_of("llama", batch), find(batch, "attention_mask"),
+                                      find(batch, "position_ids"), x.dtype());
+                                  return call(body.checkpoint_layers && body.is_training(), x,
+                                              [&layer, context](const Tensor& in) {
+                                                  return layer(in, context.mask, context.rotation);
+                                              });
+                              },
+                          .cost = cost_of(layer)});
     pieces.push_back({.name = "head",
                       .modules = {&body.norm},
                       .tensors = {model.lm_head},

@@ -29,15 +29,22 @@ struct HalfPolicy : nn::SequencePolicy {
         return {{4, time / 2}, {0, time / 2}};
     }
     std::int64_t parts() const override { return 2; }
+    // The other process has zeros.
+    Tensor whole_sequences(const Tensor& x) const override {
+        const Tensor zero = zeros_like(x.narrow(1, 0, 2));
+        return cat({x.narrow(1, 2, 2), zero, x.narrow(1, 0, 2), zero}, 1);
+    }
 
     int calls = 0;
 };
 
 TEST(SequencePolicy, SelectsTheRowsAndRotationsOfItsPositions) {
-    const Tensor table = arange(16).reshape({8, 2});
+    const Tensor table = arange(16).to(f32).reshape({8, 2});
     const Tensor x = randn({2, 4, 6}, {.dtype = f64}), whole = randn({1, 8, 6}, {.dtype = f64});
     expect_close(nn::position_rows(table, 4), table.narrow(0, 0, 4));
     expect_close(nn::rotary_positions(x, 100), rotary_embedding(x, 100));
+    expect_close(nn::position_rows(table, 2, tensor({7, 1}, {1, 2}, {i64})),
+                 cat({table.narrow(0, 7, 1), table.narrow(0, 1, 1)}).reshape({1, 2, 2}));
     EXPECT_EQ(nn::whole_length(4), 4);
     const ForwardContextGuard context(std::make_shared<HalfPolicy>());
     expect_close(nn::position_rows(table, 4), cat({table.narrow(0, 4, 2), table.narrow(0, 0, 2)}));
@@ -47,6 +54,28 @@ TEST(SequencePolicy, SelectsTheRowsAndRotationsOfItsPositions) {
     expect_close(nn::rotary_positions(select(whole), 100), select(rotary_embedding(whole, 100)),
                  1e-12);
     EXPECT_EQ(nn::whole_length(4), 8);
+}
+
+// Token t of sequence b has the position positions[b, t].
+TEST(RotaryPositions, RotateByTheGivenPositions) {
+    const Tensor x = randn({2, 3, 4, 6}, {.dtype = f64}).set_requires_grad();
+    const Tensor positions = tensor({3, 0, 1, 1, 6, 7, 2, 0}, {2, 4}, {i64});
+    const Tensor rotation = nn::rotary_rotation(positions, 8, 6, 100, f64);
+    EXPECT_EQ(rotation.shape(), Shape({2, 1, 4, 6}));
+    const Tensor y = nn::rotary_positions(x, 100, rotation);
+    for (std::int64_t b = 0; b < 2; ++b)
+        for (std::int64_t t = 0; t < 4; ++t) {
+            const auto at = static_cast<std::int64_t>(positions.select(0, b).select(0, t).item());
+            const auto token = [&](const Tensor& all) {
+                return all.narrow(0, b, 1).narrow(2, t, 1);
+            };
+            expect_close(token(y), rotary_embedding(token(x), 100, at), 1e-14);
+        }
+    y.pow(2).sum().backward();
+    expect_close(x.grad(), 2 * x.detach(), 1e-13);  // a rotation does not change norms
+    const Tensor half = nn::rotary_positions(x.detach().to(bf16), 100, rotation);
+    EXPECT_EQ(half.dtype(), bf16);
+    expect_close(half.to(f64), y.detach(), 0.03);
 }
 
 TEST(SequencePolicy, DropsTheElementsThatAreDroppedInTheWholeSequence) {
