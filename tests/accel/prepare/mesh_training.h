@@ -197,9 +197,9 @@ inline Tensor shifted_labels(const Tensor& ids) {
     return cat({ids.narrow(1, 1, kSequenceLength - 1), full({ids.size(0), 1}, -100, {i64})}, 1);
 }
 
-// Trains with `processes` processes in groups of two that share sequences with Ulysses, with the
-// samples of an update in the order of the loaders, and expects the run of one process. `slices`
-// processes divide each layer.
+// Trains with `processes` processes in groups of two that share sequences with Ulysses, and expects
+// the results of one process that reads the samples of an update in the order of the loaders.
+// `slices` processes divide each layer.
 template <class Model>
 void expect_ulysses_training(const RankRunner& run, int processes,
                              const accel::AcceleratorOptions& given, int slices = 1,
