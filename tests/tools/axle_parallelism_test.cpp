@@ -63,6 +63,22 @@ TEST(ParallelismFlags, SetEnvironmentVariablesOfProcesses) {
     EXPECT_THAT(ignored.without_effect, ElementsAre("--parallelism_config_cp_size"));
 }
 
+// Accelerate does not have these sizes, so their variables are set only if they are given.
+// Covers 26.launch, 28.parallelism_config.
+TEST(ParallelismFlags, SetTheSizesOfPipelinesAndExpertGroupsIfTheyAreGiven) {
+    const auto given =
+        variables_of(plan({"--use_parallelism_config", "--parallelism_config_pp_size=2",
+                           "--parallelism_config_ep_size=4"}));
+    EXPECT_THAT(given,
+                testing::AllOf(Contains(Pair("PP_SIZE", "2")), Contains(Pair("EP_SIZE", "4")),
+                               Contains(Pair("TP_SIZE", "1"))));
+    EXPECT_THAT(variables_of(plan({}, {{"parallelism_config_ep_size", 2}, {"pp_size", 3}})),
+                testing::AllOf(Contains(Pair("EP_SIZE", "2")), Contains(Pair("PP_SIZE", "3"))));
+    EXPECT_THAT(variables_of(plan({"--use_parallelism_config"})),
+                testing::Not(testing::AnyOf(Contains(testing::Key("PP_SIZE")),
+                                            Contains(testing::Key("EP_SIZE")))));
+}
+
 // Covers 28.parallelism_config.
 TEST(ParallelismFlags, TakePrecedenceOverTheConfiguration) {
     const Tree section = {{"parallelism_config_dp_shard_size", 2}, {"sp_size", 4}};
@@ -84,6 +100,10 @@ TEST(ParallelismFlags, RejectUnknownKeysAndInvalidSizes) {
     expect_error<ValueError>(
         {"parallelism_config_tp_size must be an integer from 1 to 2^31 - 1: '0'"}, [] {
             plan({}, {{"tp_size", 0}});
+        });
+    expect_error<ValueError>(
+        {"parallelism_config_ep_size must be an integer from 1 to 2^31 - 1: 'two'"}, [] {
+            plan({"--use_parallelism_config", "--parallelism_config_ep_size=two"});
         });
     expect_error<ValueError>({"cp_size must be text, an integer, true or false"}, [] {
         plan({}, {{"cp_size", Tree::list({1})}});
