@@ -63,6 +63,9 @@ TEST(ShardedAccelerator, ReportsAStateThatOneRankSavesAlone) {
     for (const std::exception_ptr& error : errors) {
         ASSERT_NE(error, nullptr);
         EXPECT_THROW(std::rethrow_exception(error), CommError) << tests::text_of(error);
+        EXPECT_THAT(tests::text_of(error),
+                    testing::AllOf(testing::HasSubstr("rank 0 calls all_gather_object"),
+                                   testing::HasSubstr("rank 1 calls all_gather ")));
     }
     EXPECT_FALSE(std::filesystem::exists(folder / "state"));
 }

@@ -211,6 +211,42 @@ TEST(ShardedDataParallel, TrainsPartlyFrozenUnits) {
     });
 }
 
+// Two layers with one weight.
+struct TiedPair : nn::Model<TiedPair> {
+    TiedPair() { b.weight = a.weight; }
+    Tensor forward(const Tensor& x) { return b(relu(a(x))); }
+    void visit(nn::Visitor& v) override { v("a", a), v("b", b); }
+
+    nn::Linear a{4, 4}, b{4, 4};
+};
+
+// The weight belongs to the unit of the model, because no other unit contains both of its names.
+// In the unit of one layer, it would be gathered again for the other layer.
+TEST(ShardedDataParallel, KeepsTheWeightOfTwoUnitsInTheUnitOfTheModel) {
+    manual_seed(4);
+    TiedPair whole;
+    whole.to(f64);
+    const Tensor x = randn({6, 4}, {.dtype = f64});
+    auto models = clones_of(whole, 3);
+    const auto loss_of_rows = [](TiedPair& model, const Tensor& rows) {
+        return (model(rows) - 1).pow(2).mean();
+    };
+    loss_of_rows(whole, x).backward();
+    const std::vector<Tensor> expected = tests::gradients_of(whole);
+    on_ranks(3, [&](const Group& group) {
+        TiedPair& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = {{{"a"}}, {{"b"}}}});
+        loss_of_rows(model, tests::part(x, *group)).backward();
+        EXPECT_EQ(sharded.counters().all_gathers, 3);  // the weight and the two biases
+        EXPECT_EQ(sharded.counters().reduce_scatters, 3);
+        const auto parameters = model.parameters();
+        ASSERT_EQ(parameters.size(), expected.size());
+        for (std::size_t i = 0; i < expected.size(); ++i)
+            expect_close(autograd::local_part(parameters[i]).grad(),
+                         autograd::local_part_of(parameters[i], expected[i]), 1e-12);
+    });
+}
+
 TEST(ShardedDataParallel, AveragesOverReplicasOfShards) {
     const Gpt64 gpt;
     nn::Gpt whole = gpt.make();

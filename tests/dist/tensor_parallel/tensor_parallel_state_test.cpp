@@ -146,6 +146,48 @@ TEST(WholeGradients, AreRestoredInTensorParallelModels) {
     });
 }
 
+// Three ranks shard the parameters of each slice, so cuts are inside rows of slices.
+TEST(TensorParallelState, IsLoadedIntoAndGatheredFromShardsOfSlices) {
+    nn::Gpt whole = small_gpt();
+    auto models = clones_of(whole, 6);
+    optim::AdamW alone(whole.parameters(), {.lr = 0.01});
+    tests::train(whole, {.steps = 2}, alone);
+    const nn::StateDict weights = whole.saved_state();
+    const Tree state = alone.state_dict();
+    nn::Gpt next = whole.clone();
+    optim::AdamW continued(next.parameters(), {.lr = 0.01});
+    continued.load_state_dict(state);
+    loss_at(next, 0).backward();
+    const std::vector<Tensor> gradients = tests::gradients_of(next);
+    continued.zero_grad();
+    const std::vector<double> expected = tests::train(next, {.steps = 2}, continued);
+    on_ranks(6, [&](const Group& all) {
+        nn::Gpt model = std::move(models[at(all)]);
+        optim::AdamW optimizer(model.parameters(), {.lr = 0.01});
+        tensor_parallelize(model, all->split(all->rank() / 2));
+        const dist::ShardedDataParallel sharded(
+            model, all->split(all->rank() % 2),
+            {.units = {{{"transformer.h.0"}}, {{"transformer.h.1"}}}});
+        model.load_state_dict(weights);
+        optimizer.load_state_dict(state);
+        tests::expect_same_state(full_state_dict(model, {.rank0_only = false}), weights, 0);
+        const Tree gathered = full_state_dict(optimizer, {.rank0_only = false});
+        ASSERT_EQ(gathered["state"].size(), state["state"].size());
+        for (const auto& [number, entry] : gathered["state"].entries())
+            for (const auto& [name, value] : entry.entries())
+                tests::expect_same_bits(value.tensor(), state["state"][number][name].tensor());
+        loss_at(model, 0).backward();
+        const nn::StateDict own = dist::whole_gradients(model);
+        ASSERT_EQ(own.size(), gradients.size());
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            SCOPED_TRACE(own[i].first);
+            expect_close(own[i].second, gradients[i], 1e-12);
+        }
+        optimizer.zero_grad();
+        tests::expect_same_losses(tests::train(model, {.steps = 2}, optimizer), expected, 1e-9);
+    });
+}
+
 // Ranks are processes, because threads share one generator.
 TEST(TensorParallelDropout, DropsTheSameElementsAsOneProcess) {
     const auto losses_of = [](nn::Gpt& model, const Group& group, bool sequence_parallel) {
