@@ -1,9 +1,9 @@
 // Tests position_ids of models whose sequences or layers several ranks share.
-#include <string>
-#include <utility>
+#include <cmath>
+#include <functional>
+#include <memory>
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "nn/models/pieces.h"
 #include "tests/dist/pipeline/pipeline_models.h"
 #include "tests/dist/sequence/sequences.h"
@@ -29,24 +29,45 @@ Tensor packed_positions() {
     return tensor(positions).reshape({kSequences, kSequenceLength});
 }
 
-Tensor loss_of(nn::Gpt& model, const Tensor& ids, const Tensor& labels, const Tensor& positions) {
+// Computes a loss from ids, labels and position_ids, all of which can be parts.
+template <class Model>
+using LossOf = std::function<Tensor(Model& model, const Tensor& ids, const Tensor& labels,
+                                    const Tensor& positions)>;
+const LossOf<nn::Gpt> kGptLoss = [](nn::Gpt& model, const Tensor& ids, const Tensor& labels,
+                                    const Tensor& positions) {
     return model.loss(ids, labels, positions);
-}
-Tensor loss_of(nn::Llama& model, const Tensor& ids, const Tensor& labels, const Tensor& positions) {
+};
+const LossOf<nn::Llama> kLlamaLoss = [](nn::Llama& model, const Tensor& ids, const Tensor& labels,
+                                        const Tensor& positions) {
     return model.loss(ids, labels, {}, positions);
+};
+// The mask keeps the tokens in one document.
+const LossOf<nn::Llama> kUnseparatedLoss = [](nn::Llama& model, const Tensor& ids,
+                                              const Tensor& labels, const Tensor& positions) {
+    return model.loss(ids, labels, ones(ids.shape(), {.dtype = i64}), positions);
+};
+
+using MakePolicy = std::function<std::shared_ptr<nn::SequencePolicy>(const Group&)>;
+MakePolicy context_policy(dist::ContextExchange exchange = dist::ContextExchange::all_gather) {
+    return [exchange](const Group& group) {
+        return std::make_shared<dist::ContextParallel>(group, exchange);
+    };
+}
+MakePolicy ulysses_policy() {
+    return [](const Group& group) { return std::make_shared<dist::Ulysses>(group); };
 }
 
-// Compares the loss and the gradients of packed documents that ranks share with one process.
+// Compares the loss of sequences that ranks share, and its gradients, with one process.
 template <class Model>
-void expect_packed_documents(
-    int size, const std::function<std::shared_ptr<nn::SequencePolicy>(const Group&)>& make_policy) {
+void expect_whole_loss(int size, const MakePolicy& make_policy, const Tensor& positions,
+                       const LossOf<Model>& loss_of) {
     Model whole = tests::model_of<Model>(f64);
     auto models = clones_of(whole, size);
     const auto [ids, labels] = tests::sequences_of(0);
-    const double unpacked = whole.loss(ids, labels).item();
-    const Tensor loss = loss_of(whole, ids, labels, packed_positions());
+    const double without = whole.loss(ids, labels).item();
+    const Tensor loss = loss_of(whole, ids, labels, positions);
     loss.backward();
-    EXPECT_GT(std::abs(loss.item() - unpacked), 1e-4);
+    EXPECT_GT(std::abs(loss.item() - without), 1e-6);
     const std::vector<Tensor> expected = tests::gradients_of(whole);
     on_ranks(size, [&, &ids = ids, &labels = labels](const Group& group) {
         Model& model = models[at(group)];
@@ -58,8 +79,8 @@ void expect_packed_documents(
                 parts.push_back(x.narrow(1, begin, count));
             return cat(parts, 1);
         };
-        const ForwardContextGuard context(policy);
-        const Tensor part = loss_of(model, own(ids), own(labels), own(packed_positions()));
+        const ForwardContextGuard guard(policy);
+        const Tensor part = loss_of(model, own(ids), own(labels), own(positions));
         part.backward();
         EXPECT_NEAR(tests::mean_over(group, part), loss.item(), 1e-12);
         tests::expect_gradients(model, expected, 1e-12);
@@ -68,18 +89,20 @@ void expect_packed_documents(
 
 // Covers 17.CP, 17.SP.
 TEST(PackedDocuments, AreSeparatedInSequencesThatRanksShare) {
-    for (const int size : {2, 4}) {
-        const auto gathered = [](const Group& group) {
-            return std::make_shared<dist::ContextParallel>(group);
-        };
-        const auto ulysses = [](const Group& group) {
-            return std::make_shared<dist::Ulysses>(group);
-        };
-        expect_packed_documents<nn::Gpt>(size, gathered);
-        expect_packed_documents<nn::Llama>(size, gathered);
-        expect_packed_documents<nn::Gpt>(size, ulysses);
-        expect_packed_documents<nn::Llama>(size, ulysses);
-    }
+    for (const int size : {2, 4})
+        for (const MakePolicy& policy : {context_policy(), ulysses_policy()}) {
+            expect_whole_loss(size, policy, packed_positions(), kGptLoss);
+            expect_whole_loss(size, policy, packed_positions(), kLlamaLoss);
+        }
+}
+
+// Every second position is used.
+Tensor spread_positions() { return (2 * arange(kSequenceLength)).reshape({1, -1}); }
+
+TEST(PositionIds, RotateQueriesAndKeysOfSequencesThatRanksShare) {
+    for (const MakePolicy& policy :
+         {context_policy(), context_policy(dist::ContextExchange::ring), ulysses_policy()})
+        expect_whole_loss(2, policy, spread_positions(), kUnseparatedLoss);
 }
 
 // Positions of whole sequences that count from 0 are the default on every rank, although the
@@ -129,35 +152,50 @@ TEST(PositionIds, AreCheckedOnAllRanksThatShareSequences) {
     });
 }
 
+// Compares the loss and the norm of the gradients of two stages with one process.
 template <class Model>
-void expect_packed_pipeline(Model whole) {
-    constexpr std::int64_t kTime = 6;
+void expect_whole_loss_of_stages(Model whole, const std::function<Tree()>& make_batch,
+                                 const LossOf<Model>& loss_of) {
     auto models = clones_of(whole, 2);
-    const auto batch_of = [] {
-        Tree batch = tests::pipeline_batch(0, 4, kTime);
-        std::vector<std::int64_t> positions;
-        for (std::int64_t row = 0; row < 4; ++row)
-            for (std::int64_t t = 0; t < kTime; ++t)
-                positions.push_back(t <= row ? t : t - row - 1);
-        batch.set("position_ids", tensor(positions).reshape({4, kTime}));
-        return batch;
-    };
-    const Tree batch = batch_of();
+    const Tree batch = make_batch();
     const Tensor loss = loss_of(whole, batch["input_ids"], batch["labels"], batch["position_ids"]);
     loss.backward();
-    EXPECT_GT(std::abs(loss.item() - whole.loss(batch["input_ids"], batch["labels"]).item()), 1e-4);
+    EXPECT_GT(std::abs(loss.item() - whole.loss(batch["input_ids"], batch["labels"]).item()), 1e-6);
     const double norm = optim::get_total_norm(whole.parameters()).item();
     on_ranks(2, [&](const Group& group) {
         Model& model = models[at(group)];
         dist::Pipeline pipeline(model, nn::pieces(model), group, {.micro_batches = 2});
-        EXPECT_NEAR(pipeline.step(batch_of(), nn::label_loss).item(), loss.item(), 1e-12);
+        EXPECT_NEAR(pipeline.step(make_batch(), nn::label_loss).item(), loss.item(), 1e-12);
         EXPECT_NEAR(pipeline.clip_grad_norm_(1e9).item(), norm, 1e-12);
     });
 }
 
+constexpr std::int64_t kStageRows = 4, kStageTime = 6;
+
 TEST(PackedDocuments, AreSeparatedInPipelines) {
-    expect_packed_pipeline(tests::pipeline_gpt());
-    expect_packed_pipeline(tests::pipeline_llama());
+    const auto make_batch = [] {
+        Tree batch = tests::pipeline_batch(0, kStageRows, kStageTime);
+        std::vector<std::int64_t> positions;
+        for (std::int64_t row = 0; row < kStageRows; ++row)
+            for (std::int64_t t = 0; t < kStageTime; ++t)
+                positions.push_back(t <= row ? t : t - row - 1);
+        batch.set("position_ids", tensor(positions).reshape({kStageRows, kStageTime}));
+        return batch;
+    };
+    expect_whole_loss_of_stages(tests::pipeline_gpt(), make_batch, kGptLoss);
+    expect_whole_loss_of_stages(tests::pipeline_llama(), make_batch, kLlamaLoss);
+}
+
+TEST(PositionIds, RotateQueriesAndKeysInPipelines) {
+    const auto make_batch = [] {
+        Tree batch = tests::pipeline_batch(0, kStageRows, kStageTime);
+        const Shape shape = {kStageRows, kStageTime};
+        const Tensor positions = (2 * arange(kStageTime)).reshape({1, -1});
+        batch.set("position_ids", expand(positions, shape).contiguous());
+        batch.set("attention_mask", ones(shape, {.dtype = i64}));
+        return batch;
+    };
+    expect_whole_loss_of_stages(tests::pipeline_llama(), make_batch, kUnseparatedLoss);
 }
 
 }  // namespace

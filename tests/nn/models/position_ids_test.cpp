@@ -164,10 +164,16 @@ TEST(PositionIds, RotateLlamaByDifferencesOfPositions) {
     const Tensor x = ids().narrow(1, 0, 4);
     expect_close(model(x, Tensor(), numbers({2, 3, 4, 5}, {1, 4})).detach(), model(x).detach(),
                  1e-12);
-    // Every second position: the mask keeps the tokens in one document.
-    const Tensor mask = ones({2, 3}, {.dtype = i64});
-    const Tensor spread = model(x.narrow(1, 0, 3), mask, numbers({0, 2, 4}, {1, 3})).detach();
-    EXPECT_GT(max(abs(spread - model(x.narrow(1, 0, 3)).detach())).item(), 1e-5);
+    // Tokens at every second position are equal to tokens with padding between them. The mask
+    // keeps the tokens in one document.
+    const Tensor spread =
+        model(x.narrow(1, 0, 3), ones({2, 3}, {.dtype = i64}), numbers({0, 2, 4}, {1, 3}));
+    const Tensor padded = stack({x.narrow(1, 0, 3), zeros({2, 3}, {.dtype = i64})}, 2);
+    const Tensor mask = numbers({1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}, {2, 6});
+    const Tensor expected = model(padded.reshape({2, 6}), mask);
+    for (std::int64_t t = 0; t < 3; ++t)
+        expect_close(spread.select(1, t).detach(), expected.select(1, 2 * t).detach(), 1e-12);
+    EXPECT_GT(max(abs(spread - model(x.narrow(1, 0, 3)))).item(), 1e-5);
 }
 
 // Positions 2 to 5 select the rows that a model with a shifted table has at 0 to 3.
