@@ -70,12 +70,6 @@ function(mpi_engine wrapper)
     set(mpi_engines ${mpi_engines} axle_mpi_${name} PARENT_SCOPE)
 endfunction()
 
-# An installed program searches the installed libraries in this folder, relative to the prefix.
-include(GNUInstallDirs)
-set_source_files_properties(
-    dist/mpi/library.cpp
-    PROPERTIES COMPILE_DEFINITIONS "AXLE_LIBRARY_FOLDER=\"${CMAKE_INSTALL_LIBDIR}\"")
-
 # mpi_engines(): adds the libraries, and sets `mpi_engines` to their targets. MPI has not been built
 # with sanitizers, so AUTO adds none in such a build.
 macro(mpi_engines)

@@ -6,11 +6,16 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <dlfcn.h>
 #include <link.h>
 
 #include "kernels/error.h"
+
+#ifndef AXLE_LIBRARY_FOLDER
+#define AXLE_LIBRARY_FOLDER "lib"
+#endif
 
 namespace axle::kernels {
 
@@ -36,6 +41,33 @@ bool is_static_program() {
     };
     static const bool is_static = dl_iterate_phdr(names_loader, nullptr) == 1;
     return is_static;
+}
+
+std::vector<std::string> own_library_folders() {
+    namespace fs = std::filesystem;
+    std::vector<fs::path> files;
+    std::error_code none;
+    if (fs::path program = fs::read_symlink("/proc/self/exe", none); !none)
+        files.push_back(std::move(program));
+    Dl_info object = {};
+    // A relative path is ignored: the program may have changed its current folder since it was
+    // started.
+    if (!is_static_program() &&
+        dladdr(reinterpret_cast<const void*>(&own_library_folders), &object) != 0 &&
+        fs::path(object.dli_fname).is_absolute())
+        files.emplace_back(object.dli_fname);
+    std::vector<std::string> folders;
+    const auto add = [&](const fs::path& folder) {
+        if (std::find(folders.begin(), folders.end(), folder.string()) == folders.end())
+            folders.push_back(folder.string());
+    };
+    for (const fs::path& file : files) {
+        const fs::path folder = file.parent_path(), prefix = folder.parent_path();
+        add(folder);
+        add(prefix / "lib");
+        add(prefix / AXLE_LIBRARY_FOLDER);
+    }
+    return folders;
 }
 
 OpenedLibrary open_library(const std::string& file) {

@@ -9,6 +9,11 @@ namespace axle::kernels {
 // Returns the folders in the environment variable AXLE_LIBRARY_PATH, which are separated by colons.
 std::vector<std::string> library_folders();
 
+// Returns the folders of the shared libraries that are installed with Axle: the folders of the
+// program and of the shared library that contains Axle, and the library folders next to these
+// folders.
+std::vector<std::string> own_library_folders();
+
 struct OpenedLibrary {
     void* handle = nullptr;  // null if the library was not opened
     std::string error;       // the reason why an existing file could not be opened

@@ -23,6 +23,7 @@
 #include "dist/mpi/library.h"
 #include "dist/mpi/mpi_job.h"
 #include "kernels/error.h"
+#include "kernels/shared_library.h"
 
 namespace axle::dist {
 namespace {
@@ -97,7 +98,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(const Environment& environmen
     auto job = std::make_shared<Job>(std::move(control), options.timeout,
                                      device_of(environment, options.backend));
     if (options.backend == "mpi") {
-        const auto open = [] { return open_mpi_library(mpi_library_folders()); };
+        const auto open = [] { return open_mpi_library(kernels::own_library_folders()); };
         job->set_mpi(
             std::make_shared<MpiJob>(join_mpi(job->control(), options.join_timeout, open)));
     }

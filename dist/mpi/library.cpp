@@ -1,6 +1,5 @@
 #include "dist/mpi/library.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -16,10 +15,6 @@ namespace axle::dist {
 namespace {
 
 namespace fs = std::filesystem;
-
-#ifndef AXLE_LIBRARY_FOLDER
-#define AXLE_LIBRARY_FOLDER "lib"
-#endif
 
 constexpr const char* kVariable = "AXLE_MPI_LIBRARY";
 constexpr const char* kOpenMpi = "libaxle_mpi_openmpi.so";
@@ -68,32 +63,6 @@ void append(std::string& list, const std::string& item) {
 }
 
 }  // namespace
-
-std::vector<std::string> mpi_library_folders() {
-    std::vector<fs::path> files;
-    std::error_code none;
-    if (fs::path program = fs::read_symlink("/proc/self/exe", none); !none)
-        files.push_back(std::move(program));
-    Dl_info object = {};
-    // A relative path is ignored: the program may have changed its current folder since it was
-    // started.
-    if (!kernels::is_static_program() &&
-        dladdr(reinterpret_cast<const void*>(&mpi_library_folders), &object) != 0 &&
-        fs::path(object.dli_fname).is_absolute())
-        files.emplace_back(object.dli_fname);
-    std::vector<std::string> folders;
-    const auto add = [&](const fs::path& folder) {
-        if (std::find(folders.begin(), folders.end(), folder.string()) == folders.end())
-            folders.push_back(folder.string());
-    };
-    for (const fs::path& file : files) {
-        const fs::path folder = file.parent_path(), prefix = folder.parent_path();
-        add(folder);
-        add(prefix / "lib");
-        add(prefix / AXLE_LIBRARY_FOLDER);
-    }
-    return folders;
-}
 
 MpiLibrary open_mpi_library(const std::vector<std::string>& folders, const Variables& variables,
                             std::uint32_t version) {

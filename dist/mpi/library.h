@@ -23,8 +23,4 @@ MpiLibrary open_mpi_library(const std::vector<std::string>& folders,
                             const Variables& variables = process_variable,
                             std::uint32_t version = kMpiVersion);
 
-// Returns the folders of Axle's own libraries: the folders of the program and of the shared library
-// that contains Axle, and the library folders next to these folders.
-std::vector<std::string> mpi_library_folders();
-
 }  // namespace axle::dist

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -35,6 +37,14 @@ TEST(SharedLibrary, ReturnsTheReasonWhenTheFileIsNotALibrary) {
     const OpenedLibrary opened = open_library(folder / "libtext.so");
     EXPECT_EQ(opened.handle, nullptr);
     EXPECT_THAT(opened.error, HasSubstr("libtext.so"));
+}
+
+TEST(OwnLibraryFolders, AreThoseOfTheProgramAndItsPrefix) {
+    const auto program = std::filesystem::read_symlink("/proc/self/exe");
+    const std::vector<std::string> folders = own_library_folders();
+    EXPECT_EQ(folders.at(0), program.parent_path().string());
+    EXPECT_THAT(folders, testing::Contains((program.parent_path().parent_path() / "lib").string()));
+    EXPECT_THAT(folders, testing::Each(testing::StartsWith("/")));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/shared_library.h"
 #include "tests/dist/ranks.h"
 #include "tests/temporary_folder.h"
 
@@ -95,7 +96,7 @@ TEST(MpiLibrary, MustHaveTheFunctionOfAnEngineLibrary) {
 // Opening an engine library does not initialize MPI.
 TEST(MpiLibrary, MustHaveTheVersionOfThisProgram) {
     for (const char* name : {kOpenMpi, kMpich}) {
-        for (const std::string& folder : dist::mpi_library_folders()) {
+        for (const std::string& folder : kernels::own_library_folders()) {
             const std::string path = folder + "/" + name;
             if (!std::filesystem::exists(path)) continue;
             const dist::Variables chosen = variables({{"AXLE_MPI_LIBRARY", path}});
@@ -107,14 +108,6 @@ TEST(MpiLibrary, MustHaveTheVersionOfThisProgram) {
         }
     }
     GTEST_SKIP() << "no engine library was built: install libopenmpi-dev or libmpich-dev";
-}
-
-TEST(MpiLibrary, IsSearchedBesideTheProgramAndInItsPrefix) {
-    const auto program = std::filesystem::read_symlink("/proc/self/exe");
-    const std::vector<std::string> folders = dist::mpi_library_folders();
-    EXPECT_EQ(folders.at(0), program.parent_path().string());
-    EXPECT_THAT(folders, testing::Contains((program.parent_path().parent_path() / "lib").string()));
-    EXPECT_THAT(folders, testing::Each(testing::StartsWith("/")));
 }
 
 TEST(MpiLibrary, IsReportedAsMissingOnAllRanksIfTheBackendIsRequested) {

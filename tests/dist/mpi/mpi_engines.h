@@ -10,6 +10,7 @@
 #include "dist/group/engine.h"
 #include "dist/mpi/library.h"
 #include "kernels/error.h"
+#include "kernels/shared_library.h"
 
 namespace axle::tests {
 
@@ -18,7 +19,7 @@ namespace axle::tests {
 inline std::unique_ptr<dist::HostEngine> open_mpi_engine(int rank, int size,
                                                          std::chrono::milliseconds timeout,
                                                          std::int64_t round_bytes = 0) {
-    const dist::MpiLibrary library = dist::open_mpi_library(dist::mpi_library_folders());
+    const dist::MpiLibrary library = dist::open_mpi_library(kernels::own_library_folders());
     if (library.functions == nullptr) throw CommError(library.error);
     dist::MpiError error = {};
     int own = 0, all = 0, last_tag = 0;

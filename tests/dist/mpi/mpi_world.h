@@ -16,6 +16,7 @@
 #include "dist/mpi/library.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
+#include "kernels/shared_library.h"
 #include "tests/free_port.h"
 
 namespace axle::tests {
@@ -85,7 +86,7 @@ class MpiWorld {
         group_ = dist::ProcessGroup::create(
             environment, {.backend = "tcp", .timeout = std::chrono::seconds(60)});
         // All processes must initialize MPI, even if they do not take part in the first test.
-        const dist::MpiLibrary library = dist::open_mpi_library(dist::mpi_library_folders());
+        const dist::MpiLibrary library = dist::open_mpi_library(kernels::own_library_folders());
         dist::MpiError error = {};
         int rank = 0, size = 0, last_tag = 0;
         if (library.functions == nullptr) throw CommError(library.error);

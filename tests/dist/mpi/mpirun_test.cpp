@@ -14,6 +14,7 @@
 #include "dist/mpi/library.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
+#include "kernels/shared_library.h"
 #include "tests/dist/mpi/mpi_world.h"
 #include "tests/free_port.h"
 
@@ -51,7 +52,7 @@ Ended run(const std::string& command) {
 
 // Returns the reason why the implementation cannot be tested here, or "".
 std::string missing(const Implementation& mpi) {
-    for (const std::string& folder : dist::mpi_library_folders())
+    for (const std::string& folder : kernels::own_library_folders())
         if (std::filesystem::exists(folder + "/" + mpi.library))
             return run(std::string("command -v ") + mpi.program).code == 0
                        ? ""
