@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "accel/accelerator.h"
-#include "bench/machine.h"
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"
+#include "tools/axle/bench/machine.h"
 
 namespace axle::bench {
 namespace {

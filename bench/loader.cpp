@@ -31,13 +31,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/machine.h"
 #include "bench/requests.h"
 #include "core/files/file.h"
 #include "core/ops.h"
 #include "data/files/tokens.h"
 #include "data/transforms.h"
 #include "kernels/error.h"
+#include "tools/axle/bench/machine.h"
 
 namespace axle::bench {
 namespace {

@@ -1,23 +1,44 @@
-// Measures operations on tensors: the forward pass and the gradient of every op case with a large
-// size, and the overhead of eager execution on tiny tensors.
+// Usage: bench_ops [TEXT]
 //
-// The operands of a case fit into L2, so these rows show the overhead of an op over its kernels.
-// bench_kernels measures the bandwidth of kernels in memory. The bytes of operands and results are
-// counted, and with the gradient they are counted three times.
+// Measures operations on tensors whose names contain TEXT: the forward pass and the gradient of
+// every op case with a large size, and the overhead of eager execution on tiny tensors.
+//
+// The operands of a case fit into L2, so these rows show the overhead of an op over its kernels,
+// which `axle bench` measures. The bytes of operands and results are counted, and with the gradient
+// they are counted three times. Rates are compared with the peak of f32 multiply-adds or of L2.
 #include "core/ops.h"
 
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "bench/row.h"
 #include "core/autograd/autograd.h"
 #include "nn/layers/mlp.h"
 #include "optim/sgd.h"
 #include "tests/op_case.h"
+#include "tools/axle/bench/machine.h"
+#include "tools/axle/bench/timing.h"
 
 namespace axle::bench {
 namespace {
+
+using Call = std::function<void()>;
+
+struct OpRow {
+    std::string name;
+    std::function<Call()> prepare;  // creates the operands and returns a call that uses them
+    double flops = 0;  // operations of a call; if 0, the speed is computed from `bytes`
+    double bytes = 0;  // bytes that a call reads and writes; if 0, only the time is shown
+};
+
+std::vector<OpRow>& rows() {
+    static std::vector<OpRow> list;
+    return list;
+}
+void add_row(OpRow row) { rows().push_back(std::move(row)); }
 
 double bytes_of(const std::vector<Tensor>& tensors) {
     double total = 0;
@@ -33,12 +54,11 @@ void add_forward(const tests::OpCase& c) {
                  const auto inputs = tests::make_inputs(c, c.large, f32);
                  return [&c, inputs] {
                      const NoGrad scope;
-                     benchmark::DoNotOptimize(c.call(inputs));
+                     c.call(inputs);
                  };
              },
              .flops = c.flops ? c.flops(x) : 0,
-             .bytes = bytes,
-             .cold = false});
+             .bytes = bytes});
 }
 
 void add_gradient(const tests::OpCase& c) {
@@ -57,14 +77,13 @@ void add_gradient(const tests::OpCase& c) {
             std::vector<Tensor> from, with;
             for (std::size_t i = 0; i < outputs.size(); ++i)
                 if (weights[i].defined()) from.push_back(outputs[i]), with.push_back(weights[i]);
-            benchmark::DoNotOptimize(autograd::grad(from, leaves, with));
+            autograd::grad(from, leaves, with);
         };
     };
     add_row({.name = c.name + "/gradient",
              .prepare = prepare,
              .flops = c.flops ? 3 * c.flops(x) : 0,
-             .bytes = 3 * bytes,
-             .cold = false});
+             .bytes = 3 * bytes});
 }
 
 // Returns a call that runs a training step of a small MLP: forward, backward and the update of SGD.
@@ -84,27 +103,28 @@ Call tiny_mlp_step() {
 
 void add_overheads() {
     const auto add = [](const char* name, std::function<Call()> prepare) {
-        add_row({.name = std::string("overhead/") + name, .prepare = prepare, .cold = false});
+        add_row({.name = std::string("overhead/") + name, .prepare = prepare});
     };
-    add("empty_8x64", []() -> Call { return [] { benchmark::DoNotOptimize(empty({8, 64})); }; });
+    add("empty_8x64", []() -> Call {
+        return [] { empty({8, 64}); };
+    });
     add("view_8x64", []() -> Call {
-        return [x = randn({8, 64})] { benchmark::DoNotOptimize(x.view({64, 8})); };
+        return [x = randn({8, 64})] { x.view({64, 8}); };
     });
     add("add_8x64", []() -> Call {
         return [a = randn({8, 64}), b = randn({8, 64})] {
             const NoGrad scope;
-            benchmark::DoNotOptimize(axle::add(a, b));
+            axle::add(a, b);
         };
     });
     add("add_8x64/recorded", []() -> Call {
-        return [a = randn({8, 64}, {.requires_grad = true}), b = randn({8, 64})] {
-            benchmark::DoNotOptimize(axle::add(a, b));
-        };
+        return
+            [a = randn({8, 64}, {.requires_grad = true}), b = randn({8, 64})] { axle::add(a, b); };
     });
     add("matmul_8x64x64", []() -> Call {
         return [a = randn({8, 64}), b = randn({64, 64})] {
             const NoGrad scope;
-            benchmark::DoNotOptimize(axle::matmul(a, b));
+            axle::matmul(a, b);
         };
     });
     add("tiny_mlp_step", tiny_mlp_step);
@@ -119,10 +139,28 @@ void add_rows() {
     }
 }
 
+void run(const OpRow& row, int threads) {
+    const Peaks& peak = peaks(threads);
+    const Timing timing = time_hot(0.2, row.prepare());
+    std::printf("%-44s %d threads %12.2f us", row.name.c_str(), threads, timing.seconds * 1e6);
+    if (row.flops > 0) {
+        const double rate = 1e-9 * row.flops / timing.seconds;
+        std::printf(" %9.1f GFLOP/s %4.0f%%", rate, 100 * rate / peak.f32);
+    } else if (row.bytes > 0) {
+        const double rate = 1e-9 * row.bytes / timing.seconds;
+        std::printf(" %9.1f GB/s    %4.0f%%", rate, 100 * rate / peak.cache);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+}
+
 }  // namespace
 }  // namespace axle::bench
 
 int main(int argc, char** argv) {
     axle::bench::add_rows();
-    return axle::bench::run_rows(argc, argv);
+    const std::string wanted = argc > 1 ? argv[1] : "";
+    for (const auto& row : axle::bench::rows())
+        if (row.name.find(wanted) != std::string::npos)
+            for (const int threads : {1, 2}) axle::bench::run(row, threads);
 }

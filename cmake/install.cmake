@@ -47,6 +47,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/build/reference/html
 
 if(AXLE_BUILD_TOOLS)
     install(TARGETS ${programs} RUNTIME COMPONENT tools)
+    if(eigen_libraries)  # axle bench opens them
+        install(TARGETS ${eigen_libraries}
+                LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tools)
+    endif()
 endif()
 # A program opens these libraries only if it uses MPI, so the packages do not depend on MPI.
 if(mpi_engines)

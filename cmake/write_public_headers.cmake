@@ -69,6 +69,7 @@ foreach(header IN LISTS headers)
         endif()
     endforeach()
     string(REGEX MATCHALL "#include <[^>\n]*(/|\\.h>)" includes "${text}")
+    list(REMOVE_ITEM includes "#include <stdint.h>")  # a header of C
     foreach(include IN LISTS includes)
         list(APPEND complaints "${header}: public, but needs another library: ${include}")
     endforeach()

@@ -36,10 +36,10 @@ if(NOT layers)
     message(FATAL_ERROR "${ROOT}/CMakeLists.txt: no layer() line")
 endif()
 
-# These folders are above the layers and may include all layers. Tests may also include parts of
-# programs, and benchmarks may include the op cases of the tests.
+# These folders are above the layers and may include all layers. Tests and benchmarks may also
+# include parts of programs, and benchmarks the op cases of the tests.
 set(tests_may tests tools ${layers})
-set(bench_may bench tests ${layers})
+set(bench_may bench tests tools ${layers})
 set(tools_may tools ${layers})
 set(folders ${layers} tests bench tools)
 

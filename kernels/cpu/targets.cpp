@@ -45,4 +45,16 @@ bool multiplies_bf16() { return target() == 3; }
 
 const char* cpu_target_name() { return kNames[target()]; }
 
+const char* only_target_name() {
+#ifndef HWY_COMPILE_ONLY_STATIC
+    return nullptr;
+#elif HWY_STATIC_TARGET == HWY_AVX3
+    return kNames[2];
+#elif HWY_STATIC_TARGET == HWY_AVX2
+    return kNames[1];
+#else
+    return kNames[0];
+#endif
+}
+
 }  // namespace axle::kernels

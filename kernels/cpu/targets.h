@@ -45,6 +45,9 @@ int cpu_target();
 bool multiplies_bf16();
 // Returns the name of the target: "baseline", "avx2", "avx512" or "avx512_bf16".
 const char* cpu_target_name();
+// Returns the only target for which the kernels are compiled (AXLE_NATIVE=ON): "baseline", "avx2"
+// or "avx512", which includes avx512_bf16. Returns nullptr if they are compiled for all targets.
+const char* only_target_name();
 
 }  // namespace axle::kernels
 

@@ -1,0 +1,36 @@
+# eigen_libraries(): if Eigen is installed, builds the libraries with which `axle bench` compares.
+# Eigen has no kernels for several instruction sets in one program, so there is one library for each
+# target of kernels/cpu/targets.h, libaxle_eigen_<target>.so. With AXLE_NATIVE, there is only the one
+# for this machine. Sets `eigen_libraries` to their targets.
+macro(eigen_libraries)
+    set(eigen_libraries "")
+    find_package(Eigen3 3.4 QUIET NO_MODULE)
+    if(NOT TARGET Eigen3::Eigen)
+        message(STATUS "axle: axle bench does not compare with Eigen, because it is missing "
+                       "(libeigen3-dev)")
+    elseif(NOT AXLE_SANITIZE AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        find_package(OpenMP QUIET COMPONENTS CXX)
+        eigen_library(baseline "")
+        eigen_library(avx2 "-march=haswell")
+        eigen_library(avx512 "-march=skylake-avx512")
+    endif()
+endmacro()
+
+# eigen_library(target flags): adds the library for a target, except if AXLE_NATIVE selects another.
+function(eigen_library target flags)
+    get_target_property(native axle_kernels AXLE_NATIVE_NAME)
+    if(native AND NOT native STREQUAL target)
+        return()
+    endif()
+    add_library(axle_eigen_${target} MODULE tools/axle/bench/eigen/eigen.cpp)
+    target_include_directories(axle_eigen_${target} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_compile_options(axle_eigen_${target} PRIVATE ${flags})
+    target_link_libraries(
+        axle_eigen_${target} PRIVATE Eigen3::Eigen $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>)
+    if(CMAKE_RUNTIME_OUTPUT_DIRECTORY)  # next to the programs
+        set_target_properties(
+            axle_eigen_${target}
+            PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+    endif()
+    set(eigen_libraries ${eigen_libraries} axle_eigen_${target} PARENT_SCOPE)
+endfunction()

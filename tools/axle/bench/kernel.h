@@ -1,0 +1,85 @@
+// Private to tools: the kernels that `axle bench` measures, and calls of them with their operands.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "kernels/exec.h"
+
+namespace axle::bench {
+
+using Sizes = std::vector<std::int64_t>;
+
+// The sizes, the dtype and the layout of a call.
+struct Case {
+    Sizes shape = {};
+    DType dtype = f32;
+    std::string layout = {};
+};
+
+// A call of a kernel with its operands.
+struct Problem {
+    std::vector<Tensor> inputs = {}, outputs = {};  // views of them are the arguments of the call
+    // The parameters that a kernel of another library gets.
+    std::vector<std::int64_t> integers = {};
+    std::vector<double> numbers = {};
+    std::function<void(kernels::Cpu&)> call = {};
+    // Additions, multiplications and evaluations of a function, each counted as one.
+    double operations = 0;
+    double bytes = 0;  // bytes that must be read and written, each counted once
+};
+
+// The resource that limits the speed of a kernel on large operands.
+enum class Limit { arithmetic, memory };
+
+struct Kernel {
+    std::string name;
+    std::string shape;     // the names of the sizes, such as "MxNxK"
+    std::string operands;  // inputs, outputs and parameters of other libraries
+    Limit limit = Limit::memory;
+    std::vector<DType> dtypes;         // the first is the default
+    std::vector<std::string> layouts;  // the first is the default
+    std::vector<Sizes> shapes;         // measured if no shape is given
+    std::function<Problem(const Case&)> prepare;
+    // Returns the reason why sizes contradict each other, or "".
+    std::function<std::string(const Sizes&)> check = {};
+    // Whether kernels of other libraries can be measured beside this one. They cannot if a call
+    // changes its inputs or needs Axle's random numbers.
+    bool replaceable = true;
+};
+
+// Returns all kernels, in the order in which they are measured.
+const std::vector<Kernel>& kernels_of_bench();
+// Returns the kernel with a name. Throws UsageError, with a similar name, if there is none.
+const Kernel& kernel_named(const std::string& name);
+
+// Converts a text such as "256x3072x768". Throws UsageError unless the text has the sizes of the
+// kernel, each at least 1 (a size named P at least 0), and the sizes do not contradict each other.
+Sizes parse_shape(const Kernel& kernel, const std::string& text);
+// Returns a text such as "256x3072x768".
+std::string shape_text(const Sizes& shape);
+
+// Return the short name of a dtype, such as "bf16", and the dtype with a name. dtype_named() throws
+// UsageError if the name is not f64, f32, f16 or bf16.
+std::string short_name(DType dtype);
+DType dtype_named(const std::string& name);
+
+// Creates the operands of a call. Throws ShapeError if they do not fit into memory.
+Problem prepare(const Kernel& kernel, const Case& wanted);
+
+// The parts of kernels_of_bench().
+std::vector<Kernel> products();
+std::vector<Kernel> streams();
+std::vector<Kernel> norms();
+std::vector<Kernel> training_kernels();
+
+// Returns the product of the sizes.
+double count(std::initializer_list<std::int64_t> sizes);
+// Returns random numbers [rows, width]. With layout "T", the memory contains the transposed matrix.
+Tensor matrix(std::int64_t rows, std::int64_t width, const Case& c);
+
+}  // namespace axle::bench

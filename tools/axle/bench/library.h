@@ -1,0 +1,66 @@
+// Private to tools: kernels of other libraries, which `axle bench` measures beside Axle's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernel_library.h"
+#include "tools/axle/bench/kernel.h"
+
+namespace axle::bench {
+
+// A kernel of another library.
+struct OtherKernel {
+    std::string kernel;  // the kernel of Axle with which it is compared
+    std::string name;    // the name of its rows
+    std::function<std::int32_t(const AxleKernelCall&)> run =
+        {};  // returns 0, or a code if unsupported
+    // Whether the user has named the library. Unsupported calls of other libraries have no row.
+    bool named = false;
+};
+
+// The libraries that are compared by default, and the folders in which they are searched.
+struct FoundLibraries {
+    std::vector<OtherKernel> kernels;
+    // The name of each library, and its path or the reason why it is not measured.
+    std::vector<std::pair<std::string, std::string>> places;
+};
+// Opens Eigen (built with Axle for the instruction set), OpenBLAS and oneDNN, except those that
+// `names` does not contain.
+FoundLibraries find_libraries(const std::vector<std::string>& names);
+// The names that find_libraries() supports.
+inline const std::vector<std::string> kLibraryNames = {"eigen", "openblas", "onednn"};
+
+// Opens a library of kernels (kernels/kernel_library.h), and never closes it. Throws FileError if
+// it is missing or cannot be opened, and UsageError if it has another interface or a kernel that
+// cannot be compared.
+std::vector<OtherKernel> open_kernel_library(const std::string& path);
+
+// A call of a kernel of another library with the operands of a problem.
+class OtherCall {
+  public:
+    OtherCall(const OtherKernel& kernel, const Problem& problem);
+    // Computes the outputs with `threads` threads. Returns the code of the kernel.
+    std::int32_t operator()(int threads);
+
+  private:
+    const OtherKernel& kernel_;
+    const Problem& problem_;
+    std::vector<AxleKernelView> inputs_, outputs_;
+};
+
+// Copies of the outputs of a problem.
+std::vector<Tensor> outputs_of(const Problem& problem);
+// Sets floating outputs to NaN, so that elements that a kernel does not write are found.
+void clear_outputs(Problem& problem);
+// Returns the largest difference between the outputs and the expected ones, divided by the largest
+// absolute value of the expected output. The result is NaN if an output has a NaN that is not
+// expected.
+double difference(const Problem& problem, const std::vector<Tensor>& expected);
+// Returns the largest difference that rounding explains.
+double tolerance(DType dtype);
+
+}  // namespace axle::bench
