@@ -5,7 +5,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/axle)
-install(TARGETS axle EXPORT axleTargets ARCHIVE COMPONENT dev)
+install(TARGETS axle axle_kernels_only EXPORT axleTargets ARCHIVE COMPONENT dev)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/public/axle DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         COMPONENT dev)
 install(EXPORT axleTargets NAMESPACE axle:: DESTINATION ${package_dir} COMPONENT dev)
