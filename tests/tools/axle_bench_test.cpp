@@ -336,6 +336,8 @@ TEST_F(AxleBench, RejectsLibrariesThatItCannotUse) {
     write_file_atomically(file("text.so"), "text");
     expect_refused({"bench", "softmax:4x8", "--library", file("text.so")},
                    {"bench: the library cannot be opened: ", "text.so"});
+    expect_usage_error({"softmax:4x8", "--library", kOwn},
+                       str("bench: no kernel of the library is measured: '", kOwn, "' has matmul"));
     const auto expect_bad = [&](const char* chosen, const std::string& message) {
         const tests::EnvironmentVariable kernels("AXLE_TEST_KERNELS", chosen);
         expect_usage_error({"softmax:4x8", "--library", kOther}, message);

@@ -27,6 +27,7 @@
 #include "core/text/text.h"
 #include "kernels/error.h"
 #include "kernels/float_control.h"
+#include "tools/axle/bench/jobs.h"
 #include "tools/axle/bench/library.h"
 #include "tools/axle/bench/row.h"
 #include "tools/axle/commands.h"
@@ -38,20 +39,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Settings {
-    std::vector<std::string> kernels, dtypes, layouts, caches, libraries, compared;
-    std::vector<int> threads;
-    std::string target, json, html, svg;
-    double min_seconds = 0.1;
-    bool list = false;
-};
-
-// A kernel with the operands that it is measured with.
-struct Job {
-    const Kernel* kernel;
-    Case call;
-};
-
 constexpr std::pair<const char*, Vectors> kTargets[] = {{"baseline", Vectors::portable},
                                                         {"avx2", Vectors::avx2},
                                                         {"avx512", Vectors::avx512},
@@ -61,12 +48,6 @@ Vectors vectors_of(const std::string& target) {
     for (const auto& [name, vectors] : kTargets)
         if (target == name) return vectors;
     return Vectors::portable;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-    std::string text;
-    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-    return text;
 }
 
 // Selects the instruction set, which must happen before the first kernel runs. Throws UsageError if
@@ -86,59 +67,6 @@ void select_target(const std::string& target) {
     if (selected != target)
         throw UsageError(str("bench: this CPU does not support the target ", in_quotes(target),
                              "; the best that it supports is ", selected));
-}
-
-// Returns the values of an option that the kernel supports: the given ones, or else its default. If
-// the kernel was named, each given value must be supported.
-template <class T>
-std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
-                         const std::vector<T>& given, const std::vector<T>& known,
-                         const std::string& known_text) {
-    if (given.empty()) return {known.front()};
-    std::vector<T> values;
-    for (const T& value : given) {
-        if (std::ranges::count(known, value) > 0)
-            values.push_back(value);
-        else if (named)
-            throw UsageError(str(kernel.name, ": the ", what, " must be one of ", known_text));
-    }
-    return values;
-}
-
-std::vector<std::string> names_of(const std::vector<DType>& dtypes) {
-    std::vector<std::string> names;
-    for (const DType dtype : dtypes) names.push_back(short_name(dtype));
-    return names;
-}
-
-// Returns the calls to measure. Throws UsageError if a setting does not fit a named kernel.
-std::vector<Job> jobs_of(const Settings& settings) {
-    std::vector<std::pair<const Kernel*, std::vector<Sizes>>> kernels;
-    for (const std::string& text : settings.kernels) {
-        const std::size_t colon = text.find(':');
-        const Kernel& kernel = kernel_named(text.substr(0, colon));
-        const bool has_shape = colon != std::string::npos;
-        kernels.emplace_back(
-            &kernel, has_shape ? std::vector<Sizes>{parse_shape(kernel, text.substr(colon + 1))}
-                               : kernel.shapes);
-    }
-    const bool named = !kernels.empty();
-    if (!named)
-        for (const Kernel& kernel : kernels_of_bench())
-            kernels.emplace_back(&kernel, kernel.shapes);
-    std::vector<DType> dtypes;
-    for (const std::string& name : settings.dtypes) dtypes.push_back(dtype_named(name));
-    std::vector<Job> jobs;
-    for (const auto& [kernel, shapes] : kernels)
-        for (const Sizes& shape : shapes)
-            for (const DType dtype : supported(*kernel, named, "dtype", dtypes, kernel->dtypes,
-                                               joined(names_of(kernel->dtypes))))
-                for (const std::string& layout :
-                     supported(*kernel, named, "layout", settings.layouts, kernel->layouts,
-                               joined(kernel->layouts)))
-                    jobs.push_back({kernel, {shape, dtype, layout}});
-    if (jobs.empty()) throw UsageError("bench: no kernel supports these dtypes and layouts");
-    return jobs;
 }
 
 // Removes the operands from the caches of all cores.
@@ -295,6 +223,22 @@ void write(const std::string& path, const std::string& text) {
     std::cout << "wrote " << path << '\n';
 }
 
+// Adds the kernels of a library. Throws UsageError if no job would measure one of them.
+void add_library(const std::string& path, const std::vector<Job>& jobs, FoundLibraries& found) {
+    bool measured = false;
+    std::vector<std::string> names;
+    for (OtherKernel& kernel : open_kernel_library(path)) {
+        names.push_back(kernel.kernel);
+        measured = measured || std::ranges::any_of(jobs, [&](const Job& job) {
+                       return job.kernel->name == kernel.kernel;
+                   });
+        found.kernels.push_back(std::move(kernel));
+    }
+    if (!measured)
+        throw UsageError(str("bench: no kernel of the library is measured: ", in_quotes(path),
+                             " has ", joined(names)));
+}
+
 int run(Settings settings) {
     select_target(settings.target);
     std::vector<std::string> names = settings.compared.empty() ? kLibraryNames : settings.compared;
@@ -304,8 +248,7 @@ int run(Settings settings) {
         return 0;
     }
     const std::vector<Job> jobs = jobs_of(settings);
-    for (const std::string& path : settings.libraries)
-        for (OtherKernel& kernel : open_kernel_library(path)) found.kernels.push_back(kernel);
+    for (const std::string& path : settings.libraries) add_library(path, jobs, found);
     for (const std::string& path : {settings.json, settings.html, settings.svg})
         check_writable(path);
     if (settings.threads.empty()) settings.threads = {kernels::num_threads()};

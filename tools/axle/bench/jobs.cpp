@@ -1,0 +1,72 @@
+#include "tools/axle/bench/jobs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "kernels/error.h"
+
+namespace axle::bench {
+namespace {
+
+// Returns the values of an option that the kernel supports: the given ones, or else its default. If
+// the kernel was named, each given value must be supported.
+template <class T>
+std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
+                         const std::vector<T>& given, const std::vector<T>& known,
+                         const std::string& known_text) {
+    if (given.empty()) return {known.front()};
+    std::vector<T> values;
+    for (const T& value : given) {
+        if (std::ranges::count(known, value) > 0)
+            values.push_back(value);
+        else if (named)
+            throw UsageError(str(kernel.name, ": the ", what, " must be one of ", known_text));
+    }
+    return values;
+}
+
+}  // namespace
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+    return text;
+}
+
+std::vector<std::string> names_of(const std::vector<DType>& dtypes) {
+    std::vector<std::string> names;
+    for (const DType dtype : dtypes) names.push_back(short_name(dtype));
+    return names;
+}
+
+std::vector<Job> jobs_of(const Settings& settings) {
+    std::vector<std::pair<const Kernel*, std::vector<Sizes>>> kernels;
+    for (const std::string& text : settings.kernels) {
+        const std::size_t colon = text.find(':');
+        const Kernel& kernel = kernel_named(text.substr(0, colon));
+        const bool has_shape = colon != std::string::npos;
+        kernels.emplace_back(
+            &kernel, has_shape ? std::vector<Sizes>{parse_shape(kernel, text.substr(colon + 1))}
+                               : kernel.shapes);
+    }
+    const bool named = !kernels.empty();
+    if (!named)
+        for (const Kernel& kernel : kernels_of_bench())
+            kernels.emplace_back(&kernel, kernel.shapes);
+    std::vector<DType> dtypes;
+    for (const std::string& name : settings.dtypes) dtypes.push_back(dtype_named(name));
+    std::vector<Job> jobs;
+    for (const auto& [kernel, shapes] : kernels)
+        for (const Sizes& shape : shapes)
+            for (const DType dtype : supported(*kernel, named, "dtype", dtypes, kernel->dtypes,
+                                               joined(names_of(kernel->dtypes))))
+                for (const std::string& layout :
+                     supported(*kernel, named, "layout", settings.layouts, kernel->layouts,
+                               joined(kernel->layouts)))
+                    jobs.push_back({kernel, {shape, dtype, layout}});
+    if (jobs.empty()) throw UsageError("bench: no kernel supports these dtypes and layouts");
+    return jobs;
+}
+
+}  // namespace axle::bench
