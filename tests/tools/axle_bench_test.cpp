@@ -134,6 +134,27 @@ TEST(BenchDifference, IsRelativeToTheLargestElement) {
     EXPECT_TRUE(row.is_wrong());
 }
 
+TEST(BenchRoofline, ShowsTheRoofsOfMeasuredDtypesAndTheRowsWithOperations) {
+    bench::Results results{.target = "avx2", .machine = Tree{{"cpu", "a <CPU>"}}};
+    results.peaks[1] = {.f32 = 100, .f64 = 50, .bf16 = 200, .memory = 20, .cache = 80};
+    bench::Row row{.kernel = "softmax",
+                   .call = {.shape = {4, 8}, .layout = "N"},
+                   .operations = 160,
+                   .bytes = 256,
+                   .peak = 80,
+                   .timing = {.seconds = 1e-6}};
+    results.rows = {row};
+    row.kernel = "copy", row.operations = 0, row.call.dtype = f64;
+    results.rows.push_back(row);
+    const std::string svg = bench::to_svg(results, 1);
+    expect_well_formed(svg);
+    EXPECT_THAT(svg, HasSubstr("a &lt;CPU&gt;, avx2, 1 thread<"));
+    for (const char* text : {"memory 20 GB/s", "L2 80 GB/s", "f32 100 GFLOP/s", ">softmax 4x8<"})
+        EXPECT_THAT(svg, HasSubstr(text));
+    for (const char* text : {"f64 50", "bf16 200", "copy"})
+        EXPECT_THAT(svg, testing::Not(HasSubstr(text)));
+}
+
 class AxleBench : public tests::TrainerTest {
   protected:
     AxleBench() : TrainerTest("axle") {}

@@ -43,22 +43,23 @@ const char* color_of(const std::vector<std::string>& names, const std::string& n
     return kColors[place % std::size(kColors)];
 }
 
-// A logarithmic axis whose ends are powers of ten.
+// A logarithmic axis with space around the values from `low` to `high`, at least a decade in all.
+// Its ticks are powers of ten.
 class LogAxis {
   public:
     LogAxis(double low, double high, double from, double to)
-        : low_(std::floor(std::log10(low))),
-          high_(std::max(std::ceil(std::log10(high)), low_ + 1)),
+        : low_(std::log10(low) - 0.15),
+          high_(std::max(std::log10(high) + 0.15, low_ + 1.2)),
           from_(from),
           to_(to) {}
     double operator()(double value) const {
         return from_ + (to_ - from_) * (std::log10(value) - low_) / (high_ - low_);
     }
     double low() const { return std::pow(10, low_); }
-    double high() const { return std::pow(10, high_); }
     std::vector<double> ticks() const {
         std::vector<double> ticks;
-        for (double power = low_; power <= high_; ++power) ticks.push_back(std::pow(10, power));
+        for (double power = std::ceil(low_); power <= high_; ++power)
+            ticks.push_back(std::pow(10, power));
         return ticks;
     }
 
@@ -74,10 +75,12 @@ struct Box {
     }
 };
 
-// Places labels so that they cover neither points nor other labels.
+// Places labels so that they cover neither points nor other labels, and no lines if possible.
 class Labels {
   public:
     void block(const Box& box) { taken_.push_back(box); }
+    void avoid(const Box& box) { lines_.push_back(box); }
+
     // Returns a <text> element beside the point, or "" if there is no space.
     std::string place(const std::string& text, double x, double y) {
         const double width = 7 * static_cast<double>(text.size());
@@ -86,21 +89,25 @@ class Labels {
             {x - width / 2, y - 20, width, 12}, {x - width / 2, y + 8, width, 12},
             {x + 6, y - 18, width, 12},         {x + 6, y + 7, width, 12},
             {x - 6 - width, y - 18, width, 12}, {x - 6 - width, y + 7, width, 12}};
-        for (const Box& box : choices) {
-            if (box.x < kLeft || box.x + width > kWidth - kRight || box.y < kTop ||
-                box.y > kHeight - kBottom - 12)
-                continue;
-            if (std::ranges::any_of(taken_, [&](const Box& other) { return box.overlaps(other); }))
-                continue;
-            taken_.push_back(box);
-            return str("<text x=\"", fixed(box.x, 1), "\" y=\"", fixed(box.y + 10, 1), "\">",
-                       escape_html(text), "</text>\n");
-        }
+        for (const bool may_cover_lines : {false, true})
+            for (const Box& box : choices) {
+                if (box.x < kLeft || box.x + width > kWidth - kRight || box.y < kTop ||
+                    box.y > kHeight - kBottom - 12 || overlaps(taken_, box) ||
+                    (!may_cover_lines && overlaps(lines_, box)))
+                    continue;
+                taken_.push_back(box);
+                return str("<text class=\"label\" x=\"", fixed(box.x, 1), "\" y=\"",
+                           fixed(box.y + 10, 1), "\">", escape_html(text), "</text>\n");
+            }
         return {};
     }
 
   private:
-    std::vector<Box> taken_;
+    static bool overlaps(const std::vector<Box>& boxes, const Box& box) {
+        return std::ranges::any_of(boxes, [&](const Box& other) { return box.overlaps(other); });
+    }
+
+    std::vector<Box> taken_, lines_;
 };
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& style) {
@@ -121,6 +128,8 @@ struct Roof {
 std::string grid(const LogAxis& x, const LogAxis& y) {
     std::string svg;
     const char* const style = "stroke=\"#e2e5ea\"";
+    svg += line(kLeft, kTop, kLeft, kHeight - kBottom, style);
+    svg += line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, style);
     for (const double tick : x.ticks()) {
         svg += line(x(tick), kTop, x(tick), kHeight - kBottom, style);
         svg += text(x(tick), kHeight - kBottom + 17, "middle", short_number(tick));
@@ -167,7 +176,7 @@ std::string roofs(const Peaks& peaks, const std::vector<Roof>& flat, const LogAx
                         fixed(std::atan2(dy, dx) * 180 / 3.14159265358979, 1), " ", fixed(at_x, 1),
                         " ", fixed(at_y, 1), ")\""));
         for (double part = 0; part < 1; part += 0.02)
-            labels.block({x(begin) + dx * part - 3, y(begin * roof.value) + dy * part - 6, 6, 12});
+            labels.avoid({x(begin) + dx * part - 3, y(begin * roof.value) + dy * part - 6, 6, 12});
         for (double part = 0; part < 130; part += 10)  // the name
             labels.block({at_x + part * std::cos(std::atan2(dy, dx)) - 4,
                           at_y + part * std::sin(std::atan2(dy, dx)) - 12, 12, 14});
@@ -177,8 +186,8 @@ std::string roofs(const Peaks& peaks, const std::vector<Roof>& flat, const LogAx
         svg += line(x(begin), y(roof.value), kWidth - kRight, y(roof.value), "class=\"roof\"");
         const std::string name = str(roof.name, " ", short_number(roof.value), " GFLOP/s");
         svg += text(kWidth - kRight - 4, y(roof.value) - 6, "end", name, " class=\"name\"");
-        labels.block({kWidth - kRight - 130, y(roof.value) - 18, 130, 18});
-        labels.block({x(begin), y(roof.value) - 2, kWidth, 4});
+        labels.block({kWidth - kRight - 130, y(roof.value) - 18, 130, 16});
+        labels.avoid({x(begin), y(roof.value) - 2, kWidth, 4});
     }
     return svg;
 }
@@ -258,17 +267,17 @@ std::string to_svg(const Results& results, int threads) {
                 row->flushed ? "#fff" : color, "\" stroke=\"", color,
                 "\" stroke-width=\"2\"><title>", escape_html(text_of(*row)), "</title></circle>\n");
     }
-    // The label is at the higher one of two points that differ only in the caches.
+    // Each call has one label, beside the first of its points that has space for it.
     std::vector<std::string> labelled;
     for (const Row* row : rows) {
-        if (row->implementation != "axle") continue;
-        const std::string shape = shape_text(row->call.shape);
         const std::string label =
-            str(row->kernel, " ", shape,
+            str(row->kernel, " ", shape_text(row->call.shape),
                 row->call.dtype == f32 ? "" : " " + short_name(row->call.dtype));
-        if (std::ranges::count(labelled, label) > 0) continue;
-        labelled.push_back(label);
-        words += labels.place(label, x(row->operations / row->bytes), y(row->gflops()));
+        if (row->implementation != "axle" || std::ranges::count(labelled, label) > 0) continue;
+        const std::string word =
+            labels.place(label, x(row->operations / row->bytes), y(row->gflops()));
+        if (!word.empty()) labelled.push_back(label);
+        words += word;
     }
     const std::string title =
         str("Roofline: ", results.machine["cpu"].string(), ", ", results.target, ", ", threads,
