@@ -2,14 +2,14 @@
 // so that files can be exchanged in both directions (Devlin et al., arXiv:1810.04805). Bert is the
 // encoder; BertForSequenceClassification and BertForMaskedLM add heads.
 //
-// The forward functions of the three models have these parameters: ids [B, T] (i64 or i32) with T
-// <= max_position_embeddings; attention_mask [B, T], which is 0 for padding tokens (if undefined,
-// there is no padding); token_type_ids [B, T] (if undefined, all are zero); position_ids [B or 1,
-// T] (i64 or i32), the positions of the tokens (if undefined, 0 to T - 1). Tokens attend to the
-// whole sequence for all positions, as in Transformers. The functions throw ShapeError for other
-// shapes, DTypeError for other dtypes of position_ids, and IndexError for positions that are
-// negative or not below max_position_embeddings. In this file, B is the number of sequences, T
-// their length in tokens, and C = hidden_size.
+// The forward functions of the three models have these parameters: ids [B, T] (i64 or i32), with T
+// <= max_position_embeddings unless position_ids are given; attention_mask [B, T], which is 0 for
+// padding tokens (if undefined, there is no padding); token_type_ids [B, T] (if undefined, all are
+// zero); position_ids [B or 1, T] (i64 or i32), the positions of the tokens (if undefined, they
+// count from 0). Tokens attend to the whole sequence for all positions, as in Transformers. The
+// functions throw ShapeError for other shapes, DTypeError for other dtypes of position_ids, and
+// IndexError for positions that are negative or not below max_position_embeddings. In this file, B
+// is the number of sequences, T their length in tokens, and C = hidden_size.
 #pragma once
 
 #include <cstdint>
