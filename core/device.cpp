@@ -23,7 +23,7 @@ Device Device::parse(std::string_view text) {
         throw DeviceError(
             str("device: ", axle::cuda::why_unavailable(), ": '", text, "'; use cpu"));
     if (index >= axle::cuda::device_count())
-        throw DeviceError(str("device: the GPU does not exist: '", text, "'; this machine has ",
+        throw DeviceError(str("device: the GPU does not exist: '", text, "'; this process can use ",
                               axle::cuda::device_count(),
                               axle::cuda::device_count() == 1 ? " GPU" : " GPUs"));
     return Device::cuda(index);

@@ -147,7 +147,9 @@ Tensor GradScaler::before_step(Optimizer& optimizer) {
     if (!options_.enabled) return {};
     Progress& progress = of_->progress[&optimizer];
     if (progress.stage == Stage::stepped)
-        throw UsageError("GradScaler: step() has already been called since the last update()");
+        throw UsageError(
+            "GradScaler: step() has already been called on this optimizer since the last "
+            "update(); call update() after each step");
     if (progress.stage == Stage::ready) check_gradients("unscale", optimizer, false);
     progress.stage = Stage::stepped;
     progress.stepped = true;

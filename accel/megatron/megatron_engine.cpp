@@ -224,7 +224,8 @@ std::unique_ptr<nn::Module> provide_model(Accelerator& accelerator) {
     const MegatronLMPlugin& plugin = plugin_of(accelerator, "provide_model");
     const auto& provider = plugin.custom_model_provider_function;
     if (!provider)
-        throw UsageError("provide_model: the plugin has no custom_model_provider_function");
+        throw UsageError(
+            "provide_model: custom_model_provider_function of the MegatronLMPlugin is not set");
     const auto& prepare = plugin.custom_prepare_model_function;
     std::unique_ptr<nn::Module> model = prepare ? prepare(provider) : provider();
     if (model == nullptr)

@@ -247,8 +247,8 @@ void PartialState::print_line(const std::string& line) { std::cout << line + '\n
 const std::shared_ptr<dist::ProcessGroup>& PartialState::process_group() const {
     if (!group_)
         throw UsageError(
-            "process group: the group was released by end_training() or destroy_process_group(); "
-            "call collectives before that");
+            "process_group: the group was released by end_training() or destroy_process_group(); "
+            "call functions that communicate, such as gather() or save_state(), before that");
     return group_;
 }
 

@@ -46,10 +46,11 @@ std::string read_owner(const std::string& file) {
 
 void check_no_link(const std::string& folder) {
     if (kind_of(without_slash(folder)) == FileKind::link)
-        throw FileError(str(printable(folder),
-                            ": is a symbolic link, which is not followed, because checkpoints are "
-                            "written and removed there; replace it by a folder, or let the project "
-                            "folder be a link"));
+        throw FileError(
+            str(printable(folder),
+                ": is a symbolic link, which is not followed, because checkpoints are "
+                "written and removed there; replace it with a folder, or let the project "
+                "folder be a link"));
 }
 
 std::string new_run_id() { return random_hex(32); }

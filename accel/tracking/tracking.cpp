@@ -42,6 +42,11 @@ constexpr const char* kLoggerTypes[] = {"all",      "aim",    "tensorboard", "wa
 constexpr const char* kUnavailable[] = {"wandb",   "comet_ml", "aim",     "mlflow",
                                         "clearml", "dvclive",  "swanlab", "trackio"};
 
+bool is_unavailable(const std::string& name) {
+    return std::find(std::begin(kUnavailable), std::end(kUnavailable), name) !=
+           std::end(kUnavailable);
+}
+
 template <class List>
 auto find_name(List& list, const std::string& name) {
     return std::find_if(list.begin(), list.end(), [&](const auto& e) { return e.name == name; });
@@ -54,10 +59,12 @@ auto find_name(List& list, const std::string& name) {
     for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
     names.insert(names.end(), std::begin(kUnavailable), std::end(kUnavailable));
     const std::string meant = nearest(name, names);
-    throw ValueError(str(
-        "log_with: unknown tracker '", name, "'",
-        meant.empty() ? "; expected one of " : "; did you mean '" + meant + "'? Expected one of ",
-        all));
+    std::string hint = "; expected one of ";
+    if (is_unavailable(meant))
+        hint = str("; ", in_quotes(meant), " needs Python and is not available; expected one of ");
+    else if (!meant.empty())
+        hint = str("; did you mean ", in_quotes(meant), "? Expected one of ");
+    throw ValueError(str("log_with: unknown tracker ", in_quotes(name), hint, all));
 }
 
 const Tree& of_tracker(const Tree& kwargs, const std::string& name) {
@@ -227,8 +234,7 @@ Tracking::Tracking(const std::vector<LogWith>& log_with, std::string logging_dir
             std::for_each(known.begin(), known.end(), add);
         } else if (const auto found = find_name(known, choice.name); found != known.end()) {
             add(*found);
-        } else if (std::find(std::begin(kUnavailable), std::end(kUnavailable), choice.name) !=
-                   std::end(kUnavailable)) {
+        } else if (is_unavailable(choice.name)) {
             dropped += (dropped.empty() ? "" : ", ") + choice.name;
         } else {
             throw_unknown(choice.name, known);

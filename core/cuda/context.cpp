@@ -99,7 +99,7 @@ const Devices& found() {
 void check_device_exists(int device) {
     if (device >= 0 && device < found().devices) return;
     if (found().devices == 0) throw DeviceError(str("cuda:", device, ": ", found().why));
-    throw DeviceError(str("cuda:", device, ": the device does not exist: this machine has ",
+    throw DeviceError(str("cuda:", device, ": the device does not exist: this process can use ",
                           found().devices, found().devices == 1 ? " GPU" : " GPUs"));
 }
 

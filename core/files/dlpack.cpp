@@ -127,8 +127,9 @@ DType dtype_of_array(const DataType& dlpack_dtype) {
             row.dlpack_dtype.bits == dlpack_dtype.bits && dlpack_dtype.lanes == 1)
             return row.dtype;
     throw DTypeError(
-        str("from_dlpack: the dtype must be bool, an integer of 8 to 64 bits, a float of "
-            "8 to 64 bits or complex of 64 bits, in 1 lane: ",
+        str("from_dlpack: the dtype must be bool of 8 bits, int or uint of 8, 16, 32 or 64 bits, "
+            "float of 16, 32 or 64 bits, bfloat of 16 bits, float8_e4m3fn, float8_e5m2, "
+            "float8_e8m0fnu or complex of 64 bits, in 1 lane: ",
             code_name(dlpack_dtype.code), " (code ", int{dlpack_dtype.code}, ") of ",
             int{dlpack_dtype.bits}, " bits, ", dlpack_dtype.lanes, " lanes"));
 }

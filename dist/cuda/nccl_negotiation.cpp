@@ -21,7 +21,7 @@ DeviceDescription describe_device(int device) {
         return device_description;
     }
     if (device < 0 || device >= cuda::device_count()) {
-        device_description.error = str("cuda:", device, " does not exist: this machine has ",
+        device_description.error = str("cuda:", device, " does not exist: this process can use ",
                                        cuda::device_count(), " GPUs");
         return device_description;
     }

@@ -128,8 +128,9 @@ void expert_parallelize(nn::Module& model, const Group& group, const Group& repl
             layers.push_back(layer);
             const std::int64_t experts = layer->options().experts;
             if (layer->policy != nullptr)
-                throw UsageError(
-                    str(kDivide, ": the experts of ", in_quotes(name), " have a policy already"));
+                throw UsageError(str(kDivide, ": the layer ", in_quotes(name),
+                                     " already has a policy; ", kDivide,
+                                     "() can be called once per model"));
             if (experts % group->size() != 0)
                 throw ValueError(str(kDivide, ": the ", experts, " experts of ", in_quotes(name),
                                      " can't be divided among ", group->size(), " ranks"));

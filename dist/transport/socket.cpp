@@ -154,19 +154,20 @@ std::vector<Address> address_of_chosen_interface() {
         throw SocketError(str("can't list the network interfaces to find ", variable), errno);
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, ::freeifaddrs);
     std::vector<Address> found;
-    std::string there;
+    std::string names;  // of all interfaces, each followed by a comma
     for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
         const int family = a->ifa_addr == nullptr ? AF_UNSPEC : a->ifa_addr->sa_family;
         if (family != AF_INET && family != AF_INET6) continue;
-        if (there.find(a->ifa_name) == std::string::npos) there += str(' ', a->ifa_name);
+        const std::string entry = str(' ', a->ifa_name, ',');
+        if (names.find(entry) == std::string::npos) names += entry;
         if (a->ifa_name != *name) continue;
         const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
         found.insert(family == AF_INET ? found.begin() : found.end(),
                      make_address(a->ifa_addr, length));
     }
     if (!found.empty()) return found;
-    throw ValueError(
-        str(variable, ": the network interface must be one of", there, ": ", in_quotes(*name)));
+    throw ValueError(str(variable, ": the network interface must be one of", names, " but is ",
+                         in_quotes(*name)));
 }
 
 Socket listen_at(const Address& address) {

@@ -69,11 +69,12 @@ Cuda::Cuda(int device, CUstream_st* stream, Memory memory)
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found != cudaSuccess || device < 0 || device >= count)
-        throw DeviceError(
-            str("cuda:", device, ": the device does not exist: ",
-                found != cudaSuccess
-                    ? cudaGetErrorString(found)
-                    : str("this machine has ", count, count == 1 ? " GPU" : " GPUs").c_str()));
+        throw DeviceError(str(
+            "cuda:", device, ": the device does not exist: ",
+            found != cudaSuccess ? cudaGetErrorString(found)
+                                 : str("this process can use ", count,
+                                       count == 1 ? " GPU" : " GPUs", " (see CUDA_VISIBLE_DEVICES)")
+                                       .c_str()));
     check_architecture(device);
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),

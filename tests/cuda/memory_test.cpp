@@ -219,8 +219,9 @@ class GpuDevices : public GpuTest {};
 TEST_F(GpuDevices, AreParsedAndValidated) {
     EXPECT_EQ(Device::parse("cuda"), kGpu);
     EXPECT_EQ(Device::parse("cuda:0"), kGpu);
-    expect_error<DeviceError>({"device: the GPU does not exist", "'cuda:99'", "this machine has"},
-                              [] { Device::parse("cuda:99"); });
+    expect_error<DeviceError>(
+        {"device: the GPU does not exist", "'cuda:99'", "this process can use"},
+        [] { Device::parse("cuda:99"); });
     expect_error<DeviceError>({"cuda:99: the device does not exist"},
                               [] { zeros({1}, {.device = Device::cuda(99)}); });
     EXPECT_FALSE(cuda::get_device_properties().name.empty());

@@ -347,7 +347,7 @@ TEST(Optimizer, IncrementsVersionOfUpdatedParameters) {
     EXPECT_NE(params[0].version(), before);
 }
 
-TEST(Optimizer, AllocatesNothingInSteadyState) {
+TEST(Optimizer, AllocatesNoTensorMemoryAfterTheFirstStep) {
     const Params params = parameters();
     AdamW optimizer(params);
     set_gradients(params, 1);

@@ -83,7 +83,7 @@ TEST(BenchTiming, HasTheMedianAndTheInterquartileRange) {
     EXPECT_EQ(bench::timing_of({1, 2}, 1).seconds, 1.5);
 }
 
-TEST(BenchTiming, RepeatsCallsUntilTheMinimumTime) {
+TEST(BenchTiming, CountsItsCallsAndFlushesBeforeEachSample) {
     int calls = 0, flushes = 0;
     const bench::Timing hot = bench::time_hot(1e-3, [&] { ++calls; });
     EXPECT_GE(hot.samples, bench::kMinSamples);

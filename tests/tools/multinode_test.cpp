@@ -238,7 +238,7 @@ TEST(DeepSpeedEnv, SetsOneEnvironmentVariablePerLine) {
     EXPECT_THAT(parse_deepspeed_env("# NCCL\nNCCL_IB_DISABLE=1\n\nA=b=c d\r\nEMPTY=\n", "env"),
                 ElementsAre(Pair("A", "b=c d"), Pair("EMPTY", ""), Pair("NCCL_IB_DISABLE", "1")));
     for (const char* line : {"A", "=1", "export A=1"})
-        expect_error<ValueError>({"env:1: a line must be NAME=VALUE: '"},
+        expect_error<ValueError>({"env:1: a line must be NAME=VALUE, without spaces before '=': '"},
                                  [&] { parse_deepspeed_env(line, "env"); });
     const tests::TemporaryFolder folder;
     write_file_atomically(folder / "env", "A=1\n");

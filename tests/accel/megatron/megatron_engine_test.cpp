@@ -203,8 +203,9 @@ TEST(ProvideModel, PreparesTheModelOfTheFunctionsOfThePlugin) {
     const auto model = accel::provide_model(accelerator);
     EXPECT_EQ(model->parameters()[0].detach().to_vector()[0], 0.5);
     Accelerator none(alone({}));
-    expect_error<UsageError>({"provide_model: the plugin has no custom_model_provider_function"},
-                             [&] { accel::provide_model(none); });
+    expect_error<UsageError>(
+        {"provide_model: custom_model_provider_function of the MegatronLMPlugin is not set"},
+        [&] { accel::provide_model(none); });
     plugin.custom_model_provider_function = {};
     expect_error<ValueError>({"MegatronLMPlugin: custom_prepare_model_function needs "},
                              [&] { const Accelerator rejected(alone(plugin)); });

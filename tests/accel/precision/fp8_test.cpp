@@ -219,7 +219,7 @@ TEST(Fp8, ReadsMissingFieldsOfDelayedScalingFromTheEnvironment) {
 }
 
 // Covers 8.env.
-TEST(Fp8, ReadsFieldsOfCurrentScalingFromTheEnvironment) {
+TEST(Fp8, ReadsPadInnerDimFromTheEnvironment) {
     const Environment pad("ACCELERATE_FP8_PAD_INNER_DIM", "0");
     Accelerator accelerator(ao());
     Net net;

@@ -315,7 +315,7 @@ TEST(AcceleratorAutocast, AppliesAutocastKwargsToModelsAndScopes) {
 }
 
 // Covers 3.autocast, 8.AutocastKwargs.
-TEST(AcceleratorAutocast, HasNoEffectWithoutMixedPrecision) {
+TEST(AcceleratorAutocast, KeepsTheOuterScopeWithoutMixedPrecision) {
     const Accelerator accelerator({.mixed_precision = "no"});
     const AutocastGuard own(bf16);
     const auto scope = accelerator.autocast({.enabled = false});

@@ -35,7 +35,7 @@ using tests::with;
 TEST(LogWith, RejectsUnknownNamesAndSuggestsTheNearest) {
     expect_error<ValueError>({"log_with: ", "'tensorbord'", "'tensorboard'", "jsonl", "csv"},
                              [] { Accelerator accelerator(with({"tensorbord"}, "x")); });
-    expect_error<ValueError>({"log_with: ", "'wandbb'", "'wandb'"},
+    expect_error<ValueError>({"log_with: unknown tracker 'wandbb'; 'wandb' needs Python", "jsonl"},
                              [] { Accelerator accelerator(with({"wandbb"}, "x")); });
 }
 

@@ -195,7 +195,7 @@ TEST(Profile, ThrowsFileErrorIfAPathCannotBeWritten) {
     EXPECT_FALSE(profiler::enabled());
 }
 
-TEST(Profile, RethrowsAnExceptionOfTheLoop) {
+TEST(Profile, PropagatesAnExceptionOfTheLoopIfTheTraceCannotBeWritten) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     create_directories(folder / "out/profile_0.json/occupied");
     const auto loop = [&] {

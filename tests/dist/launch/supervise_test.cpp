@@ -217,7 +217,7 @@ TEST_F(Supervise, RestoresSignalMasks) {
         EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;
 }
 
-TEST_F(Supervise, RejectsInvalidOptionsAndMissingPrograms) {
+TEST_F(Supervise, RejectsInvalidOptionsAndCommands) {
     EXPECT_THROW(supervise({}, {}), ValueError);
     EXPECT_THROW(supervise(ranks({"exit 0"}), {.tee = 4}), ValueError);
     EXPECT_THROW(supervise(ranks({"exit 0"}), {.max_restarts = -1}), ValueError);

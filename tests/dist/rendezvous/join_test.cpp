@@ -309,7 +309,7 @@ TEST(Join, UsesTheInterfaceFromTheEnvironment) {
     EXPECT_THAT([&] { job.join(0); },
                 ThrowsMessage<ValueError>(
                     AllOf(HasSubstr("GLOO_SOCKET_IFNAME: the network interface must be one of"),
-                          HasSubstr(" lo"), HasSubstr(": 'no_such_interface'"))));
+                          HasSubstr(" lo,"), HasSubstr("but is 'no_such_interface'"))));
     ::unsetenv("GLOO_SOCKET_IFNAME");
 }
 

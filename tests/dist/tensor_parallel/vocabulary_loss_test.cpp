@@ -63,7 +63,7 @@ TEST(VocabularyLoss, EqualsTheCrossEntropyOfAllLogits) {
 
 TEST(VocabularyLoss, EqualsTheCrossEntropyInSeveralChunks) { expect_same_loss(2, 600, 7, true); }
 
-TEST(VocabularyLoss, IsNotANumberAndHasZeroGradientsWithoutTargets) {
+TEST(VocabularyLoss, IsNaNAndHasZeroInputGradientWithoutTargets) {
     on_ranks(2, [](const Group& group) {
         const Tensor x = ones({2, 3}, {.requires_grad = true}), weight = ones({4, 3});
         const Tensor loss =

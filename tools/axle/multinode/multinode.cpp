@@ -284,8 +284,9 @@ std::map<std::string, std::string> parse_deepspeed_env(std::string_view text,
         const std::size_t equals = line.find('=');
         if (equals == 0 || equals == std::string_view::npos ||
             line.substr(0, equals).find_first_of(" \t") != std::string_view::npos)
-            throw ValueError(str(printable(name), ":", number,
-                                 ": a line must be NAME=VALUE: ", in_quotes(line)));
+            throw ValueError(
+                str(printable(name), ":", number,
+                    ": a line must be NAME=VALUE, without spaces before '=': ", in_quotes(line)));
         variables[std::string(line.substr(0, equals))] = line.substr(equals + 1);
     }
     return variables;
