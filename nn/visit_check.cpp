@@ -215,7 +215,9 @@ void remember_old_bytes(void* memory, std::size_t size) noexcept {
             if (const Words words = words_at(begin + at); looks_like_a_tensor(words))
                 old_bytes.emplace(begin + at, words);
     } catch (const std::bad_alloc&) {
-        return;  // the rest is not recorded; nearly all such bytes refer to no parameter
+        // The remaining old bytes are not recorded, so check_visit() could mistake them for a
+        // parameter. This is rare, because few old bytes are the address of a live parameter.
+        return;
     }
 }
 

@@ -64,7 +64,10 @@ class PreparedLoaderHooks : public data::LoaderHooks {
     bool has_feed_ = false;
 };
 
-// Shards the loader or sets a dispatcher, as the options require. Does not set hooks.
+// Shards the loader or sets a dispatcher, as the options require, and seeds the loader's generator
+// if use_seedable_sampler is true. Does not set hooks. Throws ValueError for dispatch_batches
+// without put_on_device and for a mesh of other processes, and the errors of DataLoader::shard(),
+// with the process added to their text.
 void shard_or_dispatch(data::DataLoader& loader, const std::shared_ptr<dist::ProcessGroup>& group,
                        const PrepareDataLoaderOptions& options);
 

@@ -95,7 +95,8 @@ class GradientDivision {
         const optim::Optimizer* optimizer = nullptr;
         dist::DistributedModel* replicas = nullptr;
         std::vector<Tensor> parameters = {};
-        // f64 scalar: the sum of this process's weights; after the division, `divisor`
+        // f64 scalar: the sum of this process's weights; after the division, `divisor`; undefined
+        // for means
         Tensor weight = {};
         Tensor divisor = {};      // f64 scalar: the number that the gradients were divided by
         std::int64_t window = 0;  // the last window in which the part got gradients

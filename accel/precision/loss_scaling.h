@@ -28,9 +28,11 @@ class LossScaling {
   public:
     // `group` is null if there is one process. The object does not own it, because prepared objects
     // can outlive the Accelerator and must not keep this rank in the job. After the group is
-    // destroyed, each process skips steps independently of the other processes. If `has_stages` is
-    // true, processes have gradients of different parameters, as in a pipeline, and unscale() and
-    // before_step() must be called by all processes together.
+    // destroyed, each process skips steps independently of the other processes. With a group, all
+    // processes must call unscale() and before_step() together, except processes without data in
+    // the scope of join_uneven_inputs(). If `has_stages` is true, processes have gradients of
+    // different parameters, as in a pipeline: an optimizer then counts as having gradients if it
+    // has one on any process.
     LossScaling(const optim::GradScalerOptions& options, Device device,
                 const std::shared_ptr<dist::ProcessGroup>& group = nullptr,
                 bool has_stages = false);

@@ -13,8 +13,8 @@ namespace axle::accel {
 struct Fp8Plan {
     Fp8Backend backend = Fp8Backend::AO;
     nn::Float8Options options;
-    // Selects the layers that are converted. If null, all layers are converted, except the first
-    // and the last one if `skips_ends`.
+    // Selects the layers to convert. If null, selects all Linear layers, except the first and the
+    // last one if `skips_ends` is true.
     std::function<bool(const nn::Linear&, const std::string& name)> filter;
     bool skips_ends = false;
 };

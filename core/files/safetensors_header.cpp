@@ -20,8 +20,8 @@ constexpr const char* kMetadataKey = "__metadata__";
 // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]}.
 constexpr std::size_t kShortestEntry = 48;
 
-// The names of dtypes, in the order of the reference library. Files contain the tensors in the
-// reverse of this order.
+// The names of dtypes, in the order of the reference library. save_safetensors() and the reference
+// library write tensors in the reverse of this order.
 constexpr std::pair<const char*, DType> kDTypes[] = {
     {"BOOL", DType::boolean},    {"U8", DType::u8},           {"I8", DType::i8},
     {"F8_E5M2", DType::f8_e5m2}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E8M0", DType::f8_e8m0},

@@ -97,9 +97,12 @@ using PipelineLoss = std::function<Tensor(const Tensor& output, const Tree& batc
 class Pipeline {
   public:
     // Frees the parameters that no stage of this rank uses: they move to the meta device, keep
-    // their shapes and get no gradients. Throws on all ranks the errors of make_schedule(),
-    // simulate() and StagePlan, ValueError for invalid options and if the ranks have different
-    // schedules or stages, and UsageError if a parameter to free has a gradient.
+    // their shapes and get no gradients. Broadcasts the values of the other parameters and buffers:
+    // copies of a tied tensor get the values of the first rank that uses it, and all ranks of
+    // data_parallel get the values of its rank 0, except for slices of expert parallelism. Throws
+    // on all ranks the errors of make_schedule(), simulate() and StagePlan, ValueError for invalid
+    // options and if the ranks have different schedules or stages, and UsageError if a parameter to
+    // free has a gradient.
     Pipeline(nn::Module& model, std::vector<nn::Piece> pieces, std::shared_ptr<ProcessGroup> group,
              PipelineOptions options = {});
     ~Pipeline();

@@ -1,4 +1,5 @@
-// Private to dist: FlatParameter, the parameters of a unit in one buffer.
+// Private to dist: FlatParameter, the parameters of a unit with the same dtype and requires_grad in
+// one buffer.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,9 @@ struct FrameHeader {
     std::uint32_t length = 0;  // bytes of the message that follow the header
     std::uint64_t slot = 0;    // the slot, in eager, announce and request frames
     std::uint64_t size = 0;    // bytes of the whole message; in credit frames the credit
-    std::uint64_t id = 0;  // a number that the sender chooses, in announce, grant and data frames
+    // Identifies a large message, in announce, grant and data frames. Chosen by the message's
+    // sender.
+    std::uint64_t id = 0;
 };
 static_assert(sizeof(FrameHeader) == 32);
 static_assert(std::endian::native == std::endian::little);

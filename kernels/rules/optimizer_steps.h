@@ -1,6 +1,6 @@
 // Private to kernels: the values that an optimizer step computes once per slot, before its
-// elements. Both CPU and GPU code is compiled without fused multiply-adds, so that both give the
-// same bits.
+// elements. The optimizer sources for the CPU and for the GPU are compiled without fused
+// multiply-adds, so that both give the same bits.
 #pragma once
 
 #include <cmath>

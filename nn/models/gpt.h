@@ -120,8 +120,9 @@ struct Gpt : Model<Gpt>, LanguageHead {
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
     // invalid.
     static Gpt from_pretrained(const std::string& path);
-    // Writes config.json, the weights, README.md and, unless generation_config is null,
-    // generation_config.json into a directory (nn/files/pretrained.h).
+    // Writes config.json, the weights and, unless generation_config is null, generation_config.json
+    // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when
+    // README.md is written.
     void save_pretrained(const std::string& directory,
                          const SavePretrainedOptions& options = {}) const;
 

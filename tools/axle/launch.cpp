@@ -73,13 +73,14 @@ void list_defaults(const LaunchPlan& plan, const LaunchFlags& flags) {
     std::cerr << text;
 }
 
-// Chooses and reserves the port of rank 0, for a job on one machine or a job that mpirun starts. On
-// one machine, the port is reserved from a start of the job until the next start; with mpirun on
-// several machines, until the program ends.
+// Chooses and reserves the port of rank 0, for a job on one machine or a job that mpirun starts.
 class Ports {
   public:
     explicit Ports(const LaunchPlan& plan) : plan_(plan) {}
 
+    // Returns the port for the next start of the job. On one machine, uses main_process_port, or a
+    // free port if it is 0 or in use, and reserves the port until the next start. With mpirun on
+    // several machines, uses main_process_port, which machine 0 reserves until the program ends.
     int next() {
         if (plan_.num_machines > 1) {
             if (plan_.machine_rank == 0 && !held_)

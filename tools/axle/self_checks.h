@@ -30,7 +30,7 @@ std::vector<double> numbers(const Tensor& x);
 // Concatenates the values of all processes in rank order.
 std::vector<double> of_all(const PartialState& state, const std::vector<double>& mine);
 // Returns options for an Accelerator with the processes and the device of `state`. Environment
-// variables do not change the precision and the gradient accumulation of this Accelerator.
+// variables do not change the precision or the gradient accumulation of this Accelerator.
 accel::AcceleratorOptions options_for(const PartialState& state);
 // Returns a check that calls `run` with an Accelerator constructed from options_for().
 Check check_with(const char* name, void (*run)(Accelerator&));

@@ -1,5 +1,6 @@
-// The parts of a matrix product that are compiled for each instruction set. matmul.cpp calls them
-// to pack and multiply the operands; matmul.cpp itself contains no SIMD code.
+// The parts of matrix products: GemmKernels, which are compiled for each instruction set, and
+// functions that pack operands, finish tiles and divide tasks among threads. Convolutions and norms
+// also use some of these parts.
 #pragma once
 
 #include <algorithm>

@@ -75,8 +75,9 @@ struct Held {
     }
 };
 
-// The mean and the reciprocal standard deviation of n elements. The sum of the deviations corrects
-// the rounding error of `centre`, which is an approximation of the mean.
+// The mean and the reciprocal standard deviation of a row. In layer norm, `centre` approximates the
+// mean, and the sum of the deviations corrects its rounding error. In RMS norm, `centre` is 0 and
+// rstd is the reciprocal root mean square.
 template <class C>
 struct Moments {
     C mean, rstd;

@@ -1,4 +1,4 @@
-// Private to kernels: helpers shared by both passes of layer norm and RMS norm.
+// Private to kernels: helpers shared by all norms and their backward passes.
 #pragma once
 
 #include "kernels/cuda/rows.cuh"
@@ -6,7 +6,8 @@
 
 namespace axle::kernels {
 
-// An optional weight or bias with any floating dtype and stride. It is f64 only if x is f64.
+// An optional vector operand of a norm (weight, bias or running statistics), with any stride. Its
+// dtype is f64 if x is f64, and another floating dtype otherwise.
 struct NormVector {
     const void* data;
     DType dtype;

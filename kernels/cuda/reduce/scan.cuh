@@ -20,9 +20,10 @@ struct Times {
     }
 };
 
-// Combines the values x of all threads before this thread with op, and returns the result. Sets
-// `total` to the combination of the values of all threads. The order of operations is fixed. All
-// threads of a block of kThreads must call it together.
+// Combines the values x of all threads before this thread with op, and returns the result
+// (Op::kIdentity for the first thread). Sets `total` to the combination of the values of all
+// threads. The order of operations is fixed. All threads of a block of kThreads must call it
+// together.
 template <int kThreads, class T, class Op>
 __device__ inline T block_scan(T x, T& total, Op op) {
     static_assert(kThreads % kWarp == 0);

@@ -53,13 +53,14 @@ std::function<void()> victim(const ControlJob& job, int rank) {
     };
 }
 
-// Returns the failure text that rank `other` receives when the child `rank` ends.
+// Starts rank `rank` as a child process and calls `interrupt`, which kills or stops it. Returns the
+// failure text that rank `other` receives.
 std::string failure_text_on(const ControlJob& job, int rank, int other,
-                            const std::function<void(Child&)>& end) {
+                            const std::function<void(Child&)>& interrupt) {
     Child child(victim(job, rank));
     const auto control = job.join(other);
     agree(*control, 1);
-    end(child);
+    interrupt(child);
     return error_of([&] { agree(*control, 2, dist::Collective::all_reduce); });
 }
 

@@ -89,7 +89,8 @@ void write(const Socket& socket, const std::string& bytes) {
     }
 }
 
-// Reads up to `size` bytes. Returns fewer if the other side closes the connection.
+// Reads up to `size` bytes. Returns fewer if the other side closes the connection, or if no data
+// arrives for 20 seconds.
 std::string read(const Socket& socket, std::size_t size) {
     std::string all;
     std::array<char, 4096> bytes{};
@@ -103,6 +104,7 @@ std::string read(const Socket& socket, std::size_t size) {
     return all;
 }
 
+// Also returns true if no data arrives for 20 seconds.
 bool is_closed_by_peer(const Socket& socket) { return read(socket, 1).empty(); }
 
 // Connects as a rank through a proxy, which may change the messages of the client. Returns the
