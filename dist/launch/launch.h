@@ -1,4 +1,5 @@
-// Starts several processes on this machine from a program, as Accelerate's notebook_launcher does.
+// Starts and supervises the processes of a job on this machine. launch() starts them from a
+// program, as Accelerate's notebook_launcher does:
 //
 //     dist::launch({.num_processes = 2}, [](int steps) { train(steps); }, 100);
 #pragma once

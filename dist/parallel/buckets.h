@@ -1,4 +1,5 @@
-// Private to dist: assigns gradients to buckets and lays them out in flat memory.
+// Private to dist: assigns gradients to buckets, lays them out in flat memory, and broadcasts or
+// averages tensors in buckets.
 #pragma once
 
 #include <cstddef>

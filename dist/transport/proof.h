@@ -1,6 +1,6 @@
 // Private to dist: keys, nonces and HMACs, with which two processes prove to each other that they
-// have the job's token. The control connections (dist/rendezvous/handshake.h) and the data
-// connections (tcp_handshake.h) use them.
+// have the job's token. The control connections (dist/rendezvous/handshake.h), the data connections
+// (tcp_handshake.h) and the connections of launchers (dist/launch/machines.h) use them.
 #pragma once
 
 #include <array>

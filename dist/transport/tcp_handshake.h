@@ -38,8 +38,8 @@ struct WrongKey : CommError {
 // The server's side of one handshake, which never waits.
 class IncomingHandshake {
   public:
-    // `rank` is the rank of this process, and `size` the number of ranks. Clients have a higher
-    // rank.
+    // `rank` is the rank of this process, and `size` the number of ranks. For launchers, they are
+    // the index of this machine and the number of machines. Clients have a higher rank.
     IncomingHandshake(Socket socket, const Key& key, int rank, int size, TimePoint deadline);
 
     // Receives and sends messages without waiting. Returns the client's rank when the handshake has

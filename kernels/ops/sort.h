@@ -1,5 +1,5 @@
-// Sorting along the last dimension. NaN counts as larger than every number, and -0 equals +0. If
-// elements are equal, the element with the lower index is first.
+// Sorting along the last dimension, and the largest or smallest elements. NaN counts as larger than
+// every number, and -0 equals +0. If elements are equal, the element with the lower index is first.
 #pragma once
 
 #include <cstdint>

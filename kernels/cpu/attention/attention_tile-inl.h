@@ -1,5 +1,5 @@
 // Helpers shared by both passes of attention, for the current SIMD target: vectors of doubles,
-// small matrix products, transposition and masks.
+// conversion of rows, small matrix products, transposition, scores, masks and dropout.
 //
 // Highway's foreach_target.h includes this file once per target; the toggle below is its include
 // guard.

@@ -2,7 +2,7 @@
 // their squares, result). The first pass reads it from memory, and later passes read it from the
 // cache. An RMS norm is a layer norm with mean 0.
 //
-// The backward pass reads x and dy once for all three gradients. Each task adds its rows to its own
+// The backward pass reads x and dy once for all gradients. Each task adds its rows to its own
 // sums for weight and bias: it sums groups of 64 rows in f32, and adds the sums of the groups in
 // f64. Then the sums of all tasks are added in order. The split depends on the shape only.
 #include "kernels/ops/norm.h"
@@ -184,8 +184,8 @@ const L* load_vector(Scratch& scratch, const ConstView& v, std::int64_t n) {
     return load_lanes<L>(v.data, v.dtype, v.stride[0], n, scratch.take<L>(n));
 }
 
-// The mean and the variance (for an RMS norm, the mean square) of a row. The sum of the deviations
-// corrects the rounding error of the mean.
+// The mean and the variance of a row. In layer norm, the sum of the deviations corrects the
+// rounding error of the mean. In RMS norm, mean is 0 and variance is the mean square.
 struct RowMoments {
     double mean = 0, variance = 0;
 };

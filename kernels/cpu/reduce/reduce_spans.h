@@ -1,4 +1,4 @@
-// Reductions of contiguous floats with the instruction set of this CPU.
+// Reductions of contiguous f32 and f64 elements with the instruction set of this CPU.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Private to kernels: the matrix product that needs no library.
+// Private to kernels: the matrix product that needs no library, and helpers that it shares with the
+// product of cuBLASLt.
 #pragma once
 
 #include <utility>

@@ -104,8 +104,16 @@ std::string read(const Socket& socket, std::size_t size) {
     return all;
 }
 
-// Also returns true if no data arrives for 20 seconds.
-bool is_closed_by_peer(const Socket& socket) { return read(socket, 1).empty(); }
+// Waits for up to 20 seconds until the other side closes the connection. Returns false if data
+// arrives before that, or if it does not close it.
+bool is_closed_by_peer(const Socket& socket) {
+    std::array<char, 1> byte{};
+    while (wait_readable(socket, later())) {
+        const auto count = receive_some(socket, byte);
+        if (count != 0) return count < 0;
+    }
+    return false;
+}
 
 // Connects as a rank through a proxy, which may change the messages of the client. Returns the
 // changed messages.
