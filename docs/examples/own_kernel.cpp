@@ -1,7 +1,6 @@
 // A shared library with a kernel that `axle bench --library` measures beside Axle's.
 //
-//     c++ -std=c++20 -O3 -march=native -shared -fPIC -I PREFIX/include own_kernel.cpp \
-//         -o own_kernel.so
+//     c++ -std=c++20 -O3 -shared -fPIC -I PREFIX/include own_kernel.cpp -o own_kernel.so
 //     axle bench matmul:512x512x512 --library own_kernel.so
 // [library]
 #include <algorithm>
