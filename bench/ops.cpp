@@ -105,12 +105,8 @@ void add_overheads() {
     const auto add = [](const char* name, std::function<Call()> prepare) {
         add_row({.name = std::string("overhead/") + name, .prepare = prepare});
     };
-    add("empty_8x64", []() -> Call {
-        return [] { empty({8, 64}); };
-    });
-    add("view_8x64", []() -> Call {
-        return [x = randn({8, 64})] { x.view({64, 8}); };
-    });
+    add("empty_8x64", []() -> Call { return [] { empty({8, 64}); }; });
+    add("view_8x64", []() -> Call { return [x = randn({8, 64})] { x.view({64, 8}); }; });
     add("add_8x64", []() -> Call {
         return [a = randn({8, 64}), b = randn({8, 64})] {
             const NoGrad scope;

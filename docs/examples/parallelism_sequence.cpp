@@ -1,5 +1,6 @@
 // Trains a GPT whose sequences two processes share, with context parallelism, with packed
-// documents, and with Ulysses. Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
+// documents, and with Ulysses.
+// Covers 3.maybe_context_parallel, 3.deepspeed_ulysses_dl_adapter.
 #include <cmath>
 #include <cstdlib>
 #include <string>
