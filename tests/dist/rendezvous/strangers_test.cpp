@@ -195,7 +195,7 @@ TEST(UnauthenticatedClients, AreDroppedAfterAShortJoinTimeout) {
     pair.check(1);
 }
 
-TEST(UnauthenticatedClients, GetOneReplyIfTheyStartTheHandshakeRepeatedly) {
+TEST(UnauthenticatedClients, GetAtMostOneReplyIfTheyRepeatTheHandshake) {
     Pair pair;
     const auto deadline = Clock::now() + seconds(20);
     const auto socket = dist::connect_to(address_of(pair), deadline);
