@@ -23,15 +23,12 @@ if(PROJECT_IS_TOP_LEVEL)
     find_program(AXLE_CCACHE ccache)
     mark_as_advanced(AXLE_CCACHE)
     if(AXLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-        set(CMAKE_CXX_COMPILER_LAUNCHER
-            ${CMAKE_COMMAND} -E env
-            CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-            ${AXLE_CCACHE})
+        set(CMAKE_CXX_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/cached_compiler)
     endif()
 endif()
 
-# With this option and the settings of CCACHE_SLOPPINESS above, ccache compares precompiled headers of
-# GCC by their contents, so that clones share objects. Those of Clang contain the path of the clone.
+# With this option and the settings in cached_compiler, ccache compares precompiled headers of GCC by
+# their contents, so that clones share objects. Those of Clang contain the path of the clone.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT AXLE_PRECOMPILE STREQUAL "OFF")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
