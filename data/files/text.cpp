@@ -31,18 +31,22 @@ class CharacterSet {
     void add(std::string_view character) {
         const std::uint32_t code = code_point(character);
         if (code >= is_in_.size()) is_in_.resize(code + 1);
+        if (is_in_[code]) return;
         is_in_[code] = true;
+        codes_.push_back(code);
     }
     // Returns the characters in UTF-8, sorted by code point.
     std::vector<std::string> sorted() const {
+        std::vector<std::uint32_t> codes = codes_;
+        std::sort(codes.begin(), codes.end());
         std::vector<std::string> characters;
-        for (std::uint32_t code = 0; code < is_in_.size(); ++code)
-            if (is_in_[code]) characters.push_back(utf8(code));
+        for (const std::uint32_t code : codes) characters.push_back(utf8(code));
         return characters;
     }
 
   private:
     std::vector<bool> is_in_;
+    std::vector<std::uint32_t> codes_;
 };
 
 }  // namespace
