@@ -1,6 +1,7 @@
 // Models that several ranks train, and checks of their gradients.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <vector>
@@ -11,10 +12,18 @@
 #include "nn/layers/mlp.h"
 #include "tests/close.h"
 #include "tests/dist/ranks.h"
+#include "tests/sanitized.h"
 
 namespace axle::tests {
 
 using Group = std::shared_ptr<dist::ProcessGroup>;
+
+// The numbers of ranks that train one model together.
+inline const std::vector<int> kGroupSizes =
+    kSanitized ? std::vector<int>{2, 3} : std::vector<int>{2, 3, 4, 6, 8};
+// Returns the number of attention heads of a model that so many ranks divide: 4 for 2 and 4 ranks,
+// 6 for 3 and 6, and 8 for 8.
+inline std::int64_t heads_for(int ranks) { return ranks < 4 ? 2 * ranks : ranks; }
 
 // Returns an f64 model, with the same initial values in every call.
 inline nn::Mlp small_mlp(const std::vector<std::int64_t>& widths = {5, 7, 6, 2}) {

@@ -1,7 +1,9 @@
 #include "dist/pipeline/pipeline.h"
 
+#include <algorithm>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "dist/group/mesh.h"
 #include "dist/pipeline/simulation.h"
@@ -42,20 +44,29 @@ class PipelineRanks : public testing::TestWithParam<std::tuple<int, ScheduleKind
     int ranks() const { return std::get<0>(GetParam()); }
     ScheduleKind kind() const { return std::get<1>(GetParam()); }
 
+    // The interleaved schedule divides a model into 2 * ranks() chunks of at least one piece. A
+    // model has two pieces besides its layers.
+    std::int64_t layers() const { return ranks() > 4 ? 2 * ranks() - 2 : 6; }
+
     template <class M>
     void expect_same_training(M whole, std::int64_t steps, double tolerance) const {
         auto models = clones_of(whole, ranks());
-        const PipelineReference expected = train_whole(whole, steps);
+        const auto batch_of = [&](std::int64_t step) {
+            return pipeline_batch(step, std::max(tests::kPipelineRows, std::int64_t{2} * ranks()));
+        };
+        const PipelineReference expected = train_whole(whole, steps, batch_of);
         on_ranks(ranks(), [&](const Group& group) {
             M& model = models[at(group)];
             Pipeline pipeline(model, nn::pieces(model), group, options_of(kind(), ranks()));
-            expect_same_pipeline(model, pipeline, expected, tolerance);
+            expect_same_pipeline(model, pipeline, expected, tolerance, batch_of);
             EXPECT_EQ(pipeline.counters().peak_stored, pipeline.schedule().bound[at(group)]);
         });
     }
 };
+const std::vector<int> kRanks =
+    tests::kSanitized ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{1, 2, 3, 4, 6, 8};
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineRanks,
-                         testing::Combine(testing::Values(1, 2, 3, 4), testing::ValuesIn(kKinds)),
+                         testing::Combine(testing::ValuesIn(kRanks), testing::ValuesIn(kKinds)),
                          [](const auto& suffix) {
                              return std::to_string(std::get<0>(suffix.param)) + "_" +
                                     name_of(std::get<1>(suffix.param));
@@ -65,16 +76,16 @@ constexpr std::int64_t kPipelineSteps = tests::kSanitized ? 3 : 20;
 
 // Covers 16.pipeline_model_parallel_split_rank, 16.tp_degree.
 TEST_P(PipelineRanks, TrainGptLikeOneProcess) {
-    expect_same_training(pipeline_gpt(), kPipelineSteps, 1e-9);
+    expect_same_training(pipeline_gpt(f64, 0, layers()), kPipelineSteps, 1e-9);
 }
 
 TEST_P(PipelineRanks, TrainLlamaLikeOneProcess) {
-    expect_same_training(pipeline_llama(), kPipelineSteps, 1e-9);
+    expect_same_training(pipeline_llama(f64, false, layers()), kPipelineSteps, 1e-9);
 }
 
 TEST_P(PipelineRanks, TrainInSinglePrecisionLikeOneProcess) {
-    expect_same_training(pipeline_gpt(f32), kPipelineSteps, 1e-4);
-    expect_same_training(pipeline_llama(f32), kPipelineSteps, 1e-4);
+    expect_same_training(pipeline_gpt(f32, 0, layers()), kPipelineSteps, 1e-4);
+    expect_same_training(pipeline_llama(f32, false, layers()), kPipelineSteps, 1e-4);
 }
 
 TEST(Pipeline, AddsGradientsOfTiedWeightsOnce) {

@@ -52,7 +52,7 @@ TEST(ContextParallel, TrainsBertLikeOneProcess) {
 
 // Covers 17.CP, 17.cp_handler.
 TEST(ContextParallel, ComputesAttentionToTheWholeSequence) {
-    for (const int size : {1, 2, 4})
+    for (const int size : {1, 2, 3, 4, 6, 8})
         on_ranks(size, [](const Group& group) {
             for (const ContextExchange exchange : kExchanges)
                 for (const bool causal : {false, true})

@@ -29,53 +29,56 @@ namespace axle::tests {
 
 inline constexpr std::int64_t kSequenceLength = 16, kSequences = 3, kSequenceVocabulary = 13;
 
-// Return models with the same initial values in every call. All have 4 heads; Llama has 2 key-value
-// heads.
-inline nn::Gpt make_model(nn::Gpt*, double dropout = 0) {
+// Return models with the same initial values in every call. Each head has 4 elements. Llama has
+// half as many key-value heads.
+inline nn::Gpt make_model(nn::Gpt*, double dropout, std::int64_t heads) {
     manual_seed(7);
     return nn::Gpt({.vocab_size = kSequenceVocabulary,
                     .block_size = kSequenceLength,
                     .n_layer = 2,
-                    .n_head = 4,
-                    .n_embd = 16,
+                    .n_head = heads,
+                    .n_embd = 4 * heads,
                     .dropout = dropout});
 }
-inline nn::Llama make_model(nn::Llama*, double dropout = 0) {
+inline nn::Llama make_model(nn::Llama*, double dropout, std::int64_t heads) {
     manual_seed(7);
     return nn::Llama({.vocab_size = kSequenceVocabulary,
-                      .hidden_size = 16,
+                      .hidden_size = 4 * heads,
                       .intermediate_size = 24,
                       .num_hidden_layers = 2,
-                      .num_attention_heads = 4,
-                      .num_key_value_heads = 2,
+                      .num_attention_heads = heads,
+                      .num_key_value_heads = heads / 2,
                       .attention_dropout = dropout});
 }
-inline nn::BertForMaskedLM make_model(nn::BertForMaskedLM*, double dropout = 0) {
+inline nn::BertForMaskedLM make_model(nn::BertForMaskedLM*, double dropout, std::int64_t heads) {
     manual_seed(7);
     nn::BertConfig config{
-        .vocab_size = kSequenceVocabulary, .hidden_size = 16, .num_hidden_layers = 2};
-    config.num_attention_heads = 4, config.intermediate_size = 24;
+        .vocab_size = kSequenceVocabulary, .hidden_size = 4 * heads, .num_hidden_layers = 2};
+    config.num_attention_heads = heads, config.intermediate_size = 24;
     config.max_position_embeddings = kSequenceLength;
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
     return nn::BertForMaskedLM(config);
 }
 template <class Model>
-Model model_of(DType dtype, double dropout = 0) {
-    Model model = make_model(static_cast<Model*>(nullptr), dropout);
+Model model_of(DType dtype, double dropout = 0, std::int64_t heads = 4) {
+    Model model = make_model(static_cast<Model*>(nullptr), dropout, heads);
     model.to(dtype);
     model.train();
     return model;
 }
 
-// Returns new tensors with the ids and labels [kSequences, kSequenceLength] of a step. labels[b, t]
-// is the token that follows ids[b, t].
-inline std::pair<Tensor, Tensor> sequences_of(std::int64_t step) {
+// Returns the length of sequences that so many ranks share.
+inline std::int64_t length_for(std::int64_t ranks) { return ranks % 3 == 0 ? 12 : kSequenceLength; }
+
+// Returns new tensors with the ids and labels [kSequences, length] of a step. labels[b, t] is the
+// token that follows ids[b, t].
+inline std::pair<Tensor, Tensor> sequences_of(std::int64_t step,
+                                              std::int64_t length = kSequenceLength) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kSequences * (kSequenceLength + 1); ++i)
+    for (std::int64_t i = 0; i < kSequences * (length + 1); ++i)
         ids.push_back((i * i + 5 * step + i / 7) % kSequenceVocabulary);
-    const Tensor all = tensor(ids).reshape({kSequences, kSequenceLength + 1});
-    return {all.narrow(1, 0, kSequenceLength).contiguous(),
-            all.narrow(1, 1, kSequenceLength).contiguous()};
+    const Tensor all = tensor(ids).reshape({kSequences, length + 1});
+    return {all.narrow(1, 0, length).contiguous(), all.narrow(1, 1, length).contiguous()};
 }
 
 // The losses of a run and the parameters after it.
@@ -105,9 +108,10 @@ SequenceRun train_sequences(Model& model, std::int64_t steps,
 
 // Trains with whole sequences on one process.
 template <class Model>
-SequenceRun train_whole_sequences(Model& model, std::int64_t steps) {
+SequenceRun train_whole_sequences(Model& model, std::int64_t steps,
+                                  std::int64_t length = kSequenceLength) {
     return train_sequences(model, steps, [&](std::int64_t step) {
-        const auto [ids, labels] = sequences_of(step);
+        const auto [ids, labels] = sequences_of(step, length);
         const Tensor loss = model.loss(ids, labels);
         loss.backward();
         return loss.item();
@@ -167,7 +171,7 @@ SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
     const dist::DataParallel replicas(model, group);
     const Device device = model.parameters().front().device();
     return train_sequences(model, steps, [&](std::int64_t step) {
-        const auto [ids, labels] = sequences_of(step);
+        const auto [ids, labels] = sequences_of(step, length_for(group->size()));
         return parts(ids.to(device), labels.to(device), [&](const Tensor& x, const Tensor& y) {
             const Tensor loss = model.loss(x, y);
             loss.backward();
@@ -176,17 +180,18 @@ SequenceRun train_parts(Model& model, const Group& group, std::int64_t steps,
     });
 }
 
-// Trains on 2 and 4 ranks, which share sequences as make_parts(group) specifies, and expects the
-// losses and parameters of one process.
+// Trains on several numbers of ranks, which share sequences as make_parts(group) specifies, and
+// expects the losses and parameters of one process.
 template <class Model>
 void expect_same_training(DType dtype, double tolerance,
                           const std::function<SequenceParts(const Group&)>& make_parts) {
     constexpr std::int64_t kTrainedSteps = kSanitized ? 3 : 20;
-    auto whole = model_of<Model>(dtype);
-    const SequenceRun expected = train_whole_sequences(whole, kTrainedSteps);
-    EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
-    for (const int size : {2, 4}) {
-        auto models = clones_of(model_of<Model>(dtype), size);
+    for (const int size : kGroupSizes) {
+        SCOPED_TRACE(size);
+        auto whole = model_of<Model>(dtype, 0, heads_for(size));
+        auto models = clones_of(whole, size);
+        const SequenceRun expected = train_whole_sequences(whole, kTrainedSteps, length_for(size));
+        EXPECT_GT(std::abs(expected.losses.back() - expected.losses.front()), 1e-3);
         on_ranks(size, [&](const Group& group) {
             Model& model = models[at(group)];
             expect_same_run(model, train_parts(model, group, kTrainedSteps, make_parts(group)),
@@ -209,7 +214,7 @@ inline void expect_whole_attention(nn::SequencePolicy& policy, std::int64_t head
                                    std::int64_t groups, const AttentionOptions& options,
                                    DType dtype, double tolerance) {
     const auto values = [&](std::int64_t n, double seed) {
-        Tensor x = Tensor::empty({2, n, kSequenceLength, 8}, {.dtype = f64});
+        Tensor x = Tensor::empty({2, n, length_for(policy.parts()), 8}, {.dtype = f64});
         for (std::int64_t i = 0; i < x.numel(); ++i)
             x.data<double>()[i] = std::sin((0.3 + seed) * static_cast<double>(i + 1));
         return x.to(dtype);

@@ -43,13 +43,14 @@ TEST(Ulysses, TrainsBertLikeOneProcess) {
 
 // Covers 17.SP.
 TEST(Ulysses, ComputesAttentionToTheWholeSequence) {
-    for (const int size : {1, 2, 4})
+    for (const int size : {1, 2, 3, 4, 6, 8})
         on_ranks(size, [](const Group& group) {
             Ulysses policy(group);
+            const std::int64_t heads = tests::heads_for(group->size());
             for (const bool causal : {false, true})
-                for (const std::int64_t groups : {4, 2, 1}) {
-                    expect_whole_attention(policy, 4, groups, {.causal = causal}, f64, 1e-12);
-                    expect_whole_attention(policy, 4, groups, {.causal = causal}, f32, 1e-5);
+                for (const std::int64_t groups : {heads, heads / 2, std::int64_t{1}}) {
+                    expect_whole_attention(policy, heads, groups, {.causal = causal}, f64, 1e-12);
+                    expect_whole_attention(policy, heads, groups, {.causal = causal}, f32, 1e-5);
                 }
         });
 }

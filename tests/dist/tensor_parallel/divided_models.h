@@ -22,29 +22,31 @@
 
 namespace axle::tests {
 
-inline constexpr std::int64_t kVocabularySize = 13, kTimeSteps = 8, kBatchSize = 3;
+inline constexpr std::int64_t kVocabularySize = 13, kTimeSteps = 24, kBatchSize = 3;
 
-// Return models with the same initial values in every call. They have 4 heads and width 16.
-inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false) {
+// Return models with the same initial values in every call. Each head has 4 elements.
+inline nn::Gpt small_gpt(DType dtype = f64, double dropout = 0, bool checkpoint_blocks = false,
+                         std::int64_t heads = 4) {
     manual_seed(7);
     nn::Gpt model({.vocab_size = kVocabularySize,
                    .block_size = kTimeSteps,
                    .n_layer = 2,
-                   .n_head = 4,
-                   .n_embd = 16,
+                   .n_head = heads,
+                   .n_embd = 4 * heads,
                    .dropout = dropout,
                    .checkpoint_blocks = checkpoint_blocks});
     model.to(dtype);
     return model;
 }
 
-inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_value_heads = 2) {
+inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_value_heads = 2,
+                             std::int64_t heads = 4) {
     manual_seed(8);
     nn::Llama model({.vocab_size = kVocabularySize,
-                     .hidden_size = 16,
-                     .intermediate_size = 12,
+                     .hidden_size = 4 * heads,
+                     .intermediate_size = 3 * heads,
                      .num_hidden_layers = 2,
-                     .num_attention_heads = 4,
+                     .num_attention_heads = heads,
                      .num_key_value_heads = key_value_heads,
                      .attention_bias = true,
                      .tie_word_embeddings = tied,
@@ -53,12 +55,12 @@ inline nn::Llama small_llama(bool tied, DType dtype = f64, std::int64_t key_valu
     return model;
 }
 
-inline nn::BertConfig small_bert(double dropout = 0) {
+inline nn::BertConfig small_bert(double dropout = 0, std::int64_t heads = 4) {
     return {.vocab_size = kVocabularySize,
-            .hidden_size = 16,
+            .hidden_size = 4 * heads,
             .num_hidden_layers = 2,
-            .num_attention_heads = 4,
-            .intermediate_size = 12,
+            .num_attention_heads = heads,
+            .intermediate_size = 3 * heads,
             .max_position_embeddings = kTimeSteps,
             .hidden_dropout_prob = dropout,
             .attention_probs_dropout_prob = dropout,

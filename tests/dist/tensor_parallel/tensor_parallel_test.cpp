@@ -13,7 +13,9 @@ using tests::clones_of;
 using tests::expect_close;
 using tests::expect_same_training;
 using tests::Group;
+using tests::heads_for;
 using tests::kBatchSize;
+using tests::kGroupSizes;
 using tests::kSingle;
 using tests::kTimeSteps;
 using tests::loss_at;
@@ -24,18 +26,24 @@ using tests::small_llama;
 
 // Covers 17.TP.
 TEST(TensorParallel, TrainsGptLikeOneProcess) {
-    for (const int size : {2, 4}) expect_same_training(small_gpt(), size);
+    for (const int size : kGroupSizes)
+        expect_same_training(small_gpt(f64, 0, false, heads_for(size)), size);
 }
 
 TEST(TensorParallel, TrainsGptWithSequenceParallelLikeOneProcess) {
-    for (const int size : {2, 4})
-        expect_same_training(small_gpt(), size, {.sequence_parallel = true});
+    for (const int size : kGroupSizes)
+        expect_same_training(small_gpt(f64, 0, false, heads_for(size)), size,
+                             {.sequence_parallel = true});
 }
 
 TEST(TensorParallel, TrainsLlamaLikeOneProcess) {
-    for (const bool tied : {false, true})
-        for (const bool sequence_parallel : {false, true})
-            expect_same_training(small_llama(tied), 2, {.sequence_parallel = sequence_parallel});
+    for (const int size : kGroupSizes)
+        for (const bool tied : {false, true})
+            for (const bool sequence_parallel : {false, true}) {
+                const std::int64_t heads = heads_for(size);
+                expect_same_training(small_llama(tied, f64, heads / 2, heads), size,
+                                     {.sequence_parallel = sequence_parallel});
+            }
 }
 
 TEST(TensorParallel, TrainsLikeOneProcessWithFewerKeyValueHeadsThanRanks) {
@@ -46,13 +54,16 @@ TEST(TensorParallel, TrainsLikeOneProcessWithFewerKeyValueHeadsThanRanks) {
 }
 
 TEST(TensorParallel, TrainsBertLikeOneProcess) {
-    manual_seed(9);
-    nn::BertForMaskedLM masked(small_bert());
-    nn::BertForSequenceClassification classifier(small_bert());
-    masked.to(f64), classifier.to(f64);
-    for (const bool sequence_parallel : {false, true}) {
-        expect_same_training(masked.clone(), 4, {.sequence_parallel = sequence_parallel});
-        expect_same_training(classifier.clone(), 2, {.sequence_parallel = sequence_parallel});
+    for (const int size : kGroupSizes) {
+        manual_seed(9);
+        nn::BertForMaskedLM masked(small_bert(0, heads_for(size)));
+        nn::BertForSequenceClassification classifier(small_bert(0, heads_for(size)));
+        masked.to(f64), classifier.to(f64);
+        for (const bool sequence_parallel : {false, true}) {
+            expect_same_training(masked.clone(), size, {.sequence_parallel = sequence_parallel});
+            expect_same_training(classifier.clone(), size,
+                                 {.sequence_parallel = sequence_parallel});
+        }
     }
 }
 
