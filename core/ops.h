@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/elementwise.h"
 #include "core/functional.h"
 #include "core/indexing.h"
 #include "core/tensor.h"
@@ -291,6 +292,7 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
+// --- rounding, logic, special functions, activations: core/elementwise.h
 // --- products, convolution, normalization, pooling, attention, losses: core/functional.h
 
 // --- recomputation (checkpoint.cpp)

@@ -47,6 +47,7 @@ const std::vector<OpCase>& op_cases() {
         add("arithmetic", add_arithmetic_cases);
         add("compare", add_compare_cases);
         add("unary", add_unary_cases);
+        add("elementwise", add_elementwise_cases);
         add("reduce", add_reduce_cases);
         add("index", add_index_cases);
         add("matmul", add_matmul_cases);

@@ -20,7 +20,7 @@
 #include "accel/state/state_folder.h"
 #include "accel/state/state_hooks.h"
 #include "accel/state/state_options.h"
-#include "core/hook_list.h"
+#include "core/autograd/hook_list.h"
 #include "core/random.h"
 #include "dist/group/shared_error.h"
 

@@ -10,7 +10,7 @@
 #include "core/autograd/autograd.h"
 #include "core/autograd/autograd_meta.h"
 #include "core/autograd/deferred.h"
-#include "core/hook_list.h"
+#include "core/autograd/hook_list.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
 

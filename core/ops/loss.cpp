@@ -227,24 +227,6 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
     return reduction == Reduction::mean ? mean(losses) : sum(losses);
 }
 
-// Returns log(1 + u) for u >= -1, which is accurate for small u: with w = 1 + u, the rounding error
-// of w cancels in log(w) u / (w - 1).
-Tensor log1p(const Tensor& u) {
-    const Tensor w = u + 1, d = w - 1;
-    return where(d == 0, u, log(w) * u / d);
-}
-
-// Returns log(1 + exp(x)), which is finite for all finite x.
-Tensor softplus(const Tensor& x) {
-    Tensor y;
-    {
-        const NoGrad no_grad;
-        y = relu(x) + log1p(exp(neg(abs(x))));
-    }
-    return record("softplus", y, {x},
-                  [x = saved(x)](const Grads& dy, Needs) -> Grads { return {dy[0] * sigmoid(x)}; });
-}
-
 // Checks the operands of a binary cross entropy.
 void check_binary(const char* op, const Tensor& x, const Tensor& target,
                   const BinaryCrossEntropyOptions& options) {
@@ -331,8 +313,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
     const DType wide = wide_dtype(input.dtype());
     const Tensor x = to(input, wide), t = to(target, wide);
     const Tensor positive = options.pos_weight.defined() ? mul(t, to(options.pos_weight, wide)) : t;
-    // The loss is positive * softplus(-x) + (1 - t) * softplus(x). `t` and `positive` are inputs of
-    // the recorded op, so that targets and pos_weight can have gradients.
+    // The loss is -positive * logsigmoid(x) - (1 - t) * logsigmoid(-x). `t` and `positive` are
+    // inputs of the recorded op, so that targets and pos_weight can have gradients.
     Tensor losses;
     {
         const NoGrad no_grad;
@@ -346,8 +328,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
             Grads d(3);
             if (needs[0])
                 d[0] = dy[0] * ((1 - t.get()) * sigmoid(at) - positive.get() * sigmoid(neg(at)));
-            if (needs[1]) d[1] = neg(dy[0] * softplus(at));
-            if (needs[2]) d[2] = dy[0] * softplus(neg(at));
+            if (needs[1]) d[1] = dy[0] * logsigmoid(neg(at));
+            if (needs[2]) d[2] = neg(dy[0] * logsigmoid(at));
             return d;
         });
     return finish_binary(losses, options, result_dtype(input.dtype()));

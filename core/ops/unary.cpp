@@ -1,17 +1,7 @@
-#include "core/autograd/autocast.h"
+#include "core/ops/elementwise/promotion.h"
 #include "core/ops/pointwise.h"
 
 namespace axle {
-namespace {
-
-// Returns x, converted to f32 if its dtype is integral, as in PyTorch.
-Tensor floating(const Tensor& x) { return x.defined() && is_integral(x.dtype()) ? to(x, f32) : x; }
-
-// Returns x, converted to f32 if its dtype is integral, or if it is half precision and autocast is
-// active. Used for functions that grow or shrink fast.
-Tensor wide(const Tensor& x) { return autocast_to_f32(floating(x)); }
-
-}  // namespace
 
 Tensor neg(const Tensor& x) {
     if (x.defined() && x.dtype() == boolean)
@@ -19,24 +9,24 @@ Tensor neg(const Tensor& x) {
     return unary("neg", kernels::formula::Neg{}, x);
 }
 Tensor abs(const Tensor& x) { return unary("abs", kernels::formula::Abs{}, x); }
-Tensor exp(const Tensor& x) { return unary("exp", kernels::formula::Exp{}, wide(x)); }
-Tensor log(const Tensor& x) { return unary("log", kernels::formula::Log{}, wide(x)); }
-Tensor sqrt(const Tensor& x) { return unary("sqrt", kernels::formula::Sqrt{}, floating(x)); }
-Tensor rsqrt(const Tensor& x) { return unary("rsqrt", kernels::formula::Rsqrt{}, wide(x)); }
-Tensor tanh(const Tensor& x) { return unary("tanh", kernels::formula::Tanh{}, floating(x)); }
+Tensor exp(const Tensor& x) { return unary("exp", kernels::formula::Exp{}, as_wide(x)); }
+Tensor log(const Tensor& x) { return unary("log", kernels::formula::Log{}, as_wide(x)); }
+Tensor sqrt(const Tensor& x) { return unary("sqrt", kernels::formula::Sqrt{}, as_floating(x)); }
+Tensor rsqrt(const Tensor& x) { return unary("rsqrt", kernels::formula::Rsqrt{}, as_wide(x)); }
+Tensor tanh(const Tensor& x) { return unary("tanh", kernels::formula::Tanh{}, as_floating(x)); }
 Tensor sigmoid(const Tensor& x) {
-    return unary("sigmoid", kernels::formula::Sigmoid{}, floating(x));
+    return unary("sigmoid", kernels::formula::Sigmoid{}, as_floating(x));
 }
 Tensor relu(const Tensor& x) { return unary("relu", kernels::formula::Relu{}, x); }
-Tensor silu(const Tensor& x) { return unary("silu", kernels::formula::Silu{}, floating(x)); }
+Tensor silu(const Tensor& x) { return unary("silu", kernels::formula::Silu{}, as_floating(x)); }
 
 Tensor softsign(const Tensor& x) {
-    return unary("softsign", kernels::formula::Softsign{}, floating(x));
+    return unary("softsign", kernels::formula::Softsign{}, as_floating(x));
 }
 
 Tensor gelu(const Tensor& x, Gelu form) {
-    if (form == Gelu::tanh) return unary("gelu", kernels::formula::GeluTanh{}, floating(x));
-    return unary("gelu", kernels::formula::Gelu{}, floating(x));
+    if (form == Gelu::tanh) return unary("gelu", kernels::formula::GeluTanh{}, as_floating(x));
+    return unary("gelu", kernels::formula::Gelu{}, as_floating(x));
 }
 
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {

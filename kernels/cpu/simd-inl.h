@@ -100,7 +100,10 @@ HWY_INLINE Pack max(Pack a, Pack b) { return hn::Max(a.v, b.v); }
 HWY_INLINE Pack min(Pack a, Pack b) { return hn::Min(a.v, b.v); }
 HWY_INLINE Pack sqrt(Pack a) { return hn::Sqrt(a.v); }
 HWY_INLINE Pack abs(Pack a) { return hn::Abs(a.v); }
-HWY_INLINE Pack round(Pack a) { return hn::Round(a.v); }
+HWY_INLINE Pack floor(Pack a) { return hn::Floor(a.v); }
+HWY_INLINE Pack ceil(Pack a) { return hn::Ceil(a.v); }
+HWY_INLINE Pack trunc(Pack a) { return hn::Trunc(a.v); }
+HWY_INLINE Pack rint(Pack a) { return hn::Round(a.v); }  // halfway numbers become even
 HWY_INLINE Pack copy_sign(Pack magnitude, Pack sign) { return hn::CopySign(magnitude.v, sign.v); }
 HWY_INLINE float sum_of(Pack a) { return hn::GetLane(hn::SumOfLanes(FloatTag(), a.v)); }
 HWY_INLINE float max_of(Pack a) { return hn::GetLane(hn::MaxOfLanes(FloatTag(), a.v)); }
@@ -122,7 +125,7 @@ HWY_INLINE Pack scale_by_power_of_two(Pack x, Pack n) {
 // polynomial of Cephes' expf on [-ln2/2, ln2/2].
 HWY_INLINE Pack exp(Pack x) {
     const Pack clamped = max(min(x, Pack(89.0f)), Pack(-104.0f));
-    const Pack n = round(clamped * Pack(1.44269504088896341f));
+    const Pack n = rint(clamped * Pack(1.44269504088896341f));
     Pack r = fma(n, Pack(-0.693145751953125f), clamped);
     r = fma(n, Pack(-1.42860682030941723e-6f), r);
     Pack p = Pack(1.9875691500e-4f);
@@ -164,6 +167,22 @@ HWY_INLINE Pack log(Pack x) {
     y = select(x < Pack(0.0f), Pack(NAN), y);
     y = select(x == Pack(0.0f), Pack(-INFINITY), y);
     return select(is_nan(x), x, y);
+}
+
+// Returns ln(1 + x) within 3 ulp. The rounding error of 1 + x is added to the result to first order
+// (Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991).
+HWY_INLINE Pack log1p(Pack x) {
+    const Pack u = Pack(1.0f) + x, rounded = u - Pack(1.0f), y = log(u);
+    return select(rounded == x, y, y + (x - rounded) / u);
+}
+
+// Returns e^x - 1 within 4 ulp, as (u - 1) x / ln u with u = e^x rounded (Higham, "Accuracy and
+// Stability of Numerical Algorithms", 1.14.1).
+HWY_INLINE Pack expm1(Pack x) {
+    const Pack u = exp(x), difference = u - Pack(1.0f);
+    Pack y = select(u == Pack(1.0f), x, difference * x / log(u));
+    y = select(difference == Pack(-1.0f), difference, y);
+    return select(u == Pack(INFINITY), u, y);
 }
 
 // Returns tanh x within 2 ulp: an odd minimax polynomial if |x| is below 0.625, and 1 - 2 /

@@ -7,14 +7,19 @@
 
 namespace axle::kernels {
 
-// Calls f<T>() with the type of a floating dtype or, if kIntegers is true, of an integer dtype.
-// Booleans are visited as bytes 0 and 1.
+// Calls f<T>() with the type of an integer dtype. Booleans are visited as bytes 0 and 1.
+template <class F>
+void visit_integer(DType t, F&& f) {
+    if (t == DType::i64) return f.template operator()<std::int64_t>();
+    if (t == DType::i32) return f.template operator()<std::int32_t>();
+    f.template operator()<std::uint8_t>();
+}
+
+// Calls f<T>() with the type of a floating dtype or, if kIntegers is true, of any dtype.
 template <bool kIntegers, class F>
 void visit_lanes(DType t, F&& f) {
     if constexpr (kIntegers) {
-        if (t == DType::i64) return f.template operator()<std::int64_t>();
-        if (t == DType::i32) return f.template operator()<std::int32_t>();
-        if (t == DType::u8 || t == DType::boolean) return f.template operator()<std::uint8_t>();
+        if (!is_floating(t)) return visit_integer(t, std::forward<F>(f));
     }
     visit_float(t, std::forward<F>(f));
 }
@@ -61,6 +66,16 @@ inline ConstView as_dtype(Cuda& on, DeviceScratch& scratch, ConstView x, DType d
     const View y = dense_like(x, scratch.take<char>(x.numel() * size_of(dtype)), dtype);
     copy(on, x, y);
     return y;
+}
+
+// Calls compute(wide) with an f32 view of y's shape in scratch memory, and converts the result to
+// y.
+template <class Compute>
+void compute_in_f32(Cuda& on, DeviceScratch& scratch, View y, Compute&& compute) {
+    const View wide = dense_like(
+        y, scratch.take<char>(y.numel() * static_cast<std::int64_t>(sizeof(float))), DType::f32);
+    compute(wide);
+    copy(on, wide, y);
 }
 
 }  // namespace axle::kernels

@@ -17,6 +17,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/exec.h"
+#include "kernels/ops/special_functions.h"
 #include "kernels/view.h"
 
 namespace axle::kernels {
@@ -24,13 +25,18 @@ namespace axle::kernels {
 namespace formula {
 
 using std::abs;
+using std::ceil;
 using std::erf;
 using std::exp;
+using std::expm1;
 using std::floor;
 using std::log;
+using std::log1p;
 using std::pow;
+using std::rint;
 using std::sqrt;
 using std::tanh;
+using std::trunc;
 
 // The functions that formulas use besides arithmetic, for scalars. SIMD packs have their own
 // versions.
@@ -46,8 +52,11 @@ AXLE_HOST_DEVICE constexpr bool is_nan(T x) {
 // These files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
+#include "kernels/ops/rounding_formulas.inl"
+#include "kernels/ops/nonlinearity_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
 #include "kernels/ops/activation_formulas.inl"
+#include "kernels/ops/special_formulas.inl"
 // clang-format on
 
 }  // namespace formula

@@ -11,12 +11,13 @@
 //     curve(v)            d slope(v) / dv
 //     kIntegers           whether value() supports integers
 
-// All unary formulas, for code that is compiled once per formula.
+// All unary formulas, except for special_formulas.inl, for code that is compiled once per formula.
 // clang-format off
 #define AXLE_UNARY_FORMULAS(X)                                                    \
     X(Neg) X(Abs) X(Exp) X(Log) X(Sqrt) X(Rsqrt) X(Tanh) X(Sigmoid) X(Relu)       \
     X(Gelu) X(GeluTanh) X(Silu) X(Softsign)                                       \
-    X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)
+    X(AddScalar) X(MulScalar) X(DivideScalarBy) X(PowScalar) X(Clamp)             \
+    AXLE_ROUNDING_FORMULAS(X) AXLE_NONLINEARITY_FORMULAS(X)
 // clang-format on
 
 struct Neg {

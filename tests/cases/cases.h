@@ -22,6 +22,7 @@ void add_view_cases(Cases& cases);
 void add_arithmetic_cases(Cases& cases);
 void add_compare_cases(Cases& cases);
 void add_unary_cases(Cases& cases);
+void add_elementwise_cases(Cases& cases);
 void add_reduce_cases(Cases& cases);
 void add_index_cases(Cases& cases);
 void add_matmul_cases(Cases& cases);

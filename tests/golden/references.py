@@ -11,6 +11,16 @@ def attention(q, k, v, mask=None, causal=False, scale=None):
     )
 
 
+def digamma(x):
+    """The digamma function. PyTorch's gradient has an error of 1e-9 unless x is large."""
+    return torch.digamma(x + 20) - sum(1 / (x + i) for i in range(20))
+
+
+def hardsigmoid(x):
+    """The piecewise linear sigmoid. PyTorch's gradient in f64 is 1/6 rounded to f32."""
+    return F.relu6(x + 3) / 6
+
+
 def rotary_embedding(x, base=10000.0, offset=0):
     """Rotates the first half of each row against the second half, as Llama does."""
     half = x.size(-1) // 2

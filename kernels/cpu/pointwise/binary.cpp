@@ -1,6 +1,6 @@
 // Computes y = f(a, b) for all binary formulas and comparisons, and where(). Operands are read once
-// and the result is written once. Binary formulas use SIMD packs for f32 and 16-bit floats.
-// Everything else is computed with scalars.
+// and the result is written once. Binary formulas use SIMD packs for f32 and 16-bit floats, except
+// for those of special_formulas.inl. Everything else is computed with scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -65,14 +65,23 @@ void scalar_span(const void* f, const void* const* in, void* out, std::int64_t n
 }
 
 template <class F>
+Span integer_span_of(DType lane) {
+    if (lane == DType::i64) return scalar_span<F, std::int64_t>;
+    if (lane == DType::i32) return scalar_span<F, std::int32_t>;
+    return scalar_span<F, std::uint8_t>;
+}
+
+template <class F>
 Span span_of(DType lane) {
-    if (lane == DType::f32) return AXLE_CALL(binary_simd_span)(kNumber<F>);
-    if constexpr (F::kIntegers) {
-        if (lane == DType::i64) return scalar_span<F, std::int64_t>;
-        if (lane == DType::i32) return scalar_span<F, std::int32_t>;
-        if (lane == DType::u8) return scalar_span<F, std::uint8_t>;
+    if (lane == DType::f32) {
+        if constexpr (requires { F::kScalarOnly; })
+            return scalar_span<F, float>;
+        else
+            return AXLE_CALL(binary_simd_span)(kNumber<F>);
     }
-    return scalar_span<F, double>;
+    if (lane == DType::f64) return scalar_span<F, double>;
+    if constexpr (F::kIntegers) return integer_span_of<F>(lane);
+    return nullptr;
 }
 
 template <class F, class T>
@@ -129,7 +138,9 @@ template <class F>
 void binary(Cpu& on, F f, ConstView a, ConstView b, View y) {
     const DType lane = span_lane(a.dtype);
     const SpanInput in[] = {{a, lane}, {b, lane}};
-    if constexpr (kNumber<F> >= 0)
+    if constexpr (requires { F::kBitwise; })
+        run_spans(on, integer_span_of<F>(lane), &f, in, 2, {y, lane});
+    else if constexpr (requires { F::kIntegers; })
         run_spans(on, span_of<F>(lane), &f, in, 2, {y, lane});
     else
         run_spans(on, comparison_of<F>(lane), &f, in, 2, {y, DType::u8});
@@ -145,6 +156,8 @@ void where(Cpu& on, ConstView condition, ConstView a, ConstView b, View y) {
     template void binary(Cpu&, formula::NAME, ConstView, ConstView, View);
 AXLE_BINARY_FORMULAS(AXLE_INSTANTIATE)
 AXLE_COMPARISON_FORMULAS(AXLE_INSTANTIATE)
+AXLE_SPECIAL_BINARY_FORMULAS(AXLE_INSTANTIATE)
+AXLE_BITWISE_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
 }  // namespace axle::kernels

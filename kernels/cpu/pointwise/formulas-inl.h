@@ -21,6 +21,8 @@ namespace formula {
 // These files must be included in this order.
 // clang-format off
 #include "kernels/ops/unary_formulas.inl"
+#include "kernels/ops/rounding_formulas.inl"
+#include "kernels/ops/nonlinearity_formulas.inl"
 #include "kernels/ops/binary_formulas.inl"
 #include "kernels/ops/activation_formulas.inl"
 // clang-format on

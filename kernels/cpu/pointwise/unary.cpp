@@ -1,6 +1,6 @@
 // Computes y = value(x), dx = dy slope(v) and out = curve(v) for all unary formulas. Operands are
-// read once and the result is written once. f32 and 16-bit floats use SIMD packs; f64 and integers
-// use scalars.
+// read once and the result is written once. f32 and 16-bit floats use SIMD packs, except for the
+// formulas of special_formulas.inl. Everything else uses scalars.
 #include "kernels/ops/pointwise.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -75,7 +75,7 @@ enum FormulaNumber { AXLE_UNARY_FORMULAS(AXLE_NUMBER) };
 #undef AXLE_NUMBER
 
 template <class F>
-constexpr int kNumber = 0;
+constexpr int kNumber = -1;
 #define AXLE_NUMBER(NAME) \
     template <>           \
     constexpr int kNumber<formula::NAME> = k##NAME;
@@ -90,24 +90,36 @@ void scalar_value(const void* f, const void* const* in, void* out, std::int64_t 
         y[i] = static_cast<T>(static_cast<const F*>(f)->value(x[i]));
 }
 
-template <class F>
+template <class F, class T>
 void scalar_slope(const void* f, const void* const* in, void* out, std::int64_t n) {
-    const double* dy = static_cast<const double*>(in[0]);
-    const double* v = static_cast<const double*>(in[1]);
-    double* dx = static_cast<double*>(out);
+    const T* dy = static_cast<const T*>(in[0]);
+    const T* v = static_cast<const T*>(in[1]);
+    T* dx = static_cast<T*>(out);
     for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * static_cast<const F*>(f)->slope(v[i]);
 }
 
-template <class F>
+template <class F, class T>
 void scalar_curve(const void* f, const void* const* in, void* out, std::int64_t n) {
-    const double* v = static_cast<const double*>(in[0]);
-    double* y = static_cast<double*>(out);
+    const T* v = static_cast<const T*>(in[0]);
+    T* y = static_cast<T*>(out);
     for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<const F*>(f)->curve(v[i]);
+}
+
+// Returns the span of f32 that computes the value (0), the slope (1) or the curve (2).
+template <class F>
+Span f32_span(int what) {
+    if constexpr (requires { F::kScalarOnly; }) {
+        constexpr Span kSpans[] = {scalar_value<F, float>, scalar_slope<F, float>,
+                                   scalar_curve<F, float>};
+        return kSpans[what];
+    } else {
+        return AXLE_CALL(unary_spans)(kNumber<F>)[what];
+    }
 }
 
 template <class F>
 Span value_of(DType lane) {
-    if (lane == DType::f32) return AXLE_CALL(unary_spans)(kNumber<F>)[0];
+    if (lane == DType::f32) return f32_span<F>(0);
     if constexpr (F::kIntegers) {
         if (lane == DType::i64) return scalar_value<F, std::int64_t>;
         if (lane == DType::i32) return scalar_value<F, std::int32_t>;
@@ -129,7 +141,7 @@ template <class F>
 void unary_slope(Cpu& on, F f, ConstView dy, ConstView v, View dx) {
     const DType lane = lane_dtype(v.dtype);
     const SpanInput in[] = {{dy, lane}, {v, lane}};
-    const Span span = lane == DType::f32 ? AXLE_CALL(unary_spans)(kNumber<F>)[1] : scalar_slope<F>;
+    const Span span = lane == DType::f32 ? f32_span<F>(1) : scalar_slope<F, double>;
     run_spans(on, span, &f, in, 2, {dx, lane});
 }
 
@@ -137,7 +149,7 @@ template <class F>
 void unary_curve(Cpu& on, F f, ConstView v, View out) {
     const DType lane = lane_dtype(v.dtype);
     const SpanInput in[] = {{v, lane}};
-    const Span span = lane == DType::f32 ? AXLE_CALL(unary_spans)(kNumber<F>)[2] : scalar_curve<F>;
+    const Span span = lane == DType::f32 ? f32_span<F>(2) : scalar_curve<F, double>;
     run_spans(on, span, &f, in, 1, {out, lane});
 }
 
@@ -146,6 +158,7 @@ void unary_curve(Cpu& on, F f, ConstView v, View out) {
     template void unary_slope(Cpu&, formula::NAME, ConstView, ConstView, View); \
     template void unary_curve(Cpu&, formula::NAME, ConstView, View);
 AXLE_UNARY_FORMULAS(AXLE_INSTANTIATE)
+AXLE_SPECIAL_FORMULAS(AXLE_INSTANTIATE)
 #undef AXLE_INSTANTIATE
 
 }  // namespace axle::kernels

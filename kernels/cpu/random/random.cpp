@@ -49,7 +49,7 @@ HWY_INLINE Pack to_open_unit(Words w) {
 // give sin(pi f / 2) / f and cos(pi f / 2).
 HWY_INLINE void cos_sin_turn(Pack u, Pack& cosine, Pack& sine) {
     const Pack t = u * Pack(4.0f);
-    const Pack q = round(t);
+    const Pack q = rint(t);
     const Pack f = t - q;
     const Pack z = f * f;
     Pack s = Pack(1.5820628793e-4f);

@@ -1,4 +1,5 @@
-// Checks that the op cases cover all ops declared in core/ops.h and core/functional.h.
+// Checks that the op cases cover all ops declared in core/ops.h, core/elementwise.h
+// and core/functional.h.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -20,7 +21,7 @@ std::set<std::string> declared_ops() {
     const std::regex declaration(
         R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>) (\w+)\()");
     std::smatch match;
-    for (const char* header : {"ops.h", "functional.h"}) {
+    for (const char* header : {"ops.h", "elementwise.h", "functional.h"}) {
         std::ifstream file(str(AXLE_TESTS_DIR, "/../core/", header));
         for (std::string line; std::getline(file, line);)
             if (std::regex_search(line, match, declaration)) names.insert(match[1]);

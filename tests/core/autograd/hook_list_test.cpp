@@ -1,4 +1,4 @@
-#include "core/hook_list.h"
+#include "core/autograd/hook_list.h"
 
 #include <functional>
 #include <memory>

@@ -1,0 +1,109 @@
+// Elementwise ops beyond those of core/ops.h: rounding, logic, bits, elementary and special
+// functions, and activations. core/ops.h includes this header and states the rules of all ops.
+//
+// Functions that are not exact on integers convert integers to f32.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/tensor.h"
+
+namespace axle {
+
+// --- rounding (elementwise/special.cpp). Except for frac, return integers unchanged and have a
+// gradient of zero.
+Tensor floor(const Tensor& x);
+Tensor ceil(const Tensor& x);
+Tensor round(const Tensor& x);  // halfway numbers become even
+Tensor trunc(const Tensor& x);
+Tensor frac(const Tensor& x);  // x - trunc(x)
+Tensor sign(const Tensor& x);  // -1, 0 or 1, also for integers; 0 for NaN
+
+// --- elementary and special functions (elementwise/special.cpp)
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor tan(const Tensor& x);
+Tensor asin(const Tensor& x);
+Tensor acos(const Tensor& x);
+Tensor atan(const Tensor& x);
+Tensor sinh(const Tensor& x);
+Tensor cosh(const Tensor& x);
+Tensor asinh(const Tensor& x);
+Tensor acosh(const Tensor& x);
+Tensor atanh(const Tensor& x);
+Tensor exp2(const Tensor& x);
+Tensor expm1(const Tensor& x);  // e^x - 1, accurate for small x
+Tensor log2(const Tensor& x);
+Tensor log10(const Tensor& x);
+Tensor log1p(const Tensor& x);  // ln(1 + x), accurate for small x
+Tensor erf(const Tensor& x);
+Tensor erfc(const Tensor& x);     // 1 - erf(x), accurate for large x
+Tensor erfinv(const Tensor& x);   // the y with erf(y) = x
+Tensor lgamma(const Tensor& x);   // ln |gamma(x)|
+Tensor digamma(const Tensor& x);  // the derivative of lgamma
+Tensor square(const Tensor& x);
+Tensor reciprocal(const Tensor& x);
+
+// --- two or three operands, which broadcast (elementwise/special.cpp)
+// Returns a / b, rounded down. An integer divided by 0 gives 0. Has no gradient.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
+// Return the rest of a / b. It has the sign of a (fmod) or of b (remainder). The rest of an integer
+// divided by 0 is 0.
+Tensor fmod(const Tensor& a, const Tensor& b);
+Tensor remainder(const Tensor& a, const Tensor& b);
+Tensor atan2(const Tensor& y, const Tensor& x);  // the angle of the point (x, y), in [-pi, pi]
+Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
+Tensor lerp(const Tensor& start, const Tensor& end, double weight);  // start + weight (end - start)
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+
+// --- logic and bits (elementwise/logic.cpp)
+// Return booleans. A number is true unless it is 0; NaN is true.
+Tensor logical_not(const Tensor& x);
+Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_xor(const Tensor& a, const Tensor& b);
+Tensor isnan(const Tensor& x);
+Tensor isinf(const Tensor& x);
+Tensor isfinite(const Tensor& x);
+// Throw DTypeError unless the operands are integers or booleans.
+Tensor bitwise_not(const Tensor& x);
+Tensor bitwise_and(const Tensor& a, const Tensor& b);
+Tensor bitwise_or(const Tensor& a, const Tensor& b);
+Tensor bitwise_xor(const Tensor& a, const Tensor& b);
+// Returns a copy of x in which NaN and the infinities are replaced. The infinities become the
+// largest and the least finite number of x's dtype unless a number is given. Integers do not
+// change.
+Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
+                  std::optional<double> neginf = {});
+
+// --- activations (elementwise/activations.cpp)
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor elu(const Tensor& x, double alpha = 1);
+Tensor selu(const Tensor& x);
+Tensor celu(const Tensor& x, double alpha = 1);  // throws ValueError if alpha is 0
+// Returns ln(1 + e^(beta x)) / beta, and x where beta x is above the threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor logsigmoid(const Tensor& x);
+Tensor mish(const Tensor& x);
+Tensor hardswish(const Tensor& x);
+Tensor hardsigmoid(const Tensor& x);
+// Returns x limited to [low, high]. Throws ValueError if low is above high.
+Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);
+Tensor relu6(const Tensor& x);  // x limited to [0, 6]
+// Return 0 where |x| <= lambda, and elsewhere x (hardshrink) or x moved towards 0 by lambda
+// (softshrink). softshrink throws ValueError if lambda is negative.
+Tensor hardshrink(const Tensor& x, double lambda = 0.5);
+Tensor softshrink(const Tensor& x, double lambda = 0.5);
+Tensor tanhshrink(const Tensor& x);  // x - tanh(x)
+// Returns x where it is above the threshold, and the value elsewhere.
+Tensor threshold(const Tensor& x, double threshold, double value);
+// Returns x where it is positive, and weight x elsewhere. The weight is [1] or [C] with x [N, C,
+// ...] (or [C]).
+Tensor prelu(const Tensor& x, const Tensor& weight);
+// Returns a sigmoid(b) for the two halves a and b of x along dim. Throws ShapeError if the size of
+// dim is odd.
+Tensor glu(const Tensor& x, std::int64_t dim = -1);
+
+}  // namespace axle

@@ -1,0 +1,103 @@
+#include "core/ops/elementwise/promotion.h"
+#include "core/ops/pointwise.h"
+
+namespace axle {
+namespace {
+
+namespace formula = kernels::formula;
+
+}  // namespace
+
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+    return unary("leaky_relu", formula::LeakyRelu{negative_slope}, as_floating(x));
+}
+
+Tensor elu(const Tensor& x, double alpha) {
+    return unary("elu", formula::Elu{.alpha = alpha, .scale = 1, .input_scale = 1}, as_floating(x));
+}
+// The constants give outputs with mean 0 and variance 1 for such inputs (arXiv:1706.02515).
+Tensor selu(const Tensor& x) {
+    return unary("selu",
+                 formula::Elu{.alpha = 1.6732632423543772848170429916717,
+                              .scale = 1.0507009873554804934193349852946,
+                              .input_scale = 1},
+                 as_floating(x));
+}
+Tensor celu(const Tensor& x, double alpha) {
+    if (alpha == 0) throw ValueError("celu: alpha must not be 0");
+    return unary("celu", formula::Elu{.alpha = alpha, .scale = 1, .input_scale = 1 / alpha},
+                 as_floating(x));
+}
+
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+    return unary("softplus", formula::Softplus{beta, threshold}, as_wide(x));
+}
+Tensor logsigmoid(const Tensor& x) {
+    return unary("logsigmoid", formula::LogSigmoid{}, as_floating(x));
+}
+Tensor mish(const Tensor& x) { return unary("mish", formula::Mish{}, as_floating(x)); }
+Tensor hardswish(const Tensor& x) {
+    return unary("hardswish", formula::Hardswish{}, as_floating(x));
+}
+Tensor hardsigmoid(const Tensor& x) {
+    return unary("hardsigmoid", formula::Hardsigmoid{}, as_floating(x));
+}
+
+Tensor hardtanh(const Tensor& x, double low, double high) {
+    if (low > high)
+        throw ValueError(str("hardtanh: low must not be above high: low ", low, ", high ", high));
+    return unary("hardtanh", formula::Clamp{low, high}, x);
+}
+Tensor relu6(const Tensor& x) { return unary("relu6", formula::Clamp{0, 6}, x); }
+
+Tensor hardshrink(const Tensor& x, double lambda) {
+    const profiler::OpScope scope("hardshrink");
+    check_device("hardshrink", {&x});
+    const Tensor y = as_floating(x);
+    return masked_fill(y, le(abs(y.detach()), lambda), 0);
+}
+Tensor softshrink(const Tensor& x, double lambda) {
+    if (lambda < 0) throw ValueError(str("softshrink: lambda must not be negative: ", lambda));
+    return unary("softshrink", formula::Softshrink{lambda}, as_floating(x));
+}
+Tensor tanhshrink(const Tensor& x) {
+    const profiler::OpScope scope("tanhshrink");
+    check_device("tanhshrink", {&x});
+    const Tensor y = as_floating(x);
+    return sub(y, tanh(y));
+}
+Tensor threshold(const Tensor& x, double threshold, double value) {
+    const profiler::OpScope scope("threshold");
+    check_device("threshold", {&x});
+    return masked_fill(x, le(x.detach(), threshold), value);
+}
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+    const profiler::OpScope scope("prelu");
+    check_device("prelu", {&x, &weight});
+    const std::int64_t channels = x.dim() == 0 ? 1 : x.dim() == 1 ? x.size(0) : x.size(1);
+    if (weight.dim() > 1 || (weight.numel() != 1 && weight.numel() != channels))
+        throw ShapeError(str("prelu: weight must be [1] or [", channels, "]: x ", x.shape(),
+                             ", weight ", weight.shape()));
+    Tensor factor = weight;
+    if (weight.numel() != 1 && x.dim() > 2) {
+        Shape shape;
+        for (int d = 0; d < x.dim(); ++d) shape.push_back(d == 1 ? channels : 1);
+        factor = reshape(weight, shape);
+    } else if (weight.numel() == 1) {
+        factor = reshape(weight, {});
+    }
+    return where(gt(x.detach(), 0), x, mul(factor, x));
+}
+
+Tensor glu(const Tensor& x, std::int64_t dim) {
+    const profiler::OpScope scope("glu");
+    check_device("glu", {&x});
+    const int d = wrap_dim("glu", dim, x.dim());
+    const std::int64_t half = x.dim() == 0 ? 0 : x.size(d) / 2;
+    if (x.dim() == 0 || x.size(d) % 2 != 0)
+        throw ShapeError(str("glu: the size of dim ", dim, " must be even: ", x.shape()));
+    return mul(narrow(x, d, 0, half), sigmoid(narrow(x, d, half, half)));
+}
+
+}  // namespace axle

@@ -1,0 +1,287 @@
+#include "core/elementwise.h"
+
+#include <tuple>
+#include <utility>
+
+#include "core/ops.h"
+#include "tests/cases/unary_cases.h"
+
+namespace axle::tests {
+
+namespace {
+
+void rounding(Cases& cases) {
+    const std::pair<const char*, Function> functions[] = {
+        {"floor", floor}, {"ceil", ceil}, {"round", round}, {"trunc", trunc}, {"sign", sign}};
+    for (const auto& [name, f] : functions) {
+        const std::string torch = str("torch.", name, "(x[0])");
+        unary(cases, name, torch.c_str(), -3, 3, f);
+        kinked(cases, name, torch.c_str(), f);
+    }
+    unary(cases, "frac", "torch.frac(x[0])", -3, 3, frac);
+    cases.push_back({.name = "round/halves",
+                     .torch = "torch.round(x[0] * 0.5)",
+                     .call = [](In x) { return round(x[0] * 0.5); },
+                     .rows = {{ties({67})}},
+                     .smooth = false});
+}
+
+void elementary(Cases& cases) {
+    struct Range {
+        const char* name;
+        Function f;
+        double low, high;
+    };
+    const Range ranges[] = {{"sin", sin, -8, 8},
+                            {"cos", cos, -8, 8},
+                            {"tan", tan, -1.25, 1.25},
+                            {"asin", asin, -0.875, 0.875},
+                            {"acos", acos, -0.875, 0.875},
+                            {"atan", atan, -4, 4},
+                            {"sinh", sinh, -2, 2},
+                            {"cosh", cosh, -2, 2},
+                            {"asinh", asinh, -4, 4},
+                            {"acosh", acosh, 1.25, 4},
+                            {"atanh", atanh, -0.875, 0.875},
+                            {"exp2", exp2, -4, 4},
+                            {"expm1", expm1, -2, 2},
+                            {"log2", log2, 0.25, 4},
+                            {"log10", log10, 0.25, 4},
+                            {"log1p", log1p, -0.75, 4},
+                            {"erf", erf, -3, 3},
+                            {"erfc", erfc, -3, 3},
+                            {"erfinv", erfinv, -0.875, 0.875},
+                            {"lgamma", lgamma, 0.25, 6},
+                            {"square", square, -2, 2},
+                            {"reciprocal", reciprocal, 0.25, 4}};
+    for (const auto& [name, f, low, high] : ranges)
+        unary(cases, name, str("torch.", name, "(x[0])").c_str(), low, high, f);
+    unary(cases, "digamma", "torch.digamma(x[0])", 0.25, 6, digamma);
+    first_case(cases, "digamma").torch = "digamma(x[0])";
+    on_ints(cases, "sin", "torch.sin(x[0])", sin);
+    on_ints(cases, "expm1", "torch.expm1(x[0])", expm1);
+    on_ints(cases, "square", "torch.square(x[0])", square);
+    on_ints(cases, "reciprocal", "torch.reciprocal(x[0])", reciprocal);
+    set_autocast(cases, Autocast::f32,
+                 {"tan", "asin", "acos", "sinh", "cosh", "expm1", "log2", "log10", "log1p",
+                  "erfinv", "reciprocal"});
+    refuses<UsageError>(cases, "sin", {}, [] { sin(Tensor()); });
+}
+
+using Binary = Tensor (*)(const Tensor&, const Tensor&);
+
+void binary(Cases& cases, const std::string& name, Binary f, const std::vector<Row>& rows) {
+    cases.push_back({.name = name,
+                     .torch = str("torch.", name.substr(0, name.find('/')), "(x[0], x[1])"),
+                     .call = [f](In x) { return f(x[0], x[1]); },
+                     .rows = rows});
+}
+
+void quotients(Cases& cases) {
+    const std::vector<Row> rows = {{floats({3, 67}, -8, 8), floats({3, 67}, 1, 3)},
+                                   {floats({4, 1, 5}, -8, 8), floats({3, 1}, -3, -1)},
+                                   {floats({2, 0}, 0, 1), floats({}, 1, 2)}};
+    const std::vector<Row> int_rows = {{ints({67}, -9, 9), ints({67}, 1, 5)},
+                                       {ints({67}, -9, 9, i32), ints({67}, -4, 0, i32)},
+                                       {ints({9}, 0, 200, u8), ints({9}, 1, 9, u8)}};
+    const std::pair<const char*, Binary> functions[] = {
+        {"floor_divide", floor_divide}, {"fmod", fmod}, {"remainder", remainder}};
+    for (const auto& [name, f] : functions) {
+        binary(cases, name, f, rows);
+        cases.back().gradient = f != floor_divide;
+        cases.back().smooth = false;
+        binary(cases, str(name, "/ints"), f, int_rows);
+        cases.back().gradient = false;
+        binary(cases, str(name, "/specials"), f, {{specials({11}), specials({11})}});
+        cases.back().gradient = false;
+        cases.push_back({.name = str(name, "/zero"),
+                         .call = [f = f](In x) { return f(x[0], x[1]); },
+                         .rows = {{ints({7}, -9, 9), ints({7}, 0, 1)}},
+                         .gradient = false,
+                         .check = [](In, const Outputs& y) -> std::string {
+                             return ne(y[0], 0).sum().item() == 0 ? "" : "a rest of 0 is not 0";
+                         }});
+    }
+    binary(cases, "atan2", atan2,
+           {{floats({3, 67}), floats({3, 67})},
+            {floats({4, 1}), floats({5})},
+            {floats({0, 3}), floats({3})}});
+    binary(cases, "atan2/specials", atan2, {{specials({11}), specials({1})}});
+    cases.back().gradient = false;
+    refuses<UsageError>(cases, "floor_divide", {}, [] { floor_divide(floats_of({2}), Tensor()); });
+    refuses<ShapeError>(cases, "fmod", {}, [] { fmod(floats_of({2}), floats_of({3})); });
+}
+
+void sums_of_products(Cases& cases) {
+    cases.push_back({.name = "lerp",
+                     .torch = "torch.lerp(x[0], x[1], x[2])",
+                     .call = [](In x) { return lerp(x[0], x[1], x[2]); },
+                     .rows = {{floats({3, 67}), floats({3, 67}), floats({67}, 0, 1)},
+                              {floats({0, 3}), floats({3}), floats({})}}});
+    cases.push_back({.name = "lerp/number",
+                     .torch = "torch.lerp(x[0], x[1], 0.25)",
+                     .call = [](In x) { return lerp(x[0], x[1], 0.25); },
+                     .rows = {{floats({3, 5}), floats({3, 5})}}});
+    cases.push_back({.name = "addcmul",
+                     .torch = "torch.addcmul(x[0], x[1], x[2], value=0.5)",
+                     .call = [](In x) { return addcmul(x[0], x[1], x[2], 0.5); },
+                     .rows = {{floats({3, 67}), floats({3, 1}), floats({67})},
+                              {floats({0, 3}), floats({3}), floats({})}}});
+    cases.push_back({.name = "addcdiv",
+                     .torch = "torch.addcdiv(x[0], x[1], x[2], value=0.5)",
+                     .call = [](In x) { return addcdiv(x[0], x[1], x[2], 0.5); },
+                     .rows = {{floats({3, 67}), floats({3, 1}), floats({67}, 1, 3)},
+                              {floats({0, 3}), floats({3}), floats({}, 1, 3)}}});
+}
+
+void logic(Cases& cases) {
+    const std::pair<const char*, Function> unaries[] = {
+        {"logical_not", logical_not}, {"isnan", isnan}, {"isinf", isinf}, {"isfinite", isfinite}};
+    for (const auto& [name, f] : unaries)
+        cases.push_back({.name = name,
+                         .torch = str("torch.", name, "(x[0])"),
+                         .call = [f = f](In x) { return f(x[0]); },
+                         .rows = {{specials({22})},
+                                  {ties({3, 67})},
+                                  {ties({0, 3})},
+                                  {ints({9}, -2, 2)},
+                                  {mask({7})}},
+                         .gradient = false,
+                         .own_dtype = true});
+    const std::pair<const char*, Binary> logicals[] = {
+        {"logical_and", logical_and}, {"logical_or", logical_or}, {"logical_xor", logical_xor}};
+    for (const auto& [name, f] : logicals)
+        cases.push_back({.name = name,
+                         .torch = str("torch.", name, "(x[0], x[1])"),
+                         .call = [f = f](In x) { return f(x[0], x[1]); },
+                         .rows = {{ties({3, 67}), ties({67})},
+                                  {ties({0, 3}), ties({3})},
+                                  {specials({11}), ties({11})},
+                                  {ints({9}, -1, 2), mask({9})}},
+                         .gradient = false,
+                         .own_dtype = true});
+    const std::pair<const char*, Binary> bitwises[] = {
+        {"bitwise_and", bitwise_and}, {"bitwise_or", bitwise_or}, {"bitwise_xor", bitwise_xor}};
+    for (const auto& [name, f] : bitwises) {
+        binary(cases, name, f,
+               {{ints({3, 5}, -99, 99), ints({5}, -99, 99)},
+                {ints({0, 3}, -99, 99), ints({3}, -99, 99)},
+                {ints({67}, -99, 99, i32), ints({67}, 0, 99, i32)},
+                {ints({9}, 0, 256, u8), ints({9}, 0, 256, u8)},
+                {mask({67}), mask({67})}});
+        cases.back().gradient = false;
+    }
+    cases.push_back({.name = "bitwise_not",
+                     .torch = "torch.bitwise_not(x[0])",
+                     .call = [](In x) { return bitwise_not(x[0]); },
+                     .rows = {{ints({3, 67}, -99, 99)},
+                              {ints({0, 3}, -99, 99)},
+                              {ints({9}, 0, 256, u8)},
+                              {mask({7})}},
+                     .gradient = false});
+    refuses<DTypeError>(cases, "bitwise_and", {"float32"},
+                        [] { bitwise_and(floats_of({2}), ints_of({2})); });
+    cases.push_back({.name = "nan_to_num",
+                     .torch = "torch.nan_to_num(x[0], 2, 3, -3)",
+                     .call = [](In x) { return nan_to_num(x[0], 2, 3, -3); },
+                     .rows = {{specials({22})}, {floats({3, 67})}, {floats({0, 3})}},
+                     .smooth = false});
+    cases.push_back({.name = "nan_to_num/ints",
+                     .torch = "torch.nan_to_num(x[0])",
+                     .call = [](In x) { return nan_to_num(x[0]); },
+                     .rows = {{ints({5}, -9, 9)}},
+                     .gradient = false});
+    cases.push_back({.name = "nan_to_num/largest",
+                     .torch = "torch.nan_to_num(x[0]).abs() > 1e4",
+                     .call = [](In x) { return gt(abs(nan_to_num(x[0])), 1e4); },
+                     .rows = {{specials({22})}},
+                     .gradient = false,
+                     .own_dtype = true});
+}
+
+void activations(Cases& cases) {
+    struct Activation {
+        const char *name, *torch;
+        Function f;
+        bool has_kinks;
+    };
+    const Activation rows[] = {
+        {"leaky_relu", "F.leaky_relu(x[0], 0.125)",
+         [](const Tensor& x) { return leaky_relu(x, 0.125); }, true},
+        {"elu", "F.elu(x[0], 0.5)", [](const Tensor& x) { return elu(x, 0.5); }, false},
+        {"selu", "F.selu(x[0])", selu, false},
+        {"celu", "F.celu(x[0], 0.5)", [](const Tensor& x) { return celu(x, 0.5); }, false},
+        {"softplus", "F.softplus(x[0])", [](const Tensor& x) { return softplus(x); }, false},
+        {"softplus/beta", "F.softplus(x[0], 2, 3)",
+         [](const Tensor& x) { return softplus(x, 2, 3); }, false},
+        {"logsigmoid", "F.logsigmoid(x[0])", logsigmoid, false},
+        {"mish", "F.mish(x[0])", mish, false},
+        {"hardswish", "F.hardswish(x[0])", hardswish, false},
+        {"hardsigmoid", "hardsigmoid(x[0])", hardsigmoid, false},
+        {"hardtanh", "F.hardtanh(x[0], -1, 2)", [](const Tensor& x) { return hardtanh(x, -1, 2); },
+         true},
+        {"relu6", "F.relu6(x[0])", relu6, true},
+        {"hardshrink", "F.hardshrink(x[0], 1)", [](const Tensor& x) { return hardshrink(x, 1); },
+         false},
+        {"softshrink", "F.softshrink(x[0], 1)", [](const Tensor& x) { return softshrink(x, 1); },
+         false},
+        {"tanhshrink", "F.tanhshrink(x[0])", tanhshrink, false},
+        {"threshold", "F.threshold(x[0], 1, -0.5)",
+         [](const Tensor& x) { return threshold(x, 1, -0.5); }, false},
+    };
+    for (const auto& [name, torch, f, has_kinks] : rows) {
+        unary(cases, name, torch, -4, 4, f);
+        if (!has_kinks) continue;
+        kinked(cases, name, torch, f);
+        cases.pop_back();  // PyTorch's activations do not accept integers
+    }
+    for (const auto& [name, torch, f] :
+         {std::tuple<const char*, const char*, Function>{"elu", "F.elu(x[0])",
+                                                         [](const Tensor& x) { return elu(x); }},
+          {"logsigmoid", "F.logsigmoid(x[0])", logsigmoid},
+          {"mish", "F.mish(x[0])", mish},
+          {"hardswish", "F.hardswish(x[0])", hardswish},
+          {"hardsigmoid", "hardsigmoid(x[0])", hardsigmoid}})
+        saturates(cases, name, torch, f);
+    set_autocast(cases, Autocast::f32, {"softplus"});
+    refuses<ValueError>(cases, "celu", {"alpha"}, [] { celu(floats_of({2}), 0); });
+    refuses<ValueError>(cases, "hardtanh", {"low 2", "high 1"},
+                        [] { hardtanh(floats_of({2}), 2, 1); });
+    refuses<ValueError>(cases, "softshrink", {"-1"}, [] { softshrink(floats_of({2}), -1); });
+}
+
+void gates(Cases& cases) {
+    cases.push_back({.name = "prelu",
+                     .torch = "F.prelu(x[0], x[1])",
+                     .call = [](In x) { return prelu(x[0], x[1]); },
+                     .rows = {{floats({4, 3}), floats({1}, 0, 1)},
+                              {floats({4, 3}), floats({3}, 0, 1)},
+                              {floats({2, 3, 4, 5}), floats({3}, 0, 1)},
+                              {floats({0, 3}), floats({3}, 0, 1)}}});
+    refuses<ShapeError>(cases, "prelu", {"[1] or [3]", "[2]"}, [] {
+        prelu(floats_of({4, 3}), floats_of({2}));
+    });
+    cases.push_back({.name = "glu",
+                     .torch = "F.glu(x[0])",
+                     .call = [](In x) { return glu(x[0]); },
+                     .rows = {{floats({3, 8})}, {floats({2})}, {floats({0, 4})}}});
+    cases.push_back({.name = "glu/first",
+                     .torch = "F.glu(x[0], 0)",
+                     .call = [](In x) { return glu(x[0], 0); },
+                     .rows = {{floats({4, 3, 5})}}});
+    refuses<ShapeError>(cases, "glu", {"even", "[2, 3]"}, [] { glu(floats_of({2, 3})); });
+}
+
+}  // namespace
+
+void add_elementwise_cases(Cases& cases) {
+    rounding(cases);
+    elementary(cases);
+    quotients(cases);
+    sums_of_products(cases);
+    logic(cases);
+    activations(cases);
+    gates(cases);
+}
+
+}  // namespace axle::tests
