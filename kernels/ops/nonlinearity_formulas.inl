@@ -1,4 +1,5 @@
-// The nonlinearities that no fused op applies. unary_formulas.inl explains how this file is included.
+// The nonlinearities that no fused op applies. unary_formulas.inl explains how this file is
+// included.
 
 // clang-format off
 #define AXLE_NONLINEARITY_FORMULAS(X) \

@@ -1,7 +1,7 @@
 // Elementary and special functions that are rarely on a hot path. kernels/ops/pointwise.h includes
-// this file. The formulas are compiled for scalars only, which kScalarOnly declares, and on GPUs for
-// f32 and f64 only. The bitwise formulas are compiled for integers only. unary_formulas.inl explains
-// the other members.
+// this file. The formulas are compiled for scalars only, which kScalarOnly declares, and on GPUs
+// for f32 and f64 only. The bitwise formulas are compiled for integers only. unary_formulas.inl
+// explains the other members.
 
 // clang-format off
 #define AXLE_SPECIAL_FORMULAS(X)                                                           \
@@ -14,22 +14,22 @@
 
 // AXLE_SPECIAL(Name, saves output, f(x), f', f'') defines a formula. In f, x is the operand. In f'
 // and f'', it is the operand or the output, whichever is saved.
-#define AXLE_SPECIAL(NAME, SAVES_OUTPUT, VALUE, SLOPE, CURVE)                     \
-    struct NAME {                                                                 \
-        static constexpr bool kSavesOutput = SAVES_OUTPUT, kIntegers = false;     \
-        static constexpr bool kScalarOnly = true;                                 \
-        template <class T>                                                        \
-        AXLE_HOST_DEVICE T value(T x) const {                                     \
-            return VALUE;                                                         \
-        }                                                                         \
-        template <class T>                                                        \
-        AXLE_HOST_DEVICE T slope([[maybe_unused]] T x) const {                    \
-            return SLOPE;                                                         \
-        }                                                                         \
-        template <class T>                                                        \
-        AXLE_HOST_DEVICE T curve([[maybe_unused]] T x) const {                    \
-            return CURVE;                                                         \
-        }                                                                         \
+#define AXLE_SPECIAL(NAME, SAVES_OUTPUT, VALUE, SLOPE, CURVE)                 \
+    struct NAME {                                                             \
+        static constexpr bool kSavesOutput = SAVES_OUTPUT, kIntegers = false; \
+        static constexpr bool kScalarOnly = true;                             \
+        template <class T>                                                    \
+        AXLE_HOST_DEVICE T value(T x) const {                                 \
+            return VALUE;                                                     \
+        }                                                                     \
+        template <class T>                                                    \
+        AXLE_HOST_DEVICE T slope([[maybe_unused]] T x) const {                \
+            return SLOPE;                                                     \
+        }                                                                     \
+        template <class T>                                                    \
+        AXLE_HOST_DEVICE T curve([[maybe_unused]] T x) const {                \
+            return CURVE;                                                     \
+        }                                                                     \
     };
 
 // Returns x^(3/2).
@@ -55,7 +55,7 @@ AXLE_SPECIAL(Acosh, false, std::acosh(x), T(1) / std::sqrt(x * x - T(1)),
              -x / three_halves(x * x - T(1)))
 AXLE_SPECIAL(Atanh, false, std::atanh(x), T(1) / (T(1) - x * x),
              T(2) * x / ((T(1) - x * x) * (T(1) - x * x)))
-AXLE_SPECIAL(Exp2, true, std::exp2(x), x * T(0.69314718055994530942), T(0.69314718055994530942))
+AXLE_SPECIAL(Exp2, true, std::exp2(x), x* T(0.69314718055994530942), T(0.69314718055994530942))
 AXLE_SPECIAL(Expm1, true, std::expm1(x), x + T(1), T(1))
 AXLE_SPECIAL(Log2, false, std::log2(x), T(1.44269504088896340736) / x,
              T(-1.44269504088896340736) / (x * x))
@@ -130,7 +130,8 @@ struct Fmod {
     }
 };
 
-// The rest of a / b rounded down, which has the sign of b. The rest of an integer divided by 0 is 0.
+// The rest of a / b rounded down, which has the sign of b. The rest of an integer divided by 0 is
+// 0.
 struct Remainder {
     static constexpr bool kIntegers = true, kScalarOnly = true;
     template <class T>
