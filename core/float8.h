@@ -1,6 +1,6 @@
 // Matrix products in 8-bit floats with scales that stay on the device. Autograd does not record
-// these functions; nn/precision/float8.h provides a layer. Functions with several operands throw
-// DeviceError if the operands are on different devices.
+// these functions; nn/precision/float8.h provides a layer. to_float8() and float8_matmul() throw
+// DeviceError if their operands are on different devices.
 #pragma once
 
 #include "core/tensor.h"

@@ -80,8 +80,8 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {
 
 // --- pooling over the planes of x [N, C, H, W] or [C, H, W] (pool.cpp). Throw ValueError for a
 // kernel, stride, dilation or size that is not positive and below 2^31, and for a padding that is
-// negative or too large. Throw ShapeError if a dimension other than N is empty, or if the kernel is
-// larger than the padded plane.
+// negative or too large. Throw ShapeError if a dimension other than N is empty, or if the result
+// would be empty.
 struct MaxPoolOptions {
     std::optional<Size2> stride = {};  // defaults to the kernel size
     Size2 padding = 0;                 // at most half the kernel; padding is never the maximum

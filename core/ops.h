@@ -3,7 +3,7 @@
 //
 // The following rules apply to all ops. Operands must be on one device. Dtypes are promoted as in
 // PyTorch. A negative dimension counts from the end. Results are new tensors, except for the ops
-// under "views" and where a comment says that x itself is returned.
+// under "views" and where a comment states otherwise.
 //
 // Ops throw UsageError for an undefined operand, DeviceError for operands on different devices,
 // DTypeError for an unsupported dtype, ShapeError for shapes that do not fit, and IndexError for a

@@ -389,7 +389,7 @@ class Tensor {
 
 // Prints the tensor as "tensor([[1, 2], [3, 4]], float32)". The text is shortened if the tensor has
 // more than 1000 elements. Waits until a GPU has computed the tensor. Throws DTypeError for a
-// storage dtype.
+// storage dtype, and UsageError for a parameter that is sharded over processes.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 }  // namespace axle

@@ -144,8 +144,8 @@ std::string str(const Parts&... parts) {
 
 namespace kernels {
 
-// The name of the operation that this thread executes, never null. Messages of errors that were
-// detected on a GPU start with this name.
+// The name of the operation that this thread executes, never null. Errors that its kernels detect
+// on a GPU are reported with this name.
 inline constinit thread_local const char* current_op = "cuda";
 
 }  // namespace kernels

@@ -28,8 +28,8 @@ namespace axle {
 // An open checkpoint. The constructor checks that all files exist and are long enough, that the
 // chunks of each tensor contain every element exactly once, and that no two items share bytes of a
 // file. So the size of the files limits the size of the tensors. Files are opened when they are
-// read, and must not be symbolic links. Functions throw FileError with the path, the name of the
-// tensor and the reason if the checkpoint is invalid. Several threads can read concurrently.
+// read, and must not be symbolic links. Functions throw FileError with the path and the reason if
+// the checkpoint is invalid. Several threads can read concurrently.
 class DistributedCheckpoint {
   public:
     explicit DistributedCheckpoint(std::string folder);

@@ -48,10 +48,9 @@ struct DistributedMetadata {
     std::map<std::string, DistributedValue> values;
 };
 
-// Returns the contents of a .metadata file. Throws FileError, with the reason and the name of the
-// tensor but without a path, if the pickle is invalid, contains objects of classes that the
-// metadata of torch.distributed.checkpoint does not use, or lacks the location of a chunk or value.
-// Does not check whether the chunks fit together.
+// Returns the contents of a .metadata file. Throws FileError, without a path, if the pickle is
+// invalid, contains objects of classes that the metadata of torch.distributed.checkpoint does not
+// use, or lacks the location of a chunk or value. Does not check whether the chunks fit together.
 DistributedMetadata read_distributed_metadata(std::span<const std::byte> pickle);
 
 }  // namespace axle

@@ -38,7 +38,7 @@ FolderContents contents_of(const std::string& path);
 void sync_folder(const std::string& path);
 
 // Returns the bytes that this user can still write to the disk of a folder, or INT64_MAX if the
-// file system does not report it.
+// number is unknown.
 std::int64_t free_space(const std::string& folder);
 
 // Renames a path. A file or empty folder at `to` is replaced.
@@ -47,7 +47,7 @@ void rename_path(const std::string& from, const std::string& to);
 // Moves the folder `from` to `to` and, with Durability::full, writes the change to disk. If `to` is
 // a folder with contents, exchanges the two folders atomically, and returns the path of the old
 // folder, which the caller should remove. If the file system can't exchange folders, `to` is
-// missing for a moment. Returns "" if there is no old folder.
+// missing for a moment. Returns "" if no old folder is left.
 std::string put_in_place(const std::string& from, const std::string& to, Durability durability);
 
 // Removes a file, or a folder with its contents. Does nothing if there is nothing at the path.

@@ -85,7 +85,7 @@ class SafetensorsFile {
     const Entry& entry(const std::string& name) const;
 
     // Returns a tensor, copied into memory. Throws FileError if the file has no tensor of this
-    // name.
+    // name, or if a byte of a bool tensor is neither 0 nor 1.
     Tensor tensor(const std::string& name) const;
     // Returns the tensor of an entry of this file, copied into memory.
     Tensor tensor(const Entry& entry) const;

@@ -43,7 +43,8 @@ void defer_parameter_gradients(int weight_input, const Tensor& dz, const Tensor&
                                const Tensor& weight, std::optional<DType> dw_dtype,
                                std::optional<DType> db_dtype, Tensor& dw, Tensor& db);
 // Returns the gradients of weight and bias in the given dtypes, where dz is the gradient of x
-// weight^T + bias. If a dtype is nullopt, that gradient is not computed and is undefined.
+// weight^T + bias. If a dtype is nullopt, that gradient is not computed and is undefined. If rules
+// are recorded (create_graph), the gradient of the bias is dz, and the dtypes are not used.
 std::pair<Tensor, Tensor> parameter_gradients(const Tensor& dz, const Tensor& x,
                                               const Tensor& weight, std::optional<DType> dw_dtype,
                                               std::optional<DType> db_dtype);

@@ -87,8 +87,9 @@ Tensor apply_dropout_to_part(const Tensor& x, double p, kernels::Philox random,
                   });
 }
 
-// Throws ValueError unless each row has enough weights that can be drawn. On a CPU, the function
-// throws immediately; on a GPU, the error is reported asynchronously.
+// Throws ValueError if a weight is negative or not finite, or if a row has fewer than `needed`
+// positive weights. On a CPU, the function throws immediately; on a GPU, the error is reported
+// asynchronously.
 void check_weights(const Tensor& weights, std::int64_t needed, std::int64_t samples) {
     launch(weights.device(), [&]<class On>(On& on) {
         if constexpr (std::is_same_v<On, kernels::Cpu>) {

@@ -52,7 +52,7 @@ void stop(Trace& trace);
 void collect(Trace& trace);
 
 // Sets the name of this thread in traces. The name must be a string literal, because the pointer is
-// stored. The default is "thread 1", "thread 2", ...; for the first thread that calls start(), it
+// stored. The default is "thread 0", "thread 1", ...; for the first thread that calls start(), it
 // is "main".
 void name_this_thread(const char* name) noexcept;
 

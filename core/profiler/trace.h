@@ -23,7 +23,7 @@ struct Event {
     Category category = Category::op;
     int thread = 0;  // threads are numbered in the order in which they first use the profiler
     std::int64_t start = 0, end = 0;
-    std::int64_t self = 0;             // time without nested scopes
+    std::int64_t self = 0;             // time without nested scopes; 0 for communication
     std::int64_t bytes = 0;            // allocated by this thread between start and end
     std::int64_t self_bytes = 0;       // bytes without nested scopes
     std::vector<Shape> operands = {};  // set for ops if shapes are recorded

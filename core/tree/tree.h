@@ -204,9 +204,9 @@ void for_each_tensor(const Tree& tree, const std::function<void(const Tensor&)>&
 // become the strings "NaN", "Infinity" and "-Infinity". Throws ValueError for a tensor or for text
 // that is not UTF-8.
 std::string to_json(const Tree& tree, int indent = 2);
-// Parses JSON. Throws ValueError, with line and column, for invalid JSON. Duplicate keys and
-// integers beyond int64 also throw ValueError. The values of hostile text, such as [0,0,0], need up
-// to 64 bytes of memory per byte of text; the values of ordinary text need 4 to 8 bytes. Throws
+// Parses JSON. Throws ValueError, with the position, for invalid JSON. Duplicate keys and integers
+// beyond int64 also throw ValueError. The values of hostile text, such as [0,0,0], need up to 64
+// bytes of memory per byte of text; the values of ordinary text need 4 to 8 bytes. Throws
 // ValueError if the values need more than `max_memory` bytes. The time is dominated by sorting the
 // keys of each map.
 Tree from_json(std::string_view text, std::size_t max_memory = SIZE_MAX);

@@ -69,7 +69,7 @@ T& as(const char* container, const std::string& child, Module& module) {
     throw_wrong_type(container, child, typeid(T), module);
 }
 
-// True if P is a pair of a name and a stage, which is a module or a function.
+// True if P is a std::pair whose first element can be converted to a string: a stage with its name.
 template <class P>
 inline constexpr bool is_named = false;
 template <class Name, class T>

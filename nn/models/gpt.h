@@ -118,7 +118,7 @@ struct Gpt : Model<Gpt>, LanguageHead {
 
     // Loads a folder written by this class or by transformers (nn/files/pretrained.h). The model is
     // in evaluation mode: call train() before training it. Throws FileError if a file is missing or
-    // invalid.
+    // invalid, or if names or shapes differ.
     static Gpt from_pretrained(const std::string& path);
     // Writes config.json, the weights and, unless generation_config is null, generation_config.json
     // into a directory (nn/files/pretrained.h). SavePretrainedOptions::model_card describes when

@@ -72,7 +72,8 @@ Tensor call(bool recomputes, const Tensor& x, F&& f) {
     return checkpoint([f](const std::vector<Tensor>& in) { return f(in[0]); }, {x});
 }
 
-// Returns the head of a model without a bias. `norm` is applied to the output of the last block.
+// Returns the head of a model whose logits have no bias. `norm` is applied to the output of the
+// last block.
 template <class Norm>
 HeadPiece head_of(const LanguageHead& head, const BlockStack& body, Norm& norm) {
     return {[&](const Tensor& x) { return logits_of(head, left(body, norm(x))); },

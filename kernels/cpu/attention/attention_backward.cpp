@@ -1,13 +1,13 @@
 // The backward pass of flash attention. Weights are recomputed from q, k and the log-sum-exp.
 //
-// A task processes all queries that share one key-value head, 64 at a time, and iterates over the
-// keys as the forward pass does. It computes five products per tile: the scores and the gradients
-// of the weights as [key][query], then dv, dk and dq with the head's depth along the lanes. dk and
-// dv of the head and dq of the 64 queries are accumulated in scratch memory, so that every element
-// is computed by one task in a fixed order. If there are few key-value heads, the blocks of queries
-// are distributed over several tasks, and the dk and dv of these tasks are added in a fixed order.
-// Between memory and the caches, q, dout, out and dq are transferred once, and k, v, dk and dv once
-// per 64 queries.
+// A task processes one or more key-value heads, each with all queries that share it, 64 at a time,
+// and iterates over the keys as the forward pass does. It computes five products per tile: the
+// scores and the gradients of the weights as [key][query], then dv, dk and dq with the head's depth
+// along the lanes. dk and dv of the head and dq of the 64 queries are accumulated in scratch
+// memory, so that every element is computed by one task in a fixed order. If there are few
+// key-value heads, the blocks of queries are distributed over several tasks, and the dk and dv of
+// these tasks are added in a fixed order. Between memory and the caches, q, dout, out and dq are
+// transferred once, and k, v, dk and dv once per 64 queries.
 #include "kernels/ops/attention.h"
 
 #undef HWY_TARGET_INCLUDE
