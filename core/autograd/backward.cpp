@@ -322,8 +322,8 @@ std::vector<Tensor> start_gradients(const std::vector<Tensor>& roots,
     for (std::size_t i = 0; i < roots.size(); ++i) {
         const Tensor& root = roots[i];
         if (!root.defined())
-            throw UsageError(str("backward: the tensor to differentiate is undefined: tensor ", i,
-                                 " of ", roots.size()));
+            throw UsageError(
+                str("backward: the tensor to differentiate is undefined: roots[", i, "]"));
         if (!root.requires_grad())
             throw UsageError(str(
                 "backward: the tensor has no history: it must require a gradient, or be computed "

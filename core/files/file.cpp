@@ -211,8 +211,9 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
     if (descriptor_ < 0)
-        throw UsageError(str(printable(path_),
-                             ": write() must not be called after sync(), commit() or an error"));
+        throw UsageError(
+            str(printable(path_),
+                ": write() must not be called after sync(), replace(), commit() or an error"));
     while (!bytes.empty()) {
         const std::int64_t n = retry([&] { return file_system().write(descriptor_, bytes); });
         if (n <= 0) fail("can't write", n < 0 ? static_cast<int>(-n) : EIO);
@@ -222,8 +223,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::sync() {
     if (descriptor_ < 0)
-        throw UsageError(str(printable(path_),
-                             ": sync() must not be called after sync(), commit() or an error"));
+        throw UsageError(
+            str(printable(path_),
+                ": sync() must not be called after sync(), replace(), commit() or an error"));
     if (durability_ == Durability::full)
         if (const int result = retry([&] { return file_system().sync(descriptor_); }); result < 0)
             fail("can't sync", -result);

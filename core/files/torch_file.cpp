@@ -218,8 +218,8 @@ class TorchFile {
             fail(storage.entry, str("a tensor with shape ", shape, " and strides ", strides,
                                     " at element ", offset, " is out of bounds"));
         if (count > capacity)
-            fail(storage.entry,
-                 str("a tensor with shape ", shape, " repeats its elements; save it contiguous()"));
+            fail(storage.entry, str("a tensor with shape ", shape,
+                                    " repeats its elements; save its contiguous() copy"));
         if (*dtype == DType::boolean) check_booleans(storage);
         auto impl = std::make_shared<Impl>();
         impl->shape = shape;
