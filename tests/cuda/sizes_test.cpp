@@ -56,9 +56,9 @@ TEST_F(MultinomialOnGpu, DrawsWithoutReplacementLikeTheCpu) {
     }
 }
 
-class MatmulAndArangeOnGpu : public GpuTest {};
+class ArangeAndIntegerMatmulOnGpu : public GpuTest {};
 
-TEST_F(MatmulAndArangeOnGpu, MatchTheCpuBitForBitForIntegersAndInArangeForFloats) {
+TEST_F(ArangeAndIntegerMatmulOnGpu, MatchTheCpuBitForBit) {
     for (const DType dtype : {i64, i32, u8}) {
         const std::vector<Tensor> x =
             make_inputs({.name = "matmul"},

@@ -39,7 +39,7 @@ TEST(SharedLibrary, ReturnsTheReasonWhenTheFileIsNotALibrary) {
     EXPECT_THAT(opened.error, HasSubstr("libtext.so"));
 }
 
-TEST(OwnLibraryFolders, AreThoseOfTheProgramAndItsPrefix) {
+TEST(OwnLibraryFolders, IncludeTheProgramsFolderAndTheLibFolderOfItsPrefix) {
     const auto program = std::filesystem::read_symlink("/proc/self/exe");
     const std::vector<std::string> folders = own_library_folders();
     EXPECT_EQ(folders.at(0), program.parent_path().string());

@@ -17,7 +17,7 @@ std::vector<std::uint8_t> bytes(std::int64_t n) {
     return x;
 }
 
-TEST(ByteScale, MatchesF32DivisionSubtractionAndDivisionBitForBit) {
+TEST(ByteScale, MatchesTheFormulaInF32BitForBit) {
     for (const float mean : {0.0f, 0.5f, 0.4914f, -3.0f, 1e-30f, 1e30f})
         for (const float std : {1.0f, 0.247f, 3e-39f, 1e-20f, 7.7f, 3e38f}) {
             const ByteScale scale(mean, std);

@@ -165,7 +165,7 @@ TEST(WeightIndex, RefusesLargeFiles) {
                             [&] { nn::WeightFiles{path}; });
 }
 
-TEST(WeightIndex, NeedsAtMostTwelveBytesOfMemoryPerByte) {
+TEST(WeightIndex, LimitsTheMemoryOfItsValues) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "model.safetensors.index.json";
     for (const std::string element : {"0", "[]", R"({"":0})"}) {

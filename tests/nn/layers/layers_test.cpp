@@ -101,7 +101,7 @@ TEST(Linear, RejectsSizesThatAreNotPositive) {
     expect_error<ValueError>({"Linear: ", "in 0", "out 3"}, [] { nn::Linear(0, 3); });
 }
 
-TEST(Mlp, RequiresAtLeastTwoSizes) {
+TEST(Mlp, RequiresAtLeastTwoWidths) {
     expect_error<ValueError>({"Mlp: ", "1"}, [] { nn::Mlp({3}); });
 }
 

@@ -142,7 +142,7 @@ TEST(BatchNormLayer, KeepsAnIntegerCountInHalfPrecision) {
     EXPECT_NE(layer.running_mean.to_vector(), std::vector<double>(3, 0));
 }
 
-TEST(BatchNormLayer, RejectsInvalidNumbersOfDimensionsAndZeroFeatures) {
+TEST(BatchNormLayer, RejectsInvalidNumbersOfDimensionsAndZeroChannels) {
     expect_error<ShapeError>({"BatchNorm2d: x must have 4 dimensions", "[5, 3]"}, [] {
         nn::BatchNorm2d(3)(ones({5, 3}));
     });

@@ -68,7 +68,7 @@ TEST_P(PretrainedLlama, TrainsLikePyTorch) {
     });
 }
 
-TEST_P(PretrainedLlama, IsSavedLikeTransformers) {
+TEST_P(PretrainedLlama, SavesTheSameWeightsAndConfigurationAsTransformers) {
     const TemporaryFolder folder;
     const nn::Llama model = nn::Llama::from_pretrained(path());
     model.save_pretrained(folder / "new/folder");

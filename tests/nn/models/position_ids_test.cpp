@@ -99,7 +99,7 @@ void expect_same_bits_for_default_positions(Model model) {
     }
 }
 
-TEST(PositionIds, GiveTheSameBitsAsNoneIfTheyCountFromZero) {
+TEST(PositionIds, GiveTheSameBitsAsDefaultPositionsIfTheyCountFromZero) {
     expect_same_bits_for_default_positions(gpt());
     expect_same_bits_for_default_positions(llama());
     expect_same_bits_for_default_positions(bert());
@@ -193,7 +193,7 @@ TEST(PositionIds, SelectTheRowsOfLearnedPositions) {
 }
 
 // The classifier uses the first token, which attends to the whole sequence.
-TEST(PositionIds, ReachTheClassifierOfBert) {
+TEST(PositionIds, AffectTheClassifierOfBert) {
     nn::BertConfig config = bert().config;
     manual_seed(4);
     nn::BertForSequenceClassification model(config);
