@@ -1,9 +1,9 @@
 // Sorts complete rows. An element becomes an unsigned integer with the same order, stored with its
 // index. A least-significant-byte radix sort sorts these pairs, with one pass for each byte that is
 // not the same in all elements. Bytes are counted while the row is read. The keys of integer
-// elements are relative to the smallest key of the row, so that a narrow range needs few passes.
-// Short rows, for which counting is slower than comparing, are sorted by insertion. Both sorts are
-// stable.
+// elements of several bytes are relative to the smallest key of the row, so that a narrow range
+// needs few passes. Short rows, for which counting is slower than comparing, are sorted by
+// insertion. Both sorts are stable.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
