@@ -45,7 +45,8 @@ void dropout(Cuda& on, Philox random, double p, ConstView x, View y);
 // With replacement, sample s of row r inverts the cumulative distribution at word r * samples + s.
 // Without replacement, the samples are the indices with the largest weight / -ln(u), in descending
 // order, where u is computed from word r * n + i; this has the same distribution as drawing one
-// index after another. find_bad_weights or check_weights must have accepted the rows.
+// index after another. find_bad_weights must have accepted the rows, or check_weights must have
+// checked them.
 void multinomial(Cpu& on, Philox random, bool replacement, ConstView weights, View y);
 void multinomial(Cuda& on, Philox random, bool replacement, ConstView weights, View y);
 

@@ -9,8 +9,8 @@ namespace axle::kernels::cudnn {
 // of the data pointers, but not on the data.
 struct AttentionTensors {
     ConstView q, k, v, out, lse;
-    // The bias that is added to the scaled scores, [B or 1, H or 1, Tq or 1, Tk], finite. A view
-    // without dimensions means no bias.
+    // The bias that is added to the scaled scores, [B or 1, H or 1, Tq, Tk], finite. A view without
+    // dimensions means no bias.
     ConstView bias = {};
     bool causal = false;   // query i attends to keys j <= i
     double dropout_p = 0;  // must be below 1

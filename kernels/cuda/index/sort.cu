@@ -1,9 +1,9 @@
 // Top-k and sorting. Rows of up to kSelectCapacity elements are sorted in a block's shared memory,
-// several at a time, with one read of x. For longer rows and k up to kMaxSelected, one block per
-// row selects the best elements while it reads the row (select.cuh). If there are too few rows to
-// fill the GPU, they are split into parts, and the result is selected from the best elements of all
-// parts. For larger k, including complete sorts, CUB's radix sort is used (cub.cu). CUB has no
-// selection that reads a row only once, and no sort of short rows that never waits for the GPU.
+// several at a time. For longer rows and k up to kMaxSelected, one block per row selects the best
+// elements while it reads the row (select.cuh). If there are too few rows to fill the GPU, they are
+// split into parts, and the result is selected from the best elements of all parts. For larger k,
+// including complete sorts, CUB's radix sort is used (cub.cu). CUB has no selection that reads a
+// row only once, and no sort of short rows that never waits for the GPU.
 //
 // Results contain the elements themselves, read by index, because a key does not preserve the sign
 // of a zero or the bits of a NaN.

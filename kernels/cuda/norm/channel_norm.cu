@@ -88,7 +88,8 @@ View result_in(DeviceScratch& scratch, const View& y, DType dtype) {
     return dense_like(y, scratch.take<char>(y.numel() * size_of(dtype)), dtype);
 }
 
-// Calls f<T>(x, y) after converting both to row-major views of one dtype T.
+// Calls f<T>(x, y) with row-major views of one dtype T, and converts the result if y has another
+// dtype.
 template <class F>
 void with_operands(Cuda& on, const ConstView& x, const View& y, F&& f) {
     DeviceScratch scratch(on);

@@ -1,7 +1,7 @@
 // The backward pass of batch norm and group norm. dy and x are read once for the sums of dy and of
-// dy (x - mean), per channel or per sample and channel. A small kernel computes the coefficients a,
-// b and c from these sums. Then dy and x are read a second time to compute dx = a dy + b (x - mean)
-// + c.
+// dy (x - mean), per channel or per sample and channel. A small kernel computes the coefficients b
+// and c from these sums. Then dy and x are read a second time to compute dx = a dy + b (x - mean) +
+// c, where a = rstd weight.
 #include "kernels/cuda/norm/channel_norm.cuh"
 
 namespace axle::kernels {

@@ -3,8 +3,8 @@
 // blocks per multiprocessor iterate over the chunks of a table.
 //
 // Norms are summed in f64: every block writes its partial result, and one block combines the
-// partial results in order. The assignment of chunks to blocks depends only on the rows and the
-// number of multiprocessors.
+// partial results in a fixed order. The assignment of chunks to blocks depends only on the rows and
+// the number of multiprocessors.
 #include <cmath>
 
 #include "kernels/cuda/optimizer/multi_tensor.cuh"

@@ -1,6 +1,6 @@
 // Resizing. For each axis, small tables in scratch memory are computed once per call: the inputs
 // that each output reads, and for the backward pass the outputs that read each input. Then each
-// thread computes one element of the result from the tables. The forward pass blends four
+// thread computes one element of the result from the tables. The forward pass blends up to four
 // neighbors; the backward pass sums the outputs that read the element. The threads of a warp read
 // elements that are close together, so that each element is read from memory once.
 #include "kernels/cuda/pool/planes.cuh"

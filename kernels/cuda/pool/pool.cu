@@ -26,7 +26,7 @@ template <class I>
 struct Side {
     I in, out;
     I kernel, stride, padding, dilation;
-    bool parts;  // true for adaptive pooling with windows of different sizes
+    bool parts;  // true for adaptive pooling if `out` does not divide `in`
     Split by_in, by_out, by_stride;
 
     Side(PoolAxis axis, bool adaptive, std::int64_t in_, std::int64_t out_)

@@ -3,13 +3,13 @@
 // In the walk over rows, a team of threads computes one result. It reads the elements in memory
 // order, in packs of 16 bytes if the innermost reduced dimension is contiguous, aligned, and a
 // multiple of the pack size. The walk over columns is used if the innermost kept dimension has at
-// least 8 elements and a smaller stride than the innermost reduced dimension. A lane computes
-// several adjacent results, and other threads of the block process further elements of the same
-// results.
+// least 8 elements and a smaller stride than the innermost reduced dimension. A lane computes one
+// result, or several adjacent results if they can be loaded as a pack, and other threads of the
+// block process further elements of the same results.
 //
 // If there are few results, the reduced elements are split as well: partial results are stored in
-// scratch memory and combined in order by a second kernel. Memory is read once. The partitioning
-// depends on the shape, the strides and the alignment only.
+// scratch memory and combined in a fixed order by a second kernel. Memory is read once. The
+// partitioning depends on the shape, the strides and the alignment only.
 //
 // A reduction (Op) is a struct with these members:
 //     Lane, Acc      the type that elements are converted to, and the type of the accumulator
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kReduceThreads)
         op.write(result, acc);
 }
 
-// The number of adjacent results per lane.
+// The number of adjacent results per lane that are loaded as a pack.
 template <class T>
 inline constexpr int kReduceColumns = sizeof(T) == 8 ? 2 : 4;
 
