@@ -1,5 +1,5 @@
-// Trains models on GPUs whose tensors, sequences, layers or experts several ranks divide. All runs
-// must give the losses and the parameters of one process on the CPU.
+// Several ranks train a model on GPUs and divide its tensors, sequences, layers or experts. All
+// runs must give the losses and the parameters of one process on the CPU.
 #include <cmath>
 #include <memory>
 #include <utility>

@@ -1,5 +1,6 @@
-// Tests an Accelerator on GPUs whose mesh combines sharding with tensor, context and sequence
-// parallelism. All runs must give the losses and the parameters of one process on the CPU.
+// Trains on GPUs with Accelerators whose meshes combine sharding or replicas with tensor, context,
+// sequence or pipeline parallelism. All runs must give the losses and the parameters of one process
+// on the CPU.
 #include "tests/accel/prepare/mesh_training.h"
 
 #include "tests/cuda/nccl_ranks.h"

@@ -1,4 +1,4 @@
-// Compares every op case on a GPU, in each dtype and layout, with the CPU in f64.
+// Compares op cases on a GPU, in several dtypes and layouts, with the CPU in f64.
 #include "core/ops.h"
 
 #include "core/autograd/autograd.h"
