@@ -1,4 +1,4 @@
-// Tests models on GPUs that several ranks divide.
+// Tests models that several ranks divide, on GPUs.
 #include "dist/tensor_parallel/tensor_parallel.h"
 
 #include "tests/cuda/nccl_ranks.h"
