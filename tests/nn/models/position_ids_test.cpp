@@ -57,7 +57,8 @@ nn::BertForMaskedLM bert() {
 Tensor numbers(std::initializer_list<std::int64_t> values, const Shape& shape) {
     return tensor(std::vector<std::int64_t>(values)).reshape(shape);
 }
-// Two sequences. Labels belong to the next token, and the last token of each document has none.
+// Two sequences. The label of a token is the next token. The last tokens, and token 2 of the first
+// sequence, have no label.
 Tensor ids() { return numbers({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 6}); }
 Tensor labels() { return numbers({2, 3, -100, 5, 6, -100, 8, 9, 10, 11, 12, -100}, {2, 6}); }
 
