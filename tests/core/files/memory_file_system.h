@@ -20,7 +20,7 @@
 
 namespace axle::tests {
 
-// Replaces the file system of the process until it is destroyed.
+// Replaces the file system of the process while this object exists.
 class ReplacedFileSystem {
   public:
     explicit ReplacedFileSystem(FileSystem& system) : before_(replace_file_system(&system)) {}

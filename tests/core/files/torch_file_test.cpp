@@ -176,8 +176,8 @@ TEST(LoadTorchFile, ReadsOptimizerState) {
     EXPECT_EQ(state["state"]["5"]["exp_avg"].tensor().shape(), (Shape{5}));
 }
 
-// PyTorch saves a tensor that has attributes with the function _rebuild_from_type_v2. A full state
-// dict of FSDP 1 contains such tensors (tests/golden/record_fsdp_state.py).
+// PyTorch uses the function _rebuild_from_type_v2 to save a tensor that has attributes. A full
+// state dict of FSDP 1 contains such tensors (tests/golden/record_fsdp_state.py).
 TEST(LoadTorchFile, ReadsTensorsWithAttributes) {
     const Tree state =
         load_torch_file(AXLE_TESTS_DIR "/golden/fsdp_state/full_1/pytorch_model_fsdp.bin");

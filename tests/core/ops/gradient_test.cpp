@@ -1,4 +1,4 @@
-// Tests every differentiable op case: gradients and second derivatives against finite differences,
+// Tests differentiable op cases: gradients and second derivatives against finite differences,
 // subsets of operands that require gradients, and leaked graphs.
 #include <algorithm>
 #include <cmath>

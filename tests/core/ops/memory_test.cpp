@@ -1,5 +1,4 @@
-// Tests every op case with other layouts, guard bytes around operands, and other numbers of
-// threads.
+// Tests op cases with other layouts, guard bytes around operands, and other numbers of threads.
 #include <cstring>
 
 #include "core/ops.h"

@@ -1,4 +1,4 @@
-// Tests every op case: values against PyTorch, each dtype against f64, and the meta device.
+// Tests op cases: values against PyTorch, each dtype against f64, and the meta device.
 #include <algorithm>
 #include <map>
 
