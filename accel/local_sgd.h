@@ -26,7 +26,8 @@ namespace axle::accel {
 class [[nodiscard]] LocalSGD {
   public:
     // Throws ValueError if local_sgd_steps is less than 1, and UsageError if the model is not
-    // prepared, or if `enabled` and processes share its parameters (sharding, tensor parallel).
+    // prepared, or if `enabled` is true and processes share its parameters (sharding, tensor
+    // parallel).
     LocalSGD(Accelerator& accelerator, nn::Module& model, std::int64_t local_sgd_steps,
              bool enabled = true);
 

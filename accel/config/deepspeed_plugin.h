@@ -17,7 +17,7 @@ struct AcceleratorOptions;
 // Accelerator uses a plugin without options. An option that is not given (nullopt or empty) is read
 // from the configuration, else from the environment variable that its comment names, and has its
 // default if neither is set. The Accelerator throws ValueError if an option or its variable
-// contradicts the configuration. When it is constructed, hf_ds_config contains the values of all
+// contradicts the configuration. In Accelerator::options(), hf_ds_config contains the values of all
 // options, and the sections fp16 and bf16.
 struct DeepSpeedPlugin {
     // DeepSpeed's configuration: the path of a JSON file, a map, or JSON text, also in base64
@@ -49,8 +49,8 @@ struct DeepSpeedPlugin {
     // in stage 3. In other stages, true logs a warning and is changed to false.
     std::optional<bool> zero3_init_flag = {};
     // Whether get_state_dict() and save_model() convert floating weights of stage 3 to the dtype of
-    // the mixed precision, if it is fp16 or bf16 (ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If
-    // false, they return the weights in f32, whereas Accelerate throws an exception.
+    // the mixed precision (bf16 for fp8; ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL). If false,
+    // the weights keep their dtypes, whereas Accelerate throws an exception.
     std::optional<bool> zero3_save_16bit_model = {};
     // The types of modules that stage 3 gathers as a whole, such as "MixtralSparseMoeBlock"
     // (ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, a list with commas).

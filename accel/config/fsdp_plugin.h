@@ -132,7 +132,7 @@ struct FullyShardedDataParallelPlugin {
                              bool override_policy = false);
     // Sets transformer_cls_names_to_wrap to model.no_split_modules() if TRANSFORMER_BASED_WRAP
     // needs it, and replaces SIZE_BASED_WRAP without min_num_params by NO_WRAP. Throws ValueError
-    // if a type in the list is the type of no module of the model.
+    // if the model has no module of a type in the list.
     void set_auto_wrap_policy(nn::Module& model);
 
     // The following functions need resolved options.

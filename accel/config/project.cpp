@@ -7,7 +7,7 @@ namespace axle::accel {
 namespace {
 
 // Sets a field of the project configuration from the AcceleratorOptions field of the same name.
-// Throws UsageError if the two differ.
+// Throws UsageError if both are set and differ.
 void merge(std::string& field, const std::string& other, const char* name) {
     if (!field.empty() && !other.empty() && field != other)
         throw UsageError(str("Accelerator: ", name, " and project_config.", name,

@@ -16,7 +16,7 @@ class NcclComm {
     // Functions call `failure` repeatedly while they wait. If `failure` returns a text other than
     // "", they throw CommError with this text.
     explicit NcclComm(std::function<std::string()> failure) : failure_(std::move(failure)) {}
-    // Destroys the communicator. Unfinished work is aborted, as by abort().
+    // Destroys the communicator. Waits at most three seconds for queued work, then aborts it.
     ~NcclComm();
     NcclComm(const NcclComm&) = delete;
     NcclComm& operator=(const NcclComm&) = delete;

@@ -8,7 +8,8 @@ namespace axle::dist {
 
 using JobVariables = std::map<std::string, std::string>;
 
-// Throws ValueError if a name or a value is not valid for an environment variable.
+// Throws ValueError if a name is empty or contains '=', or if a name or a value contains a line end
+// or a zero byte.
 void check_variables(const JobVariables& variables);
 
 // Sets AXLE_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT to `attempt`, the number of restarts so

@@ -5,7 +5,8 @@
 
 namespace axle::dist {
 
-// Returns the CPUs of each physical core on which this process may run, ordered by NUMA node.
+// Returns the CPUs on which this thread may run, one vector for each physical core, ordered by NUMA
+// node.
 std::vector<std::vector<int>> physical_cores();
 
 // Divides the cores into `parts` parts, whose sizes differ by at most 1, and returns the CPUs of

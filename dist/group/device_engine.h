@@ -74,10 +74,8 @@ class DeviceEngine {
     virtual void abort() noexcept = 0;
 };
 
-// The decision whether NCCL can be used for a group. It is the same on all ranks: either a token
-// for open_nccl(), or an error if a process has no GPU or no NCCL, two processes share a GPU, or
-// NCCL versions differ. All ranks must call negotiate_nccl(). `device` is this process's GPU, and
-// `name` is the group's name, a prefix of its keys in the store.
+// The decision whether NCCL can be used for a group, the same on all ranks: a token for
+// open_nccl(), or the reason why NCCL can't be used.
 struct NcclNegotiation {
     std::string error, token;
 };

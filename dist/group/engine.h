@@ -1,6 +1,6 @@
-// Private to dist: HostEngine, the interface of an engine that runs collectives on host memory. An
-// engine is called only after all ranks have agreed on the call (control.h), so sizes, dtypes and
-// roots are the same on all ranks.
+// Private to dist: HostEngine, the interface of an engine that runs collectives on host memory. A
+// collective of an engine is called only after all ranks have agreed on the call (control.h), so
+// sizes, dtypes and roots are the same on all ranks.
 #pragma once
 
 #include <chrono>
@@ -59,9 +59,9 @@ class HostEngine {
     virtual void abort() noexcept = 0;
 };
 
-// Opens the engine, whose messages use TCP connections. `name` is the group's name, a prefix of its
-// keys in the store. `timeout` is the timeout of a message and of opening a connection. Connections
-// are opened on first use. Throws CommError if the system cannot listen at control.local_address().
+// Opens the TCP engine of a group. `name` is the group's name, a prefix of its keys in the store.
+// `timeout` is the timeout of a message and of opening a connection. Connections are opened on
+// first use. Throws CommError if the system cannot listen at control.local_address().
 std::unique_ptr<HostEngine> open_tcp(Control& control, const std::string& name, int rank, int size,
                                      std::chrono::milliseconds timeout);
 

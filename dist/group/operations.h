@@ -5,11 +5,11 @@
 //     auto mean = dist::reduce(group, losses, dist::Reduction::mean);
 //
 // All processes of the group must call the same operation with values of the same structure. The
-// ranks first exchange a description of the call. If a leaf is missing on a rank, is not a tensor,
-// or has another dtype, device type or shape, all processes throw the same ValueError, DTypeError,
-// DeviceError or ShapeError, which names the leaf. If the processes call different operations, they
-// throw CommError. The group can be used further after these errors. Nulls in lists and maps stay
-// null. Results do not require gradients.
+// ranks first exchange a description of the call. If a leaf of an operation on tensors is missing
+// on a rank, is not a tensor, or has another dtype, device type or shape, all processes throw the
+// same ValueError, DTypeError, DeviceError or ShapeError, which names the leaf. If the processes
+// call different operations, they throw CommError. The group can be used further after these
+// errors. Nulls in lists and maps stay null. New tensors do not require gradients.
 //
 // In a group of one process the input is returned unchanged, including leaves that are not tensors;
 // only reduce() returns copies, multiplied by `scale`, and copy_tensor_to_devices() moves the
@@ -62,9 +62,9 @@ Tree& broadcast_object_list(ProcessGroup& group, Tree& objects, int from = 0);
 
 // Pads dimension `dim`, whose size may differ between ranks, to the largest size. Tensors without
 // this dimension, or with the largest size, are not changed. The padding has the value pad_index,
-// which is truncated for integer tensors; throws ValueError if it is out of range of the dtype.
-// With pad_first, the padding precedes the data. Throws ShapeError if the number of dimensions
-// differs between ranks.
+// which is truncated for integer tensors. With pad_first, the padding precedes the data. Throws
+// ValueError if pad_index is out of range of the dtype, DTypeError if a tensor of a storage dtype
+// needs padding, and ShapeError if the number of dimensions differs between ranks.
 Tree pad_across_processes(ProcessGroup& group, const Tree& tree, std::int64_t dim = 0,
                           double pad_index = 0, bool pad_first = false);
 

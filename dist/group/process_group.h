@@ -35,8 +35,8 @@ class Work {
     struct State;
     explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-    // Waits for completion. Each call throws the collective's error, if there is one. With NCCL the
-    // current stream waits, not the host.
+    // Waits for completion. Each call throws the collective's error, if there is one. If NCCL runs
+    // the collective, the current stream waits, not the host.
     void wait();
     bool is_completed() const;
 
@@ -46,12 +46,12 @@ class Work {
 
 struct ProcessGroupOptions {
     // The backend: "tcp", "nccl", "mpi" or "". The default "" selects the value of AXLE_BACKEND. If
-    // this variable is not set, GPU tensors use NCCL if each process has its own GPU, else TCP. CPU
-    // tensors use TCP, unless the backend is "mpi", which sends all tensors (docs/clusters.md).
-    // "gloo", PyTorch's backend for CPU tensors, means "tcp". With NCCL, a process uses the GPU
-    // whose index is its local rank modulo the number of GPUs. create() throws CommError if "nccl"
-    // or "mpi" is requested and can't be used, and ValueError for other names, and for "nccl" if
-    // this build has no NCCL support.
+    // this variable is not set, most collectives on GPU tensors use NCCL if each process has NCCL
+    // and its own GPU; everything else is sent over TCP. "mpi" sends everything over MPI
+    // (docs/clusters.md). "gloo", PyTorch's backend for CPU tensors, means "tcp". With NCCL, a
+    // process uses the GPU whose index is its local rank modulo the number of GPUs. create() throws
+    // CommError if "nccl" or "mpi" is requested and can't be used, and ValueError for other names,
+    // and for "nccl" if this build has no NCCL support.
     std::string backend = {};
     // The timeout of a collective. If 0, the timeout is AXLE_TIMEOUT_S (in seconds), or 30 minutes
     // if this variable is not set.
@@ -97,7 +97,7 @@ class ProcessGroup {
         all_reduce_async(x, op).wait();
     }
     Work all_reduce_async(const Tensor& x, ReduceOp op = ReduceOp::sum);
-    // Reduces several tensors of the same dtype and device in one message.
+    // Reduces several tensors of the same dtype and device in one collective.
     void all_reduce(const std::vector<Tensor>& xs, ReduceOp op = ReduceOp::sum);
     // Overwrites x on every rank with the root's values.
     void broadcast(const Tensor& x, int root = 0) { broadcast_async(x, root).wait(); }

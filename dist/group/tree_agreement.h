@@ -64,8 +64,8 @@ class TreeAgreement {
     const std::vector<Column>& columns() const { return columns_; }
     const Tensor& own(const Column& column) const { return leaves_[column.index].value.tensor(); }
 
-    // Throws ShapeError with each rank's shape unless all shapes are equal. The message ends with
-    // `fix`.
+    // Throws ShapeError with each rank's shape unless every leaf has the same shape on all ranks.
+    // The message ends with `fix`.
     void check_same_shapes(const char* fix = "") const;
     [[noreturn]] void throw_shapes(const Column& column, const char* fix) const;
 

@@ -113,7 +113,7 @@ Child::Child(const ChildPlan& plan, Surroundings surroundings) : rank_(plan.rank
         throw Error(str("launch: cannot start a process for rank ", rank_, ": ",
                         std::generic_category().message(errno)));
     if (pid_ == 0) run_as_child(side);
-    ::setpgid(pid_, pid_);  // the child calls setpgid too, so neither process must wait
+    ::setpgid(pid_, pid_);  // the child calls setpgid too, so neither process has to wait
     const auto pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0u));
     if (pidfd >= 0) pidfd_ = adopt_fd(pidfd, "pidfd");
 }

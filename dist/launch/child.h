@@ -66,8 +66,8 @@ class Child {
 
     // Sends a signal to the child's process group.
     void signal_group(int signal) const;
-    // Sends a signal to the child itself, unless the signal's default action would end the child.
-    // Returns whether the signal was sent.
+    // Sends a signal to the child itself if the child handles or ignores the signal. Returns
+    // whether the signal was sent.
     bool signal_if_handled(int signal) const;
     // Waits until the child has ended and frees its pid.
     void reap();

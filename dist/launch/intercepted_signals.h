@@ -19,9 +19,9 @@ class InterceptedSignals {
     InterceptedSignals(const InterceptedSignals&) = delete;
     InterceptedSignals& operator=(const InterceptedSignals&) = delete;
 
-    // Returns a descriptor that is readable while a signal is pending.
+    // Returns a descriptor that is readable while a signal other than SIGPIPE is pending.
     int fd() const { return fd_.get(); }
-    // Removes the pending signals and returns them.
+    // Removes the pending signals other than SIGPIPE and returns them.
     std::vector<int> take();
     // Returns the thread's previous signal mask, which children restore.
     const sigset_t& mask_before() const { return before_; }

@@ -42,7 +42,7 @@ struct JobFailure {
     std::int64_t pid = 0;
     std::string host;
     // The signal that ended the process, and its exit code (-signal if a signal ended it). Both are
-    // 0 if the process did not end by itself.
+    // 0 if other processes have reported the failure, and for a lost machine.
     int signal = 0, exit_code = 0;
     std::string op;              // the last collective that the process called, or ""
     std::uint64_t sequence = 0;  // the number of this collective in its group

@@ -31,7 +31,7 @@ struct JoinMachine {
         f("min_nodes", m.min_nodes), f("local_world_size", m.local_world_size);
     }
 };
-// The server's reply to a JoinMachine message that it rejects. The server then closes the
+// The server's reply to a JoinMachine message that it rejects. The client then closes the
 // connection.
 struct MachineRefused {
     static constexpr const char* type = "refused";

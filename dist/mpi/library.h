@@ -17,8 +17,9 @@ struct MpiLibrary {
 
 // Opens the engine library. Its path is AXLE_MPI_LIBRARY, or else libaxle_mpi_openmpi.so or
 // libaxle_mpi_mpich.so in one of `folders`. The variables of the launcher choose the
-// implementation; if they do not determine it, exactly one of the libraries must exist. Its
-// interface must have the given version. A library whose functions are returned is never closed.
+// implementation; if they do not determine it, exactly one of the libraries must exist. The
+// interface of the library must have the given version. A library whose functions are returned is
+// never closed.
 MpiLibrary open_mpi_library(const std::vector<std::string>& folders,
                             const Variables& variables = process_variable,
                             std::uint32_t version = kMpiVersion);

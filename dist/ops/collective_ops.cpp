@@ -65,8 +65,8 @@ Tensor copy_to_group(const Tensor& x, const Group& group) {
 
 namespace {
 
-// Sums the tensors, which have one dtype, over all ranks and returns the sums. Sends one message,
-// unless the sums are recorded.
+// Sums the tensors, which have one dtype, over all ranks and returns the sums. Calls all_reduce
+// once, unless the sums are recorded.
 Grads summed(const Grads& tensors, const Group& group) {
     if (grad_enabled()) {
         Grads sums;

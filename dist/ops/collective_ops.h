@@ -29,9 +29,9 @@ enum class GradientKind {
 
 // Returns x. The gradient is the sum of the gradients of all ranks.
 Tensor copy_to_group(const Tensor& x, const std::shared_ptr<ProcessGroup>& group);
-// Returns the tensors. Their gradients are summed over all ranks, in one message if all tensors
-// have one dtype and the gradients are not differentiated again. An undefined tensor is returned
-// unchanged.
+// Returns the tensors. Their gradients are summed over all ranks, with one all_reduce if all
+// tensors have one dtype and the gradients are not differentiated again. An undefined tensor is
+// returned unchanged.
 std::vector<Tensor> copy_to_group(const std::vector<Tensor>& tensors,
                                   const std::shared_ptr<ProcessGroup>& group);
 // Returns the sum of x over all ranks. The gradient of x is the gradient of the result.

@@ -33,7 +33,7 @@ std::vector<Tensor> views_in(const Tensor& flat, const std::vector<Tensor>& shap
 bool is_alias(const Tensor& a, const Tensor& b);
 
 // broadcast_together() overwrites the tensors with the root's values, and average_together() with
-// their mean over all ranks. Both send several tensors in one message.
+// their mean over all ranks. Both combine several tensors in one collective.
 void broadcast_together(ProcessGroup& group, const std::vector<Tensor>& tensors, int root);
 void average_together(ProcessGroup& group, const std::vector<Tensor>& tensors);
 

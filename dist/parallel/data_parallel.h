@@ -141,7 +141,8 @@ class [[nodiscard]] Join {
     // Takes part in the reductions of the other ranks, as described above. Returns the rank whose
     // parameters and buffers all ranks have received. Returns nullopt if an exception is unwinding
     // the stack, and in a second call, which does nothing. Throws UsageError if the ranks with data
-    // make different calls.
+    // make different calls, or if another rank still has data and throw_on_early_termination is
+    // true.
     std::optional<int> finish();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;

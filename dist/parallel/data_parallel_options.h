@@ -25,7 +25,7 @@ struct PowerSgdOptions {
     double min_compression_rate = 2;
     bool use_error_feedback = true, warm_start = true;
     std::uint64_t random_seed = 0;
-    DType wrapper = DType::f32;  // dtype of messages; f16 and bf16 are Accelerate's comm_wrapper
+    DType wrapper = DType::f32;  // dtype of messages (Accelerate's comm_wrapper); f32: not rounded
 };
 // Returns a hook that sends low-rank approximations of the gradients of matrices, as powerSGD_hook
 // of PyTorch does (Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv:1905.13727). If
@@ -46,7 +46,8 @@ struct DataParallelOptions {
     double bucket_cap_mb = 25;  // size of a bucket in MiB
     // Whether backward may compute no gradient for a parameter. If true, such a parameter has a
     // zero gradient on this rank; if no rank computes a gradient, the parameter's gradient is not
-    // changed. If false, backward throws UsageError with the name of the parameter.
+    // changed. If this and static_graph are false, backward throws UsageError with the name of the
+    // parameter.
     bool find_unused_parameters = false;
     bool gradient_as_bucket_view = true;  // whether gradients share the memory of the buckets
     bool static_graph = false;            // whether all backward passes reach the same parameters

@@ -11,8 +11,8 @@ namespace axle::dist {
 // Converts all nn::BatchNorm layers in the module. In training mode, converted layers normalize
 // with the mean and variance over the batches of all ranks, and update their running statistics
 // with this mean and variance. Batch sizes may differ between ranks. Returns the number of
-// converted layers. The forward pass of a converted layer throws ShapeError if all ranks together
-// have only one value per channel. Gradients cannot be differentiated again.
+// converted layers. In training mode, a converted layer throws ShapeError if all ranks together
+// have at most one value per channel. Gradients cannot be differentiated again.
 //
 // All ranks must run the same layers and other collectives of the group in the same order. Use a
 // separate group (group->new_group), so that the layers do not wait for reductions of gradients.

@@ -114,9 +114,9 @@ class Pipeline {
     // batch; the last stage calls `loss`. Every tensor of the batch must have the same number of
     // rows (ShapeError), which is divided into micro-batches as evenly as possible. Throws
     // ValueError if the batch has no tensor or fewer rows than micro-batches, if it has no labels
-    // for the average over tokens, and if the batches or the numbers of steps of the ranks differ.
-    // Throws ShapeError unless a loss has one element. The gradients, but not the returned loss,
-    // are multiplied by gradient_scale.
+    // for the average over tokens, and if dtypes or shapes of the batches, or the numbers of steps,
+    // differ between ranks. Throws ShapeError unless a loss has one element. The gradients, but not
+    // the returned loss, are multiplied by gradient_scale.
     Tensor step(const Tree& batch, const PipelineLoss& loss, double gradient_scale = 1);
     // Runs a step for given micro-batches, whose shapes may differ. Throws ValueError if their
     // number differs from the schedule.

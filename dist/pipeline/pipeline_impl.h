@@ -56,8 +56,8 @@ struct Pipeline::Impl {
         std::uint64_t seed = 0;
     };
     // Returns the micro-batches that split() returns and the seed of rank 0. Throws the errors of
-    // one rank on all ranks, and ValueError on all ranks if they have different micro-batches or
-    // numbers of steps.
+    // one rank on all ranks, and ValueError on all ranks if dtypes or shapes of their
+    // micro-batches, or their numbers of steps, differ.
     Call begin(const char* op, bool trains, const std::function<std::vector<Tree>()>& split);
     // Returns the batch as `count` micro-batches of consecutive rows. If allow_fewer is true, a
     // batch with fewer rows is divided into single rows.

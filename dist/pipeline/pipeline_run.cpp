@@ -110,8 +110,8 @@ void PipelineRun::execute(const Action& action) {
     }
 }
 
-// Starts to receive the messages that the action at `from` and the next computation need, so that
-// they arrive while this rank computes.
+// Starts to receive the messages that the next two computations, from the action at `from` on,
+// need, so that they arrive while this rank computes.
 void PipelineRun::post_receives(std::size_t from) {
     int computations = 0;
     for (std::size_t i = from; i < actions_.size() && computations < 2; ++i) {

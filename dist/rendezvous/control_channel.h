@@ -56,8 +56,8 @@ class ControlChannel {
     bool wait(Lock& lock, TimePoint deadline, const std::function<bool()>& ready);
     // Waits for a failure, but at most 1.5 seconds.
     void wait_for_failure(Lock& lock);
-    // Sends a message. The caller must not have locked the mutex. Throws the failure of the job if
-    // the connection is lost.
+    // Sends a message. The caller must not have locked the mutex. If the connection is lost, throws
+    // the failure of the job, or the error of the socket if no failure is received.
     template <class Message>
     void send(const Message& message) {
         send_frame(encode(message));

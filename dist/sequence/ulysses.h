@@ -23,10 +23,9 @@ class Ulysses : public nn::SequencePolicy {
 
     // A mask can be [B or 1, 1, 1, T] for this process's part of the keys, such as the padding
     // masks of the models, or [B or 1, 1, L, L] for the L tokens of whole sequences, equal on all
-    // processes. Throws ShapeError for other masks, UsageError for an attention to keys
-    // of another sequence, and ValueError if the heads cannot be divided: the number of query heads
-    // must be a multiple of the size of the group, and the number of key-value heads a multiple or
-    // a divisor.
+    // processes. Throws ShapeError for other masks, UsageError if queries and keys have different
+    // lengths, and ValueError if the heads cannot be divided: the number of query heads must be a
+    // multiple of the size of the group, and the number of key-value heads a multiple or a divisor.
     Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionOptions& options) override;
     std::vector<nn::PositionRange> positions(std::int64_t time) const override {

@@ -39,9 +39,10 @@ struct ShardingContext {
 };
 
 // Parameters of one unit with the same dtype and requires_grad, in a flat buffer that is cut into
-// equal parts, one for each rank. A parameter begins at a multiple of 64 bytes; a cut may be inside
-// a parameter. Every rank stores its part in the dtype of the model. The whole buffer exists in
-// param_dtype while it is gathered; the handles of the parameters are views of it.
+// equal parts, one for each rank. In the dtype of the model, a parameter begins at a multiple of 64
+// bytes; a cut may be inside a parameter. Every rank stores its part in the dtype of the model. The
+// whole buffer exists in param_dtype while it is gathered; the handles of the parameters are views
+// of it.
 //
 // The methods that communicate must be called by all ranks in the same order.
 class FlatParameter final : public ShardProvider {

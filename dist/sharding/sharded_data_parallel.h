@@ -9,11 +9,11 @@
 // The tensors of the model stay the same objects. A sharded parameter keeps its shape, and its
 // dtype unless ShardingPrecision::param_dtype is set, but has no elements in memory: they are
 // gathered when an op uses them. Calling a module of a unit gathers the unit's parameters in
-// advance, and the end of the call frees them. So memory holds the parts of this rank and a few
-// units. Reading or writing elements of a sharded parameter, and grad(), throw UsageError; see
-// FullParameters and core/autograd/local_part.h. A model that is too large for the memory of one
-// process can be constructed without memory, with its usual initial values (nn::init::
-// DeferredWeights).
+// advance; ShardingStrategy determines when they are freed. With full_shard, memory holds the parts
+// of this rank and a few units. Reading or writing elements of a sharded parameter, and grad(),
+// throw UsageError; see FullParameters and core/autograd/local_part.h. A model that is too large
+// for the memory of one process can be constructed without memory, with its usual initial values
+// (nn::init:: DeferredWeights).
 //
 // All ranks must run the same calls and reach the same parameters in backward; different
 // collectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in

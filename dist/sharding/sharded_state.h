@@ -33,8 +33,9 @@ void save_sharded(const std::string& folder, const ShardedState& state, ProcessG
                   Durability durability = Durability::full);
 
 // Load a folder into a model or optimizer, sharded or not. Each rank reads its part, or the whole
-// tensor of a slice. Throw FileError if the folder is invalid, ValueError if names are missing or
-// unexpected, ShapeError if a shape differs, and the errors of Optimizer::load_state_dict().
+// tensor of a slice. Throw FileError if the folder is invalid or does not fit the optimizer,
+// ValueError if names of the model are missing or unexpected, ShapeError if a shape differs, and
+// the errors of Optimizer::load_state_dict().
 void load_sharded(const ShardedFolder& folder, nn::Module& model);
 void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer);
 // Verify the bytes that load_sharded() would read on this rank, and throw the same errors, except

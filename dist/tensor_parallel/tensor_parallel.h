@@ -68,8 +68,9 @@ TensorParallelPlan tensor_parallel_plan(nn::Module& model);
 // Throws on all ranks, before the model is changed: ValueError if there is no plan, if a rule is
 // invalid (for example its style), selects no module or a module of the wrong type, if heads,
 // features or key-value heads can't be divided, if a tied weight is divided for only one of its
-// modules, or if the ranks have different plans or models; UsageError if a selected module has a
-// policy already, or a weight is sharded, divided already or has a gradient.
+// modules, if sequence_parallel is true and the plan lacks a rule for it, or if the ranks have
+// different plans or models; UsageError if a selected module has a policy already, or a weight is
+// sharded, divided already or has a gradient.
 void tensor_parallelize(nn::Module& model, const std::shared_ptr<ProcessGroup>& group,
                         const TensorParallelOptions& options = {});
 
