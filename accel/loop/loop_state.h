@@ -38,7 +38,8 @@ struct LoopState {
     // Returns whether schedules do not advance for updates that fp16 has skipped.
     bool schedules_can_skip() const { return scaling != nullptr && schedules.step_with_optimizer; }
     // Advances a schedule by the steps of one update, but not beyond its last step. A
-    // OneStepPerUpdate, and every schedule if step_with_optimizer is false, advances by one step.
+    // OneStepPerUpdate, and every schedule if step_with_optimizer is false, always advances by one
+    // step.
     void advance_schedule(optim::Scheduler& scheduler) const;
     // Calls advance_schedule() unless the update was skipped. May read device memory in fp16.
     void step_schedule(optim::Scheduler& scheduler) const;

@@ -11,15 +11,16 @@
 
 namespace axle::accel {
 
-// Returns the sizes of a GPT, Llama or BERT model, or nullopt for another type.
+// Returns the sizes of a Gpt, Llama, BertForMaskedLM or BertForSequenceClassification, or nullopt
+// for another type.
 std::optional<MegatronNetwork> network_of(nn::Module& model, int tp_degree = 1);
 
 // Sets the options of a resolved plugin that are computed from a model, unless an earlier model has
 // set them: network, and seq_length and eod_token if the program has not set them. prepare() calls
 // this function for each model before it is divided. Throws ValueError if the model contradicts
 // attention_dropout, hidden_dropout, use_rotary_position_embeddings or num_experts, if its
-// sequences are shorter than seq_length, and if eod_mask_loss needs an eod_token that neither the
-// plugin nor the model has.
+// max_position_embeddings is less than seq_length, and if eod_mask_loss needs an eod_token that
+// neither the plugin nor the model has.
 void set_network_size_args(MegatronLMPlugin& plugin, nn::Module& model);
 
 // The parameters that need a gradient: [is_scaled][has_no_decay].

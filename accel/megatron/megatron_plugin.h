@@ -37,8 +37,8 @@ struct MegatronNetwork {
     std::int64_t max_position_embeddings = 0;
     std::int64_t orig_vocab_size = 0;
     std::int64_t padded_vocab_size = 0;  // rounded up to a multiple of tp_degree
-    std::int64_t num_labels = 0;         // of a classifier
-    std::int64_t num_experts = 0;        // of each mixture of experts; 0 without a mixture
+    std::int64_t num_labels = 0;         // 0 unless the model is a classifier
+    std::int64_t num_experts = 0;        // experts of each mixture; 0 without a mixture
     double hidden_dropout = 0, attention_dropout = 0;
     bool use_rotary_position_embeddings = false;
     std::optional<std::int64_t> eos_token_id = {};
@@ -191,8 +191,8 @@ struct MegatronLMPlugin {
     // Returns the pieces of a model; nn::pieces_of() by default.
     std::function<std::vector<nn::Piece>(nn::Module&)> pieces = {};
 
-    // The sizes of the model that prepare() has prepared first; nullopt for a model of another type
-    // than GPT, Llama and BERT.
+    // The sizes of the first prepared model for which network_of() returns sizes; nullopt if there
+    // is none.
     std::optional<MegatronNetwork> network = {};
 };
 

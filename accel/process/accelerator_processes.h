@@ -89,7 +89,7 @@ class AcceleratorProcesses {
     T gather(const T& value) const {
         return dist::gather(*state_.process_group(), value);
     }
-    // Returns the element-wise "sum" or "mean" over all processes, times `scale`.
+    // Returns the element-wise "sum", "mean", "max" or "min" over all processes, times `scale`.
     template <class T = Tree>
     T reduce(const T& value, std::string_view reduction = "sum", double scale = 1) const {
         return dist::reduce(*state_.process_group(), value, reduction, scale);
