@@ -1,5 +1,5 @@
-# Tests check_layers.cmake with small source trees in SCRATCH, each with one include. The allowed
-# dependencies are read from this repository's CMakeLists.txt.
+# Tests check_layers.cmake with small source trees in SCRATCH. The allowed dependencies are read
+# from this repository's CMakeLists.txt.
 cmake_minimum_required(VERSION 3.25)
 
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH source)

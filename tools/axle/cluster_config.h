@@ -10,8 +10,8 @@
 
 namespace axle::launcher {
 
-// The fields of the file. A field that is missing in the file has its default; null values, such as
-// an optional without a value, are not written.
+// The fields of the file. A field that is missing in the file has its default, but num_processes is
+// 1 for the type NO. Null values, such as an optional without a value, are not written.
 struct ClusterConfig {
     std::string compute_environment = "LOCAL_MACHINE";
     // The type: NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM. Other types of
@@ -44,16 +44,16 @@ struct ClusterConfig {
     bool tpu_use_sudo = false;
 };
 
-// Returns the path of the default file, $HF_HOME/accelerate/default_config.yaml. If HF_HOME is not
-// set, it is $XDG_CACHE_HOME/huggingface, or else ~/.cache/huggingface.
+// Returns the path of the default file, $HF_HOME/accelerate/default_config.yaml. The default of
+// HF_HOME is $XDG_CACHE_HOME/huggingface, or else ~/.cache/huggingface.
 std::string default_config_path();
-// Returns the path with a leading ~ replaced by this user's home folder.
+// Returns the path with this user's home folder in place of ~, if the path is ~ or begins with ~/.
 std::string expand_home(const std::string& path);
 
 // Reads a YAML file, or a JSON file if the path ends in .json. Accepts `fp16: true` and
 // `dynamo_backend` of old files, and logs one warning about TPU fields. Throws FileError if the
 // file can't be read. Throws ValueError with the path if the file has unknown keys (the message
-// lists them), a value of the wrong type, no distributed_type, or a SageMaker configuration.
+// lists them), an invalid value, no distributed_type, or a SageMaker configuration.
 ClusterConfig read_config(const std::string& path);
 // Reads the file at the default path. Returns nullopt if the file does not exist.
 std::optional<ClusterConfig> read_default_config();

@@ -15,7 +15,7 @@ std::vector<std::string> mpirun_arguments(const LaunchPlan& plan, const std::str
                                           Mpi mpi);
 
 // Returns the command that starts a job with mpirun. Throws FileError if neither mpirun nor mpiexec
-// is found.
+// can be run.
 dist::Command mpirun_command(const LaunchPlan& plan);
 
 }  // namespace axle::launcher

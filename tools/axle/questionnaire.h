@@ -18,7 +18,7 @@ ClusterConfig ask_for_config(std::istream& in, std::ostream& out, int gpus);
 ClusterConfig default_config(int gpus);
 
 // Throws UsageError for a configuration that can't be launched, such as two machines without the
-// address of rank 0.
+// address of machine 0.
 void check_answers(const ClusterConfig& config);
 
 }  // namespace axle::launcher

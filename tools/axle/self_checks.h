@@ -16,8 +16,8 @@ struct Check {
     std::function<void(const PartialState&)> run;
 };
 
-std::vector<Check> process_checks();  // checks of execution on some processes, and of collectives
-std::vector<Check> data_checks();     // checks of the samples of each process and their order
+std::vector<Check> process_checks();  // execution, collectives, splitting, random numbers
+std::vector<Check> data_checks();     // the samples of each process, and their order
 // Checks that compare training on all processes with training on one process.
 std::vector<Check> training_checks();
 

@@ -23,7 +23,8 @@ int run_worker() {
     return 0;
 }
 
-// Returns the arguments of the default launch, which uses all GPUs, or two processes on the CPU.
+// Returns the arguments of the default launch: all GPUs if there are several, else two processes on
+// the CPU.
 std::vector<std::string> usual_launch() {
     const int gpus = cuda::device_count();
     if (gpus < 2) return {"--cpu", "--num_processes", "2"};

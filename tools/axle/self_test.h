@@ -10,9 +10,9 @@
 
 namespace axle::launcher {
 
-// Runs the checks in order, and calls `passed` on every process after each check. If a check fails,
-// throws Error with the name of the check and the rank. All processes throw; a process that has
-// passed the check may throw the error of a collective instead.
+// Runs the checks in order, and calls `passed` on every process after each check that has passed.
+// If a check fails, throws Error with the name of the check and the rank. All processes throw; a
+// process that has passed the check may throw the error of a collective instead.
 void run_checks(const PartialState& state, const std::vector<Check>& checks,
                 const std::function<void(const std::string& name)>& passed);
 // Calls run_checks() with all checks.

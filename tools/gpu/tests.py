@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 
-PATIENCE = 150  # time limit of a case in seconds
+PATIENCE = 150  # seconds without a line of output, after which a case is ended
 LATE = "not reached in the part's time"
 # A warning of Axle contains this text if a library is missing or refuses a call.
 FALLBACK = "slower, because a library cannot be used"

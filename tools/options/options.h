@@ -81,8 +81,8 @@ class Options {
     // and returns false. Throws UsageError for invalid arguments. For an unknown option, the
     // message suggests a similar name, if there is one.
     bool parse(std::vector<std::string> arguments);
-    // Returns the name (without dashes) and the value of each option as text. The value of a flag
-    // is "true" or "false". Called after parse().
+    // Returns the name (without dashes) and the value of each option except help and version as
+    // text. The value of a flag is "true" or "false". Called after parse().
     std::vector<std::pair<std::string, std::string>> values() const;
 
   private:

@@ -22,24 +22,24 @@ struct Chart {
     bool from_zero = false;
 };
 
-// Returns a curve with at most `points` points. They are the first and the last point, and the
-// smallest and the largest value of each section of the curve, so that peaks stay visible. If
-// `points` is less than 4, returns the whole curve.
+// Returns the first and the last point of a curve, and the smallest and the largest value of each
+// section, so that peaks stay visible: at most `points` points. Returns the whole curve if it is
+// that short, or if `points` is less than 4.
 Curve thinned(const Curve& curve, std::size_t points);
 
 // Returns a curve in which each value is replaced by the mean of the finite values in a window
 // around it.
 Curve smoothed(const Curve& curve, std::size_t window);
 
-// Formats a value with at most four significant digits and a suffix, as in "3.142", "12.3k" or "1.2
-// MB".
+// Formats a value in a format of Chart, such as "3.142", "12.3k" or "1.2 MB".
 std::string format_value(double value, char format);
 
 // Returns an <svg> element, or "" if there is nothing to draw. It has no colors; the style sheet of
 // the page sets them for the classes "curve", "strong", "raw" (the values of a smoothed curve
-// before smoothing) and "grid". If positive values span more than two powers of ten, the y axis is
-// logarithmic. For scripts, the attributes data-x and data-y contain the mapping from values to
-// coordinates: "low high from to", and "log" for a logarithmic y axis.
+// before smoothing) and "grid". If all values are positive and span more than two powers of ten,
+// and from_zero is false, the y axis is logarithmic. For scripts, the attributes data-x and data-y
+// contain the mapping from values to coordinates: "low high from to", and "log" for a logarithmic y
+// axis.
 std::string to_svg(const Chart& chart);
 
 }  // namespace axle::trainer

@@ -29,9 +29,9 @@ class Metrics {
     Metrics() = default;
     Metrics(const std::vector<Tree>& rows);  // NOLINT: calls add() for each row
 
-    // Adds the numbers of a row, except "epoch". Numbers that are not finite can be strings, as in
-    // JSON (core/tree/tree.h). Throws ValueError or IndexError unless the row is a map with a
-    // number "step".
+    // Adds the numbers of a row, except "step" and "epoch". Numbers that are not finite can be
+    // strings, as in JSON (core/tree/tree.h). Throws ValueError or IndexError unless the row is a
+    // map with a number "step".
     void add(const Tree& row);
     std::size_t rows() const { return rows_; }
     // Returns the names that have a finite number, ordered by the first row with such a number.

@@ -314,7 +314,8 @@ void Run::save() {
     }
 }
 
-// Saves a checkpoint if a signal requested it. Throws Stopped if the signal also ends the run.
+// Saves a checkpoint if a signal requested it. If the signal also ends the run, throws Stopped, or
+// FileError if saving failed.
 void Run::obey_signals() {
     const accel::CheckpointRequest request = accelerator_.checkpoint_request();
     if (request == accel::CheckpointRequest::none) return;

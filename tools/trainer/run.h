@@ -132,7 +132,8 @@ class Run {
     bool done() const { return progress_.step >= plan_.steps; }
     // Adds the loss of a micro-batch. Must be called for every micro-batch.
     void add_loss(const Tensor& loss);
-    // Adds a value to the metrics of the current update, for example note("lr", 1e-3).
+    // Sets a value in the metrics of the current update and of later ones, for example note("lr",
+    // 1e-3).
     void note(const std::string& name, double value) { notes_.set(name, value); }
     void note(const std::string& name, const Tensor& value) { note(name, value.item()); }
     // Writes the metrics of an update, and evaluates and saves a checkpoint if this is due. Must be

@@ -23,7 +23,8 @@ struct Job {
     Case call;
 };
 
-// Returns the calls to measure. Throws UsageError if a setting does not fit a named kernel.
+// Returns the calls to measure. Throws UsageError for invalid settings, such as a dtype that a
+// named kernel does not support.
 std::vector<Job> jobs_of(const Settings& settings);
 
 // Returns the words, separated by commas.

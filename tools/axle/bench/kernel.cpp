@@ -29,7 +29,8 @@ std::vector<std::string> parts_of(const std::string& text) {
     return parts;
 }
 
-// Returns the bytes of the elements of a tensor. The elements of a dimension with stride 0 are one.
+// Returns the bytes of the elements of a tensor. Elements of a dimension with stride 0 share
+// memory, and are counted once.
 double bytes_of(const Tensor& x) {
     double bytes = static_cast<double>(size_of(x.dtype()));
     const ConstView view = x.view();

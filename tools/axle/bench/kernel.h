@@ -54,11 +54,11 @@ struct Kernel {
 
 // Returns all kernels, in the order in which they are measured.
 const std::vector<Kernel>& kernels_of_bench();
-// Returns the kernel with a name. Throws UsageError, with a similar name, if there is none.
+// Returns the kernel with a name. Throws UsageError if there is none.
 const Kernel& kernel_named(const std::string& name);
 
 // Converts a text such as "256x3072x768". Throws UsageError unless the text has the sizes of the
-// kernel, each at least 1 (a size named P at least 0), and the sizes do not contradict each other.
+// kernel, each from 1 (a size named P from 0) to 2^40, and the sizes do not contradict each other.
 Sizes parse_shape(const Kernel& kernel, const std::string& text);
 // Returns a text such as "256x3072x768".
 std::string shape_text(const Sizes& shape);

@@ -51,8 +51,8 @@ struct OpenedFile {
     void* handle = nullptr;
     std::string place;  // the name or path, or the reason why it was not opened
 };
-// Opens the first library that exists, in the folders of AXLE_LIBRARY_PATH and then in the folders
-// of the system.
+// Opens the first library that can be opened, in the folders of AXLE_LIBRARY_PATH and then in the
+// folders of the system.
 OpenedFile open_first(const std::vector<std::string>& names) {
     std::vector<std::string> files;
     for (const std::string& folder : kernels::library_folders())
@@ -67,7 +67,8 @@ OpenedFile open_first(const std::vector<std::string>& names) {
     return {nullptr, reasons.empty() ? "not installed: " + names[0] : reasons};
 }
 
-// The operands of a product as BLAS describes them. valid is false if a stride is not supported.
+// An operand of a product as BLAS describes it. valid is false if BLAS does not support its strides
+// or sizes.
 struct BlasMatrix {
     bool valid = false, transposed = false;
     std::int64_t leading = 0;

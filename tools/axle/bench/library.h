@@ -22,7 +22,7 @@ struct OtherKernel {
     bool named = false;
 };
 
-// The libraries that are compared by default, and the folders in which they are searched.
+// The kernels of the libraries that were opened, and what was found of each library.
 struct FoundLibraries {
     std::vector<OtherKernel> kernels;
     // The name of each library, and its path or the reason why it is not measured.
@@ -54,11 +54,11 @@ class OtherCall {
 
 // Copies of the outputs of a problem.
 std::vector<Tensor> outputs_of(const Problem& problem);
-// Sets floating outputs to NaN, so that elements that a kernel does not write are found.
+// Sets floating outputs to NaN, and other outputs to -1, so that elements that a kernel does not
+// write are found.
 void clear_outputs(Problem& problem);
 // Returns the largest difference between the outputs and the expected ones, divided by the largest
-// absolute value of the expected output. The result is NaN if an output has a NaN that is not
-// expected.
+// absolute value of the expected output. The result is NaN if one of them has a NaN.
 double difference(const Problem& problem, const std::vector<Tensor>& expected);
 // Returns the largest difference that rounding explains.
 double tolerance(DType dtype);

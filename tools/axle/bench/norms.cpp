@@ -1,4 +1,4 @@
-// The kernels of `axle bench` that normalize rows: softmax, layer norm, RMS norm, cross-entropy.
+// The kernels of `axle bench` that normalize: softmax, layer, RMS and batch norm, cross-entropy.
 #include "core/ops.h"
 #include "kernels/ops/channel_norm.h"
 #include "kernels/ops/loss.h"

@@ -157,8 +157,8 @@ std::vector<Roof> flat_roofs(const Peaks& peaks, const std::vector<const Row*>& 
     return roofs;
 }
 
-// Draws the sloped roofs of bandwidths up to the highest peak, and the flat roofs from the first
-// bandwidth on. Their names are above the lines.
+// Draws the sloped roofs of bandwidths up to the highest peak, and the flat roofs from the roof of
+// the higher bandwidth on. Their names are above the lines.
 std::string roofs(const Peaks& peaks, const std::vector<Roof>& flat, const LogAxis& x,
                   const LogAxis& y, Labels& labels) {
     const double highest = std::ranges::max(flat, {}, &Roof::value).value;

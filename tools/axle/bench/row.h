@@ -54,7 +54,7 @@ std::string text_of(const Peaks& peaks, int threads);
 // Returns the results as JSON, in the format that docs/kernels.md describes.
 std::string to_json(const Results& results);
 // Returns the roofline of the rows with a number of threads as an <svg> element, which is also a
-// complete file. Rows without operations are left out.
+// complete file. Rows with an error or without operations are left out.
 std::string to_svg(const Results& results, int threads);
 // Returns a page with the rooflines and a table of all rows, without scripts and further files.
 std::string to_html(const Results& results);

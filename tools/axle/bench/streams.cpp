@@ -34,7 +34,7 @@ Kernel on_matrices(const char* name, const char* operands, Prepare prepare) {
             .prepare = [=](const Case& c) { return prepare(c, c.shape[0], c.shape[1]); }};
 }
 
-// Returns y = f(x), where f has `operations` operations per element.
+// Returns the kernel y = f(x), where f has `operations` operations per element.
 template <class F>
 Kernel unary(const char* name, F f, double operations) {
     return on_matrices(
@@ -48,7 +48,7 @@ Kernel unary(const char* name, F f, double operations) {
                     .operations = operations * count({rows, width})};
         });
 }
-// Returns dx = dy f'(x).
+// Returns the kernel dx = dy f'(x).
 template <class F>
 Kernel unary_backward(const char* name, F f, double operations) {
     return on_matrices(name, "dy, x [R, C] -> dx [R, C]",
@@ -81,7 +81,7 @@ Problem sum_of_two(const Case& c, std::int64_t rows, std::int64_t width, bool bi
             .operations = count({rows, width})};
 }
 
-// Prepares y = call(x), where y has the given shape.
+// Prepares y = f(x), where y has the given shape and dtype.
 template <class F>
 Problem one_to_one(const Tensor& x, const Shape& shape, DType dtype, double operations, F f) {
     Tensor y = empty(shape, {dtype});

@@ -36,9 +36,9 @@ inline Timing timing_of(std::vector<double> times, std::int64_t calls) {
 
 inline constexpr int kMinSamples = 5, kMaxSamples = 10'000;
 
-// Measures a call whose operands stay in the caches, until the calls have taken min_seconds and
-// there are kMinSamples samples. Short calls are repeated in a sample, because the clock is not
-// precise enough for one of them. The first call is not measured.
+// Measures a call whose operands stay in the caches, until the calls have taken min_seconds, but
+// with at least kMinSamples and at most kMaxSamples samples. Short calls are repeated in a sample,
+// because the clock is not precise enough for one of them. The first two calls are in no sample.
 template <class Call>
 Timing time_hot(double min_seconds, Call&& call) {
     call();
@@ -59,8 +59,8 @@ Timing time_hot(double min_seconds, Call&& call) {
     return timing_of(std::move(times), calls);
 }
 
-// Measures single calls. flush() is called before each of them and removes the operands from the
-// caches. Its time is not measured, but it ends the measurement after 10 * min_seconds. Then an
+// Measures single calls, as many as time_hot(), but also stops after 10 * min_seconds with all
+// flushes. flush() is called before each call and removes the operands from the caches. Then an
 // empty parallel section wakes the workers, which a call in a program finds awake too.
 template <class Flush, class Call>
 Timing time_flushed(double min_seconds, Flush&& flush, Call&& call) {

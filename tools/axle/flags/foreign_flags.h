@@ -10,11 +10,10 @@ struct ForeignFlag {
     bool takes_value;
 };
 
-// Returns flags that are accepted and ignored. As in Accelerate, these flags have no effect without
-// the flag that selects their hardware or library.
+// Returns flags that are accepted and have no effect.
 const std::vector<ForeignFlag>& flags_without_effect();
 
-// A flag that selects hardware or a library that Axle does not use. Such flags throw UsageError.
+// A flag for hardware or a service that Axle does not use. Such flags throw UsageError.
 struct RefusedFlag {
     const char* name;
     bool takes_value;

@@ -227,7 +227,7 @@ std::string name_of(const std::string& argument) {
     return name;
 }
 
-// Returns the index of the first argument after the flags, which is the program.
+// Returns the index of the first argument after the flags, which is the program or --.
 std::size_t end_of_flags(const tools::Options& options, const std::vector<std::string>& arguments) {
     std::size_t i = 0;
     while (i < arguments.size() && arguments[i].starts_with("-") && arguments[i] != "--") {
