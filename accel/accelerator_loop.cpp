@@ -229,10 +229,10 @@ void Accelerator::unscale_gradients(optim::Optimizer& optimizer) {
 }
 
 void Accelerator::unscale_gradients(const std::vector<optim::Optimizer*>& optimizers) {
-    for (optim::Optimizer* const optimizer : optimizers) {
-        if (optimizer == nullptr)
-            throw UsageError("unscale_gradients: an optimizer in the list is null");
-        unscale_gradients(*optimizer);
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+        if (optimizers[i] == nullptr)
+            throw UsageError(str("unscale_gradients: optimizers[", i, "] is null"));
+        unscale_gradients(*optimizers[i]);
     }
 }
 

@@ -295,11 +295,10 @@ void Preparation::check_first_step(optim::Optimizer& optimizer) {
             return parameter.requires_grad() && !prepared.contains(parameter.impl().get());
         });
     if (count != 0)
-        log(LogLevel::warning,
-            str("prepare: ", count, count == 1 ? " parameter" : " parameters", " of the optimizer ",
-                count == 1 ? "belongs" : "belong",
-                " to no prepared model, so their gradients are not averaged; pass the model to "
-                "prepare() too"));
+        log(LogLevel::warning, str("prepare: ", count, count == 1 ? " parameter" : " parameters",
+                                   " of the optimizer ", count == 1 ? "belongs" : "belong",
+                                   " to no prepared model, so ", count == 1 ? "its" : "their",
+                                   " gradients are not averaged; pass the model to prepare() too"));
 }
 
 void Preparation::clip_gradients(optim::Optimizer& optimizer) const {

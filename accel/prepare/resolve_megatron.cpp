@@ -217,9 +217,9 @@ void resolve_megatron(AcceleratorOptions& options) {
                 ", tp_size is ", tp_size, ", expert_model_parallel_size is ",
                 *plugin.expert_model_parallel_size, ", ep_size is ", config->ep_size));
     if (options.fsdp_plugin || options.deepspeed_plugin)
-        throw UsageError(str("Accelerator: pipelines cannot be combined with ",
-                             options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
-                             "; use one of them"));
+        throw UsageError(
+            str("Accelerator: ", options.fsdp_plugin ? "fsdp_plugin" : "deepspeed_plugin",
+                " cannot be combined with megatron_lm_plugin or pp_size"));
 }
 
 void check_megatron(const AcceleratorOptions& options, int num_processes) {

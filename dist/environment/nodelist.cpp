@@ -41,10 +41,10 @@ class Nodelist {
         for (std::size_t i = begin; i < text.size(); ++i) {
             if (text[i] == ',' && !inside) return i;
             if (text[i] != '[' && text[i] != ']') continue;
-            if (inside == (text[i] == '[')) fail("every '[' needs a ']'");
+            if (inside == (text[i] == '[')) fail("brackets must be balanced and not nested");
             inside = !inside;
         }
-        if (inside) fail("every '[' needs a ']'");
+        if (inside) fail("brackets must be balanced and not nested");
         return text.size();
     }
 

@@ -94,7 +94,7 @@ void check_reduction(DType dtype, const std::string& place, Reduction reduction,
     const bool picks = reduction == Reduction::max || reduction == Reduction::min;
     if (!is_integral(dtype)) refuse("storage dtypes cannot be reduced");
     if (reduction == Reduction::mean)
-        refuse("integers have no mean; convert them to a floating dtype, or use sum");
+        refuse("integers have no mean; convert them to a floating dtype");
     if (dtype == boolean && !picks)
         refuse("booleans support only max (any) and min (all); convert them to an integer dtype");
     if (scale != 1) refuse("integers cannot be scaled; convert them to a floating dtype");

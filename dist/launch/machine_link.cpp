@@ -28,7 +28,7 @@ void MachineLink::send(const MachineMessage& message) {
     if (is_lost()) return;
     out_ += to_line(message);
     write();
-    if (out_.size() > kMaxUnread) lose("it does not read what it is sent");
+    if (out_.size() > kMaxUnread) lose("it does not read its messages");
 }
 
 std::vector<MachineMessage> MachineLink::proceed() {

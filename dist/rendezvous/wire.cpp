@@ -271,7 +271,7 @@ std::optional<Frame> FrameReader::next(Sender sender) {
     Length length = 0;
     std::memcpy(&length, bytes_.data() + begin_, sizeof length);
     const auto kind = static_cast<Kind>(bytes_[begin_ + sizeof length]);
-    if (!may_send(sender, kind)) fail(str("unknown kind: ", static_cast<int>(kind)));
+    if (!may_send(sender, kind)) fail(str("unexpected kind: ", static_cast<int>(kind)));
     if (length > max_body(kind))
         fail(str("the message has ", length, " bytes, more than the maximum of its kind, ",
                  max_body(kind)));

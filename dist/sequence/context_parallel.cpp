@@ -25,9 +25,7 @@ void check_operands(const Tensor& q, const Tensor& k, const Tensor& v,
                     const AttentionOptions& options) {
     check_self_attention(kAttention, q, k, v);
     if (options.mask.defined() && !options.causal)
-        throw UsageError(str(kAttention,
-                             ": masks are supported in causal attention only, which ignores them: "
-                             "mask ",
+        throw UsageError(str(kAttention, ": masks are supported in causal attention only: mask ",
                              options.mask.shape(), "; leave out attention_mask"));
 }
 

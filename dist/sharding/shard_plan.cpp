@@ -47,8 +47,9 @@ class Planner {
     nn::Module* find(const char* what, const std::string& name) const {
         const auto found = positions_.find(name);
         if (name.empty() || found == positions_.end())
-            throw ValueError(str("sharding: ", what, ": the model has no module ", in_quotes(name),
-                                 name.empty() ? "" : nearest_to(name)));
+            throw ValueError(
+                str("sharding: ", what, ": the model has no module ", in_quotes(name),
+                    name.empty() ? "; the model itself can't be listed" : nearest_to(name)));
         return modules_[found->second];
     }
 

@@ -145,8 +145,8 @@ class Answers {
         if (config_.distributed_type == "MULTI_CPU") config_.use_cpu = true;
         if (config_.use_cpu && says_gpu())
             throw UsageError(
-                "config: --use_cpu cannot be combined with --gpu_ids or --distributed_type "
-                "MULTI_GPU");
+                "config: --use_cpu and --distributed_type MULTI_CPU cannot be combined with "
+                "--gpu_ids or --distributed_type MULTI_GPU");
         if (!config_.use_cpu && !config_.gpu_ids) config_.gpu_ids = "all";
         check_answers(config_);
         return config_;

@@ -90,10 +90,9 @@ class Ports {
         held_.reset();
         try {
             held_ = std::make_unique<dist::ReservedPort>(plan_.main_process_port);
-        } catch (const CommError&) {
+        } catch (const CommError& error) {
             held_ = std::make_unique<dist::ReservedPort>();
-            std::cerr << str("axle launch: port ", plan_.main_process_port,
-                             " is in use; using port ", held_->port(),
+            std::cerr << str("axle ", error.what(), "; using port ", held_->port(),
                              ". --main_process_port 0 always chooses a free one.\n");
         }
         return held_->port();

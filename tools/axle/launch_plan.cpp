@@ -358,8 +358,9 @@ class Planner {
         for (const std::string& id : split(gpu_ids_)) {
             const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; };
             if (id.empty() || !std::all_of(id.begin(), id.end(), fits))
-                throw ValueError("launch: --gpu_ids must be comma-separated numbers, or all: " +
-                                 in_quotes(gpu_ids_));
+                throw ValueError(
+                    "launch: --gpu_ids must be comma-separated numbers or UUIDs, or all: " +
+                    in_quotes(gpu_ids_));
         }
         p_.environment["CUDA_VISIBLE_DEVICES"] = gpu_ids_;
     }

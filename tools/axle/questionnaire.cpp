@@ -290,8 +290,7 @@ void check_answers(const ClusterConfig& config) {
                    config.num_processes, ", --num_machines is ", machines));
     if (!alone && machines == 1 && config.num_processes == 1)
         refuse(str("--distributed_type ", config.distributed_type,
-                   " needs at least two processes: --num_processes is 1; omit "
-                   "--distributed_type, or pass a higher --num_processes"));
+                   " needs at least two processes: --num_processes is 1"));
     if (config.num_processes % machines != 0)
         refuse(str(config.num_processes, " processes cannot be divided evenly among ", machines,
                    " machines"));

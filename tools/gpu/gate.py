@@ -367,8 +367,8 @@ PARTS = {
     "determinism": (Gate.determinism, "two runs and a replayed graph give the same bits"),
     "allocator": (Gate.allocator, "memory and streams; without the cache; in plain segments"),
     "nccl": (Gate.nccl, "collectives with one process per GPU"),
-    "gpt2-350m": (Gate.gpt2_350m, "the same with a larger model"),
-    "gpt2-1558m": (Gate.gpt2_1558m, "the same with the largest GPT-2"),
+    "gpt2-350m": (Gate.gpt2_350m, "training steps of GPT-2 medium compared with PyTorch"),
+    "gpt2-1558m": (Gate.gpt2_1558m, "training steps of the largest GPT-2 compared with PyTorch"),
     "mlp": (Gate.mlp, "very short steps compared with PyTorch, in f32"),
 }
 

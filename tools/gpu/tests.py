@@ -93,7 +93,7 @@ def one_process(command, tests, environment, deadline):
             end(lines.process)
             late = time.monotonic() >= deadline
             if current:
-                judge(False, "the part's time was up" if late else f"hung for {PATIENCE} s")
+                judge(False, "the part's time was up" if late else f"no output for {PATIENCE} s")
             return verdicts
         if line is None:
             lines.process.wait()

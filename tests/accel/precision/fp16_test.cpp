@@ -156,7 +156,7 @@ TEST(Fp16, UnscalesGradientsOfAListOfOptimizers) {
         for (int time = 0; time < 2; ++time) o.accelerator.unscale_gradients(optimizers);
         EXPECT_EQ(o.two.value.grad().to_vector(), std::vector<double>(2, 2));
         EXPECT_EQ(o.one.value.grad().to_vector(), std::vector<double>(2, both ? 3 : 3 * 1024));
-        expect_error<UsageError>({"unscale_gradients: an optimizer in the list is null"}, [&] {
+        expect_error<UsageError>({"unscale_gradients: optimizers[1] is null"}, [&] {
             o.accelerator.unscale_gradients({&o.sgd_one, nullptr});
         });
     }

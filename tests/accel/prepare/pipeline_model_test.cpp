@@ -285,10 +285,11 @@ TEST(MegatronPlugin, RejectsInvalidAndUnsupportedOptions) {
                                           [&] { make(plugin); });
     };
     unsupported({.context_parallel_size = 2}, "context_parallel_size: ");
-    expect_error<UsageError>({"Accelerator: pipelines cannot be combined with fsdp_plugin"}, [] {
-        const Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
-                                       .megatron_lm_plugin = MegatronLMPlugin{}});
-    });
+    expect_error<UsageError>(
+        {"Accelerator: fsdp_plugin cannot be combined with megatron_lm_plugin"}, [] {
+            const Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{},
+                                           .megatron_lm_plugin = MegatronLMPlugin{}});
+        });
     expect_error<UsageError>(
         {"Accelerator: megatron_lm_plugin and parallelism_config contradict"}, [] {
             const Accelerator accelerator({.megatron_lm_plugin = MegatronLMPlugin{.pp_degree = 2},

@@ -4,10 +4,14 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/files/file.h"
 #include "kernels/error.h"
 
 namespace axle::bench {
 namespace {
+
+const std::string& text_of(const std::string& value) { return value; }
+std::string text_of(DType value) { return short_name(value); }
 
 // Returns the values of an option that the kernel supports: the given ones, or else its default. If
 // the kernel was named, each given value must be supported.
@@ -21,7 +25,8 @@ std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
         if (std::ranges::count(known, value) > 0)
             values.push_back(value);
         else if (named)
-            throw UsageError(str(kernel.name, ": the ", what, " must be one of ", known_text));
+            throw UsageError(str(kernel.name, ": the ", what, " must be one of ", known_text, ": ",
+                                 in_quotes(text_of(value))));
     }
     return values;
 }
