@@ -1,4 +1,4 @@
-"""Weights and data that are hashes of their indices, as in bench/serve.h, so that programs of several
+"""Weights and data that are hashes of their indices, as in bench/hashed.h, so that programs of several
 engines train the same model with the same data."""
 
 import math
