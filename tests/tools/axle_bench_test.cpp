@@ -134,7 +134,7 @@ TEST(BenchDifference, IsRelativeToTheLargestElement) {
     EXPECT_TRUE(row.is_wrong());
 }
 
-TEST(BenchRoofline, ShowsTheRoofsOfMeasuredDtypesAndTheRowsWithOperations) {
+TEST(BenchRoofline, ShowsTheRoofsOfMeasuredDTypesAndTheRowsWithOperations) {
     bench::Results results{.target = "avx2", .machine = Tree{{"cpu", "a <CPU>"}}};
     results.peaks[1] = {.f32 = 100, .f64 = 50, .bf16 = 200, .memory = 20, .cache = 80};
     bench::Row row{.kernel = "softmax",
@@ -227,7 +227,7 @@ TEST_F(AxleBench, WritesARowOfEachKernelToJsonAndThePage) {
     EXPECT_EQ(std::ranges::count(tags, "svg"), 1);
 }
 
-TEST_F(AxleBench, MeasuresDtypesLayoutsThreadsAndCaches) {
+TEST_F(AxleBench, MeasuresDTypesLayoutsThreadsAndCaches) {
     const json rows =
         measure({"matmul:6x5x4", "--dtype", "bf16", "--dtype", "f64", "--layout", "TN", "--threads",
                  "1", "--threads", "2", "--cache", "hot", "--compare", "none"})["rows"];
@@ -306,7 +306,7 @@ TEST_F(AxleBench, WritesTheRowsSoFarAfterAnInterrupt) {
     EXPECT_LT(results["rows"].size(), 5U);
 }
 
-TEST_F(AxleBench, RejectsKernelsShapesDtypesAndLayoutsThatDoNotExist) {
+TEST_F(AxleBench, RejectsKernelsShapesDTypesAndLayoutsThatDoNotExist) {
     expect_usage_error({"matmull"}, "bench: there is no kernel 'matmull'; did you mean matmul?");
     expect_usage_error({"nothing"}, "bench: there is no kernel 'nothing'; see axle bench --list");
     expect_usage_error({"matmul:3x4"}, "matmul: expected the 3 sizes MxNxK: the shape is '3x4'");

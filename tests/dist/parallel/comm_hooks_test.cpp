@@ -164,7 +164,7 @@ TEST(PowerSgd, CompressesFromStartIterationOnwardWithEqualResultsOnAllRanks) {
 }
 
 // Covers 9.comm_state_option.
-TEST(PowerSgd, DoesNotCompressTensorsWhoseRateIsOnlyTheMinimum) {
+TEST(PowerSgd, DoesNotCompressTensorsAtExactlyTheMinimumCompressionRate) {
     manual_seed(4);
     const Tensor matrices = randn({2, 4, 4}, {f64}), vectors = randn({2, 4}, {f64});
     on_ranks(2, [&](const Group& group) {

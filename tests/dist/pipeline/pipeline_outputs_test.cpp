@@ -22,7 +22,7 @@ using tests::pipeline_batch;
 using tests::pipeline_gpt;
 
 // Without a new agreement, the next stage would read the bytes of a bf16 activation as f32.
-TEST(Pipeline, AgreesOnDtypesWhenAutocastChanges) {
+TEST(Pipeline, AgreesOnDTypesWhenAutocastChanges) {
     manual_seed(5);
     nn::Mlp whole({4, 6, 2});
     auto stages = clones_of(whole, 2);
@@ -141,7 +141,7 @@ TEST(Pipeline, HasTheGradientsOfOneProcessForBertWithMasks) {
     });
 }
 
-TEST(Pipeline, ClassifiesWithBert) {
+TEST(Pipeline, EvaluatesABertClassifierLikeOneProcess) {
     manual_seed(5);
     nn::BertForSequenceClassification whole({.vocab_size = tests::kPipelineVocabulary,
                                              .hidden_size = 8,
