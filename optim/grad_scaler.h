@@ -51,8 +51,8 @@ class GradScaler {
     void step(Optimizer& optimizer);
     // Multiplies the scale by backoff_factor if any gradient checked since the last update was not
     // finite. Otherwise counts the update: after growth_interval such updates in a row, multiplies
-    // the scale by growth_factor and counts from 0 again. Throws UsageError if no gradients were
-    // checked.
+    // the scale by growth_factor, unless the result exceeds f32, and counts from 0 again. Throws
+    // UsageError if no gradients were checked.
     void update();
     // Sets the scale to new_scale. Throws ValueError unless new_scale is a positive f32.
     void update(double new_scale);

@@ -24,7 +24,7 @@ int main() {
     auto [model, loader] = accelerator.prepare(net, batches);
 
     // [find]
-    // Returns a tenth of the rate with the lowest loss. Does not change the model.
+    // Returns a tenth of the rate with the lowest smoothed loss. Does not change the model.
     const auto find_lr = [&](double lowest, double highest, int steps) {
         axle::nn::Mlp trial = model.clone();
         axle::optim::AdamW optimizer(trial.parameters());
