@@ -13,7 +13,7 @@
 // of this rank and a few units. Reading or writing elements of a sharded parameter, and grad(),
 // throw UsageError; see FullParameters and core/autograd/local_part.h. A model that is too large
 // for the memory of one process can be constructed without memory, with its usual initial values
-// (nn::init:: DeferredWeights).
+// (nn::init::DeferredWeights).
 //
 // All ranks must run the same calls and reach the same parameters in backward; different
 // collectives are reported as ProcessGroup documents. If only one rank uses a sharded parameter in

@@ -257,7 +257,8 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-// Returns the mean loss over all micro-batches of the update on all processes.
+// Returns the sum of the losses of an update, divided by its configured number of micro-batches and
+// averaged over all processes.
 double Run::mean_loss() {
     if (!loss_sum_.defined()) return 0;
     const Tensor mean = loss_sum_ / static_cast<double>(options_.accumulation);
