@@ -40,16 +40,6 @@ TEST(Upsample, MatchesInterpolate) {
                      interpolate(x, {.scale_factor = 2, .mode = Interpolation::bilinear}));
 }
 
-TEST(ActivationLayers, MatchTheirFunctions) {
-    const Tensor x = randn({3, 5, 2});
-    expect_same_bits(nn::ReLU()(x), relu(x));
-    expect_same_bits(nn::GELU()(x), gelu(x));
-    expect_same_bits(nn::GELU(Gelu::tanh)(x), gelu(x, Gelu::tanh));
-    expect_same_bits(nn::SiLU()(x), silu(x));
-    expect_same_bits(nn::Tanh()(x), tanh(x));
-    expect_same_bits(nn::Sigmoid()(x), sigmoid(x));
-}
-
 TEST(Flatten, FlattensTheGivenRangeOfDimensions) {
     const Tensor x = randn({3, 5, 2});
     expect_same_bits(nn::Flatten()(x), flatten(x, 1));
