@@ -179,8 +179,7 @@ inline void run_optimizer(const GpuTable& table) {
                    return [=] {
                        const kernels::Slot slot = {.param = p.raw_data(),
                                                    .grad = g.raw_data(),
-                                                   .first = m.raw_data(),
-                                                   .second = v.raw_data(),
+                                                   .state = {m.raw_data(), v.raw_data()},
                                                    .step = static_cast<float*>(step.raw_data()),
                                                    .numel = kNumel};
                        kernels::adam(gpu(), {&slot, 1},

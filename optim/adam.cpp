@@ -1,76 +1,47 @@
 #include "optim/adam.h"
 
-#include <utility>
-
-#include "core/launch.h"
+#include "optim/rule_optimizer_impl.h"
 
 namespace axle::optim {
 namespace {
 
-constexpr const char* kAdamBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-
 template <class Options>
-std::vector<NamedOption> named_options(Options& o) {
+std::vector<NamedOption> named_adam_options(Options& o) {
     return {{"lr", &o.lr},           {"betas", &o.betas},
             {"eps", &o.eps},         {"weight_decay", &o.weight_decay},
             {"amsgrad", &o.amsgrad}, {"maximize", &o.maximize}};
 }
 
 template <class Options>
-void check_options(const char* op, const Options& o) {
-    if (!(o.lr >= 0)) throw ValueError(str(op, ": lr must be 0 or more: ", o.lr));
-    if (!(o.eps >= 0)) throw ValueError(str(op, ": eps must be 0 or more: ", o.eps));
-    if (!(o.weight_decay >= 0))
-        throw ValueError(str(op, ": weight_decay must be 0 or more: ", o.weight_decay));
-    for (const double beta : o.betas)
-        if (!(beta >= 0 && beta < 1))
-            throw ValueError(
-                str(op, ": betas must be in [0, 1): [", o.betas[0], ", ", o.betas[1], "]"));
+void check_adam_options(const char* op, const Options& o) {
+    check_not_negative(op, {{"lr", o.lr}, {"eps", o.eps}, {"weight_decay", o.weight_decay}});
+    check_betas(op, o.betas);
 }
 
 }  // namespace
 
-std::vector<NamedOption> AdamOptions::named() { return named_options(*this); }
-std::vector<NamedOption> AdamWOptions::named() { return named_options(*this); }
-void AdamOptions::check(const char* op) const { check_options(op, *this); }
-void AdamWOptions::check(const char* op) const { check_options(op, *this); }
+std::vector<NamedOption> AdamOptions::named() { return named_adam_options(*this); }
+std::vector<NamedOption> AdamWOptions::named() { return named_adam_options(*this); }
+void AdamOptions::check(const char* op) const { check_adam_options(op, *this); }
+void AdamWOptions::check(const char* op) const { check_adam_options(op, *this); }
 
 template <class Options>
-AdamFamily<Options>::AdamFamily(std::vector<Tensor> params, Options options) {
-    this->add_params(std::move(params), options);
-}
+struct AdamRule : CommonRule<Options> {
+    static constexpr const char* kBuffers[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+    static bool needs(const Options& o, std::size_t buffer) { return buffer < 2 || o.amsgrad; }
+    static kernels::AdamGroup row(const Options& o) {
+        return {o.lr,      o.betas[0], o.betas[1], o.eps, o.weight_decay, Options::kDecoupledDecay,
+                o.maximize};
+    }
+    static void step(auto& on, const auto&... of) { kernels::adam(on, of...); }
+};
 
-template <class Options>
-AdamFamily<Options>::AdamFamily(std::vector<Group> groups) {
-    this->add_groups(std::move(groups));
-}
+template <>
+struct Rule<AdamOptions> : AdamRule<AdamOptions> {};
+template <>
+struct Rule<AdamWOptions> : AdamRule<AdamWOptions> {};
 
-template <class Options>
-std::span<const char* const> AdamFamily<Options>::buffer_names() const {
-    return kAdamBuffers;
-}
-
-template <class Options>
-std::size_t AdamFamily<Options>::buffers_needed(std::size_t group) const {
-    return this->groups_[group].amsgrad ? 3 : 2;
-}
-
-template <class Options>
-void AdamFamily<Options>::fill_groups(Device device) {
-    table_.clear();
-    for (const Group& g : this->groups_)
-        table_.push_back({g.lr, g.betas[0], g.betas[1], g.eps, g.weight_decay,
-                          Options::kDecoupledDecay, g.maximize});
-    table_.upload_to(device, this->upload_plan());
-}
-
-template <class Options>
-void AdamFamily<Options>::update(Device device, std::span<const kernels::Slot> slots,
-                                 const kernels::StepScalars* scalars) {
-    launch(device, [&](auto& on) { kernels::adam(on, slots, table_.data(), scalars); });
-}
-
-template class AdamFamily<AdamOptions>;
-template class AdamFamily<AdamWOptions>;
+template class RuleOptimizer<AdamOptions, kernels::AdamGroup>;
+template class RuleOptimizer<AdamWOptions, kernels::AdamGroup>;
 
 }  // namespace axle::optim

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <array>
-#include <span>
 #include <vector>
 
-#include "optim/optimizer.h"
+#include "optim/rule_optimizer.h"
 
 namespace axle::optim {
 
@@ -45,43 +44,19 @@ struct AdamWOptions {
     void check(const char* op) const;
 };
 
-// The common implementation of Adam and AdamW. The constructors throw ValueError for an empty list,
-// for parameters that are undefined, repeated or not leaves, and for options out of range. The
-// saved state of a parameter contains "step", "exp_avg" and "exp_avg_sq"; with amsgrad, also
+extern template class RuleOptimizer<AdamOptions, kernels::AdamGroup>;
+extern template class RuleOptimizer<AdamWOptions, kernels::AdamGroup>;
+
+// The saved state of a parameter contains "step", "exp_avg" and "exp_avg_sq"; with amsgrad, also
 // "max_exp_avg_sq".
-template <class Options>
-class AdamFamily : public GroupedOptimizer<Options> {
+class Adam : public RuleOptimizer<AdamOptions, kernels::AdamGroup> {
   public:
-    using Group = ParamGroup<Options>;
-
-    explicit AdamFamily(std::vector<Tensor> params, Options options = {});
-    // Creates an optimizer with several parameter groups, for example AdamW({{matrices, {.lr =
-    // 6e-4, .weight_decay = 0.1}}, {vectors, {.lr = 6e-4}}}).
-    explicit AdamFamily(std::vector<Group> groups);
-
-  protected:
-    const char* name() const override { return Options::kName; }
-    std::span<const char* const> buffer_names() const override;
-    std::size_t buffers_needed(std::size_t group) const override;
-    void fill_groups(Device device) override;
-    void update(Device device, std::span<const kernels::Slot> slots,
-                const kernels::StepScalars* scalars) override;
-
-  private:
-    GroupTable<kernels::AdamGroup> table_;
+    using RuleOptimizer::RuleOptimizer;
 };
 
-extern template class AdamFamily<AdamOptions>;
-extern template class AdamFamily<AdamWOptions>;
-
-class Adam : public AdamFamily<AdamOptions> {
+class AdamW : public RuleOptimizer<AdamWOptions, kernels::AdamGroup> {
   public:
-    using AdamFamily::AdamFamily;
-};
-
-class AdamW : public AdamFamily<AdamWOptions> {
-  public:
-    using AdamFamily::AdamFamily;
+    using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace axle::optim

@@ -114,7 +114,7 @@ class Lomo : public FusedOptimizer {
   protected:
     const char* name() const override { return "Lomo"; }
     std::span<const char* const> buffer_names() const override { return {}; }
-    std::size_t buffers_needed(std::size_t) const override { return 0; }
+    bool needs_buffer(std::size_t, std::size_t) const override { return false; }
     bool saves_step() const override { return false; }
     void fill_groups(Device device) override;
     void update(Device device, std::span<const kernels::Slot> slots,
@@ -152,7 +152,7 @@ class AdaLomo : public FusedOptimizer {
     const char* name() const override { return "AdaLomo"; }
     std::vector<NamedOption> options(std::size_t group) override;
     std::span<const char* const> buffer_names() const override;
-    std::size_t buffers_needed(std::size_t) const override { return 3; }
+    bool needs_buffer(std::size_t, std::size_t) const override { return true; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
     // apply() computes the update with tensor ops, so these functions of Optimizer are not used.
     void fill_groups(Device) override {}

@@ -199,7 +199,7 @@ void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, st
     slot.first_element = autograd::local_begin(param);
     slot.stochastic = is_half(part.dtype()) && this->group(group).stochastic_rounding;
     if (slot.stochastic) slot.seed = rounding_seed(group, place);
-    if (buffers_needed(group) > 0 || slot.stochastic) add_state(slot, param, group);
+    if (needs_state(group) || slot.stochastic) add_state(slot, param, group);
     kernels::append(private_->slots, slot);
     private_->updated.push_back(param);
 }
@@ -229,11 +229,14 @@ kernels::Slot Optimizer::slot_of(const Tensor& param, Tensor grad, std::size_t g
     return slot;
 }
 
+bool Optimizer::needs_state(std::size_t group) const {
+    return needs_buffer(group, 0) || needs_buffer(group, 1) || needs_buffer(group, 2);
+}
+
 void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t group) {
     const ParamState& state = prepare_state(param, group);
-    void** const buffer_slots[] = {&slot.first, &slot.second, &slot.second_max};
-    for (std::size_t b = 0; b < buffers_needed(group); ++b)
-        *buffer_slots[b] = state.buffers[b].raw_data();
+    for (std::size_t b = 0; b < state.buffers.size(); ++b)
+        if (needs_buffer(group, b)) slot.state[b] = state.buffers[b].raw_data();
     slot.step = static_cast<float*>(state.step.raw_data());
 }
 
@@ -282,11 +285,16 @@ void Optimizer::complete_state(ParamState& state, const Tensor& param, std::size
     const TensorOptions like = {.dtype = state_dtype(param), .device = param.device()};
     if (!state.step.defined()) state.step = zeros({}, {.dtype = f32, .device = param.device()});
     state.step = state.step.to(param.device());
-    for (std::size_t b = 0; b < buffers_needed(group); ++b) {
-        const std::optional<Shape> shape = buffer_shape(param, b);
+    for (std::size_t b = 0; b < state.buffers.size(); ++b) {
+        if (!needs_buffer(group, b)) continue;
+        const std::optional<Shape> shape =
+            is_number(b) ? std::optional(Shape()) : buffer_shape(param, b);
         if (!shape) continue;
         Tensor& buffer = state.buffers[b];
-        if (!buffer.defined()) buffer = new_buffer(*shape, like.dtype, like.device);
+        if (!buffer.defined()) {
+            buffer = is_number(b) ? zeros({}, like) : new_buffer(*shape, like.dtype, like.device);
+            if (const double value = initial_value(group, b); value != 0) buffer.fill_(value);
+        }
         if (buffer.numel() != numel(*shape))
             throw ShapeError(str(name(), ": ", buffer_names()[b], " must be ", *shape,
                                  " for a parameter of shape ", param.shape(), ", not ",
@@ -319,34 +327,21 @@ void Optimizer::finish_slots() {
     private_->dense_grads.clear();
 }
 
-template <class Row>
-void GroupTable<Row>::upload_to(Device device, const UploadPlan& upload_plan) {
-    if (device.is_cuda())
-        send(device, upload_plan.all);
-    else
-        copy_ = {};
-    if (!upload_plan.row.defined()) return;
+void upload_rows(Device device, const UploadPlan& plan, kernels::GroupRows rows, bool changed,
+                 Tensor* copy) {
+    if (device.is_cuda()) {
+        const std::int64_t bytes = rows.count * rows.size;
+        const bool in_place = copy->defined() && copy->device() == device && copy->numel() == bytes;
+        if (!in_place) *copy = empty({bytes}, {.dtype = u8, .device = device});
+        if (!in_place || changed) copy->copy_(Tensor::from_blob(rows.data, {bytes}, u8));
+        rows.data = static_cast<std::byte*>(copy->raw_data());
+    } else {
+        *copy = {};
+    }
+    if (!plan.row.defined()) return;
     launch(device, [&](auto& on) {
-        auto* const rows =
-            copy_.defined() ? reinterpret_cast<Row*>(copy_.raw_data()) : rows_.data();
-        kernels::take_rates(on, upload_plan.rates.template data<double>(),
-                            upload_plan.row.template data<std::int64_t>(),
-                            std::span(rows, rows_.size()));
+        kernels::take_rates(on, plan.rates.data<double>(), plan.row.data<std::int64_t>(), rows);
     });
 }
-
-template <class Row>
-void GroupTable<Row>::send(Device device, bool all) {
-    const auto bytes = static_cast<std::int64_t>(rows_.size() * sizeof(Row));
-    const bool in_place = copy_.defined() && copy_.device() == device && copy_.numel() == bytes;
-    if (in_place && rows_ == sent_ && !all) return;
-    if (!in_place) copy_ = empty({bytes}, {.dtype = u8, .device = device});
-    sent_.clear();  // marks the copy on the GPU as invalid in case the copy below throws
-    copy_.copy_(Tensor::from_blob(rows_.data(), {bytes}, u8));
-    sent_ = rows_;
-}
-
-template class GroupTable<kernels::SgdGroup>;
-template class GroupTable<kernels::AdamGroup>;
 
 }  // namespace axle::optim

@@ -16,6 +16,7 @@
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "kernels/ops/optimizer.h"
+#include "kernels/ops/step_state.h"
 
 namespace axle::optim {
 
@@ -76,13 +77,15 @@ struct ParamGroup : Options {
     // The seed of stochastic rounding. If unset, the first step draws it from the default
     // generator. All replicas of the parameters need the same seed.
     std::optional<std::uint64_t> rounding_seed;
+    double no_momentum = 0;      // GroupRef::momentum of optimizers without momentum
+    double no_weight_decay = 0;  // GroupRef::weight_decay of optimizers without weight decay
 };
 
 // The members of a parameter group that all optimizers have.
 struct GroupRef {
     const std::vector<Tensor>& params;
     double& lr;
-    double& momentum;  // SGD's momentum, Adam's first beta
+    double& momentum;  // SGD's momentum, Adam's first beta; not used by optimizers without momentum
     std::optional<double>& initial_lr;
     bool& stochastic_rounding;
     std::optional<std::uint64_t>& rounding_seed;
@@ -199,13 +202,21 @@ class Optimizer {
     virtual const char* name() const = 0;
     // Returns the options of a group that a state dict contains.
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
-    // Return the names of the buffers in ParamState, and the number of buffers that a group needs.
+    // Returns the names of the buffers in ParamState.
     virtual std::span<const char* const> buffer_names() const = 0;
-    virtual std::size_t buffers_needed(std::size_t group) const = 0;
+    // Returns whether the parameters of a group need a buffer. `buffer` is less than 3; there can
+    // be fewer names.
+    virtual bool needs_buffer(std::size_t group, std::size_t buffer) const = 0;
+    // Returns whether a buffer is one number, a 0-d tensor. If a parameter is sharded, all ranks
+    // have the same number.
+    virtual bool is_number(std::size_t) const { return false; }
+    // Returns the value of all elements of a new buffer.
+    virtual double initial_value(std::size_t, std::size_t) const { return 0; }
     // Returns whether "step" is always saved. If false, a saved state without "step" belongs to a
     // parameter that was updated at least once.
     virtual bool saves_step() const { return true; }
-    // Returns the shape of a state buffer, or nullopt if the parameter does not have this buffer.
+    // Returns the shape of a buffer that is not a number, or nullopt if the parameter does not have
+    // this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
     // Fills the GroupTable of the kernel and copies it to the device of the parameters.
@@ -223,7 +234,7 @@ class Optimizer {
     // Returns the state of a parameter on its device, and creates the state if necessary.
     ParamState& prepare_state(const Tensor& param, std::size_t group);
     void complete_state(ParamState& state, const Tensor& param, std::size_t group) const;
-    // Returns a buffer of a state, filled with zeros.
+    // Returns a buffer of a state, which is filled with zeros.
     Tensor new_buffer(const Shape& shape, DType dtype, Device device) const;
 
     void before_access() {
@@ -233,6 +244,7 @@ class Optimizer {
   private:
     friend class Scheduler;
 
+    bool needs_state(std::size_t group) const;
     kernels::Slot slot_of(const Tensor& param, Tensor grad, std::size_t group);
     void add_state(kernels::Slot& slot, const Tensor& param, std::size_t group);
     std::uint64_t rounding_seed(std::size_t group, std::uint64_t param);
@@ -257,6 +269,11 @@ class Optimizer {
     OwningPtr<Private> private_;
 };
 
+// Copies rows to the GPU as the plan requires, into *copy, which is undefined for a device that is
+// not a GPU. If `changed` is false, does not copy them again.
+void upload_rows(Device device, const UploadPlan& plan, kernels::GroupRows rows, bool changed,
+                 Tensor* copy);
+
 // The hyperparameters of all groups in the layout of a kernel. CPU kernels read this table. GPU
 // kernels read a copy, whose address does not change while the device and the number of groups stay
 // the same. The copy is updated when a value changes.
@@ -266,23 +283,24 @@ class GroupTable {
     void clear() { rows_.clear(); }
     void push_back(const Row& row) { rows_.push_back(row); }
     // Copies the table to the GPU as the plan requires. Call it after the last push_back.
-    void upload_to(Device device, const UploadPlan& upload_plan);
+    void upload_to(Device device, const UploadPlan& plan) {
+        const bool changed = plan.all || rows_ != sent_;
+        if (changed) sent_.clear();  // marks the copy as invalid in case the next line throws
+        upload_rows(device, plan, rows_, changed, &copy_);
+        sent_ = rows_;
+    }
     const Row* data() const {
         return copy_.defined() ? static_cast<const Row*>(copy_.raw_data()) : rows_.data();
     }
 
   private:
-    void send(Device device, bool all);
-
     std::vector<Row> rows_, sent_;
     Tensor copy_;  // the copy on the GPU, as bytes
 };
 
-extern template class GroupTable<kernels::SgdGroup>;
-extern template class GroupTable<kernels::AdamGroup>;
-
-// The part of an optimizer that depends on the options' type, which must have lr, weight_decay,
-// stochastic_rounding, momentum_ref(), named() and check(op).
+// The part of an optimizer that depends on the options' type, which must have lr,
+// stochastic_rounding, named() and check(op). If the optimizer has momentum or weight decay, the
+// type also has momentum_ref() or weight_decay.
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:
@@ -304,9 +322,13 @@ class GroupedOptimizer : public Optimizer {
     std::size_t group_count() const override { return groups_.size(); }
     GroupRef group(std::size_t index) override {
         Group& g = groups_.at(index);
-        return {
-            g.params,        g.lr,          g.momentum_ref(), g.initial_lr, g.stochastic_rounding,
-            g.rounding_seed, g.weight_decay};
+        return {g.params,
+                g.lr,
+                momentum_of(g),
+                g.initial_lr,
+                g.stochastic_rounding,
+                g.rounding_seed,
+                weight_decay_of(g)};
     }
 
   protected:
@@ -324,6 +346,20 @@ class GroupedOptimizer : public Optimizer {
     std::vector<NamedOption> options(std::size_t index) override { return groups_[index].named(); }
 
     std::vector<Group> groups_;
+
+  private:
+    static double& momentum_of(Group& group) {
+        if constexpr (requires { group.momentum_ref(); })
+            return group.momentum_ref();
+        else
+            return group.no_momentum;
+    }
+    static double& weight_decay_of(Group& group) {
+        if constexpr (requires { group.weight_decay; })
+            return group.weight_decay;
+        else
+            return group.no_weight_decay;
+    }
 };
 
 }  // namespace axle::optim

@@ -27,15 +27,17 @@ void from_tree(const Tree& tree, std::array<double, 2>* value) {
     *value = {tree[0].number(), tree[1].number()};
 }
 
-// Returns a saved step count as a tensor. Files of older PyTorch versions contain a number.
-Tensor step_tensor(const char* optimizer, const Tree& tree, Device device) {
+// Returns a saved number, such as a step count, as a 0-d tensor. Files of older PyTorch versions
+// contain a number that is not a tensor.
+Tensor number_tensor(const char* optimizer, const char* name, const Tree& tree,
+                     const TensorOptions& options) {
     if (tree.is_tensor()) {
         if (tree.tensor().numel() != 1)
-            throw ShapeError(str(optimizer, ": load_state_dict: step must have one element: it is ",
-                                 tree.tensor().shape()));
-        return clone(tree.tensor().to(f32).to(device)).reshape({});
+            throw ShapeError(str(optimizer, ": load_state_dict: ", name,
+                                 " must have one element: it is ", tree.tensor().shape()));
+        return clone(tree.tensor().to(options.dtype).to(options.device)).reshape({});
     }
-    return full({}, tree.number(), {.dtype = f32, .device = device});
+    return full({}, tree.number(), options);
 }
 
 }  // namespace
@@ -139,12 +141,18 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
 
 ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
     const DType dtype = autograd::local_part(param).dtype() == f64 ? f64 : f32;
+    const Device device = autograd::local_part(param).device();
     ParamState state;
     const bool has_step = saves_step() || tree.contains("step");
-    state.step = step_tensor(name(), has_step ? tree["step"] : Tree(1),
-                             autograd::local_part(param).device());
+    state.step = number_tensor(name(), "step", has_step ? tree["step"] : Tree(1),
+                               {.dtype = f32, .device = device});
     for (std::size_t b = 0; b < buffer_names().size(); ++b) {
         const Tree* saved = tree.find(buffer_names()[b]);
+        if (saved && !saved->is_null() && is_number(b)) {
+            state.buffers[b] = number_tensor(name(), buffer_names()[b], *saved,
+                                             {.dtype = dtype, .device = device});
+            continue;
+        }
         // The state of a sharded parameter is given for all of its elements, or for its local part.
         const std::optional<Shape> shape = buffer_shape(param, b);
         if (!saved || saved->is_null() || !shape) continue;
@@ -157,7 +165,6 @@ ParamState Optimizer::load_state(const Tensor& param, const Tree& tree) const {
             throw ShapeError(str(name(), ": load_state_dict: ", buffer_names()[b], " must be ",
                                  *shape, " for a parameter of shape ", param.shape(), ", not ",
                                  buffer.shape()));
-        const Device device = autograd::local_part(param).device();
         state.buffers[b] = new_buffer(buffer.shape(), dtype, device);
         state.buffers[b].copy_(buffer);
     }

@@ -146,8 +146,8 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
     bool gets_tensors = true;
     for (FlatParameter* const buffer : buffers) {
         gets_tensors = gets_tensors && !(options.rank0_only && buffer->rank() != 0);
-        // The names of the optimizer buffers that at least one parameter has. All ranks have the
-        // same names.
+        // The names of the optimizer buffers that at least one parameter has, without numbers such
+        // as the step count, which are equal on all ranks. All ranks have the same names.
         std::vector<std::string> names;
         const auto tensor_of = [&](const FlatParameter::Member& member,
                                    const std::string& name) -> const Tree* {
@@ -162,7 +162,7 @@ Tree full_state_dict(optim::Optimizer& optimizer, Tree own, FullStateOptions opt
             const Tree* const entry = tree["state"].find(number->second);
             if (entry == nullptr) continue;
             for (const auto& [name, value] : entry->entries())
-                if (name != "step" && std::ranges::find(names, name) == names.end())
+                if (value.tensor().dim() > 0 && std::ranges::find(names, name) == names.end())
                     names.push_back(name);
         }
         for (const std::string& name : names) {

@@ -32,6 +32,12 @@ TensorPart part_of(std::string name, const Tensor& parameter, const Tensor& valu
             .values = values.detach().reshape({-1})};
 }
 
+// Returns whether a value in the state of a parameter is a number for all elements of the
+// parameter, which all ranks have.
+bool is_number(const Tensor& value, const Tensor& parameter) {
+    return value.dim() == 0 && (autograd::is_sharded(parameter) || parameter.dim() > 0);
+}
+
 // Throws ShapeError unless the parameter has the shape of the saved tensor.
 void check_shape(const ShardedFolder& folder, const std::string& name, const Tensor& parameter) {
     const Shape& saved = folder.entries().at(name).shape;
@@ -83,21 +89,26 @@ ShardedState sharded_state(const nn::Module& model, bool is_main) {
 ShardedState sharded_state(optim::Optimizer& optimizer, bool is_main) {
     ShardedState state;
     const Tree tree = optimizer.state_dict();
-    Tree steps = Tree::map();
+    Tree steps = Tree::map(), numbers = Tree::map();
     std::size_t number = 0;
     for (const Tensor& parameter : optimizer.parameters()) {
         const std::string key = std::to_string(number++);
         const Tree* const entry = tree["state"].find(key);
         if (entry == nullptr) continue;
+        Tree own_numbers = Tree::map();
         for (const auto& [name, value] : entry->entries()) {
             if (name == "step")
                 steps.set(key, value.tensor().item());
+            else if (is_number(value.tensor(), parameter))
+                own_numbers.set(name, value.tensor().item());
             else if (stores(parameter, is_main))
                 state.parts.push_back(part_of(str(key, ".", name), parameter, value.tensor()));
         }
         if (!entry->contains("step")) steps.set(key, nullptr);
+        if (!own_numbers.empty()) numbers.set(key, std::move(own_numbers));
     }
     state.extra = {{"param_groups", tree["param_groups"]}, {"steps", std::move(steps)}};
+    if (!numbers.empty()) state.extra.set("numbers", std::move(numbers));
     return state;
 }
 
@@ -208,6 +219,9 @@ void load_sharded(const ShardedFolder& folder, optim::Optimizer& optimizer) {
     for (const auto& [key, step] : extra["steps"].entries()) {
         Tree entry = Tree::map();
         if (!step.is_null()) entry.set("step", full({}, step.number(), {.dtype = f32}));
+        if (const Tree* const numbers = extra.find("numbers"); numbers && numbers->contains(key))
+            for (const auto& [name, value] : (*numbers)[key].entries())
+                entry.set(name, full({}, value.number(), {.dtype = f64}));
         state.set(key, std::move(entry));
     }
     for (const SavedBuffer& saved : buffers) {

@@ -27,14 +27,12 @@ struct Run {
 };
 
 // A parameter with its gradient and its optimizer state. The state is f64 for an f64 parameter and
-// f32 otherwise.
+// f32 otherwise. The comment of each optimizer below names the arrays of its state.
 struct Slot {
     void* param = nullptr;
     const void* grad = nullptr;  // any floating dtype
     void* master = nullptr;      // f32 copy from which a 16-bit parameter is rounded, or null
-    void* first = nullptr;       // momentum buffer, or Adam's first moment
-    void* second = nullptr;      // Adam's second moment
-    void* second_max = nullptr;  // running maximum of `second` for AMSGrad, or null
+    void* state[3] = {};         // null if the optimizer has no such array
     float* step = nullptr;       // number of updates so far, incremented by the kernel
     std::uint64_t seed = 0;      // seed of stochastic rounding
     std::int64_t begin = 0;      // number of elements in all rows before this one
@@ -57,7 +55,16 @@ void append(std::vector<Row>& table, Row row) {
     table.push_back(row);
 }
 
-// The SGD hyperparameters of one parameter group.
+// The scalars of one step. Gradients are multiplied by inv_scale * clip. If found_inf is not 0, the
+// step is skipped and the step counts do not change.
+struct StepScalars {
+    double inv_scale = 1, clip = 1, found_inf = 0;
+};
+
+// The hyperparameters of one parameter group. Every group begins with two doubles that take_rates()
+// (kernels/ops/step_state.h) writes: the learning rate, and the momentum or beta1. Optimizers
+// without momentum do not use `no_momentum`. If `decoupled` is true, weight decay multiplies the
+// parameter by 1 - lr * weight_decay; otherwise weight_decay * p is added to the gradient.
 struct SgdGroup {
     double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
     bool nesterov = false, maximize = false;
@@ -65,35 +72,150 @@ struct SgdGroup {
 };
 struct AdamGroup {
     double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-    // If true, weight decay is decoupled as in AdamW; otherwise it is added to the gradient.
-    bool decoupled = false;
-    bool maximize = false;
+    bool decoupled = false, maximize = false;
     bool operator==(const AdamGroup&) const = default;
 };
-
-// The scalars of one step. Gradients are multiplied by inv_scale * clip. If found_inf is not 0, the
-// step is skipped and the step counts do not change.
-struct StepScalars {
-    double inv_scale = 1, clip = 1, found_inf = 0;
+struct RmsPropGroup {
+    double lr = 0, momentum = 0, alpha = 0, eps = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const RmsPropGroup&) const = default;
+};
+struct AdagradGroup {
+    double lr = 0, no_momentum = 0, lr_decay = 0, eps = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const AdagradGroup&) const = default;
+};
+struct AdadeltaGroup {
+    double lr = 0, no_momentum = 0, rho = 0, eps = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const AdadeltaGroup&) const = default;
+};
+struct AdamaxGroup {
+    double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const AdamaxGroup&) const = default;
+};
+struct NAdamGroup {
+    double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    double cooling = 0;  // 0.96^momentum_decay
+    bool decoupled = false, maximize = false;
+    bool operator==(const NAdamGroup&) const = default;
+};
+struct RAdamGroup {
+    double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    bool decoupled = false, maximize = false;
+    bool operator==(const RAdamGroup&) const = default;
+};
+struct LionGroup {
+    double lr = 0, beta1 = 0, beta2 = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const LionGroup&) const = default;
+};
+struct RpropGroup {
+    double lr = 0, no_momentum = 0, eta_minus = 0, eta_plus = 0, min_step = 0, max_step = 0;
+    bool maximize = false;
+    bool operator==(const RpropGroup&) const = default;
+};
+struct AsgdGroup {
+    double lr = 0, no_momentum = 0, lambd = 0, alpha = 0, t0 = 0, weight_decay = 0;
+    bool maximize = false;
+    bool operator==(const AsgdGroup&) const = default;
 };
 
-// Performs one step of torch.optim.SGD, where g is the gradient (negated to maximize) plus
-// weight_decay * p:
+// The functions below perform one step of the optimizers of torch.optim. `g` is the gradient,
+// multiplied by the scalars, negated to maximize, and with weight decay added unless it is
+// decoupled; t is the step count after the step. scalars can be null.
+
+// Performs one step of SGD; state: {b}.
 //     b = momentum * b + (1 - dampening) * g          (b = g in the first step)
 //     p -= lr * (nesterov ? g + momentum * b : b)
-// With momentum 0, p -= lr * g. Slots of such a group need no `first`, and need `step` only for
-// stochastic rounding. scalars can be null.
+// With momentum 0, p -= lr * g. Slots of such a group need no b, and need `step` only for
+// stochastic rounding.
 void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars);
 
-// Performs step t of torch.optim.Adam or AdamW:
-//     p *= 1 - lr * weight_decay                      (decoupled; else g += weight_decay * p)
+// Performs one step of Adam or AdamW; state: {m, v, the largest v so far}.
 //     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 //     p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
-// With AMSGrad, the last line uses the largest v so far. scalars can be null.
+// If the slot has the third array (AMSGrad), the last line uses it in place of v.
 void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
           const StepScalars* scalars);
 void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
+          const StepScalars* scalars);
+
+// Performs one step of RMSprop; state: {v, b, m}.
+//     v = alpha v + (1 - alpha) g^2,  m = alpha m + (1 - alpha) g
+//     u = g / (sqrt(v - m^2) + eps),  b = momentum b + u,  p -= lr b
+// Without the array m, m is 0 (not centered). Without the array b, b is u (no momentum).
+void rmsprop(Cpu& on, std::span<const Slot> slots, const RmsPropGroup* groups,
+             const StepScalars* scalars);
+void rmsprop(Cuda& on, std::span<const Slot> slots, const RmsPropGroup* groups,
+             const StepScalars* scalars);
+
+// Performs one step of Adagrad; state: {s}.
+//     s += g^2,  p -= lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps)
+void adagrad(Cpu& on, std::span<const Slot> slots, const AdagradGroup* groups,
+             const StepScalars* scalars);
+void adagrad(Cuda& on, std::span<const Slot> slots, const AdagradGroup* groups,
+             const StepScalars* scalars);
+
+// Performs one step of Adadelta; state: {v, u}.
+//     v = rho v + (1 - rho) g^2,  d = sqrt(u + eps) / sqrt(v + eps) * g
+//     u = rho u + (1 - rho) d^2,  p -= lr d
+void adadelta(Cpu& on, std::span<const Slot> slots, const AdadeltaGroup* groups,
+              const StepScalars* scalars);
+void adadelta(Cuda& on, std::span<const Slot> slots, const AdadeltaGroup* groups,
+              const StepScalars* scalars);
+
+// Performs one step of Adamax; state: {m, u}.
+//     m = beta1 m + (1 - beta1) g,  u = max(beta2 u, |g| + eps),  p -= lr / (1 - beta1^t) * m / u
+void adamax(Cpu& on, std::span<const Slot> slots, const AdamaxGroup* groups,
+            const StepScalars* scalars);
+void adamax(Cuda& on, std::span<const Slot> slots, const AdamaxGroup* groups,
+            const StepScalars* scalars);
+
+// Performs one step of NAdam; state: {m, v, the product of all mu so far, one number}.
+//     mu(t) = beta1 (1 - cooling^t / 2),  m and v as for Adam
+//     p -= lr ((1 - mu(t)) / (1 - product) g + mu(t + 1) / (1 - product mu(t + 1)) m) /
+//          (sqrt(v / (1 - beta2^t)) + eps)
+void nadam(Cpu& on, std::span<const Slot> slots, const NAdamGroup* groups,
+           const StepScalars* scalars);
+void nadam(Cuda& on, std::span<const Slot> slots, const NAdamGroup* groups,
+           const StepScalars* scalars);
+
+// Performs one step of RAdam; state: {m, v}, as for Adam.
+//     n = 2 / (1 - beta2) - 1,  n(t) = n - 2 t beta2^t / (1 - beta2^t)
+//     p -= lr / (1 - beta1^t) * m * r
+// with r = 1 if n(t) <= 5, and otherwise
+//     r = sqrt((n(t) - 4) (n(t) - 2) n / ((n - 4) (n - 2) n(t))) sqrt(1 - beta2^t) / (sqrt(v) +
+//     eps)
+void radam(Cpu& on, std::span<const Slot> slots, const RAdamGroup* groups,
+           const StepScalars* scalars);
+void radam(Cuda& on, std::span<const Slot> slots, const RAdamGroup* groups,
+           const StepScalars* scalars);
+
+// Performs one step of Lion (arXiv:2302.06675) with decoupled weight decay; state: {m}.
+//     p -= lr sign(beta1 m + (1 - beta1) g),  m = beta2 m + (1 - beta2) g
+void lion(Cpu& on, std::span<const Slot> slots, const LionGroup* groups,
+          const StepScalars* scalars);
+void lion(Cuda& on, std::span<const Slot> slots, const LionGroup* groups,
+          const StepScalars* scalars);
+
+// Performs one step of Rprop; state: {the previous g, the step sizes s}. If g and the previous g
+// have different signs, g is set to 0 and s is multiplied by eta_minus; if they have the same sign,
+// s is multiplied by eta_plus. s is limited to [min_step, max_step]. Then p -= sign(g) s.
+void rprop(Cpu& on, std::span<const Slot> slots, const RpropGroup* groups,
+           const StepScalars* scalars);
+void rprop(Cuda& on, std::span<const Slot> slots, const RpropGroup* groups,
+           const StepScalars* scalars);
+
+// Performs one step of ASGD; state: {the average a, eta, mu}. eta and mu are one number each.
+//     p = p (1 - lambd eta) - eta g,  a += mu (p - a)    (a = p if mu is 1)
+//     eta = lr / (1 + lambd lr t)^alpha,  mu = 1 / max(1, t - t0)
+// On a GPU, eta may differ from the CPU's in the last bits, because pow() does.
+void asgd(Cpu& on, std::span<const Slot> slots, const AsgdGroup* groups,
+          const StepScalars* scalars);
+void asgd(Cuda& on, std::span<const Slot> slots, const AsgdGroup* groups,
           const StepScalars* scalars);
 
 // Computes *norm = (sum |x|^p)^(1/p) over all rows, or max |x| for p = infinity, summed in f64. The

@@ -3,8 +3,8 @@
 // memory. The functions do not wait for these values: only the device reads them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "kernels/ops/optimizer.h"
 
@@ -32,12 +32,22 @@ void update_scale(Cuda& on, const ScaleRule& rule, const double* found_inf, floa
 void count_unless(Cpu& on, const double* skipped, std::int64_t* count);
 void count_unless(Cuda& on, const double* skipped, std::int64_t* count);
 
-// Sets the learning rate and the momentum of each group to rates[*row][group] = {lr, momentum}. For
-// Adam, the momentum is beta1.
-void take_rates(Cpu& on, const double* rates, const std::int64_t* row, std::span<SgdGroup> groups);
-void take_rates(Cuda& on, const double* rates, const std::int64_t* row, std::span<SgdGroup> groups);
-void take_rates(Cpu& on, const double* rates, const std::int64_t* row, std::span<AdamGroup> groups);
-void take_rates(Cuda& on, const double* rates, const std::int64_t* row,
-                std::span<AdamGroup> groups);
+// The memory of an array of parameter groups (kernels/ops/optimizer.h).
+struct GroupRows {
+    template <class Rows>
+        requires requires(Rows& rows) { rows.data(), rows.size(); }
+    GroupRows(Rows&& rows)  // NOLINT: an array of groups is the memory of its groups
+        : data(reinterpret_cast<std::byte*>(rows.data())),
+          count(static_cast<std::int64_t>(rows.size())),
+          size(static_cast<std::int64_t>(sizeof(*rows.data()))) {}
+
+    std::byte* data;
+    std::int64_t count, size;  // the number of groups, and the bytes of each group
+};
+
+// Sets the learning rate and the momentum of each group, which are its first two doubles, to
+// rates[*row][group] = {lr, momentum}.
+void take_rates(Cpu& on, const double* rates, const std::int64_t* row, GroupRows groups);
+void take_rates(Cuda& on, const double* rates, const std::int64_t* row, GroupRows groups);
 
 }  // namespace axle::kernels

@@ -3,6 +3,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/half.h"
 #include "kernels/ops/step_state.h"
@@ -32,13 +33,11 @@ AXLE_HOST_DEVICE inline void update_scale_by(const ScaleRule& rule, bool found_i
     *growth_tracker = 0;
 }
 
-AXLE_HOST_DEVICE inline void set_rates(SgdGroup* group, const double* rates) {
-    group->lr = rates[0];
-    group->momentum = rates[1];
-}
-AXLE_HOST_DEVICE inline void set_rates(AdamGroup* group, const double* rates) {
-    group->lr = rates[0];
-    group->beta1 = rates[1];
+// Copies row *row of the table of rates to one group.
+AXLE_HOST_DEVICE inline void set_rates(const GroupRows& groups, std::int64_t group,
+                                       const double* rates, std::int64_t row) {
+    memcpy(groups.data + group * groups.size, rates + (row * groups.count + group) * 2,
+           2 * sizeof(double));
 }
 
 }  // namespace axle::kernels

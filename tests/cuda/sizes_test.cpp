@@ -5,6 +5,9 @@
 #include "core/ops.h"
 #include "core/random.h"
 #include "optim/adam.h"
+#include "optim/algorithms/adagrad.h"
+#include "optim/algorithms/adam_variants.h"
+#include "optim/algorithms/lion.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
@@ -136,6 +139,17 @@ TEST_F(OptimizersOnGpu, MatchTheCpuBitForBit) {
             optim::AdamWOptions{.lr = 1e-3, .weight_decay = 0.1, .stochastic_rounding = true},
             dtype);
         expect_alike<optim::SGD>(optim::SGDOptions{.lr = 0.01, .stochastic_rounding = true}, dtype);
+        expect_alike<optim::RMSprop>(optim::RMSpropOptions{.momentum = 0.9, .centered = true},
+                                     dtype);
+        expect_alike<optim::RMSprop>(optim::RMSpropOptions{.stochastic_rounding = true}, dtype);
+        expect_alike<optim::Adagrad>(optim::AdagradOptions{.lr_decay = 0.1}, dtype);
+        expect_alike<optim::Adadelta>(optim::AdadeltaOptions{.weight_decay = 0.1}, dtype);
+        expect_alike<optim::Adamax>(optim::AdamaxOptions{}, dtype);
+        expect_alike<optim::NAdam>(optim::NAdamOptions{.momentum_decay = 0.1}, dtype);
+        expect_alike<optim::RAdam>(optim::RAdamOptions{.betas = {0.9, 0.5}}, dtype);
+        expect_alike<optim::Lion>(optim::LionOptions{.lr = 0.01, .weight_decay = 0.1}, dtype);
+        expect_alike<optim::Rprop>(optim::RpropOptions{}, dtype);
+        expect_alike<optim::ASGD>(optim::ASGDOptions{.t0 = 1}, dtype);
     }
 }
 

@@ -1,7 +1,10 @@
 """Records PyTorch's optimizers and gradient clipping, for tests/optim: writes optim.json.
 
 The parameters have the shapes a = (3, 2) and b = (3,). Element i of the nine starts at cos(0.7 i),
-and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All in float64.
+and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All in float64, also the
+scalars of optimizers.
+
+PyTorch has no Lion, so this script contains one that follows Program 1 of arXiv:2302.06675.
 """
 
 import json
@@ -44,8 +47,30 @@ def trace(make):
     return rows
 
 
+class Lion(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, maximize=False):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, (beta1, beta2) = group["lr"], group["betas"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                state = self.state[p]
+                if not state:
+                    state["exp_avg"] = torch.zeros_like(p)
+                m = state["exp_avg"]
+                p.mul_(1 - lr * group["weight_decay"])
+                p.sub_(lr * (beta1 * m + (1 - beta1) * g).sign())
+                m.copy_(beta2 * m + (1 - beta2) * g)
+
+
 def optimizers():
     sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+    rmsprop, adagrad, adadelta = torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta
+    adamax, nadam, radam = torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam
+    rprop, asgd = torch.optim.Rprop, torch.optim.ASGD
     return {
         "sgd": lambda p: sgd(p, lr=0.05),
         "sgd_weight_decay": lambda p: sgd(p, lr=0.05, weight_decay=0.1),
@@ -61,6 +86,47 @@ def optimizers():
         "adamw_two_groups": lambda p: adamw(
             [{"params": p[:1], "weight_decay": 0.2}, {"params": p[1:], "weight_decay": 0.0, "lr": 0.1}],
             lr=0.02,
+        ),
+        "rmsprop": lambda p: rmsprop(p),
+        "rmsprop_weight_decay": lambda p: rmsprop(p, lr=0.02, alpha=0.9, eps=1e-3, weight_decay=0.1),
+        "rmsprop_momentum": lambda p: rmsprop(p, lr=0.01, momentum=0.8),
+        "rmsprop_centered": lambda p: rmsprop(p, lr=0.02, alpha=0.95, centered=True),
+        "rmsprop_centered_momentum": lambda p: rmsprop(
+            p, lr=0.005, momentum=0.9, centered=True, weight_decay=0.05, maximize=True
+        ),
+        "adagrad": lambda p: adagrad(p),
+        "adagrad_decays": lambda p: adagrad(
+            p, lr=0.1, lr_decay=0.05, weight_decay=0.1, initial_accumulator_value=0.3, eps=1e-4
+        ),
+        "adagrad_maximize": lambda p: adagrad(p, lr=0.03, maximize=True),
+        "adadelta": lambda p: adadelta(p),
+        "adadelta_weight_decay": lambda p: adadelta(p, lr=2.0, rho=0.8, eps=1e-3, weight_decay=0.1),
+        "adadelta_maximize": lambda p: adadelta(p, lr=0.5, maximize=True),
+        "adamax": lambda p: adamax(p, lr=0.02),
+        "adamax_weight_decay": lambda p: adamax(
+            p, lr=0.03, betas=(0.8, 0.9), eps=1e-2, weight_decay=0.1, maximize=True
+        ),
+        "nadam": lambda p: nadam(p, lr=0.02),
+        "nadam_weight_decay": lambda p: nadam(p, lr=0.03, betas=(0.8, 0.99), weight_decay=0.1),
+        "nadam_decoupled": lambda p: nadam(
+            p, lr=0.02, weight_decay=0.2, momentum_decay=0.1, decoupled_weight_decay=True, maximize=True
+        ),
+        "radam": lambda p: radam(p, lr=0.03),
+        "radam_weight_decay": lambda p: radam(p, lr=0.03, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1),
+        "radam_decoupled": lambda p: radam(
+            p, lr=0.02, weight_decay=0.2, decoupled_weight_decay=True, maximize=True
+        ),
+        "lion": lambda p: Lion(p, lr=0.02),
+        "lion_weight_decay": lambda p: Lion(p, lr=0.01, betas=(0.8, 0.9), weight_decay=0.3),
+        "lion_maximize": lambda p: Lion(p, lr=0.01, maximize=True),
+        "rprop": lambda p: rprop(p),
+        "rprop_etas": lambda p: rprop(p, lr=0.05, etas=(0.3, 1.5), step_sizes=(0.01, 0.08)),
+        "rprop_maximize": lambda p: rprop(p, lr=0.001, maximize=True),
+        "asgd": lambda p: asgd(p, lr=0.05),
+        "asgd_averages": lambda p: asgd(p, lr=0.1, lambd=0.1, alpha=0.6, t0=10.0, weight_decay=0.1),
+        "asgd_maximize": lambda p: asgd(p, lr=0.01, maximize=True),
+        "rmsprop_two_groups": lambda p: rmsprop(
+            [{"params": p[:1], "momentum": 0.5}, {"params": p[1:], "centered": True, "lr": 0.03}]
         ),
     }
 
@@ -83,11 +149,27 @@ def clips():
     return rows + [clip(value=0.7), clip(value=5.0)]
 
 
+# Returns the states of the parameters after the steps of the first recorded row.
+def states(make):
+    params = parameters()
+    optimizer = make(params)
+    for t in range(1, EVERY + 1):
+        set_gradients(params, t)
+        optimizer.step()
+    saved = optimizer.state_dict()["state"]
+    return [
+        {name: value.flatten().tolist() for name, value in saved.get(i, {}).items() if value is not None}
+        for i in range(2)
+    ]
+
+
 def main():
+    torch.set_default_dtype(torch.float64)
     record = {
         "source": f"torch {torch.__version__}",
         "every": EVERY,
         "optimizers": {name: trace(make) for name, make in optimizers().items()},
+        "states": {name: states(make) for name, make in optimizers().items()},
         "clip": clips(),
     }
     text = json.dumps(record, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"')

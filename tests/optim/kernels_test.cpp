@@ -43,8 +43,8 @@ struct Model {
             Slot slot;
             slot.param = p.data() + begin;
             slot.grad = g.data() + begin;
-            slot.first = m.data() + begin;
-            slot.second = v.data() + begin;
+            slot.state[0] = m.data() + begin;
+            slot.state[1] = v.data() + begin;
             slot.step = &steps[s];
             slot.numel = sizes[s];
             slot.param_dtype = dtype_of<Param>;

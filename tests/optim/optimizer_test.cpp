@@ -1,5 +1,4 @@
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "optim/sgd.h"
 #include "tests/close.h"
 #include "tests/optim/recorded_parameters.h"
-#include "tests/vectors.h"
 
 namespace axle {
 namespace {
@@ -26,63 +24,6 @@ using tests::parameters;
 using tests::Params;
 using tests::set_gradients;
 using tests::values;
-
-using Make = std::function<std::unique_ptr<Optimizer>(const Params&)>;
-
-template <class O, class Options>
-Make make(Options options) {
-    return [=](const Params& params) { return std::make_unique<O>(params, options); };
-}
-Make sgd(optim::SGDOptions options) { return make<SGD>(options); }
-Make adam(optim::AdamOptions options) { return make<Adam>(options); }
-Make adamw(optim::AdamWOptions options) { return make<AdamW>(options); }
-
-struct RecordedOptimizer {
-    const char* name;
-    Make make;
-};
-
-std::vector<RecordedOptimizer> recorded() {
-    return {
-        {"sgd", sgd({.lr = 0.05})},
-        {"sgd_weight_decay", sgd({.lr = 0.05, .weight_decay = 0.1})},
-        {"sgd_momentum", sgd({.lr = 0.02, .momentum = 0.9, .dampening = 0.3})},
-        {"sgd_nesterov",
-         sgd({.lr = 0.02, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true})},
-        {"sgd_maximize", sgd({.lr = 0.01, .momentum = 0.5, .maximize = true})},
-        {"adam", adam({.lr = 0.03})},
-        {"adam_weight_decay", adam({.lr = 0.03, .betas = {0.8, 0.99}, .weight_decay = 0.1})},
-        {"adam_amsgrad", adam({.lr = 0.03, .betas = {0.9, 0.7}, .amsgrad = true})},
-        {"adamw", adamw({.lr = 0.03, .betas = {0.9, 0.95}, .weight_decay = 0.1})},
-        {"adamw_defaults", adamw({})},
-        {"adamw_amsgrad_maximize", adamw({.lr = 0.01, .amsgrad = true, .maximize = true})},
-        {"adamw_two_groups",
-         [](const Params& p) {
-             return std::make_unique<AdamW>(
-                 std::vector<AdamW::Group>{{{p[0]}, {.lr = 0.02, .weight_decay = 0.2}},
-                                           {{p[1]}, {.lr = 0.1, .weight_decay = 0}}});
-         }},
-    };
-}
-
-TEST(Optimizer, MatchesPyTorchOverFiftySteps) {
-    const auto golden = tests::golden_json("optim.json");
-    const int every = golden["every"];
-    ASSERT_EQ(golden["optimizers"].size(), recorded().size());
-    for (const auto& [name, make] : recorded()) {
-        const Params params = parameters();
-        const auto optimizer = make(params);
-        const std::vector<std::vector<double>> rows = golden["optimizers"][name];
-        for (int t = 1; t <= 50; ++t) {
-            set_gradients(params, t);
-            optimizer->step();
-            if (t % every != 0) continue;
-            const std::vector<double> now = values(params);
-            for (std::size_t i = 0; i < now.size(); ++i)
-                ASSERT_NEAR(now[i], rows[t / every - 1][i], 1e-9) << name << ", step " << t;
-        }
-    }
-}
 
 TEST(Optimizer, UpdatesHalfPrecisionParametersWithF32State) {
     for (const DType dtype : {f32, bf16, f16}) {
@@ -197,25 +138,6 @@ TEST(Optimizer, ClearsOrFillsGradientsInZeroGrad) {
     EXPECT_FALSE(params[1].grad().defined());
     optimizer.zero_grad();
     EXPECT_FALSE(params[0].grad().defined());
-}
-
-TEST(Optimizer, ResumesBitExactlyFromStateDict) {
-    for (const auto& [name, make] : recorded()) {
-        const Params params = parameters(), others = parameters();
-        const auto optimizer = make(params), other = make(others);
-        for (int t = 1; t <= 3; ++t) {
-            set_gradients(params, t);
-            optimizer->step();
-        }
-        optimizer->param_groups()[0].lr *= 0.5;
-        for (std::size_t i = 0; i < 2; ++i) others[i].set_data(params[i].detach().clone());
-        other->load_state_dict(optimizer->state_dict());
-        for (int t = 4; t <= 6; ++t) {
-            set_gradients(params, t), set_gradients(others, t);
-            optimizer->step(), other->step();
-        }
-        EXPECT_EQ(values(params), values(others)) << name;
-    }
 }
 
 TEST(Optimizer, UsesStateDictLayoutOfPyTorch) {

@@ -15,9 +15,12 @@
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <utility>
 
-#include "kernels/cpu/optimizer/optimizer_spans.h"
+#include "kernels/cpu/optimizer/update_span.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/rules/optimizer_steps.h"
 
@@ -27,98 +30,66 @@ namespace axle::kernels::HWY_NAMESPACE {
 #include "kernels/rules/optimizer_rules.inl"
 
 // Updates the pack of elements that begins at i, or only its first `rest` elements.
-template <SgdKind kKind, class... Rest>
-HWY_INLINE void sgd_pack(const SgdFactors<Pack>& k, const SgdSpan<float>& s, std::int64_t i,
-                         Rest... rest) {
-    Pack p = Pack::load(s.p + i, rest...), b = Pack(0.0f);
-    if constexpr (kKind != SgdKind::plain) b = Pack::load(s.b + i, rest...);
-    sgd_update(kKind, k, Pack::load(s.g + i, rest...), p, b);
-    if constexpr (kKind != SgdKind::plain) b.store(s.b + i, rest...);
-    p.store(s.p + i, rest...);
+template <class Rule, int kMode, class... Rest>
+HWY_INLINE void update_pack(const typename Rule::template Factors<Pack>& k,
+                            const UpdateSpan<float>& span, std::int64_t i, Rest... rest) {
+    constexpr unsigned kArrays = Rule::arrays(kMode);
+    Pack p = Pack::load(span.p + i, rest...), s[3] = {Pack(0.0f), Pack(0.0f), Pack(0.0f)};
+    if constexpr ((kArrays & 1U) != 0) s[0] = Pack::load(span.state[0] + i, rest...);
+    if constexpr ((kArrays & 2U) != 0) s[1] = Pack::load(span.state[1] + i, rest...);
+    if constexpr ((kArrays & 4U) != 0) s[2] = Pack::load(span.state[2] + i, rest...);
+    update(kMode, k, Pack::load(span.g + i, rest...), p, s);
+    if constexpr ((kArrays & 1U) != 0) s[0].store(span.state[0] + i, rest...);
+    if constexpr ((kArrays & 2U) != 0) s[1].store(span.state[1] + i, rest...);
+    if constexpr ((kArrays & 4U) != 0) s[2].store(span.state[2] + i, rest...);
+    p.store(span.p + i, rest...);
 }
 
-template <SgdKind kKind>
-HWY_INLINE void sgd_packs(const SgdStep& step, const SgdSpan<float>& s) {
-    const SgdFactors<Pack> k(step);
+template <class Rule, int kMode>
+HWY_INLINE void update_in_mode(const StepOf<Rule>& step, const UpdateSpan<float>& span) {
+    const auto k = factors_in<Rule, Pack>(step);
     std::int64_t i = 0;
-    for (; i + Pack::kLanes <= s.n; i += Pack::kLanes) sgd_pack<kKind>(k, s, i);
-    if (i < s.n) sgd_pack<kKind>(k, s, i, s.n - i);
+    for (; i + Pack::kLanes <= span.n; i += Pack::kLanes) update_pack<Rule, kMode>(k, span, i);
+    if (i < span.n) update_pack<Rule, kMode>(k, span, i, span.n - i);
 }
 
-void sgd_f32(const SgdStep& step, const SgdSpan<float>& s) {
-    switch (step.kind) {
-        case SgdKind::plain:
-            return sgd_packs<SgdKind::plain>(step, s);
-        case SgdKind::momentum:
-            return sgd_packs<SgdKind::momentum>(step, s);
-        case SgdKind::nesterov:
-            return sgd_packs<SgdKind::nesterov>(step, s);
+template <class Rule, int kMode>
+HWY_INLINE void update_in_mode(const StepOf<Rule>& step, const UpdateSpan<double>& span) {
+    constexpr unsigned kArrays = Rule::arrays(kMode);
+    const auto k = factors_in<Rule, double>(step);
+    for (std::int64_t i = 0; i < span.n; ++i) {
+        double s[3] = {};
+        for (unsigned a = 0; a < 3; ++a)
+            if ((kArrays >> a & 1U) != 0) s[a] = span.state[a][i];
+        update(kMode, k, span.g[i], span.p[i], s);
+        for (unsigned a = 0; a < 3; ++a)
+            if ((kArrays >> a & 1U) != 0) span.state[a][i] = s[a];
     }
 }
 
-template <SgdKind kKind>
-HWY_INLINE void sgd_doubles(const SgdStep& step, const SgdSpan<double>& s) {
-    const SgdFactors<double> k(step);
-    double none = 0;
-    for (std::int64_t i = 0; i < s.n; ++i)
-        sgd_update(kKind, k, s.g[i], s.p[i], kKind == SgdKind::plain ? none : s.b[i]);
+template <class Rule, class Lane, int kMode = 0>
+HWY_INLINE void update_lanes(const SlotStep& step, const UpdateSpan<Lane>& span) {
+    if (step.mode == kMode)
+        return update_in_mode<Rule, kMode>(static_cast<const StepOf<Rule>&>(step), span);
+    if constexpr (kMode + 1 < Rule::kModes) update_lanes<Rule, Lane, kMode + 1>(step, span);
 }
 
-void sgd_f64(const SgdStep& step, const SgdSpan<double>& s) {
-    switch (step.kind) {
-        case SgdKind::plain:
-            return sgd_doubles<SgdKind::plain>(step, s);
-        case SgdKind::momentum:
-            return sgd_doubles<SgdKind::momentum>(step, s);
-        case SgdKind::nesterov:
-            return sgd_doubles<SgdKind::nesterov>(step, s);
+#define AXLE_LANES(Rule, NAME)                                              \
+    void NAME##_f32(const SlotStep& step, const UpdateSpan<float>& span) {  \
+        update_lanes<Rule>(step, span);                                     \
+    }                                                                       \
+    void NAME##_f64(const SlotStep& step, const UpdateSpan<double>& span) { \
+        update_lanes<Rule>(step, span);                                     \
     }
-}
-
-template <bool kAmsgrad, class... Rest>
-HWY_INLINE void adam_pack(const AdamFactors<Pack>& k, const AdamSpan<float>& s, std::int64_t i,
-                          Rest... rest) {
-    Pack p = Pack::load(s.p + i, rest...);
-    Pack m = Pack::load(s.m + i, rest...);
-    Pack v = Pack::load(s.v + i, rest...);
-    Pack largest = v;
-    if constexpr (kAmsgrad) largest = Pack::load(s.largest + i, rest...);
-    adam_update(kAmsgrad, k, Pack::load(s.g + i, rest...), p, m, v, largest);
-    if constexpr (kAmsgrad) largest.store(s.largest + i, rest...);
-    m.store(s.m + i, rest...);
-    v.store(s.v + i, rest...);
-    p.store(s.p + i, rest...);
-}
-
-template <bool kAmsgrad>
-HWY_INLINE void adam_packs(const AdamStep& step, const AdamSpan<float>& s) {
-    const AdamFactors<Pack> k(step);
-    std::int64_t i = 0;
-    for (; i + Pack::kLanes <= s.n; i += Pack::kLanes) adam_pack<kAmsgrad>(k, s, i);
-    if (i < s.n) adam_pack<kAmsgrad>(k, s, i, s.n - i);
-}
-
-void adam_f32(const AdamStep& step, const AdamSpan<float>& s) {
-    if (s.largest) return adam_packs<true>(step, s);
-    adam_packs<false>(step, s);
-}
-
-void adam_f64(const AdamStep& step, const AdamSpan<double>& s) {
-    const AdamFactors<double> k(step);
-    double unused = 0;
-    for (std::int64_t i = 0; i < s.n; ++i) {
-        if (s.largest)
-            adam_update(true, k, s.g[i], s.p[i], s.m[i], s.v[i], s.largest[i]);
-        else
-            adam_update(false, k, s.g[i], s.p[i], s.m[i], s.v[i], unused);
-    }
-}
+AXLE_OPTIMIZER_RULES(AXLE_LANES)
+#undef AXLE_LANES
 
 }  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <cstddef>
 #include <type_traits>
 
 #include "kernels/cpu/chunks.h"
@@ -129,18 +100,17 @@ HWY_AFTER_NAMESPACE();
 namespace axle::kernels {
 namespace {
 
-AXLE_DISPATCH(sgd_f32);
-AXLE_DISPATCH(sgd_f64);
-AXLE_DISPATCH(adam_f32);
-AXLE_DISPATCH(adam_f64);
+// The functions that update a span with one rule.
+struct Update {
+    void (*f32)(const SlotStep& step, const UpdateSpan<float>& span);
+    void (*f64)(const SlotStep& step, const UpdateSpan<double>& span);
 
-void update(const SgdStep& step, const SgdSpan<float>& s) { AXLE_CALL(sgd_f32)(step, s); }
-void update(const SgdStep& step, const SgdSpan<double>& s) { AXLE_CALL(sgd_f64)(step, s); }
-void update(const AdamStep& step, const AdamSpan<float>& s) { AXLE_CALL(adam_f32)(step, s); }
-void update(const AdamStep& step, const AdamSpan<double>& s) { AXLE_CALL(adam_f64)(step, s); }
+    void operator()(const SlotStep& step, const UpdateSpan<float>& span) const { f32(step, span); }
+    void operator()(const SlotStep& step, const UpdateSpan<double>& span) const { f64(step, span); }
+};
 
 template <class Lane>
-Lane* state(void* data, std::int64_t offset) {
+Lane* lanes_at(void* data, std::int64_t offset) {
     return data ? static_cast<Lane*>(data) + offset : nullptr;
 }
 
@@ -188,47 +158,51 @@ void visit_lane(const Slot& slot, F&& f) {
     f.template operator()<float>();
 }
 
-// Computes the steps of all slots, then calls body(step, slot, p, g, offset, n) for the lanes of
-// all slots. Does nothing if the scalars skip the step.
-template <class Step, class Group, class Body>
-void update_slots(Cpu& on, std::span<const Slot> slots, const Group* groups,
-                  const StepScalars* scalars, Body&& body) {
-    if (is_skipped(scalars)) return;
-    Scratch scratch(on);
-    Step* const steps = scratch.take<Step>(static_cast<std::int64_t>(slots.size()));
-    for (std::size_t i = 0; i < slots.size(); ++i)
-        steps[i] = step_of(slots[i], groups[slots[i].group], scalars);
+// Updates all slots. `steps` has the step of slot i, an object of `size` bytes that derives from
+// SlotStep, at i * size. This code is independent of the rule, and so it is compiled once.
+void update_slots(std::span<const Slot> slots, const SlotStep* steps, std::size_t size,
+                  const Update& update) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(steps);
     for_each_stretch(slots, [&](std::int64_t, const Slot& slot, std::int64_t from, std::int64_t n) {
-        const Step& step = steps[&slot - slots.data()];
+        const auto index = static_cast<std::size_t>(&slot - slots.data());
+        const auto& step = *reinterpret_cast<const SlotStep*>(bytes + index * size);
         visit_lane(slot, [&]<class Lane>() {
             with_lanes<Lane>(slot, rounding_random(slot, step), from, n,
                              [&](Lane* p, const Lane* g, std::int64_t i, std::int64_t count) {
-                                 body(step, slot, p, g, i, count);
+                                 update(step, UpdateSpan<Lane>{p,
+                                                               g,
+                                                               {lanes_at<Lane>(slot.state[0], i),
+                                                                lanes_at<Lane>(slot.state[1], i),
+                                                                lanes_at<Lane>(slot.state[2], i)},
+                                                               count});
                              });
         });
     });
 }
 
+// Computes the steps of all slots and updates them. Does nothing if the scalars skip the step.
+template <class Rule>
+void step_slots(Cpu& on, std::span<const Slot> slots, const typename Rule::Group* groups,
+                const StepScalars* scalars, const Update& update) {
+    if (is_skipped(scalars)) return;
+    Scratch scratch(on);
+    auto* const steps = scratch.take<StepOf<Rule>>(static_cast<std::int64_t>(slots.size()));
+    for (std::size_t i = 0; i < slots.size(); ++i)
+        steps[i] = step_of<Rule>(slots[i], groups[slots[i].group], scalars);
+    update_slots(slots, steps, sizeof *steps, update);
+}
+
 }  // namespace
 
-void sgd(Cpu& on, std::span<const Slot> slots, const SgdGroup* groups, const StepScalars* scalars) {
-    update_slots<SgdStep>(on, slots, groups, scalars,
-                          []<class Lane>(const SgdStep& step, const Slot& slot, Lane* p,
-                                         const Lane* g, std::int64_t i, std::int64_t n) {
-                              update(step, SgdSpan<Lane>{p, g, state<Lane>(slot.first, i), n});
-                          });
-}
-
-void adam(Cpu& on, std::span<const Slot> slots, const AdamGroup* groups,
-          const StepScalars* scalars) {
-    update_slots<AdamStep>(on, slots, groups, scalars,
-                           []<class Lane>(const AdamStep& step, const Slot& slot, Lane* p,
-                                          const Lane* g, std::int64_t i, std::int64_t n) {
-                               update(step, AdamSpan<Lane>{p, g, state<Lane>(slot.first, i),
-                                                           state<Lane>(slot.second, i),
-                                                           state<Lane>(slot.second_max, i), n});
-                           });
-}
+#define AXLE_KERNEL(Rule, NAME)                                                \
+    AXLE_DISPATCH(NAME##_f32);                                                 \
+    AXLE_DISPATCH(NAME##_f64);                                                 \
+    void NAME(Cpu& on, std::span<const Slot> slots, const Rule::Group* groups, \
+              const StepScalars* scalars) {                                    \
+        step_slots<Rule>(on, slots, groups, scalars,                           \
+                         {AXLE_CALL(NAME##_f32), AXLE_CALL(NAME##_f64)});      \
+    }
+AXLE_OPTIMIZER_RULES(AXLE_KERNEL)
 
 }  // namespace axle::kernels
 

@@ -3,19 +3,6 @@
 #include "kernels/rules/step_state_rules.h"
 
 namespace axle::kernels {
-namespace {
-
-template <class Group>
-void take(const double* rates, std::int64_t row, std::span<Group> groups) {
-    const double* next = rates + row * 2 * static_cast<std::int64_t>(groups.size());
-    for (Group& group : groups) {
-        set_rates(&group, next);
-        next += 2;
-    }
-}
-
-}  // namespace
-
 void begin_unscale(Cpu&, const float* scale, StepScalars* scalars) { *scalars = unscaling(*scale); }
 
 void update_scale(Cpu&, const ScaleRule& rule, const double* found_inf, float* scale,
@@ -27,11 +14,8 @@ void count_unless(Cpu&, const double* skipped, std::int64_t* count) {
     if (skipped == nullptr || *skipped == 0) ++*count;
 }
 
-void take_rates(Cpu&, const double* rates, const std::int64_t* row, std::span<SgdGroup> groups) {
-    take(rates, *row, groups);
-}
-void take_rates(Cpu&, const double* rates, const std::int64_t* row, std::span<AdamGroup> groups) {
-    take(rates, *row, groups);
+void take_rates(Cpu&, const double* rates, const std::int64_t* row, GroupRows groups) {
+    for (std::int64_t g = 0; g < groups.count; ++g) set_rates(groups, g, rates, *row);
 }
 
 }  // namespace axle::kernels

@@ -10,7 +10,10 @@
 // uniform in a block, and memory latency hides the cost of the branches. Slots that are not
 // aligned, and the last few elements, are processed one element at a time.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "kernels/cuda/optimizer/multi_tensor.cuh"
 #include "kernels/ops/rounding.h"
@@ -117,67 +120,31 @@ __device__ void store_stochastically(const Slot& slot, const Philox& draws, std:
 
 #include "kernels/rules/optimizer_rules.inl"
 
-// A rule (Sgd or Adam) defines its group type, the step that it computes for a slot, and the update
-// of one element. The update reads the gradient and changes the parameter and its state. The state
-// consists of the first buffers() of these three arrays: first, second and second_max.
-
-struct Sgd {
-    using Group = SgdGroup;
-    using Step = SgdStep;
-
-    template <class T>
-    struct Update {
-        __device__ Update(const Slot&, const Step& s) : factors(s), kind(s.kind) {}
-        __device__ int buffers() const { return kind == SgdKind::plain ? 0 : 1; }
-        __device__ void operator()(T g, T& p, T& b, T&, T&) const {
-            sgd_update(kind, factors, g, p, b);
-        }
-        SgdFactors<T> factors;
-        SgdKind kind;
-    };
-};
-
-struct Adam {
-    using Group = AdamGroup;
-    using Step = AdamStep;
-
-    template <class T>
-    struct Update {
-        __device__ Update(const Slot& slot, const Step& s)
-            : factors(s), amsgrad(slot.second_max != nullptr) {}
-        __device__ int buffers() const { return amsgrad ? 3 : 2; }
-        __device__ void operator()(T g, T& p, T& m, T& v, T& largest) const {
-            adam_update(amsgrad, factors, g, p, m, v, largest);
-        }
-        AdamFactors<T> factors;
-        bool amsgrad;
-    };
-};
-
 // Updates elements [from, to), N at a time; to - from is a multiple of N.
-template <class Lane, int N, class Update>
-__device__ void update_elements(const Slot& slot, const Update& update, const Philox& draws,
-                                std::int64_t from, std::int64_t to) {
+template <class Lane, int N, class Factors>
+__device__ void update_elements(const Slot& slot, int mode, unsigned arrays, const Factors& factors,
+                                const Philox& draws, std::int64_t from, std::int64_t to) {
     void* const storage = slot.master != nullptr ? slot.master : slot.param;
     const DType storage_dtype = slot.master != nullptr ? DType::f32 : slot.param_dtype;
-    auto* const first = static_cast<Lane*>(slot.first);
-    auto* const second = static_cast<Lane*>(slot.second);
-    auto* const second_max = static_cast<Lane*>(slot.second_max);
-    const int buffers = update.buffers();
     for (std::int64_t i = from + static_cast<int>(threadIdx.x) * N; i < to; i += kThreads * N) {
         const Bits g_bits = fetch<N>(slot.grad, slot.grad_dtype, i);
         const Bits p_bits = fetch<N>(storage, storage_dtype, i);
-        Pack<Lane, N> a = {}, b = {}, c = {};
-        if (buffers > 0) a = load_pack<Lane, N>(first + i);
-        if (buffers > 1) b = load_pack<Lane, N>(second + i);
-        if (buffers > 2) c = load_pack<Lane, N>(second_max + i);
+        Pack<Lane, N> state[3] = {};
+#pragma unroll
+        for (int a = 0; a < 3; ++a)
+            if ((arrays >> a & 1) != 0)
+                state[a] = load_pack<Lane, N>(static_cast<Lane*>(slot.state[a]) + i);
         const Pack<Lane, N> g = widen<Lane, N>(g_bits, slot.grad_dtype);
         Pack<Lane, N> p = widen<Lane, N>(p_bits, storage_dtype);
 #pragma unroll
-        for (int j = 0; j < N; ++j) update(g.at[j], p.at[j], a.at[j], b.at[j], c.at[j]);
-        if (buffers > 0) store_pack(first + i, a);
-        if (buffers > 1) store_pack(second + i, b);
-        if (buffers > 2) store_pack(second_max + i, c);
+        for (int j = 0; j < N; ++j) {
+            Lane s[3] = {state[0].at[j], state[1].at[j], state[2].at[j]};
+            update(mode, factors, g.at[j], p.at[j], s);
+            state[0].at[j] = s[0], state[1].at[j] = s[1], state[2].at[j] = s[2];
+        }
+#pragma unroll
+        for (int a = 0; a < 3; ++a)
+            if ((arrays >> a & 1) != 0) store_pack(static_cast<Lane*>(slot.state[a]) + i, state[a]);
         if (slot.master != nullptr) store_elements(storage, storage_dtype, i, p);
         if (slot.stochastic && is_half(slot.param_dtype))
             store_stochastically(slot, draws, i, p);
@@ -195,35 +162,36 @@ __device__ bool in_packs(const void* data, DType dtype) {
 template <int N>
 __device__ bool in_packs(const Slot& slot, DType lane) {
     return in_packs<N>(slot.param, slot.param_dtype) && in_packs<N>(slot.grad, slot.grad_dtype) &&
-           in_packs<N>(slot.master, DType::f32) && in_packs<N>(slot.first, lane) &&
-           in_packs<N>(slot.second, lane) && in_packs<N>(slot.second_max, lane);
+           in_packs<N>(slot.master, DType::f32) && in_packs<N>(slot.state[0], lane) &&
+           in_packs<N>(slot.state[1], lane) && in_packs<N>(slot.state[2], lane);
 }
 
 template <class Rule>
 __global__ void count_step(AXLE_TABLE(Slot) table, const typename Rule::Group* groups,
-                           const StepScalars* scalars, typename Rule::Step* steps) {
+                           const StepScalars* scalars, StepOf<Rule>* steps) {
     const auto row = static_cast<std::int32_t>(thread_in_grid());
     if (row >= table.rows || is_skipped(scalars)) return;
     const Slot& slot = table.row[row];
-    steps[row] = step_of(slot, groups[slot.group], scalars);
+    steps[row] = step_of<Rule>(slot, groups[slot.group], scalars);
 }
 
 template <class Lane, class Rule>
 __global__ void __launch_bounds__(kThreads)
-    update_chunk(AXLE_TABLE(Slot) table, const StepScalars* scalars,
-                 const typename Rule::Step* steps) {
+    update_chunk(AXLE_TABLE(Slot) table, const StepScalars* scalars, const StepOf<Rule>* steps) {
     if (is_skipped(scalars)) return;
     auto [row, from, to] = stretch_of(table, blockIdx.x);
     const Slot& slot = table.row[row];
-    const typename Rule::template Update<Lane> update(slot, steps[row]);
+    const int mode = steps[row].mode;
+    const unsigned arrays = Rule::arrays(mode);
+    const auto factors = factors_in<Rule, Lane>(steps[row]);
     const Philox draws = rounding_random(slot, steps[row]);
     constexpr int kN = kPack<Lane>;
     if (in_packs<kN>(slot, dtype_of<Lane>)) {
         const std::int64_t end = to - (to - from) % kN;
-        update_elements<Lane, kN>(slot, update, draws, from, end);
+        update_elements<Lane, kN>(slot, mode, arrays, factors, draws, from, end);
         from = end;
     }
-    update_elements<Lane, 1>(slot, update, draws, from, to);
+    update_elements<Lane, 1>(slot, mode, arrays, factors, draws, from, to);
 }
 
 // Updates the slots whose dtype is computed in the type Lane (float or double).
@@ -235,7 +203,7 @@ void update_lanes(Cuda& on, std::span<const Slot> slots, const typename Rule::Gr
     };
     for_each_table(slots, kChunk, wanted, [&](const Table<Slot>& table) {
         DeviceScratch scratch(on);
-        auto* const steps = scratch.take<typename Rule::Step>(table.rows);
+        auto* const steps = scratch.take<StepOf<Rule>>(table.rows);
         start(on, {grid_for(on, table.rows, kWarp), kWarp}, &count_step<Rule>, table, groups,
               scalars, steps);
         if (table.chunks() == 0) return;
@@ -252,14 +220,11 @@ void update_slots(Cuda& on, std::span<const Slot> slots, const typename Rule::Gr
 
 }  // namespace
 
-void sgd(Cuda& on, std::span<const Slot> slots, const SgdGroup* groups,
-         const StepScalars* scalars) {
-    update_slots<Sgd>(on, slots, groups, scalars);
-}
-
-void adam(Cuda& on, std::span<const Slot> slots, const AdamGroup* groups,
-          const StepScalars* scalars) {
-    update_slots<Adam>(on, slots, groups, scalars);
-}
+#define AXLE_KERNEL(Rule, NAME)                                                 \
+    void NAME(Cuda& on, std::span<const Slot> slots, const Rule::Group* groups, \
+              const StepScalars* scalars) {                                     \
+        update_slots<Rule>(on, slots, groups, scalars);                         \
+    }
+AXLE_OPTIMIZER_RULES(AXLE_KERNEL)
 
 }  // namespace axle::kernels

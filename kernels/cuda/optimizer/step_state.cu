@@ -20,18 +20,9 @@ __global__ void count_one(const double* skipped, std::int64_t* count) {
     if (skipped == nullptr || *skipped == 0) ++*count;
 }
 
-template <class Group>
-__global__ void take_row(const double* rates, const std::int64_t* row, std::int64_t n,
-                         Group* groups) {
-    const double* const mine = rates + *row * 2 * n;
-    for (std::int64_t i = thread_in_grid(); i < n; i += threads_in_grid())
-        set_rates(groups + i, mine + 2 * i);
-}
-
-template <class Group>
-void take(Cuda& on, const double* rates, const std::int64_t* row, std::span<Group> groups) {
-    const auto n = static_cast<std::int64_t>(groups.size());
-    start(on, {grid_for(on, n, kWarp), kWarp}, &take_row<Group>, rates, row, n, groups.data());
+__global__ void take_row(const double* rates, const std::int64_t* row, GroupRows groups) {
+    for (std::int64_t g = thread_in_grid(); g < groups.count; g += threads_in_grid())
+        set_rates(groups, g, rates, *row);
 }
 
 }  // namespace
@@ -49,13 +40,8 @@ void count_unless(Cuda& on, const double* skipped, std::int64_t* count) {
     start(on, {{1}, 1}, &count_one, skipped, count);
 }
 
-void take_rates(Cuda& on, const double* rates, const std::int64_t* row,
-                std::span<SgdGroup> groups) {
-    take(on, rates, row, groups);
-}
-void take_rates(Cuda& on, const double* rates, const std::int64_t* row,
-                std::span<AdamGroup> groups) {
-    take(on, rates, row, groups);
+void take_rates(Cuda& on, const double* rates, const std::int64_t* row, GroupRows groups) {
+    start(on, {grid_for(on, groups.count, kWarp), kWarp}, &take_row, rates, row, groups);
 }
 
 }  // namespace axle::kernels

@@ -2,7 +2,10 @@
 
 #include <filesystem>
 
+#include "dist/sharding/full_state.h"
 #include "gmock/gmock.h"
+#include "optim/algorithms/adam_variants.h"
+#include "optim/algorithms/lion.h"
 #include "tests/dist/sharding/resharding.h"
 
 namespace axle {
@@ -49,6 +52,56 @@ TEST(ShardedState, StoresEveryElementOnceWithReplicas) {
     const nn::StateDict expected = whole.saved_state();
     const ShardedFolder state(folder / "model");
     for (const auto& [name, tensor] : expected) expect_same_bits(state.read(name), tensor);
+}
+
+// Trains sharded models for two steps, restores the state of the first step into new optimizers
+// with and without gathering, and expects the states of one process.
+template <class Optimizer>
+void expect_numbers_are_kept() {
+    const TemporaryFolder folder(tests::FolderStorage::in_memory);
+    tests::make_state_folders(folder);
+    const Gpt64 gpt;
+    nn::Gpt whole = gpt.make();
+    auto models = clones_of(whole, 2);
+    const auto train = [](nn::Gpt& model, optim::Optimizer& optimizer, std::int64_t step,
+                          const dist::ProcessGroup& group) {
+        loss_of(model, step, group).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+    };
+    Optimizer alone(whole.parameters());
+    for (std::int64_t step = 0; step < 2; ++step)
+        train(whole, alone, step, *dist::ProcessGroup::alone());
+    const Tree expected = alone.state_dict();
+    on_ranks(2, [&](const Group& group) {
+        nn::Gpt& model = models[at(group)];
+        const ShardedDataParallel sharded(model, group, {.units = gpt.units()});
+        Optimizer first(model.parameters()), gathered(model.parameters()),
+            in_parts(model.parameters());
+        train(model, first, 0, *group);
+        const Tree full = dist::full_state_dict(first, {.rank0_only = false});
+        gathered.load_state_dict(full);
+        save_sharded(folder / "optimizer", dist::sharded_state(first, group->rank() == 0), *group);
+        load_sharded(ShardedFolder(folder / "optimizer"), in_parts);
+        train(model, gathered, 1, *group);
+        const Tree state = dist::full_state_dict(gathered, {.rank0_only = false})["state"];
+        ASSERT_EQ(state.size(), expected["state"].size());
+        for (const auto& [number, entry] : state.entries())
+            for (const auto& [name, value] : entry.entries()) {
+                SCOPED_TRACE(number + " " + name);
+                tests::expect_close(value.tensor(), expected["state"][number][name].tensor(),
+                                    1e-10);
+            }
+        const Tree restored = dist::full_state_dict(in_parts, {.rank0_only = false})["state"];
+        for (const auto& [number, entry] : full["state"].entries())
+            for (const auto& [name, value] : entry.entries())
+                expect_same_bits(restored[number][name].tensor(), value.tensor());
+    });
+}
+
+TEST(ShardedState, KeepsTheNumbersOfNAdamAndASGD) {
+    expect_numbers_are_kept<optim::NAdam>();
+    expect_numbers_are_kept<optim::ASGD>();
 }
 
 TEST(ShardedState, RejectsTheStateOfAnotherModel) {

@@ -89,8 +89,7 @@ Problem adamw(const Case& c) {
                 [=](Cpu& on) mutable {
                     const kernels::Slot slot = {.param = p.raw_data(),
                                                 .grad = g.raw_data(),
-                                                .first = m.raw_data(),
-                                                .second = v.raw_data(),
+                                                .state = {m.raw_data(), v.raw_data()},
                                                 .step = step.data<float>(),
                                                 .numel = p.numel(),
                                                 .param_dtype = p.dtype(),

@@ -7,20 +7,10 @@
 namespace axle::kernels {
 
 template <class Lane>
-struct SgdSpan {
+struct UpdateSpan {
     Lane* p;
     const Lane* g;
-    Lane* b;  // null for SGD without momentum
-    std::int64_t n;
-};
-
-template <class Lane>
-struct AdamSpan {
-    Lane* p;
-    const Lane* g;
-    Lane* m;
-    Lane* v;
-    Lane* largest;  // null unless AMSGrad is used
+    Lane* state[3];  // null if the optimizer has no such array
     std::int64_t n;
 };
 
