@@ -143,7 +143,7 @@ void FusedOptimizer::run(const std::vector<FusedOptimizer*>& optimizers, const T
         const bool is_divided = std::ranges::any_of(optimizer->params_, [](const Tensor& param) {
             return autograd::slice_of(param) != nullptr;
         });
-        if (is_sharded || is_divided) optimizer->check_sharded();
+        if (is_sharded || is_divided) optimizer->check_divided();
         at_end = at_end || is_sharded;
     }
     if (!at_end && std::ranges::any_of(optimizers, clips)) measure(optimizers, loss);
@@ -221,7 +221,7 @@ Tensor AdaLomo::update_of(const Tensor& gradient, ParamState& state) const {
            (rsqrt(rows / mean(rows, {-1}, true)).unsqueeze(-1) * rsqrt(columns).unsqueeze(-2));
 }
 
-void AdaLomo::check_sharded() const {
+void AdaLomo::check_divided() const {
     throw UsageError(
         "AdaLomo: parameters must not be sharded or divided among processes, because AdaLomo needs "
         "the rows and columns of whole matrices; use Lomo");

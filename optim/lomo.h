@@ -63,9 +63,6 @@ class FusedOptimizer : public Optimizer {
     // Updates a parameter with its gradient, which is already clipped by value. `place` is the
     // index of the parameter.
     virtual void apply(const Tensor& param, std::uint64_t place) = 0;
-    // Called if parameters are sharded over processes or are slices. Throws UsageError if the
-    // optimizer cannot update such parameters.
-    virtual void check_sharded() const {}
     // Returns the factor by which gradients are multiplied to clip them by norm, a 0-d f64 tensor.
     // The tensor is undefined if this pass does not clip by norm.
     const Tensor& clip_factor() const { return clip_factor_; }
@@ -158,7 +155,7 @@ class AdaLomo : public FusedOptimizer {
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
     void apply(const Tensor& param, std::uint64_t place) override;
-    void check_sharded() const override;
+    void check_divided() const override;
 
   private:
     Tensor update_of(const Tensor& gradient, ParamState& state) const;

@@ -5,6 +5,7 @@
 
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
+#include "core/autograd/tensor_slice.h"
 #include "core/files/file_memory.h"
 #include "core/graph.h"
 #include "core/launch.h"
@@ -188,7 +189,13 @@ void Optimizer::fill_slots() {
         }
 }
 
+const std::vector<Tensor>& Optimizer::take_updated() {
+    private_->dense_copies.clear();
+    return private_->updated;
+}
+
 void Optimizer::add_slot(const Tensor& param, Tensor grad, std::size_t group, std::uint64_t place) {
+    if (autograd::is_sharded(param) || autograd::slice_of(param) != nullptr) check_divided();
     const Tensor part = autograd::local_part(param);
     if (!private_->updated.empty())
         if (const Device other = autograd::local_part(private_->updated[0]).device();
@@ -236,7 +243,8 @@ bool Optimizer::needs_state(std::size_t group) const {
 void Optimizer::add_state(kernels::Slot& slot, const Tensor& param, std::size_t group) {
     const ParamState& state = prepare_state(param, group);
     for (std::size_t b = 0; b < state.buffers.size(); ++b)
-        if (needs_buffer(group, b)) slot.state[b] = state.buffers[b].raw_data();
+        if (needs_buffer(group, b) && state.buffers[b].defined())
+            slot.state[b] = state.buffers[b].raw_data();
     slot.step = static_cast<float*>(state.step.raw_data());
 }
 

@@ -51,18 +51,23 @@ struct NamedOption {
     NamedOption(const char* name_, double* value) : name(name_), number(value) {}
     NamedOption(const char* name_, bool* value) : name(name_), flag(value) {}
     NamedOption(const char* name_, std::array<double, 2>* value) : name(name_), pair(value) {}
+    // The first number can be missing (None in PyTorch).
+    using PartialPair = std::pair<std::optional<double>, double>;
+    NamedOption(const char* name_, PartialPair* value) : name(name_), partial_pair(value) {}
 
     // Calls f with the pointer that is not null, and returns the result of f.
     template <class F>
     auto visit(F&& f) const {
         if (number != nullptr) return f(number);
-        return flag != nullptr ? f(flag) : f(pair);
+        if (flag != nullptr) return f(flag);
+        return pair != nullptr ? f(pair) : f(partial_pair);
     }
 
     const char* name;
     double* number = nullptr;
     bool* flag = nullptr;
     std::array<double, 2>* pair = nullptr;
+    PartialPair* partial_pair = nullptr;
 };
 
 // Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options may be
@@ -219,6 +224,9 @@ class Optimizer {
     // this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
+    // Called for each parameter that is sharded or a slice before it is updated. Throws UsageError
+    // if the optimizer cannot update such parameters.
+    virtual void check_divided() const {}
     // Fills the GroupTable of the kernel and copies it to the device of the parameters.
     virtual void fill_groups(Device device) = 0;
     // Returns the argument of GroupTable::upload_to.
@@ -226,6 +234,12 @@ class Optimizer {
     // Updates the parameters of the slots with one kernel call; `scalars` may be null.
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
+
+    // Returns the parameters of the slots, for optimizers whose update() changes parameters with
+    // tensor ops. Drops the copies of strided parameters, which other optimizers change.
+    const std::vector<Tensor>& take_updated();
+    // Returns the tensor of set_scalars(), which can be undefined.
+    const Tensor& scalars() const { return scalars_; }
 
     // Throws ValueError for parameters that are undefined, repeated or not leaves.
     void check_params(const std::vector<Tensor>& params);

@@ -20,11 +20,18 @@ constexpr const char* kSeed = "rounding_seed";
 Tree to_tree(double* value) { return *value; }
 Tree to_tree(bool* value) { return *value; }
 Tree to_tree(std::array<double, 2>* value) { return Tree::list({(*value)[0], (*value)[1]}); }
+Tree to_tree(NamedOption::PartialPair* value) {
+    return Tree::list({value->first ? Tree(*value->first) : Tree(), value->second});
+}
 
 void from_tree(const Tree& tree, double* value) { *value = tree.number(); }
 void from_tree(const Tree& tree, bool* value) { *value = tree.boolean(); }
 void from_tree(const Tree& tree, std::array<double, 2>* value) {
     *value = {tree[0].number(), tree[1].number()};
+}
+void from_tree(const Tree& tree, NamedOption::PartialPair* value) {
+    value->first = tree[0].is_null() ? std::nullopt : std::optional(tree[0].number());
+    value->second = tree[1].number();
 }
 
 // Returns a saved number, such as a step count, as a 0-d tensor. Files of older PyTorch versions

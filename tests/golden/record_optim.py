@@ -70,7 +70,7 @@ def optimizers():
     sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
     rmsprop, adagrad, adadelta = torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta
     adamax, nadam, radam = torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam
-    rprop, asgd = torch.optim.Rprop, torch.optim.ASGD
+    rprop, asgd, adafactor = torch.optim.Rprop, torch.optim.ASGD, torch.optim.Adafactor
     return {
         "sgd": lambda p: sgd(p, lr=0.05),
         "sgd_weight_decay": lambda p: sgd(p, lr=0.05, weight_decay=0.1),
@@ -125,6 +125,10 @@ def optimizers():
         "asgd": lambda p: asgd(p, lr=0.05),
         "asgd_averages": lambda p: asgd(p, lr=0.1, lambd=0.1, alpha=0.6, t0=10.0, weight_decay=0.1),
         "asgd_maximize": lambda p: asgd(p, lr=0.01, maximize=True),
+        "adafactor": lambda p: adafactor(p),
+        "adafactor_options": lambda p: adafactor(
+            p, lr=0.1, beta2_decay=-0.6, eps=(0.5, 0.8), d=1.2, weight_decay=0.1, maximize=True
+        ),
         "rmsprop_two_groups": lambda p: rmsprop(
             [{"params": p[:1], "momentum": 0.5}, {"params": p[1:], "centered": True, "lr": 0.03}]
         ),
@@ -158,7 +162,11 @@ def states(make):
         optimizer.step()
     saved = optimizer.state_dict()["state"]
     return [
-        {name: value.flatten().tolist() for name, value in saved.get(i, {}).items() if value is not None}
+        {
+            name: {"shape": list(value.shape), "values": value.flatten().tolist()}
+            for name, value in saved.get(i, {}).items()
+            if value is not None
+        }
         for i in range(2)
     ]
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/adam.h"
+#include "optim/algorithms/adafactor.h"
 #include "optim/algorithms/adagrad.h"
 #include "optim/algorithms/adam_variants.h"
 #include "optim/algorithms/lion.h"
@@ -38,6 +39,7 @@ inline std::vector<RecordedOptimizer> recorded_optimizers() {
     const auto lion = recorded_as<Lion, LionOptions>;
     const auto rprop = recorded_as<Rprop, RpropOptions>;
     const auto asgd = recorded_as<ASGD, ASGDOptions>;
+    const auto adafactor = recorded_as<Adafactor, AdafactorOptions>;
     return {
         sgd("sgd", {.lr = 0.05}),
         sgd("sgd_weight_decay", {.lr = 0.05, .weight_decay = 0.1}),
@@ -107,6 +109,13 @@ inline std::vector<RecordedOptimizer> recorded_optimizers() {
         asgd("asgd_averages",
              {.lr = 0.1, .lambd = 0.1, .alpha = 0.6, .t0 = 10, .weight_decay = 0.1}),
         asgd("asgd_maximize", {.lr = 0.01, .maximize = true}),
+        adafactor("adafactor", {}),
+        adafactor("adafactor_options", {.lr = 0.1,
+                                        .beta2_decay = -0.6,
+                                        .eps = {0.5, 0.8},
+                                        .d = 1.2,
+                                        .weight_decay = 0.1,
+                                        .maximize = true}),
     };
 }
 

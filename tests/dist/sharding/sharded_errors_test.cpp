@@ -5,6 +5,7 @@
 #include "core/autograd/autograd.h"
 #include "dist/sharding/sharded_data_parallel.h"
 #include "gmock/gmock.h"
+#include "optim/algorithms/adafactor.h"
 #include "optim/lomo.h"
 #include "tests/dist/sharding/sharded_models.h"
 
@@ -131,6 +132,17 @@ TEST(ShardedDataParallel, CannotBeTrainedWithAdaLomo) {
     optim::AdaLomo optimizer(model.parameters());
     expect_error<UsageError>({"AdaLomo: parameters must not be sharded or divided among processes"},
                              [&] { optimizer.fused_backward(loss_of(model, 0, *alone), 0.1); });
+}
+
+TEST(ShardedDataParallel, CannotBeTrainedWithAdafactor) {
+    nn::Gpt model = Gpt64().make();
+    const auto alone = dist::ProcessGroup::alone();
+    const ShardedDataParallel sharded(model, alone);
+    optim::Adafactor optimizer(model.parameters());
+    loss_of(model, 0, *alone).backward();
+    expect_error<UsageError>(
+        {"Adafactor: parameters must not be sharded or divided among processes"},
+        [&] { optimizer.step(); });
 }
 
 TEST(ShardedDataParallel, MakesParametersUnusableWhenDestroyed) {

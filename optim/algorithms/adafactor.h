@@ -1,0 +1,56 @@
+// Adafactor (Shazeer and Stern, 2018), as in torch.optim.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "optim/optimizer.h"
+
+namespace axle::optim {
+
+struct AdafactorOptions {
+    double lr = 1e-2;           // the largest relative step size
+    double beta2_decay = -0.8;  // step t keeps 1 - t^beta2_decay of the averages
+    // The smallest scale of the gradients (nullopt: the epsilon of the parameter's dtype), and the
+    // smallest root mean square of a parameter that step sizes are proportional to.
+    std::pair<std::optional<double>, double> eps = {std::nullopt, 1e-3};
+    double d = 1;             // limit of the root mean square of an update
+    double weight_decay = 0;  // multiplies the parameter by 1 - lr weight_decay
+    bool maximize = false;
+
+    static constexpr const char* kName = "Adafactor";
+    // False, because Adafactor rounds parameters to nearest.
+    bool stochastic_rounding = false;
+    std::vector<NamedOption> named();
+    // Throws ValueError unless lr, eps and weight_decay are 0 or more, beta2_decay is 0 or less, d
+    // is 1 or more, and stochastic_rounding is false.
+    void check(const char* op) const;
+};
+
+// The Adafactor optimizer. The saved state of a parameter contains "step", and averages of squared
+// gradients: "variance" if the parameter has fewer than two dimensions; otherwise "row_var" and
+// "col_var", averages over the last and the second to last dimension, which need less memory. The
+// constructors throw ValueError for an empty list, for parameters that are undefined, repeated or
+// not leaves, and for options out of range. Besides the errors of Optimizer::step(), step() throws
+// UsageError if parameters are sharded or slices, and in the capture of a graph. It uses several
+// tensor ops for each parameter.
+class Adafactor : public GroupedOptimizer<AdafactorOptions> {
+  public:
+    explicit Adafactor(std::vector<Tensor> params, AdafactorOptions options = {});
+    explicit Adafactor(std::vector<Group> groups);
+
+  protected:
+    const char* name() const override { return AdafactorOptions::kName; }
+    std::span<const char* const> buffer_names() const override;
+    bool needs_buffer(std::size_t, std::size_t) const override { return true; }
+    std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
+    void check_divided() const override;
+    void fill_groups(Device) override {}
+    void update(Device device, std::span<const kernels::Slot> slots,
+                const kernels::StepScalars* scalars) override;
+};
+
+}  // namespace axle::optim
