@@ -44,6 +44,7 @@ class FusedOptimizer : public Optimizer {
     }
 
     std::size_t group_count() const override { return 1; }
+    bool has_momentum() const override { return false; }
     GroupRef group(std::size_t) override {
         return {params_,        lr_,          no_momentum_, initial_lr_, stochastic_rounding_,
                 rounding_seed_, weight_decay_};

@@ -149,6 +149,8 @@ class Optimizer {
 
     virtual std::size_t group_count() const = 0;
     virtual GroupRef group(std::size_t index) = 0;
+    // Returns whether GroupRef::momentum of the groups has an effect.
+    virtual bool has_momentum() const = 0;
     // Returns references to the groups, independent of the type of the options. Assigning to the
     // references changes the groups.
     std::vector<GroupRef> param_groups();
@@ -334,6 +336,9 @@ class GroupedOptimizer : public Optimizer {
     }
 
     std::size_t group_count() const override { return groups_.size(); }
+    bool has_momentum() const override {
+        return requires(Options& options) { options.momentum_ref(); };
+    }
     GroupRef group(std::size_t index) override {
         Group& g = groups_.at(index);
         return {g.params,

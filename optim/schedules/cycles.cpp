@@ -17,6 +17,13 @@ double value_of_group(const std::vector<double>& values, std::size_t index) {
     return values[std::min(index, values.size() - 1)];
 }
 
+void check_momentum(const char* op, const Optimizer& optimizer, bool cycles) {
+    if (cycles && !optimizer.has_momentum())
+        throw ValueError(str(op,
+                             ": cycle_momentum needs an optimizer with momentum; set "
+                             "cycle_momentum to false: true"));
+}
+
 }  // namespace
 
 CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
@@ -33,6 +40,7 @@ CyclicLR::CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup
                                                         : CyclicScale::cycle),
       scale_fn_(std::move(options.scale_fn)),
       cycle_momentum_(options.cycle_momentum) {
+    check_momentum("CyclicLR", optimizer, cycle_momentum_);
     const auto up = static_cast<double>(positive("CyclicLR", "step_size_up", options.step_size_up));
     const auto down = static_cast<double>(positive(
         "CyclicLR", "step_size_down", options.step_size_down.value_or(options.step_size_up)));
@@ -101,6 +109,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_
       anneal_(options.anneal),
       cycle_momentum_(options.cycle_momentum),
       three_phase_(options.three_phase) {
+    check_momentum("OneCycleLR", optimizer, cycle_momentum_);
     if (!(pct_start_ >= 0 && pct_start_ <= 1))
         throw ValueError(str("OneCycleLR: pct_start must be in [0, 1]: ", pct_start_));
     for (std::size_t g = 0; g < max_lrs_.size(); ++g)

@@ -205,7 +205,8 @@ struct CyclicOptions {
 };
 
 // Cyclical learning rates (Smith, 2017): the rate repeatedly rises from base_lr to max_lr and falls
-// again.
+// again. The constructor throws ValueError if cycle_momentum is true and the optimizer has no
+// momentum.
 class CyclicLR : public Scheduler {
   public:
     CyclicLR(Optimizer& optimizer, const PerGroup& base_lr, const PerGroup& max_lr,
@@ -241,7 +242,8 @@ struct OneCycleOptions {
 
 // The 1cycle policy (Smith and Topin, 2018): raises the rate to max_lr and lowers it to the final
 // rate, which it reaches at epoch total_steps - 1. As in PyTorch, a step to an epoch above
-// total_steps throws ValueError.
+// total_steps throws ValueError. The constructor throws ValueError if cycle_momentum is true and
+// the optimizer has no momentum.
 class OneCycleLR : public Scheduler {
   public:
     OneCycleLR(Optimizer& optimizer, const PerGroup& max_lr, std::int64_t total_steps,

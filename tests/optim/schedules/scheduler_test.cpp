@@ -6,6 +6,7 @@
 #include "core/ops.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
+#include "optim/algorithms/adagrad.h"
 #include "optim/schedules/schedules.h"
 #include "optim/sgd.h"
 #include "tests/close.h"
@@ -51,6 +52,16 @@ TEST(OneCycleLR, CyclesMomentumOfSgd) {
     scheduler.step();
     scheduler.step();
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].momentum, 0.85);
+}
+
+TEST(OneCycleLR, RejectsCyclingTheMomentumOfOptimizersWithoutMomentum) {
+    Adagrad optimizer({parameter()});
+    expect_error<ValueError>({"OneCycleLR: cycle_momentum needs an optimizer with momentum"},
+                             [&] { OneCycleLR(optimizer, 1, 10); });
+    expect_error<ValueError>({"CyclicLR: cycle_momentum needs an optimizer with momentum"},
+                             [&] { CyclicLR(optimizer, 0.1, 1); });
+    OneCycleLR scheduler(optimizer, 1, 10, {.cycle_momentum = false});
+    EXPECT_NEAR(optimizer.param_groups()[0].lr, 1.0 / 25, 1e-15);
 }
 
 TEST(OneCycleLR, RejectsStepsAfterItsEnd) {
