@@ -1,0 +1,44 @@
+// DatasetRef: how a dataset is passed to a dataset that reads it.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace axle::data {
+
+class Dataset;
+class IterableDataset;
+
+// An argument that is a dataset, with the rules of DataLoader: a dataset that is a variable is
+// referred to and must outlive the object that uses it, a temporary is moved into a shared pointer,
+// and a shared pointer is shared. Can be null only if it was made from a null pointer.
+template <class Base>
+class BasicDatasetRef {
+  public:
+    template <class D>
+        requires std::derived_from<std::remove_cvref_t<D>, Base>
+    // NOLINTNEXTLINE(bugprone-forwarding-reference-overload,google-explicit-constructor)
+    BasicDatasetRef(D&& dataset) {
+        if constexpr (std::is_lvalue_reference_v<D>) {
+            pointer_ = {std::shared_ptr<void>(), &dataset};
+        } else {
+            pointer_ = std::make_shared<std::remove_cv_t<D>>(std::forward<D>(dataset));
+        }
+    }
+    template <class D>
+        requires std::derived_from<std::remove_cv_t<D>, Base>
+    BasicDatasetRef(std::shared_ptr<D> dataset)  // NOLINT(google-explicit-constructor)
+        : pointer_(std::move(dataset)) {}
+
+    const std::shared_ptr<const Base>& pointer() const { return pointer_; }
+
+  private:
+    std::shared_ptr<const Base> pointer_;
+};
+
+using DatasetRef = BasicDatasetRef<Dataset>;
+using IterableDatasetRef = BasicDatasetRef<IterableDataset>;
+
+}  // namespace axle::data
