@@ -19,6 +19,10 @@ class Mt19937 {
         const std::uint64_t high = next32();
         return high << 32 | next32();
     }
+    // Returns a number in [0, 1), the same as torch.rand((), dtype=torch.float64).
+    double uniform() {
+        return static_cast<double>(next64() & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
+    }
 
   private:
     std::mt19937 engine_;
