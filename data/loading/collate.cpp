@@ -6,38 +6,32 @@
 #include <vector>
 
 #include "core/ops.h"
+#include "data/loading/collate_columns.h"
 
 namespace axle::data {
-namespace {
 
-// The values of one member in all samples. The name of the member in error messages is for example
-// "image.mask" or "boxes[0]"; the name of a complete sample is "".
-using Column = std::vector<const Tree*>;
-
-std::string prefix(const std::string& name) { return name.empty() ? "" : name + ": "; }
+std::string error_prefix(const char* who, const std::string& name) {
+    return name.empty() ? str(who, ": ") : str(who, ": ", name, ": ");
+}
 
 std::string sample_pair(std::size_t i) { return str(" (samples 0 and ", i, " of the batch)"); }
-
-[[noreturn]] void throw_error(const std::string& name, const std::string& what) {
-    throw ValueError(str("collate: ", prefix(name), what));
-}
 
 bool is_plain(const Tensor& t) {
     return t.device().is_cpu() && t.is_contiguous() && !t.requires_grad();
 }
 
-// Stacks the tensors of a column. Copies bytes if possible, which is fast for many small samples.
-Tensor stack_column(const Column& column, const std::string& name) {
+// Copies bytes if possible, which is fast for many small samples.
+Tensor stack_column(const char* who, const Column& column, const std::string& name) {
     const Tensor& first = column[0]->tensor();
     bool all_plain = true;
     for (std::size_t i = 0; i < column.size(); ++i) {
         const Tensor& t = column[i]->tensor();
         if (t.shape() != first.shape())
-            throw ShapeError(str("collate: ", prefix(name), "different shapes: ", first.shape(),
+            throw ShapeError(str(error_prefix(who, name), "different shapes: ", first.shape(),
                                  " and ", t.shape(), sample_pair(i)));
         if (t.dtype() != first.dtype())
-            throw_error(
-                name, str("different dtypes: ", first.dtype(), " and ", t.dtype(), sample_pair(i)));
+            throw ValueError(str(error_prefix(who, name), "different dtypes: ", first.dtype(),
+                                 " and ", t.dtype(), sample_pair(i)));
         all_plain = all_plain && is_plain(t);
     }
     if (!all_plain) {
@@ -49,7 +43,7 @@ Tensor stack_column(const Column& column, const std::string& name) {
     Shape shape = first.shape();
     if (shape.size() == kMaxDims)
         throw ShapeError(
-            str("collate: ", prefix(name),
+            str(error_prefix(who, name),
                 "cannot stack tensors with the maximum number of dimensions: ", first.shape()));
     shape.insert(0, static_cast<std::int64_t>(column.size()));
     Tensor batch = empty(shape, {.dtype = first.dtype()});
@@ -63,6 +57,8 @@ Tensor stack_column(const Column& column, const std::string& name) {
     return batch;
 }
 
+namespace {
+
 bool all_of(const Column& column, bool (Tree::*test)() const) {
     return std::all_of(column.begin(), column.end(), [&](const Tree* t) { return (t->*test)(); });
 }
@@ -75,9 +71,24 @@ Tensor tensor_of(const Column& column, T (Tree::*value)() const) {
     return result;
 }
 
-Tree collate_column(const Column& column, const std::string& name, int depth);
+// Collates columns of one batch.
+class Collator {
+  public:
+    Collator(const char* who, const StackTensors& stack) : who_(who), stack_(stack) {}
+    Tree collate(const Column& column, const std::string& name, int depth) const;
 
-Tree collate_lists(const Column& column, const std::string& name, int depth) {
+  private:
+    [[noreturn]] void throw_error(const std::string& name, const std::string& what) const {
+        throw ValueError(error_prefix(who_, name) + what);
+    }
+    Tree lists(const Column& column, const std::string& name, int depth) const;
+    Tree maps(const Column& column, const std::string& name, int depth) const;
+
+    const char* who_;
+    const StackTensors& stack_;
+};
+
+Tree Collator::lists(const Column& column, const std::string& name, int depth) const {
     const std::size_t length = column[0]->size();
     for (std::size_t i = 1; i < column.size(); ++i)
         if (column[i]->size() != length)
@@ -87,12 +98,12 @@ Tree collate_lists(const Column& column, const std::string& name, int depth) {
     Column member(column.size());
     for (std::size_t k = 0; k < length; ++k) {
         for (std::size_t i = 0; i < column.size(); ++i) member[i] = &column[i]->elements()[k];
-        result.push_back(collate_column(member, str(name, "[", k, "]"), depth + 1));
+        result.push_back(collate(member, str(name, "[", k, "]"), depth + 1));
     }
     return result;
 }
 
-Tree collate_maps(const Column& column, const std::string& name, int depth) {
+Tree Collator::maps(const Column& column, const std::string& name, int depth) const {
     const Tree& first = *column[0];
     for (std::size_t i = 1; i < column.size(); ++i)
         for (const auto& [key, value] : column[i]->entries())
@@ -109,20 +120,20 @@ Tree collate_maps(const Column& column, const std::string& name, int depth) {
                             str("only one of two samples has the key '", key, "'", sample_pair(i)));
         }
         result.entries().push_back(
-            {key, collate_column(member, name.empty() ? key : str(name, ".", key), depth + 1)});
+            {key, collate(member, name.empty() ? key : str(name, ".", key), depth + 1)});
     }
     return result;
 }
 
-Tree collate_column(const Column& column, const std::string& name, int depth) {
+Tree Collator::collate(const Column& column, const std::string& name, int depth) const {
     if (depth > kMaxTreeDepth)
         throw_error("", str("the samples are nested deeper than ", kMaxTreeDepth, " levels"));
-    if (all_of(column, &Tree::is_tensor)) return stack_column(column, name);
+    if (all_of(column, &Tree::is_tensor)) return stack_(column, name);
     if (all_of(column, &Tree::is_integer)) return tensor_of<std::int64_t>(column, &Tree::integer);
     if (all_of(column, &Tree::is_number)) return tensor_of<double>(column, &Tree::number);
     if (all_of(column, &Tree::is_boolean)) return tensor_of<bool>(column, &Tree::boolean);
-    if (all_of(column, &Tree::is_map)) return collate_maps(column, name, depth);
-    if (all_of(column, &Tree::is_list)) return collate_lists(column, name, depth);
+    if (all_of(column, &Tree::is_map)) return maps(column, name, depth);
+    if (all_of(column, &Tree::is_list)) return lists(column, name, depth);
     if (all_of(column, &Tree::is_string)) {
         Tree result = Tree::list();
         for (const Tree* text : column) result.push_back(*text);
@@ -139,12 +150,18 @@ Tree collate_column(const Column& column, const std::string& name, int depth) {
 
 }  // namespace
 
-Tree collate(std::span<const Tree> samples) {
-    if (samples.empty()) throw ValueError("collate: there are no samples in the batch");
+Tree collate_columns(const char* who, std::span<const Tree> samples, const StackTensors& stack) {
+    if (samples.empty()) throw ValueError(str(who, ": there are no samples in the batch"));
     Column column;
     column.reserve(samples.size());
     for (const Tree& sample : samples) column.push_back(&sample);
-    return collate_column(column, "", 0);
+    return Collator(who, stack).collate(column, "", 0);
+}
+
+Tree collate(std::span<const Tree> samples) {
+    return collate_columns("collate", samples, [](const Column& column, const std::string& name) {
+        return stack_column("collate", column, name);
+    });
 }
 
 }  // namespace axle::data
