@@ -1,4 +1,4 @@
-// Shards loaders over processes, and resumes a run on fewer processes.
+// Shards loaders over processes, resumes a run on fewer processes, and makes batches of texts.
 #include <axle/axle.h>
 
 using axle::Tensor;
@@ -49,6 +49,30 @@ void bind_names() {
     check(rows == 8 && test_loader.len() == 2);
 }
 
+void batches_of_texts() {
+    std::int64_t rows = 0;
+    const axle::data::FunctionDataset texts(50, [](std::int64_t i) {
+        return axle::Tree{{"input_ids", axle::arange(1 + i % 20)},
+                          {"labels", axle::arange(1 + i % 20)}};
+    });
+    // [texts]
+    auto parts = axle::data::random_split(texts, {0.8, 0.2}, 42);  // the seed is 42
+    const axle::data::Subset& train_set = parts[0];
+    std::vector<std::int64_t> lengths;
+    for (std::int64_t i = 0; i < train_set.size(); ++i)
+        lengths.push_back(train_set.get(i)["input_ids"].size(0));
+    axle::data::DataLoader train_loader(
+        train_set,
+        {.batch_sampler = std::make_shared<axle::data::TokenBatchSampler>(lengths, 64),
+         .collate_fn = axle::data::padding_collate({.padding_values = {{"labels", -100}}})});
+    for (auto& batch : train_loader) {
+        check(batch["input_ids"].numel() <= 64);
+        rows += batch["labels"].size(0);
+    }
+    // [/texts]
+    check(rows == 40 && parts[1].size() == 10);
+}
+
 void run(std::int64_t batch_size, bool resumes) {
     const auto train_set = numbers(32 * 320);
     axle::Accelerator accelerator;
@@ -94,6 +118,7 @@ int main() {
     using axle::dist::debug_launch;
     debug_launch([] { share(); }, 2);
     bind_names();
+    batches_of_texts();
     debug_launch([] { run(8, false); }, 4);
     debug_launch([] { run(16, true); }, 2);
     debug_launch([] { mesh_of_four(); }, 4);
