@@ -22,7 +22,7 @@ struct WeightedRandomSamplerOptions {
 //
 //     // Draws both classes equally often.
 //     for (const int label : labels) weights.push_back(1.0 / count_of[label]);
-//     auto sampler = std::make_shared<data::WeightedRandomSampler>(weights, weights.size());
+//     auto sampler = std::make_shared<data::WeightedRandomSampler>(weights, std::ssize(weights));
 class WeightedRandomSampler : public Sampler {
   public:
     // Throws ValueError if a weight is negative, NaN or infinite, if no weight is positive, if the

@@ -1,6 +1,7 @@
 // Private to data/loading: collating with a rule for tensors.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>

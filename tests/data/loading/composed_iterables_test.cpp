@@ -12,7 +12,7 @@ namespace {
 
 using tests::Batches, tests::expect_error, tests::Ids, tests::Numbers, tests::pass, tests::sample;
 
-// A generator whose order is random. Its samples are not.
+// An iterable dataset with a generator, on which its samples do not depend.
 class Shuffled : public Numbers {
   public:
     explicit Shuffled(std::shared_ptr<Generator> generator)

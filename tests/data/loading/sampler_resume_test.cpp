@@ -26,8 +26,8 @@ Ids lengths(std::int64_t n) {
     return all;
 }
 
-// Returns the loader of a process. Together, the processes read 4 samples per step, or 2 batches if
-// the kind is `token`.
+// Returns the loader of a process. Together, the processes read 4 samples per step, or one batch
+// each if the kind is `token`.
 std::unique_ptr<DataLoader> make_loader(Kind kind, std::int64_t processes, std::int64_t rank,
                                         std::int64_t n = kSamples, std::uint64_t seed = 3) {
     LoaderOptions options{.num_workers = 2};
