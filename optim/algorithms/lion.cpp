@@ -31,8 +31,8 @@ std::vector<NamedOption> RpropOptions::named() {
 void RpropOptions::check(const char* op) const {
     check_not_negative(op, {{"lr", lr}});
     if (!(0 < etas[0] && etas[0] < 1 && 1 < etas[1]))
-        throw ValueError(
-            str(op, ": etas must be in (0, 1) and above 1: [", etas[0], ", ", etas[1], "]"));
+        throw ValueError(str(op, ": etas[0] must be in (0, 1) and etas[1] above 1: [", etas[0],
+                             ", ", etas[1], "]"));
 }
 
 template <>

@@ -146,7 +146,7 @@ TEST_F(OptimizersOnGpu, MatchTheCpuBitForBit) {
         expect_alike<optim::Adadelta>(optim::AdadeltaOptions{.weight_decay = 0.1}, dtype);
         expect_alike<optim::Adamax>(optim::AdamaxOptions{}, dtype);
         expect_alike<optim::NAdam>(optim::NAdamOptions{.momentum_decay = 0.1}, dtype);
-        expect_alike<optim::RAdam>(optim::RAdamOptions{.betas = {0.9, 0.5}}, dtype);
+        expect_alike<optim::RAdam>(optim::RAdamOptions{.lr = 0.01, .weight_decay = 0.1}, dtype);
         expect_alike<optim::Lion>(optim::LionOptions{.lr = 0.01, .weight_decay = 0.1}, dtype);
         expect_alike<optim::Rprop>(optim::RpropOptions{}, dtype);
         expect_alike<optim::ASGD>(optim::ASGDOptions{.t0 = 1}, dtype);

@@ -178,6 +178,10 @@ def main():
         "every": EVERY,
         "optimizers": {name: trace(make) for name, make in optimizers().items()},
         "states": {name: states(make) for name, make in optimizers().items()},
+        "groups": {
+            name: make(parameters()).state_dict()["param_groups"]
+            for name, make in optimizers().items()
+        },
         "clip": clips(),
     }
     text = json.dumps(record, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"')

@@ -1,6 +1,7 @@
 // Tests the optimizers of training loops with step(), against recordings of PyTorch.
 #include <cmath>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,8 +11,10 @@
 #include "core/ops.h"
 #include "gtest/gtest.h"
 #include "kernels/error.h"
+#include "optim/state_file.h"
 #include "tests/close.h"
 #include "tests/optim/recorded_optimizers.h"
+#include "tests/temporary_folder.h"
 #include "tests/vectors.h"
 
 namespace axle::tests {
@@ -90,6 +93,28 @@ TEST(TorchOptimizers, SaveTheStateOfPyTorch) {
     }
 }
 
+// Options that select an implementation in PyTorch, and that Adam and AdamW have by their names.
+const std::set<std::string> kOnlyInPyTorch = {"foreach", "capturable", "differentiable", "fused",
+                                              "decoupled_weight_decay"};
+
+TEST(TorchOptimizers, SaveTheOptionsOfPyTorch) {
+    const auto golden = golden_json("optim.json");
+    for (const auto& [name, make] : recorded_optimizers()) {
+        SCOPED_TRACE(name);
+        const auto optimizer = make(parameters());
+        const auto groups =
+            nlohmann::json::parse(to_json(optimizer->state_dict()["param_groups"], -1));
+        const auto& expected = golden["groups"][name];
+        ASSERT_EQ(groups.size(), expected.size());
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            for (const auto& [key, value] : groups[g].items())
+                EXPECT_EQ(value, expected[g][key]) << key;
+            for (const auto& [key, value] : expected[g].items())
+                EXPECT_TRUE(groups[g].contains(key) || kOnlyInPyTorch.contains(key)) << key;
+        }
+    }
+}
+
 TEST(TorchOptimizers, ContinueFromTheStateOfPyTorch) {
     const auto golden = golden_json("optim.json");
     const int every = golden["every"];
@@ -115,17 +140,24 @@ TEST(TorchOptimizers, ContinueFromTheStateOfPyTorch) {
     }
 }
 
-TEST(TorchOptimizers, ResumeBitExactlyFromStateDict) {
+TEST(TorchOptimizers, ResumeBitExactlyFromAStateDictAndFromAFile) {
+    const TemporaryFolder folder(FolderStorage::in_memory);
     for (const auto& [name, make] : recorded_optimizers()) {
-        const Params params = parameters(), others = parameters();
-        const auto optimizer = make(params), other = make(others);
+        SCOPED_TRACE(name);
+        const Params params = parameters(), copies = parameters(), others = parameters();
+        const auto optimizer = make(params), from_dict = make(copies), from_file = make(others);
         take_steps(*optimizer, params, 1, 3);
         optimizer->param_groups()[0].lr *= 0.5;
-        for (std::size_t i = 0; i < 2; ++i) others[i].set_data(params[i].detach().clone());
-        other->load_state_dict(optimizer->state_dict());
+        for (const Params& to : {copies, others})
+            for (std::size_t i = 0; i < 2; ++i) to[i].set_data(params[i].detach().clone());
+        from_dict->load_state_dict(optimizer->state_dict());
+        optim::save_state(folder / name, *optimizer);
+        optim::load_state(folder / name, *from_file);
         take_steps(*optimizer, params, 4, 6);
-        take_steps(*other, others, 4, 6);
-        EXPECT_EQ(values(params), values(others)) << name;
+        take_steps(*from_dict, copies, 4, 6);
+        take_steps(*from_file, others, 4, 6);
+        EXPECT_EQ(values(copies), values(params));
+        EXPECT_EQ(values(others), values(params));
     }
 }
 
@@ -237,7 +269,7 @@ TEST(TorchOptimizers, RejectOptionsOutOfRange) {
     refused("Lion: lr must be 0 or more: -1", [&] { Lion(p, {.lr = -1}); });
     refused("Lion: betas must be in [0, 1): [0.5, 1]", [&] { Lion(p, {.betas = {0.5, 1}}); });
     refused("Rprop: lr must be 0 or more: -1", [&] { Rprop(p, {.lr = -1}); });
-    refused("Rprop: etas must be in (0, 1) and above 1: [0.5, 1]", [&] {
+    refused("Rprop: etas[0] must be in (0, 1) and etas[1] above 1: [0.5, 1]", [&] {
         Rprop(p, {.etas = {0.5, 1}});
     });
     refused("ASGD: lambd must be 0 or more: -1", [&] { ASGD(p, {.lambd = -1}); });
