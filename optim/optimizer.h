@@ -285,8 +285,9 @@ class Optimizer {
     OwningPtr<Private> private_;
 };
 
-// Copies rows to the GPU as the plan requires, into *copy, which is undefined for a device that is
-// not a GPU. If `changed` is false, does not copy them again.
+// Copies rows to the GPU into *copy, and applies the rates of the plan to the copy. If `changed` is
+// false, copies only rows that *copy does not have yet. If the device is not a GPU, makes *copy
+// undefined and applies the rates of the plan to the rows.
 void upload_rows(Device device, const UploadPlan& plan, kernels::GroupRows rows, bool changed,
                  Tensor* copy);
 

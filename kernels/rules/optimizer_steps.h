@@ -364,9 +364,9 @@ struct Asgd {
     }
 };
 
-// What kernels need of a step besides its factors.
+// The parts of a step that kernels use with every rule.
 struct SlotStep {
-    std::uint64_t offset;  // of the random numbers for stochastic rounding
+    std::uint64_t offset;  // the position of the random numbers for stochastic rounding
     int mode;
 };
 template <class Rule>

@@ -14,15 +14,16 @@ namespace axle::optim {
 struct AdafactorOptions {
     double lr = 1e-2;           // the largest relative step size
     double beta2_decay = -0.8;  // step t keeps 1 - t^beta2_decay of the averages
-    // The smallest scale of the gradients (nullopt: the epsilon of the parameter's dtype), and the
-    // smallest root mean square of a parameter that step sizes are proportional to.
+    // eps.first is the smallest estimate of the root mean square of a gradient element (nullopt:
+    // the epsilon of the parameter's dtype). Steps are proportional to the root mean square of the
+    // parameter, and eps.second is its smallest value in this product.
     std::pair<std::optional<double>, double> eps = {std::nullopt, 1e-3};
     double d = 1;             // limit of the root mean square of an update
     double weight_decay = 0;  // multiplies the parameter by 1 - lr weight_decay
     bool maximize = false;
 
     static constexpr const char* kName = "Adafactor";
-    // False, because Adafactor rounds parameters to nearest.
+    // Must be false, because Adafactor rounds parameters to nearest.
     bool stochastic_rounding = false;
     std::vector<NamedOption> named();
     // Throws ValueError unless lr, eps and weight_decay are 0 or more, beta2_decay is 0 or less, d
