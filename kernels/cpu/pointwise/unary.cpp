@@ -52,13 +52,15 @@ void curve_span(const void* formula, const void* const* in, void* out, std::int6
     if (i < n) f.curve(Pack::load(v + i, n - i)).store(y + i, n - i);
 }
 
-// The spans of every formula for this target, in the order of AXLE_UNARY_FORMULAS.
-#define AXLE_ROW(NAME) \
-    {&value_span<formula::NAME>, &slope_span<formula::NAME>, &curve_span<formula::NAME>},
-inline constexpr Span kUnarySpans[][3] = {AXLE_UNARY_FORMULAS(AXLE_ROW)};
-#undef AXLE_ROW
-
-const Span* unary_spans(int formula) { return kUnarySpans[formula]; }
+// A function for each formula, so that the linker drops the formulas that a program does not use.
+#define AXLE_SPANS(NAME)                                                                        \
+    const Span* NAME##_spans() {                                                                \
+        static constexpr Span kSpans[] = {value_span<formula::NAME>, slope_span<formula::NAME>, \
+                                          curve_span<formula::NAME>};                           \
+        return kSpans;                                                                          \
+    }
+AXLE_UNARY_FORMULAS(AXLE_SPANS)
+#undef AXLE_SPANS
 
 }  // namespace axle::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -68,19 +70,17 @@ HWY_AFTER_NAMESPACE();
 namespace axle::kernels {
 namespace {
 
-AXLE_DISPATCH(unary_spans);
-
-#define AXLE_NUMBER(NAME) k##NAME,
-enum FormulaNumber { AXLE_UNARY_FORMULAS(AXLE_NUMBER) };
-#undef AXLE_NUMBER
-
+// Returns the spans of f32 for this CPU that compute the value, the slope and the curve.
 template <class F>
-constexpr int kNumber = -1;
-#define AXLE_NUMBER(NAME) \
-    template <>           \
-    constexpr int kNumber<formula::NAME> = k##NAME;
-AXLE_UNARY_FORMULAS(AXLE_NUMBER)
-#undef AXLE_NUMBER
+const Span* simd_spans();
+#define AXLE_SPANS(NAME)                      \
+    AXLE_DISPATCH(NAME##_spans);              \
+    template <>                               \
+    const Span* simd_spans<formula::NAME>() { \
+        return AXLE_CALL(NAME##_spans)();     \
+    }
+AXLE_UNARY_FORMULAS(AXLE_SPANS)
+#undef AXLE_SPANS
 
 template <class F, class T>
 void scalar_value(const void* f, const void* const* in, void* out, std::int64_t n) {
@@ -113,7 +113,7 @@ Span f32_span(int what) {
                                    scalar_curve<F, float>};
         return kSpans[what];
     } else {
-        return AXLE_CALL(unary_spans)(kNumber<F>)[what];
+        return simd_spans<F>()[what];
     }
 }
 
