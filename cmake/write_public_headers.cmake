@@ -39,19 +39,21 @@ endforeach()
 # Headers that few programs need are not in <axle/axle.h>, because each of them would slow down the
 # compilation of all programs: raw kernels (except the settings of the thread pool), the YAML
 # configuration of the training programs, the parts of trackers, the profiler, CUDA graphs, less
-# common file formats, and building blocks of the headers that it includes.
+# common file formats, drawings and simulations of schedules, and building blocks of other headers.
 set(only_by_path
     "^kernels/"
     "^accel/config/(config|structured_config|yaml)[.]h"
     "^accel/tracking/(append_file|csv|histogram|image|jsonl|png|tensorboard)[.]h"
     "^accel/utils/text[.]h"
     "^core/(float8|graph|launch|numerics)[.]h"
+    "^core/(attention/attention_part|autograd/deferred)[.]h"
     "^core/files/(distributed_checkpoint|distributed_metadata|dlpack|dlpack_abi|file|torch_file)[.]h"
     "^core/memory/owning_ptr[.]h"
     "^core/(profiler|text)/"
     "^data/files/(cifar|idx|npy)[.]h"
-    "^dist/group/backends[.]h"
+    "^dist/group/(backends|mesh_drawing)[.]h"
     "^dist/(ops|parallel)/"
+    "^dist/pipeline/(drawing|simulation)[.]h"
     "^nn/models/transformer[.]h"
     "^nn/precision/"
     "^optim/state_file[.]h")
