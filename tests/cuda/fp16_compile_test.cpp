@@ -309,7 +309,7 @@ TEST_F(Bf16CompiledTraining, SupportsSeveralUpdatesPerStep) {
 }
 
 // A second model has its own optimizer. Each model has its own backward and step in an iteration.
-TEST_F(Fp16CompiledTraining, UpdatesTheScaleOnceForTwoOptimizers) {
+TEST_F(Fp16CompiledTraining, MatchesEagerTrainingWithTwoOptimizers) {
     Net* other_net = nullptr;
     std::unique_ptr<Net> net;
     std::unique_ptr<optim::SGD> sgd;

@@ -82,7 +82,7 @@ TEST(Subset, MakesBatchesWithGetBatchOfTheDataset) {
     EXPECT_EQ(set.batches, 1);
 }
 
-TEST(Subset, RejectsIndicesOutsideItsDatasetAndItself) {
+TEST(Subset, RejectsInvalidIndicesAndNullDatasets) {
     const auto set = numbers(5);
     expect_error<IndexError>({"Subset: index 5 at position 1", "5 samples"}, [&] {
         Subset(set, {0, 5});
@@ -129,7 +129,7 @@ TEST(RandomSplit, TakesSizesAndFractions) {
     EXPECT_EQ(random_split(set, std::vector<Scalar>(10, 0.1)).size(), 10u);
 }
 
-TEST(RandomSplit, RejectsLengthsThatDoNotFit) {
+TEST(RandomSplit, RejectsInvalidLengthsAndNullDatasets) {
     const auto set = numbers(10);
     const auto expect_value_error = [&](std::initializer_list<const char*> parts,
                                         const std::vector<Scalar>& lengths) {
@@ -183,7 +183,7 @@ TEST(StackDataset, MakesBatchesWithGetBatchOfTheDatasets) {
     EXPECT_EQ(set.batches, 2);
 }
 
-TEST(StackDataset, RejectsDatasetsThatDoNotFit) {
+TEST(StackDataset, RejectsInvalidDatasetsAndIndices) {
     const auto three = numbers(3), two = numbers(2);
     expect_error<ValueError>({"StackDataset: ", "3 samples", "'b' has 2"}, [&] {
         StackDataset({{"a", three}, {"b", two}});
@@ -225,7 +225,7 @@ TEST(Filter, KeepsSamplesForWhichTheFunctionReturnsTrue) {
                              [&] { filter(set, std::function<bool(const Tree&)>()); });
 }
 
-TEST(ComposedDatasets, ReadTheDatasetsOfAnEpoch) {
+TEST(ComposedDatasets, ReadTheirDatasetsInTheGivenEpoch) {
     const Dated dated(3);
     const auto fixed = numbers(2, 50);
     const Subset subset(dated, {2, 0});

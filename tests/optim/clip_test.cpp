@@ -46,7 +46,7 @@ TEST(ClipGrad, MatchesPyTorch) {
     }
 }
 
-TEST(ScaleGrads, MultipliesByDeviceScalar) {
+TEST(ScaleGrads, MultipliesGradientsByAScalarTensor) {
     const Tensor a = with_grad({3, 4}), none = zeros({2}, {.requires_grad = true});
     optim::scale_grads_({none, a}, tensor({0.5}, Shape{}, {.dtype = f64}));
     EXPECT_EQ(a.grad().to_vector(), std::vector<double>({1.5, 2}));

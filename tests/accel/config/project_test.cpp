@@ -110,7 +110,7 @@ TEST(ProjectConfiguration, CountsIterationsWithoutAutomaticNaming) {
     EXPECT_EQ(accel::CheckpointReader(folder / "a").label().iteration, 4);
 }
 
-TEST(ProjectConfiguration, ThrowsFileErrorIfTheFolderContainsNoState) {
+TEST(LoadState, ThrowsFileErrorIfTheProjectHasNoCheckpoint) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     Accelerator accelerator(in_project(folder));
     const std::string checkpoints = folder / "checkpoints";

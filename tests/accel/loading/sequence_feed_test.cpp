@@ -157,7 +157,7 @@ TEST(UlyssesAdapter, ResumesAtAMicroBatch) {
 }
 
 // Covers 3.deepspeed_ulysses_dl_adapter.
-TEST(UlyssesAdapter, SharesDispatchedBatches) {
+TEST(UlyssesAdapter, YieldsDispatchedBatchesInTurn) {
     on_ranks(2, [](const Group& group) {
         AcceleratorOptions options = sharing(group, {.sp_size = 2});
         options.dataloader_config = accel::DataLoaderConfiguration{.dispatch_batches = true};

@@ -107,7 +107,7 @@ TEST(MegatronTraining, TrainsLikeOneProcess) {
 }
 
 // Covers 17.CP, 1.parallelism_config.
-TEST(MegatronTraining, SharesSequencesBetweenPipelines) {
+TEST(MegatronTraining, TrainsLikeOneProcessWithContextParallelism) {
     const nn::Gpt original = pipeline_gpt();
     MegatronRun alone(original.clone(), options_of(dist::ProcessGroup::alone(), {}));
     const std::vector<double> expected = alone.train(2);

@@ -42,7 +42,7 @@ void resume(const OldRun& old, std::optional<std::int64_t> purge_step) {
 // sanitizer, larger files take minutes.
 constexpr std::int64_t kLargeFile = (kSanitized ? 1 : 16) * kMiB;
 
-TEST(CsvFile, IsContinuedWithoutCopyingItToMemory) {
+TEST(CsvTracker, ContinuesItsFileWithoutCopyingItToMemory) {
     std::string text = "step,x\n";
     for (int step = 1; std::ssize(text) < kLargeFile; ++step) text += str(step % 1000, ",7\n");
     const OldRun old("metrics.csv", text);
@@ -64,7 +64,7 @@ TEST(CsvFile, IsContinuedWithoutCopyingItToMemory) {
               std::count(text.begin(), text.end(), '\n') + 1);
 }
 
-TEST(CsvFile, RejectsAHugeHeader) {
+TEST(CsvTracker, RejectsAHugeHeader) {
     const OldRun old("metrics.csv", "step" + std::string(4 * kMiB, ',') + "\n");
     EXPECT_LE(peak_memory([&] {
                   try {
@@ -80,13 +80,13 @@ TEST(CsvFile, RejectsAHugeHeader) {
     EXPECT_EQ(InputFile(old.path).size(), 4 * kMiB + 5);
 }
 
-TEST(CsvFile, KeepsTheRowsBeforeADamagedRow) {
+TEST(CsvTracker, KeepsTheRowsBeforeADamagedRow) {
     const OldRun old("metrics.csv", "step,\"a,b\"\n1,2\n2,\"x\ny\"\n3,4,5\n4,5\n");
     resume<accel::CsvTracker>(old, std::nullopt);
     EXPECT_EQ(read_file(old.path), "step,\"a,b\"\n1,2\n2,\"x\ny\"\n");
 }
 
-TEST(JsonLinesFile, IsContinuedWithoutCopyingItToMemory) {
+TEST(JsonlTracker, ContinuesItsFileWithoutCopyingItToMemory) {
     std::string text;
     for (int step = 1; std::ssize(text) < kLargeFile; ++step)
         text += str("{\"step\": ", step % 1000, ", \"loss\": 0.5}\n");
@@ -96,7 +96,7 @@ TEST(JsonLinesFile, IsContinuedWithoutCopyingItToMemory) {
     EXPECT_EQ(read_file(old.path), text);
 }
 
-TEST(JsonLinesFile, KeepsLongLinesWithLittleMemoryUnlessTheyAreDamaged) {
+TEST(JsonlTracker, KeepsLongLinesWithLittleMemoryUnlessTheyAreDamaged) {
     const std::string values = [] {
         std::string list = "0";
         while (std::ssize(list) < 4 * kMiB) list += ",0";

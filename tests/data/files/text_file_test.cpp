@@ -98,7 +98,7 @@ TEST(EncodeFile, CallsEncodeOfUserDefinedTokenizers) {
                             [&] { Words().encode_file(written(folder, "bad")); });
 }
 
-TEST(EncodeFile, ReportsInvalidText) {
+TEST(EncodeFile, ReportsMissingEmptyAndInvalidFiles) {
     const TemporaryFolder folder(FolderStorage::in_memory);
     const std::string path = folder / "text";
     const auto chars = CharTokenizer::from_text("ab");

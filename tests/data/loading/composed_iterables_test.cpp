@@ -57,7 +57,7 @@ TEST(ChainDataset, ReadsDatasetsOneAfterAnother) {
     EXPECT_FALSE(ChainDataset({first, counter(0, 1, false)}).size());
 }
 
-TEST(ChainDataset, RejectsDatasetsThatDoNotFit) {
+TEST(ChainDataset, RejectsInvalidDatasets) {
     expect_error<ValueError>({"ChainDataset: there are no datasets"}, [] { ChainDataset({}); });
     expect_error<UsageError>({"ChainDataset: dataset 1 is null"}, [] {
         ChainDataset({counter(0, 1), kNullStream});

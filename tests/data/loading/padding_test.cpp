@@ -63,7 +63,7 @@ TEST(PadSequence, IsDifferentiable) {
     }
 }
 
-TEST(PadSequence, RejectsSequencesThatDoNotFit) {
+TEST(PadSequence, RejectsInvalidSequences) {
     expect_error<ValueError>({"pad_sequence: there are no sequences"}, [] { pad_sequence({}); });
     expect_error<ShapeError>({"pad_sequence: ", "sequence 1 is 0-d"}, [] {
         pad_sequence({ones({2}), ones({})});
@@ -120,7 +120,7 @@ TEST(PaddingCollate, RoundsLengthsUpToAMultiple) {
     EXPECT_EQ(length(9), 16);
 }
 
-TEST(PaddingCollate, RejectsSamplesThatDoNotFit) {
+TEST(PaddingCollate, RejectsInvalidSamplesAndOptions) {
     const auto collate_two = [](Tree a, Tree b, PaddingCollateOptions options = {}) {
         padding_collate(std::move(options))(std::vector<Tree>{std::move(a), std::move(b)});
     };

@@ -216,7 +216,7 @@ void expect_no_failure_after_stop(int sleeper) {
 TEST(RankFreeze, IsNotReportedByARankThatWasStoppedAndContinued) {
     expect_no_failure_after_stop(1);
 }
-TEST(RankFreeze, IsNotReportedByRankZeroAfterItWasStoppedAndContinued) {
+TEST(RankFreeze, IsNotReportedByRankZeroThatWasStoppedAndContinued) {
     expect_no_failure_after_stop(0);
 }
 

@@ -204,7 +204,7 @@ TEST(Join, RejectsAReplayedProof) {
     pair.check(1);
 }
 
-TEST(Join, IgnoresConnectionsWithAnotherProtocol) {
+TEST(Join, IgnoresConnectionsWithoutAValidHandshake) {
     Pair pair;
     const auto deadline = dist::Clock::now() + seconds(20);
     const std::string cases[] = {

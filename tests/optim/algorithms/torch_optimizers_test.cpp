@@ -71,7 +71,7 @@ TEST(TorchOptimizers, MatchPyTorchOverFiftySteps) {
         }
 }
 
-TEST(TorchOptimizers, SaveTheStateOfPyTorch) {
+TEST(TorchOptimizers, SaveTheSameStateAsPyTorch) {
     const auto golden = golden_json("optim.json");
     for (const auto& [name, make] : recorded_optimizers()) {
         SCOPED_TRACE(name);
@@ -97,7 +97,7 @@ TEST(TorchOptimizers, SaveTheStateOfPyTorch) {
 const std::set<std::string> kOnlyInPyTorch = {"foreach", "capturable", "differentiable", "fused",
                                               "decoupled_weight_decay"};
 
-TEST(TorchOptimizers, SaveTheOptionsOfPyTorch) {
+TEST(TorchOptimizers, SaveTheSameOptionsAsPyTorch) {
     const auto golden = golden_json("optim.json");
     for (const auto& [name, make] : recorded_optimizers()) {
         SCOPED_TRACE(name);
@@ -241,7 +241,7 @@ TEST(RuleOptimizer, AllocatesNoTensorMemoryAfterTheFirstStep) {
     }
 }
 
-TEST(TorchOptimizers, RejectOptionsOutOfRange) {
+TEST(TorchOptimizers, RejectInvalidOptions) {
     const Params p = parameters();
     const auto refused = [](const char* message, auto&& make) {
         expect_error<ValueError>({message}, make);
@@ -319,7 +319,7 @@ TEST(Adafactor, SavesAMissingEpsilonAsNull) {
     EXPECT_EQ(other.param_groups()[0].eps, optimizer.param_groups()[0].eps);
 }
 
-TEST(NAdam, RejectsASavedProductThatIsNotANumber) {
+TEST(NAdam, RejectsASavedMuProductWithTwoElements) {
     const Params params = parameters();
     optim::NAdam optimizer(params);
     take_steps(optimizer, params, 1, 1);
