@@ -100,7 +100,7 @@ TEST(MegatronEngine, UpdatesInTheTrainStepAndIgnoresFurtherCalls) {
 }
 
 // Covers 5.MegatronLMOptimizerWrapper.
-TEST(MegatronEngine, LetsTheProgramUpdateAfterGradientsOfItsOwn) {
+TEST(MegatronEngine, AllowsOptimizerStepsAfterPipelineStep) {
     EngineRun run(pipeline_gpt(), alone({}));
     MegatronEngine engine(run.accelerator, run.model);
     engine.train_step(pipeline_batch(0));
@@ -164,7 +164,7 @@ struct ScaledStep : AbstractTrainStep {
 };
 
 // Covers 16.custom_train_step_class.
-TEST(MegatronEngine, CreatesTheTrainStepOfTheProgramWithItsArguments) {
+TEST(MegatronEngine, CreatesTheCustomTrainStepWithItsArguments) {
     const Tensor ids = pipeline_batch(2)["input_ids"].tensor();
     EngineRun plain(pipeline_gpt(), alone({}));
     MegatronEngine reference(plain.accelerator, plain.model);
@@ -184,7 +184,7 @@ TEST(MegatronEngine, CreatesTheTrainStepOfTheProgramWithItsArguments) {
 }
 
 // Covers 16.custom_train_step_class.
-TEST(ProvideModel, PreparesTheModelOfTheFunctionsOfThePlugin) {
+TEST(ProvideModel, PreparesTheModelWithTheFunctionsOfThePlugin) {
     MegatronLMPlugin plugin{
         .custom_model_provider_function = [] { return std::make_unique<nn::Gpt>(pipeline_gpt()); }};
     {
