@@ -17,7 +17,7 @@ namespace {
 
 using tests::Batches, tests::expect_error, tests::Ids, tests::pass, tests::sample;
 
-// Samples i of epoch e have the id 100 * e + i. Counts calls of get_batch().
+// A dataset in which sample i of epoch e has the id 100 * e + i. Counts calls of get_batch().
 class Dated : public Dataset {
   public:
     explicit Dated(std::int64_t n, std::int64_t epoch = 0) : n_(n), epoch_(epoch) {}

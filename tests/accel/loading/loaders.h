@@ -46,7 +46,7 @@ inline Rows rows_of(const Tree& batch) {
     return {values.begin(), values.end()};
 }
 
-// The rows of each batch of a pass.
+// Runs one pass and returns the rows of each batch.
 using Batches = std::vector<Rows>;
 
 inline Batches pass_of(data::DataLoader& loader) {

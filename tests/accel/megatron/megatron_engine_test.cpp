@@ -65,8 +65,8 @@ struct EngineRun {
     Accelerator accelerator;
 };
 
-// The loop of Accelerate calls step() and zero_grad() although the train step has acted; both do
-// nothing.
+// The loop of Accelerate calls step() and zero_grad() although the train step has already updated
+// the parameters; both do nothing.
 // Covers 5.MegatronLMOptimizerWrapper, 16.MegatronEngine.forward.
 TEST(MegatronEngine, UpdatesInTheTrainStepAndIgnoresFurtherCalls) {
     const nn::Gpt original = pipeline_gpt();

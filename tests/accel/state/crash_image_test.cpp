@@ -70,7 +70,8 @@ class SavedRun {
     }
     const MemoryFileSystem& memory() const { return memory_; }
 
-    // Expects that a new process can resume after a power failure.
+    // Expects that a new process can resume from a crash image, unless no save was acknowledged
+    // before the power failure.
     void expect_to_resume(MemoryFileSystem& image, std::size_t operations) const {
         const ReplacedFileSystem crashed(image);
         const std::int64_t acknowledged = count(acknowledged_, operations);

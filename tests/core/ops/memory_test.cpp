@@ -1,4 +1,5 @@
-// Tests op cases with other layouts, guard bytes around operands, and other numbers of threads.
+// Tests every op with strided operands, with guard bytes around its operands, and with several
+// numbers of threads.
 #include <cstring>
 
 #include "core/ops.h"

@@ -32,7 +32,8 @@ std::string raw(const std::vector<T>& values) {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// Returns the bytes of the six elements that record_images.py writes to each file.
+// Returns the bytes of the six elements that record_images.py writes to the [2, 3] array of a
+// dtype, such as f4.npy.
 std::string elements(DType dtype) {
     switch (dtype) {
         case DType::boolean:

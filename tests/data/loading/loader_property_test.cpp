@@ -1,5 +1,5 @@
-// Tests properties of loaders on which shard() was called, in random cases. Every sample is read
-// once and in order, batches are even, and skipping gives the same batches as reading.
+// Tests loaders on which shard() was called, in random cases: which samples the processes read, the
+// sizes of batches, the length of a pass, and skipped batches.
 #include <random>
 
 #include <gtest/gtest.h>

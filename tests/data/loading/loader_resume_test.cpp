@@ -31,8 +31,8 @@ struct Step {
 };
 using Log = std::vector<Step>;
 
-// Reads at most `steps` batches, up to the end of the last epoch. Returns the loader's state, taken
-// in the body of the loop for the last batch.
+// Reads `steps` batches, or fewer if the last epoch ends before. Returns the loader's state; after
+// `steps` batches, it is taken in the body of the loop.
 Tree continue_pass(DataLoader& loader, std::int64_t steps, Log& log) {
     if (steps == 0) return loader.state_dict();
     while (loader.epoch() < kEpochs)
@@ -79,7 +79,8 @@ class Job {
         return made;
     }
 
-    // Resumes all processes from the state for `steps` batches. Returns the state of process 0.
+    // Resumes all processes from the state, or starts them if it is null, and reads at most `steps`
+    // batches on each. Returns the state of process 0.
     Tree run(std::int64_t processes, const Tree& state, std::int64_t steps,
              std::vector<Log>& logs) const {
         Tree after;

@@ -240,7 +240,8 @@ class Launcher {
         const std::string line = to_line(end);
         EXPECT_EQ(::send(ends_[0], line.data(), line.size(), 0), std::ssize(line));
     }
-    // Returns the next failure that the launcher receives.
+    // Returns the next failure that the launcher receives, or nullopt if it receives nothing for 6
+    // seconds.
     std::optional<dist::ReportedFailure> next_failure() {
         const timeval patience{6, 0};
         ::setsockopt(ends_[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

@@ -75,7 +75,7 @@ struct Call {
     std::function<void(HostEngine&)> run;
 };
 
-// Returns one call of each function, on rank 0 of 2.
+// Returns calls of all functions of the engine, on rank 0 of 2.
 std::vector<Call> calls() {
     static std::vector<std::uint8_t> in(1 << 20), out(1 << 20);
     static const std::vector<std::int64_t> sizes = {1000, 1000};

@@ -50,7 +50,7 @@ Ended run(const std::string& command) {
     return ended;
 }
 
-// Returns the reason why the implementation cannot be tested here, or "".
+// Returns the reason why the implementation cannot be tested here, or "" if it can.
 std::string missing(const Implementation& mpi) {
     for (const std::string& folder : kernels::own_library_folders())
         if (std::filesystem::exists(folder + "/" + mpi.library))

@@ -93,7 +93,8 @@ TEST(TorchOptimizers, SaveTheSameStateAsPyTorch) {
     }
 }
 
-// Options that select an implementation in PyTorch, and that Adam and AdamW have by their names.
+// Options of PyTorch that select an implementation, and the option by which PyTorch's AdamW differs
+// from Adam.
 const std::set<std::string> kOnlyInPyTorch = {"foreach", "capturable", "differentiable", "fused",
                                               "decoupled_weight_decay"};
 

@@ -84,8 +84,8 @@ TEST(OptimizerParamScheduler, StartsAtInitLrOrWithoutWarmupAtTheInitialRate) {
     EXPECT_EQ(other.param_groups()[0].lr, 0.75);
 }
 
-// The growth from 0.01 to 0.05 in 8 steps, computed as above: cosine at r = 1/4 has the factor
-// (1 - sqrt(0.5)) / 2.
+// The weight decay grows from 0.01 to 0.05 in 8 steps. The expected values are computed as above:
+// cosine at r = 1/4 has the factor (1 - sqrt(0.5)) / 2.
 // Covers 16.is_train_batch_min.
 TEST(OptimizerParamScheduler, IncreasesTheWeightDecay) {
     const auto decay_at = [](const char* style, std::int64_t step) {
