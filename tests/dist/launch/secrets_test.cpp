@@ -314,7 +314,7 @@ TEST_F(JobSecrets, AreNotExposedByDescriptorsOtherThanTheLauncherChannel) {
     EXPECT_EQ(finish(), 0);
 }
 
-TEST_F(JobSecrets, AreServedOnlyOnLoopbackAddresses) {
+TEST_F(JobSecrets, AreReachableOnlyThroughLoopbackAddresses) {
     start();
     let_join();
     std::vector<std::string> addresses;
