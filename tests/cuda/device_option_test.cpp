@@ -32,7 +32,7 @@ TEST_F(AcceleratorDevice, IsTheGpuOfTheLocalRankModuloTheNumberOfGpus) {
 }
 
 // Covers 1.cpu, 2.device, 27.ACCELERATE_USE_CPU, 27.ACCELERATE_TORCH_DEVICE.
-TEST_F(AcceleratorDevice, IsTheCpuIfAnOptionOrVariableRequestsIt) {
+TEST_F(AcceleratorDevice, IsSelectedByOptionsAndEnvironmentVariables) {
     EXPECT_EQ(Accelerator().device(), kGpu);
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     {

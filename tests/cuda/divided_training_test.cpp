@@ -119,7 +119,7 @@ TEST_P(DividedTrainingOnGpu, TrainsBertWithDividedTensorsLikeOneProcess) {
     expect_tensor_parallel(classifier.clone(), false);
 }
 
-TEST_P(DividedTrainingOnGpu, TrainsWithContextParallelLikeOneProcess) {
+TEST_P(DividedTrainingOnGpu, TrainsWithContextParallelismLikeOneProcess) {
     expect_divided_sequences<nn::Gpt>(
         [](const Group& group) { return context_parts(group, dist::ContextExchange::all_gather); });
     expect_divided_sequences<nn::Llama>(

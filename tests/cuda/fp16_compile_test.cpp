@@ -173,7 +173,7 @@ TEST_F(Fp16CompiledTraining, SupportsSchedulersThatStepBeforeTheOptimizer) {
     EXPECT_GT(result.replays, 8);
 }
 
-TEST_F(Fp16CompiledTraining, ReturnsTheCurrentLearningRateAndScaleBetweenSteps) {
+TEST_F(Fp16CompiledTraining, ReturnsCurrentRatesScalesAndSkipsBetweenSteps) {
     after = [](Training& t, int i, Result& result) {
         if (i % 3 == 0) result.losses.push_back(t.schedule->get_last_lr()[1]);
         if (i % 4 == 1) result.losses.push_back(t.adamw.param_groups()[0].lr);

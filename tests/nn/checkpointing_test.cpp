@@ -94,7 +94,7 @@ TEST(Checkpointing, DoesNotRepeatAForwardThatChangesItsArguments) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST(Checkpointing, IsCopiedByCloneAndMove) {
+TEST(Checkpointing, IsKeptByCloneAndMove) {
     Counted module;
     module.set_checkpointing();
     EXPECT_TRUE(module.clone().is_checkpointing());

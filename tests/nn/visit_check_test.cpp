@@ -49,7 +49,7 @@ TEST(StateDict, ReportsTheChildModuleWhoseVisitIsIncomplete) {
                              [&] { model.state_dict(); });
 }
 
-TEST(StateDict, RejectsAMissingMemberOfAMovedModel) {
+TEST(StateDict, RejectsAnUnnamedMemberOfAMovedModel) {
     std::vector<ForgetsALayer> models(1);
     models.reserve(100);
     expect_error<UsageError>({"axle::(anonymous namespace)::ForgetsALayer::visit: "},
@@ -130,7 +130,7 @@ TEST(StateDict, RejectsAParameterThatVisitDoesNotName) {
     EXPECT_EQ(names(model), (std::vector<std::string>{"in.weight", "in.bias"}));
 }
 
-TEST(StateDict, RejectsAMissingParameterInMovedAndClonedModules) {
+TEST(StateDict, RejectsAnUnnamedParameterInMovedAndClonedModules) {
     std::vector<ForgetsAParameter> models(1);
     models.reserve(100);
     expect_rejected(models[0], "ForgetsAParameter", &models[0].scale);
@@ -160,7 +160,7 @@ struct VisitsTheChildDirectly : nn::Model<VisitsTheChildDirectly> {
     void visit(nn::Visitor& v) override { inner.visit(v); }
 };
 
-TEST(StateDict, ReportsAMissingParameterOfAChildThatVisitCallsDirectly) {
+TEST(StateDict, ReportsAnUnnamedParameterOfAChildThatVisitCallsDirectly) {
     const VisitsTheChildDirectly model;
     expect_rejected(model, "VisitsTheChildDirectly", &model.inner.scale);
 }

@@ -251,7 +251,7 @@ void expect_damage_to_be_named(int changes) {
 }
 
 TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRank) { expect_damage_to_be_named(4); }
-TEST(DamagedCheckpoint, ThrowsErrorsThatNameTheFileAndTheRankInALongRun) {
+TEST(DamagedCheckpoint, IsAnErrorThatNamesTheFileAndTheRankInALongRun) {
     expect_damage_to_be_named(64);
 }
 

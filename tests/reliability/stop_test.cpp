@@ -254,7 +254,7 @@ class InterruptedTrainer : public Trainer {
 TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStep) {
     expect_stops_at_start(8);
 }
-TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStart) {
+TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAtTheStart) {
     expect_kills_at_start_to_end_the_job(5);
 }
 TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStep) {
@@ -263,7 +263,7 @@ TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStep) {
 TEST_F(InterruptedTrainer, KeepsItsCheckpointWhenItIsStoppedBeforeTheFirstStepInALongRun) {
     expect_stops_at_start(300);
 }
-TEST_F(InterruptedTrainer, EndsWhenARankIsKilledAtTheStartInALongRun) {
+TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAtTheStartInALongRun) {
     expect_kills_at_start_to_end_the_job(300);
 }
 TEST_F(InterruptedTrainer, EndsTheJobWhenARankIsKilledAfterTheLastStepInALongRun) {

@@ -306,7 +306,7 @@ TEST_F(AxleBench, WritesTheRowsSoFarAfterAnInterrupt) {
     EXPECT_LT(results["rows"].size(), 5U);
 }
 
-TEST_F(AxleBench, RejectsKernelsShapesDTypesAndLayoutsThatDoNotExist) {
+TEST_F(AxleBench, RejectsInvalidKernelsShapesDTypesLayoutsAndOptions) {
     expect_usage_error({"matmull"}, "bench: there is no kernel 'matmull'; did you mean matmul?");
     expect_usage_error({"nothing"}, "bench: there is no kernel 'nothing'; see axle bench --list");
     expect_usage_error({"matmul:3x4"}, "matmul: expected the 3 sizes MxNxK: the shape is '3x4'");

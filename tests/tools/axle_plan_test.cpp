@@ -77,7 +77,7 @@ TEST(Plans, PredictMemoryBytesAndTimeOfPipelines) {
     EXPECT_TRUE(std::ranges::is_sorted(found, {}, &Plan::seconds));
 }
 
-TEST(Plans, LeaveOutMeshesThatDoNotFitIntoMemory) {
+TEST(Plans, LeaveOutMeshesThatNeedTooMuchMemoryOrTooManyRows) {
     PlanOptions options{
         .num_processes = 4, .memory = 20'000, .batch = 8, .time = 1, .flops = 10, .link = 1e12};
     for (const Plan& plan : plans(four_pieces(), options)) EXPECT_EQ(plan.stages, 4);

@@ -57,7 +57,7 @@ TEST(Hostfile, RejectsInvalidLinesWithTheirNumber) {
 }
 
 // Covers 15.multinode.
-TEST(HostFilter, SelectsMachinesAndSlots) {
+TEST(HostFilter, SelectsMachinesAndSlotsAndRejectsInvalidFilters) {
     EXPECT_EQ(filter_hosts(kHosts, "", ""), kHosts);
     EXPECT_EQ(filter_hosts(kHosts, "worker-1@worker-0:2,0", ""),
               (Hosts{{"worker-0", {0, 2}}, {"worker-1", {0, 1, 2, 3}}}));
@@ -79,7 +79,7 @@ TEST(HostFilter, SelectsMachinesAndSlots) {
 }
 
 // Covers 15.multinode, 28.deepspeed_config.
-TEST(SelectHosts, ReadsTheOptionsOfDeepSpeed) {
+TEST(SelectHosts, ReadsAndChecksTheOptionsOfDeepSpeed) {
     const tests::TemporaryFolder folder;
     const std::string file = folder / "hosts";
     write_file_atomically(file, "a slots=4\nb slots=4\n");

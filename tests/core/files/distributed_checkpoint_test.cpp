@@ -97,7 +97,7 @@ TEST(DistributedCheckpoint, ReadsMetadataOfOldVersionsOfPyTorch) {
               (std::vector<double>{0, 1 / 8., 2 / 8., 3 / 8., 4 / 8., 5 / 8.}));
 }
 
-TEST(DistributedCheckpoint, ReadsChunksOfTwoProcesses) {
+TEST(DistributedCheckpoint, ListsTheChunksAndFilesOfTwoProcesses) {
     const DistributedCheckpoint checkpoint(recorded("model"));
     EXPECT_EQ(checkpoint.tensors().at("model.linear.weight").chunks.size(), 2u);
     EXPECT_EQ(checkpoint.tensors().at("model.linear.bias").chunks.size(), 1u);
@@ -105,7 +105,7 @@ TEST(DistributedCheckpoint, ReadsChunksOfTwoProcesses) {
     EXPECT_THAT(checkpoint.files(), ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp"));
 }
 
-TEST(DistributedCheckpoint, ReadsAnyRangeOfATensor) {
+TEST(DistributedCheckpoint, ReadsAnyRangeOfATensorAndRejectsOthers) {
     const DistributedCheckpoint checkpoint(recorded("model"));
     for (const auto& [name, tensor] : checkpoint.tensors()) {
         SCOPED_TRACE(name);

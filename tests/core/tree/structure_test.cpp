@@ -66,7 +66,7 @@ TEST(ToTree, ConvertsStructToMapOfVisitedMembers) {
               R"({"corners": [3, 4], "label": "dog"}], "step": 7, "last": true})");
 }
 
-TEST(FromTree, KeepsUnvisitedMembersOfStruct) {
+TEST(FromTree, ReplacesVisitedAndKeepsUnvisitedMembersOfStruct) {
     const Batch half = slice_tensors(batch_of(4), 0, 2);
     expect_same_bits(half.ids, arange(8).reshape({4, 2}).slice(0, 0, 2));
     EXPECT_EQ(half.labels->to_vector(), std::vector<double>({0, 1}));

@@ -134,7 +134,7 @@ TEST(PretrainedGpt, KeepsUnknownFieldsAndEndOfTextTokens) {
     EXPECT_TRUE(from_json(nn::GptConfig{.vocab_size = 100}.to_json())["eos_token_id"].is_null());
 }
 
-TEST(PretrainedGpt, KeepsTheGenerationConfiguration) {
+TEST(PretrainedGpt, KeepsTheGenerationConfigurationAndRejectsInvalidFiles) {
     const TemporaryFolder folder;
     write_model(folder, config_text());
     const std::string text =

@@ -75,7 +75,7 @@ TEST(Pretrained, WritesAModelCardUnlessTheUserHasOne) {
 }
 
 // Covers 32.push_to_hub.
-TEST(Pretrained, WritesOnTheMainProcessOnly) {
+TEST(Pretrained, WritesShardsOnTheMainProcessOnly) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const nn::Gpt gpt({.vocab_size = 5, .block_size = 4, .n_layer = 1, .n_head = 1, .n_embd = 4});
     gpt.save_pretrained(folder / "gpt", {.is_main_process = false});
