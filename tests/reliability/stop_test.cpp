@@ -34,7 +34,6 @@ class Trainer : public TrainerTest {
     }
 };
 
-// Returns the children of a process.
 std::vector<pid_t> children_of(pid_t parent) {
     std::vector<pid_t> all;
     std::ifstream children(str("/proc/", parent, "/task/", parent, "/children"));
@@ -107,7 +106,6 @@ TEST_F(StoppedTrainer, LeavesOneNewCheckpointAndNoProcessInALongRun) {
     expect_one_checkpoint_each(100);
 }
 
-// Returns the trainers that a launcher has started.
 std::vector<pid_t> trainers_of(pid_t launcher) {
     std::vector<pid_t> all = children_of(launcher);
     std::erase_if(all, [](pid_t pid) { return !is_trainer(pid); });

@@ -31,7 +31,6 @@ using testing::HasSubstr;
 constexpr char kOwn[] = AXLE_BIN_DIR "/example_own_kernel.so";
 constexpr char kOther[] = AXLE_BIN_DIR "/other_kernel_library.so";
 
-// Returns a small shape for a kernel.
 std::string tiny_shape(const bench::Kernel& kernel) {
     const auto sizes = std::ranges::count(kernel.shape, 'x') + 1;
     if (sizes == 8) return "2x3x6x5x4x3x2x1";  // a convolution

@@ -82,7 +82,7 @@ class TrainTemplate : public TrainerTest {
     std::string weights(const std::string& out) {
         return read_file(path(out, "model.safetensors"));
     }
-    // Checks that a resumed run logs the same rows as the run that saved its checkpoint, and ends
+    // Expects that a resumed run logs the same rows as the run that saved its checkpoint, and ends
     // with the same weights.
     void expect_to_resume_exactly(const std::string& checkpoint, const Arguments& more) {
         train("whole", more);

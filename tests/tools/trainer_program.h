@@ -122,7 +122,6 @@ class TrainerTest : public testing::Test {
         }
         return rows;
     }
-    // Returns whether a run has written a checkpoint.
     bool has_checkpoint(const std::string& out) {
         std::error_code missing;
         for (const auto& entry : fs::directory_iterator(folder_ / out + "/checkpoints", missing))

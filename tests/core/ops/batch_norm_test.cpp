@@ -93,7 +93,7 @@ TEST(BatchNorm, ComputesVarianceOfLargeValuesAccurately) {
     }
 }
 
-// Returns the output and the gradients.
+// Returns the output of norm(x, weight, bias), and the gradients of x, weight and bias.
 std::vector<Tensor> forward_and_backward(
     const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& norm,
     const Shape& shape, DType dtype) {

@@ -204,7 +204,6 @@ TEST(CompoundAssignment, KeepsShapeAndDTypeWithHistory) {
     EXPECT_THROW(total += stack({w, w}), ShapeError);
 }
 
-// The operand shares memory with the tensor that changes.
 TEST(InPlaceArithmetic, SupportsOperandsThatShareMemoryWithResult) {
     Tensor a = arange(1.0, 7.0).reshape({3, 2});
     a -= a[0];

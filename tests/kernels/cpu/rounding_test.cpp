@@ -22,7 +22,7 @@ T of_bits(unsigned bits) {
     return value;
 }
 
-// Returns the bits of the largest finite value.
+// The bits of the largest finite value.
 template <class T>
 constexpr unsigned kLargest = std::is_same_v<T, Half> ? 0x7bff : 0x7f7f;
 
