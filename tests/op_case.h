@@ -27,7 +27,7 @@ struct Input {
 // Returns values between low and high on a grid that avoids multiples of 1/64 (where formulas can
 // have kinks). No two operands of a row share values.
 Input floats(const Shape& shape, double low = -2, double high = 2);
-// Returns distinct values.
+// Returns distinct values in random order.
 Input distinct(const Shape& shape);
 // Returns integers from -2 to 2, so that values are repeated.
 Input ties(const Shape& shape);

@@ -28,7 +28,6 @@ namespace fs = std::filesystem;
 using tests::put;
 using tests::TemporaryFolder;
 
-// Returns the texts of all files in a folder.
 std::map<std::string, std::string> texts_in(const std::string& folder) {
     std::map<std::string, std::string> texts;
     for (const std::string& name : contents_of(folder).files)

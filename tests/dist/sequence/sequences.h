@@ -131,7 +131,6 @@ inline void expect_same_run(const nn::Module& model, const SequenceRun& run,
     }
 }
 
-// Returns the mean of a number over the ranks.
 inline double mean_over(const Group& group, const Tensor& number) {
     const Tensor mean = number.detach().clone();
     group->all_reduce(mean, dist::ReduceOp::mean);

@@ -93,7 +93,6 @@ struct ReferenceRun {
     std::vector<Tensor> parameters;
 };
 
-// Trains a model on one process.
 template <class Model>
 ReferenceRun train_alone(Model& model, std::int64_t steps = kSteps) {
     ReferenceRun result{train_model(model, dist::ProcessGroup::alone(), steps), {}};

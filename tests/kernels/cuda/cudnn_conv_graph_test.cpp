@@ -12,8 +12,8 @@ struct Case {
     std::int64_t groups = 1;
 };
 
-// The shapes of all convolutions in LeNet, ResNet-18 and ResNet-50.
 constexpr std::int64_t kImages = 32;
+// The shapes of all convolutions in LeNet, ResNet-18 and ResNet-50.
 constexpr Case kLeNet[] = {{kImages, 1, 28, 6, 5, 1, 2}, {kImages, 6, 14, 16, 5, 1, 0}};
 constexpr Case kResNet[] = {
     {kImages, 3, 224, 64, 7, 2, 3},
