@@ -167,7 +167,7 @@ TEST(DeepSpeedConfig, FillsOneAutoValueOrReportsAMismatch) {
 
 // The first key is long and has many values below it. Code that builds the dotted name of each
 // value would need minutes.
-TEST(DeepSpeedConfig, ProcessesManyValuesBelowALongKey) {
+TEST(DeepSpeedConfig, AcceptsManyValuesBelowALongKey) {
     std::string text = "{\"" + std::string(300000, 'k') + "\": {\"s\": 0";
     for (int i = 0; i < 50000; ++i) text += ",\"" + std::to_string(i) + "\":\"\"";
     DeepSpeedConfig config(text + "}}");

@@ -193,7 +193,7 @@ TEST(FsdpPlugin, RejectsStrategiesThatContradictTheVersionOrEachOther) {
 }
 
 // Covers 14.backward_prefetch, 14.forward_prefetch.
-TEST(FsdpPlugin, RejectsOrIgnoresPrefetchingThatDoesNotFitTheVersion) {
+TEST(FsdpPlugin, ReadsBackwardPrefetchAndRejectsOrIgnoresPrefetchingInVersion2) {
     EXPECT_EQ(resolved({.backward_prefetch = "backward_pre"}).backward_prefetch, "BACKWARD_PRE");
     EXPECT_EQ(resolved({.backward_prefetch = "2"}).backward_prefetch, "BACKWARD_POST");
     expect_refused({"FullyShardedDataParallelPlugin: backward_prefetch: must be one of "

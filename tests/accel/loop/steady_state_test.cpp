@@ -111,11 +111,11 @@ void expect_nothing_taken(std::int64_t warmup, std::int64_t steps) {
         << after.resident - before.resident << " bytes";
 }
 
-TEST(SteadyStateTraining, NeedsNoFurtherMemoryDescriptorsOrThreads) {
+TEST(SteadyStateTraining, NeedsNoFurtherDescriptorsMemoryOrThreads) {
     expect_nothing_taken(100, 200);
 }
 
-TEST(SteadyStateTraining, NeedsNoFurtherMemoryDescriptorsOrThreadsInALongRun) {
+TEST(SteadyStateTraining, NeedsNoFurtherDescriptorsMemoryOrThreadsInALongRun) {
     expect_nothing_taken(1000, 10000);
 }
 

@@ -114,7 +114,7 @@ TEST(MegatronEngine, AllowsOptimizerStepsAfterPipelineStep) {
 }
 
 // Covers 5.MegatronLMOptimizerWrapper.
-TEST(MegatronEngine, UpdatesOncePerWindowOfGradientAccumulation) {
+TEST(MegatronEngine, AdvancesTheScheduleOncePerWindowOfGradientAccumulation) {
     AcceleratorOptions options = alone({});
     options.gradient_accumulation_steps = 2;
     EngineRun run(pipeline_gpt(), options);

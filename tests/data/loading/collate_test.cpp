@@ -69,7 +69,7 @@ TEST(Collate, ReportsKeyAndBothShapesIfShapesDiffer) {
               "1, 1, 1, 1]");
 }
 
-TEST(Collate, RejectsSamplesOfDifferentStructure) {
+TEST(Collate, RejectsEmptyBatchesNullsAndDifferentStructures) {
     EXPECT_EQ(collate_error<ValueError>({}), "collate: there are no samples in the batch");
     EXPECT_EQ(collate_error<ValueError>({Tree{{"a", {{"x", 1}}}}, Tree{{"a", {{"y", 1}}}}}),
               "collate: a: only one of two samples has the key 'y' (samples 0 and 1 of the batch)");

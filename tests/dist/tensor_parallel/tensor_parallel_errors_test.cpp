@@ -168,7 +168,7 @@ TEST(TensorParallelize, RejectsModelsWithPoliciesGradientsOrSlices) {
 }
 
 // The errors have the same text as the errors of a model that is not divided.
-TEST(TensorParallel, ReportsAnIdThatIsNotInTheVocabulary) {
+TEST(TensorParallel, ReportsIdsAndTargetsThatAreNotInTheVocabulary) {
     auto models = clones_of(small_gpt(), 4);
     const auto error_of = [](nn::Gpt& model, const Tensor& ids, const Tensor& labels) {
         try {
