@@ -150,7 +150,7 @@ TEST(RandomSplit, RejectsInvalidLengthsAndNullDatasets) {
                              [] { random_split(kNullDataset, {1.0}); });
 }
 
-TEST(ConcatDataset, ReadsDatasetsOneAfterAnother) {
+TEST(ConcatDataset, ReadsDatasetsOneAfterAnotherAndRejectsInvalidOnes) {
     const auto first = numbers(2), empty = numbers(0);
     const ConcatDataset all({first, empty, numbers(3, 10)});
     EXPECT_EQ(all.size(), 5);
@@ -204,7 +204,7 @@ TEST(StackDataset, RejectsInvalidDatasetsAndIndices) {
     EXPECT_THROW(stacked.get_batch(Ids{0, -1}), IndexError);
 }
 
-TEST(MapDataset, ChangesEachSample) {
+TEST(MapDataset, ChangesEachSampleAndRejectsNull) {
     const auto doubled = map(numbers(3), [](Tree s) { return sample(2 * s["id"].integer()); });
     EXPECT_EQ(doubled.size(), 3);
     EXPECT_EQ(ids_of(doubled), (Ids{0, 2, 4}));
@@ -215,7 +215,7 @@ TEST(MapDataset, ChangesEachSample) {
                              [] { map(DatasetRef(kNullDataset), [](Tree s) { return s; }); });
 }
 
-TEST(Filter, KeepsSamplesForWhichTheFunctionReturnsTrue) {
+TEST(Filter, KeepsSamplesForWhichTheFunctionReturnsTrueAndReportsErrors) {
     const auto set = numbers(6);
     const Subset odd = filter(set, [](const Tree& s) { return s["id"].integer() % 2 == 1; });
     EXPECT_EQ(odd.indices(), (Ids{1, 3, 5}));

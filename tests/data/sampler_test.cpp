@@ -61,7 +61,7 @@ TEST(RandomSampler, MatchesSeedableRandomSampler) {
     EXPECT_EQ(ten.indices(3), (Indices{3, 1, 5, 9, 8, 7, 0, 6, 4, 2}));
 }
 
-TEST(RandomSampler, DrawsNumSamplesWithAndWithoutReplacement) {
+TEST(RandomSampler, DrawsNumSamplesWithAndWithoutReplacementAndRejectsInvalidSizes) {
     const RandomSampler more(5, {.seed = 42, .num_samples = 13});
     EXPECT_EQ(more.indices(), (Indices{2, 4, 3, 0, 1, 1, 4, 3, 2, 0, 0, 2, 3}));
     const RandomSampler again(10, {.seed = 42, .replacement = true, .num_samples = 12});
@@ -223,7 +223,7 @@ TEST(SkipBatchSampler, CountsRemainingSamples) {
     }
 }
 
-TEST(SkipBatchSampler, SkipsInEveryEpochAndSharesGenerator) {
+TEST(SkipBatchSampler, SkipsInEveryEpochSharesGeneratorAndRejectsInvalidArguments) {
     const auto samples = std::make_shared<RandomSampler>(7, RandomSamplerOptions{.seed = 3});
     const auto whole = std::make_shared<FixedBatchSampler>(samples, 2, false);
     const SkipBatchSampler sampler(whole, 2);

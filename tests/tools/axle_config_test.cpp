@@ -195,7 +195,7 @@ TEST_F(AxleConfig, RejectsConfigurationsThatCannotBeLaunched) {
 }
 
 // Covers 26.config-update.
-TEST_F(AxleConfig, UpdatesAFileOfAnOlderAccelerateVersion) {
+TEST_F(AxleConfig, UpdatesFilesOfOlderVersionsAndRejectsUnknownKeys) {
     const std::string file = folder_ / "old.yaml";
     write_file_atomically(file, "distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n");
     expect(0, {"config", "update", "--config_file", file}, {});
@@ -225,7 +225,7 @@ TEST_F(AxleEnv, ShowsTheMachineAndTheConfiguration) {
 }
 
 // Covers 26.estimate-memory.
-TEST_F(AxleEstimateMemory, PrintsATableOfMemoryPerDType) {
+TEST_F(AxleEstimateMemory, PrintsTablesOfMemoryAndRejectsInvalidArguments) {
     const Ended ended = expect(0, {"estimate-memory", "resnet50"}, {});
     ASSERT_EQ(ended.out.size(), 21u) << output(ended);
     EXPECT_EQ(ended.out[1], "│        Memory Usage for loading `resnet50`         │");

@@ -220,7 +220,7 @@ TEST_F(AxleLaunch, RejectsUnsupportedAndInvalidConfigurations) {
     expect_code(1, {"--config_file", config}, "--num_processes");
 }
 
-TEST_F(AxleLaunch, DividesProcessesAmongMachines) {
+TEST_F(AxleLaunch, DividesProcessesAmongMachinesAndRejectsInvalidOptions) {
     const std::string token = write("token", "0123456789abcdef0123456789abcdef\n");
     fs::permissions(token, fs::perms::owner_read);
     const int port = free_port();

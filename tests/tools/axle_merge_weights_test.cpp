@@ -56,7 +56,7 @@ TEST_F(AxleMergeWeights, RemovesTheCheckpointOnRequest) {
 }
 
 // Covers 26.merge-weights.
-TEST_F(AxleMergeWeights, RejectsPicklesAndFoldersThatAreNotCheckpoints) {
+TEST_F(AxleMergeWeights, RejectsMissingArgumentsPicklesAndFoldersWithoutACheckpoint) {
     const auto refused = [&](int code, Arguments arguments, const std::string& words) {
         arguments.insert(arguments.begin(), "merge-weights");
         const Ended ended = run(arguments);

@@ -95,7 +95,7 @@ class AxlePlan : public tests::TrainerTest {
 };
 
 // Covers 26.plan.
-TEST_F(AxlePlan, PrintsTheMeshesThatFitIntoMemory) {
+TEST_F(AxlePlan, PrintsPlansAndFailsWithoutAPlanOrWithInvalidOptions) {
     const tests::TemporaryFolder folder;
     const std::string config = config_in(folder);
     const tests::Ended ended = run({"plan", "--config", config, "--num_processes", "4", "--memory",

@@ -27,7 +27,7 @@ using Hosts = std::vector<HostSlots>;
 const Hosts kHosts = {{"worker-0", {0, 1, 2, 3}}, {"worker-1", {0, 1, 2, 3}}};
 
 // Covers 15.multinode.
-TEST(Hostfile, ListsMachinesAndSlots) {
+TEST(Hostfile, ListsMachinesAndSlotsAndRejectsMissingOrLargeFiles) {
     EXPECT_EQ(parse_hostfile("# all\n\nworker-0 slots=4\n  worker-1\tslots=2  # slow\r\n"
                              "fe80::1 slots=1",
                              "hosts"),
@@ -142,7 +142,7 @@ std::vector<std::string> arguments_of(const MultinodeJob& job) {
 
 // pdsh joins its arguments for a shell on each machine, and replaces %n by the machine's number.
 // Covers 15.multinode.
-TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdsh) {
+TEST(MultinodeCommand, StartsALauncherOnEachMachineWithPdshIfOptionsAllowIt) {
     MultinodeJob job = job_with("pdsh");
     job.environment = {{"A", "it's 5%"}};
     job.command = {"./train", "$HOME", "", "%n"};

@@ -148,7 +148,7 @@ TEST_F(Trainer, AcceptsDataThatHaveGrownButNoOtherData) {
     EXPECT_EQ(metrics("a").size(), 30u);
 }
 
-TEST_F(Trainer, StartsOrContinuesARunWithResumeAuto) {
+TEST_F(Trainer, AcceptsResumeAutoInANewAndAFinishedRun) {
     const Arguments options = constant("a", {"--steps", "20", "--resume", "auto"});
     ASSERT_EQ(run(options).code, 0);
     EXPECT_EQ(metrics("a").size(), 20u);

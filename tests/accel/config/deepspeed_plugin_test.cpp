@@ -192,7 +192,7 @@ TEST(DeepSpeedPlugin, FillsAutoValuesOfAConfiguration) {
 }
 
 // Covers 15.hf_ds_config.
-TEST(DeepSpeedPlugin, ReadsTheFileNamedByAnEnvironmentVariable) {
+TEST(DeepSpeedPlugin, ReadsAndChecksTheFileNamedByAnEnvironmentVariable) {
     const tests::TemporaryFolder folder;
     const std::string path = folder / "ds.json";
     const EnvironmentVariable file("ACCELERATE_DEEPSPEED_CONFIG_FILE", path.c_str());
@@ -316,7 +316,7 @@ TEST(DeepSpeedPlugin, EnablesMsAmpFromTheEnvironmentAndRejectsInvalidMsAmpOption
 }
 
 // Covers 15.multiple, 2.deepspeed_plugin.
-TEST(DeepSpeedPlugin, IsSelectedByName) {
+TEST(DeepSpeedPlugin, IsSelectedByNameOrRejected) {
     AcceleratorOptions options = resolved(
         {.deepspeed_plugins = {{"student", {.zero_stage = 1}}, {"teacher", {.zero_stage = 3}}}});
     EXPECT_EQ(options.deepspeed_plugin->zero_stage, 1);

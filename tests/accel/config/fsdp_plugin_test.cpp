@@ -314,7 +314,7 @@ TEST(FsdpPlugin, AcceptsMixedPrecisionPoliciesAsNamesOrMapsAndRejectsInvalidOnes
 }
 
 // Covers 14.mixed_precision_policy.
-TEST(FsdpPlugin, ReplacesTheMixedPrecisionPolicyOnlyOnRequest) {
+TEST(FsdpPlugin, ReplacesTheMixedPrecisionPolicyOnlyOnRequestAndRejectsOtherDTypes) {
     Plugin plugin = resolved({});
     plugin.set_mixed_precision("bf16", true);
     EXPECT_EQ(policy_of(plugin), (MixedPrecisionPolicy{bf16, bf16, f32, {}}));

@@ -87,7 +87,7 @@ TEST(DeprecatedOptions, AreRejectedIfTheyContradictTheConfiguration) {
 }
 
 // Covers 1.fp16, 31.logging_dir.
-TEST(DeprecatedOptions, SetMixedPrecisionFromFp16) {
+TEST(DeprecatedOptions, SetMixedPrecisionFromFp16UnlessTheyDisagree) {
     EXPECT_EQ(Accelerator({.cpu = true, .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "fp16", .fp16 = true}).mixed_precision(), "fp16");
     EXPECT_EQ(Accelerator({.mixed_precision = "bf16", .fp16 = false}).mixed_precision(), "bf16");
@@ -184,7 +184,7 @@ TEST(MixedPrecisionOption, MustBeEqualInCoexistingAccelerators) {
 
 // Covers 1.cpu, 2.device, 27.ACCELERATE_USE_CPU, 27.ACCELERATE_TORCH_DEVICE, 29.XLA,
 // 13.str_to_bool.
-TEST(DeviceOption, IsReadFromTheEnvironment) {
+TEST(DeviceOption, IsReadFromTheEnvironmentAndRejectsOtherDevices) {
     EXPECT_EQ(Accelerator({.cpu = true}).device(), Device::cpu());
     for (const char* yes : {"1", "true", "True", "YES", "on", "y", "t"}) {
         const EnvironmentVariable variable("ACCELERATE_USE_CPU", yes);

@@ -253,7 +253,7 @@ TEST(ParallelismConfig, RejectsMissingPluginsAndUnsupportedCombinations) {
 }
 
 // Covers 1.parallelism_config, 27.ACCELERATE_USE_FSDP.
-TEST(ParallelismConfig, IsReadFromTheEnvironment) {
+TEST(ParallelismConfig, IsReadFromTheEnvironmentAndChecked) {
     const EnvironmentVariable size("PARALLELISM_CONFIG_TP_SIZE", "2");
     EXPECT_FALSE(Accelerator().options().parallelism_config);
     const EnvironmentVariable use("ACCELERATE_USE_PARALLELISM_CONFIG", "true");

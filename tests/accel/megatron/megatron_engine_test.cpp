@@ -184,7 +184,7 @@ TEST(MegatronEngine, CreatesTheCustomTrainStepWithItsArguments) {
 }
 
 // Covers 16.custom_train_step_class.
-TEST(ProvideModel, PreparesTheModelWithTheFunctionsOfThePlugin) {
+TEST(ProvideModel, PreparesTheModelWithTheFunctionsOfThePluginAndRequiresAProvider) {
     MegatronLMPlugin plugin{
         .custom_model_provider_function = [] { return std::make_unique<nn::Gpt>(pipeline_gpt()); }};
     {

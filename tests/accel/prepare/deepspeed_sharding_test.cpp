@@ -80,7 +80,7 @@ TEST(ShardingOptionsOf, TakesThePrecisionFromTheFp16AndBf16Sections) {
 }
 
 // Covers 15.transformer_moe_cls_names.
-TEST(ShardingOptionsOf, ChoosesShardedUnitsByModuleTypeOrSize) {
+TEST(ShardingOptionsOf, ChoosesUnitsByModuleTypeOrSizeAndRejectsInvalidOnes) {
     const auto with = [](const Tree& more) {
         Tree zero = {{"stage", 3}};
         for (const auto& [key, value] : more.entries()) zero.set(key, value);

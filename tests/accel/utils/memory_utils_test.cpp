@@ -68,7 +68,7 @@ TEST(FindExecutableBatchSize, StartsAt128AndReturnsTheResult) {
 }
 
 // Covers 21.find_executable_batch_size.
-TEST(FindExecutableBatchSize, UsesTheReductionFunction) {
+TEST(FindExecutableBatchSize, UsesTheReductionFunctionAndRejectsInvalidSizes) {
     std::vector<int> tried;
     int next = 100;
     auto find = find_executable_batch_size(

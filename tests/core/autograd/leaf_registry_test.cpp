@@ -56,7 +56,7 @@ TEST(LeafRegistry, DoesNotFindDestroyedTensors) {
     EXPECT_EQ(found_in(x), Positions{0});
 }
 
-TEST(LeafRegistry, SearchesWhileOtherThreadsDestroyLeaves) {
+TEST(LeafRegistry, SearchesWhileAnotherThreadDestroysLeaves) {
     std::array<Tensor, 2> kept = {leaf(), Tensor()};
     std::atomic<bool> stops = false;
     std::thread other([&] {

@@ -43,7 +43,7 @@ TEST(ZerosInFile, StoresATensorInAnUnnamedFile) {
     EXPECT_EQ(zeros_in_file(folder.path(), {0, 4}, f32).numel(), 0);
 }
 
-TEST(ZerosInFile, ReportsADiskThatIsFull) {
+TEST(ZerosInFile, ReportsADiskThatIsTooSmall) {
     const TemporaryFolder folder(tests::FolderStorage::in_memory);
     const std::int64_t before = free_blocks(folder.path());
     expect_error<FileError>({folder.path().c_str(), "can't reserve space"}, [&] {

@@ -87,7 +87,7 @@ TEST(Tree, ReportsActualKindOnMismatch) {
     EXPECT_THROW(Tree(UINT64_MAX), ValueError);
 }
 
-TEST(Tree, KeepsInsertionOrderOfKeys) {
+TEST(Tree, KeepsInsertionOrderOfKeysAndRejectsDuplicates) {
     Tree tree;
     tree.set("b", 1);
     tree.set("a", 2);

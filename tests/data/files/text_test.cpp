@@ -42,7 +42,7 @@ TEST(ReadText, ReturnsContentsAndRejectsMissingAndEmptyFiles) {
     EXPECT_THROW(read_text(folder.path()), FileError);
 }
 
-TEST(ByteTokenizer, EncodesEachByteAsOneToken) {
+TEST(ByteTokenizer, EncodesEachByteAsOneTokenAndRejectsOtherIds) {
     const ByteTokenizer bytes;
     EXPECT_EQ(bytes.encode("a\xff"), (Ids{97, 255}));
     EXPECT_EQ(bytes.decode(Ids{97, 255, 0}), std::string("a\xff\0", 3));
@@ -81,7 +81,7 @@ TEST(CharTokenizer, RejectsInvalidUtf8) {
             "CharTokenizer: the text must be UTF-8: invalid at byte 2");
 }
 
-TEST(CharTokenizer, RestoresVocabularyFromJson) {
+TEST(CharTokenizer, RestoresVocabularyFromJsonAndRejectsInvalidJson) {
     const CharTokenizer chars = CharTokenizer::from_text("the \"quick\"\n\xe2\x82\xac");
     const CharTokenizer back = CharTokenizer::from_json(chars.to_json());
     EXPECT_EQ(back.vocab_size(), chars.vocab_size());
@@ -151,7 +151,7 @@ Ids counting(std::int64_t n) {
     return ids;
 }
 
-TEST(BlockDataset, YieldsConsecutiveBlocksWithLabelsShiftedByOne) {
+TEST(BlockDataset, YieldsBlocksWithLabelsShiftedByOneAndRejectsInvalidSizes) {
     const BlockDataset blocks(Tokens(counting(12)), 4);
     ASSERT_EQ(blocks.size(), 2);
     EXPECT_EQ(BlockDataset(Tokens(counting(13)), 4).size(), 3);

@@ -85,7 +85,7 @@ TEST(Collate, RejectsEmptyBatchesNullsAndDifferentStructures) {
               "collate: a: sample 0 of the batch is null");
 }
 
-TEST(TensorDataset, ReturnsRowsAndBatches) {
+TEST(TensorDataset, ReturnsRowsAndBatchesAndRejectsInvalidIndicesAndTensors) {
     const TensorDataset dataset(
         Tree{{"x", arange(6).reshape({3, 2})}, {"y", arange(6).reshape({2, 3}).t()}});
     EXPECT_EQ(dataset.size(), 3);

@@ -36,7 +36,7 @@ TEST(DataLoader, CanBeReturnedByFunctionsAndStoredInVectors) {
     EXPECT_EQ(pass(loaders[1]).size(), 2U);
 }
 
-TEST(DataLoader, KeepsItsStateWhenMoved) {
+TEST(DataLoader, KeepsItsStateWhenMovedAndRejectsCallsAfterwards) {
     DataLoader from(from_function(8, sample), {.batch_size = 2});
     from.set_epoch(3);
     from.skip_first_batches(1);

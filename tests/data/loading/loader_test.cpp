@@ -277,7 +277,7 @@ TEST(DataLoader, SupportsStructuredBindingsOfBatches) {
     EXPECT_EQ(batches, 2);
 }
 
-TEST(DataLoader, AllowsOnePassAtATime) {
+TEST(DataLoader, RejectsASecondPassAndChangesDuringAPass) {
     DataLoader loader(from_function(3, sample), {});
     auto it = loader.begin();
     EXPECT_THROW(loader.begin(), UsageError);

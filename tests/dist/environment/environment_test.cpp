@@ -187,7 +187,7 @@ TEST(Environment, ReadsVariablesOfSrun) {
     EXPECT_EQ(read(with(srun(), {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "m"}})).master_addr, "m");
 }
 
-TEST(Environment, ReadsTasksPerNodeOfSlurm) {
+TEST(Environment, ReadsTasksPerNodeOfSlurmAndRejectsInvalidLists) {
     const auto local_size = [](const char* node, const char* tasks) {
         return read(with(srun(), {{"SLURM_NODEID", node},
                                   {"SLURM_STEP_NUM_TASKS", "9"},

@@ -57,7 +57,7 @@ TEST(ModuleList, NamesModulesByIndex) {
     for (nn::Linear& layer : list.clone()) EXPECT_EQ(layer.weight.size(0), 2);
 }
 
-TEST(Sequential, ReturnsModulesByIndex) {
+TEST(Sequential, ReturnsModulesByIndexAndRejectsOtherIndicesAndTypes) {
     nn::Sequential net{nn::Linear(3, 4), relu, nn::LayerNorm(4)};
     EXPECT_TRUE(net.get<nn::Linear>(0).weight.is_same(net.parameters()[0]));
     EXPECT_EQ(&net[-1], &net.get<nn::LayerNorm>(2));
@@ -89,7 +89,7 @@ TEST(Sequential, NamesStagesGivenAsPairs) {
     EXPECT_EQ(net.size(), 4U);
 }
 
-TEST(ModuleList, HoldsModulesOfDifferentTypes) {
+TEST(ModuleList, HoldsModulesOfDifferentTypesAndRejectsOthers) {
     nn::ModuleList<> list;
     nn::Linear& first = list.push_back(nn::Linear(3, 4));
     list.push_back(nn::LayerNorm(4));
@@ -122,7 +122,7 @@ struct Mixed : nn::Model<Mixed> {
     nn::ModuleDict heads;
 };
 
-TEST(ModuleDict, KeepsTheOrderOfInsertion) {
+TEST(ModuleDict, KeepsTheOrderOfInsertionAndFindsAndErasesModules) {
     Mixed model;
     EXPECT_THAT(names(model.state_dict()),
                 ElementsAre("stages.0.weight", "stages.0.bias", "heads.b.weight", "heads.b.bias",

@@ -29,7 +29,7 @@ TEST(CosineWithWarmup, RisesFromZeroToLrAndDecaysToMinLr) {
     EXPECT_DOUBLE_EQ(optimizer.param_groups()[0].lr, 6e-5);
 }
 
-TEST(OneCycleLR, ContinuesWithAnotherNumberOfSteps) {
+TEST(OneCycleLR, ContinuesWithAnotherNumberOfStepsUnlessItIsTooSmall) {
     SGD a({parameter()}, {.lr = 1}), b({parameter()}, {.lr = 1});
     OneCycleLR longer(a, 1, 4), whole(b, 1, 8);
     for (int i = 0; i < 4; ++i) longer.step(), whole.step();
