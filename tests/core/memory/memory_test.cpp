@@ -91,8 +91,8 @@ TEST_F(HostMemoryAllocator, ReceivesItsOwnBlocksForDeallocation) {
     auto from_first = std::make_unique<Tensor>(full({500}, 2.0));
     host_memory::set_allocator(second_.allocator());
     const Tensor from_second = full({500}, 3.0);
-    EXPECT_EQ(first_.blocks.size(),
-              1u);  // only from_first: set_allocator() freed the cached blocks
+    // Only from_first is left, because set_allocator() has freed the cached blocks.
+    EXPECT_EQ(first_.blocks.size(), 1u);
     EXPECT_EQ((*from_system + *from_first + from_second).sum().item(), 3000);
     from_first.reset();
     EXPECT_TRUE(first_.blocks.empty());
