@@ -11,8 +11,8 @@
 
 namespace axle {
 
-// --- rounding (elementwise/special.cpp). Except for frac, return integers unchanged and have a
-// gradient of zero.
+// --- rounding (elementwise/special.cpp). floor, ceil, round and trunc return integers unchanged.
+// All functions except frac have a gradient of zero.
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);
 Tensor round(const Tensor& x);  // halfway numbers become even
@@ -102,8 +102,8 @@ Tensor threshold(const Tensor& x, double threshold, double value);
 // Returns x where it is positive, and weight x elsewhere. The weight is [1] or [C] with x [N, C,
 // ...] (or [C]).
 Tensor prelu(const Tensor& x, const Tensor& weight);
-// Returns a sigmoid(b) for the two halves a and b of x along dim. Throws ShapeError if the size of
-// dim is odd.
+// Returns a sigmoid(b) for the two halves a and b of x along dim. Throws ShapeError if x is 0-d or
+// the size of dim is odd.
 Tensor glu(const Tensor& x, std::int64_t dim = -1);
 
 }  // namespace axle

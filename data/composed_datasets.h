@@ -6,8 +6,8 @@
 //     data::DataLoader train_loader(parts[0], {.batch_size = 32, .shuffle = true});
 //
 // The datasets of this file pass in_epoch() on to the datasets that they are made of. The sizes of
-// those datasets must not change. A dataset that is passed as a variable must outlive them
-// (DatasetRef).
+// those datasets must not change. A dataset that is passed as a variable must outlive the dataset
+// that is made of it (DatasetRef).
 #pragma once
 
 #include <cstdint>
@@ -48,11 +48,12 @@ class Subset : public Dataset {
 };
 
 // Divides the samples at random into subsets that have no sample in common
-// (torch.utils.data.random_split). All lengths are integers, which are numbers of samples, or all
-// are floating-point numbers, which are fractions of the samples and are rounded down; the samples
-// that are then left are added one by one to the first subsets. The subsets are those of PyTorch
-// with generator=torch.Generator().manual_seed(seed). All processes, and all runs that resume each
-// other, must use the same seed, so that they have the same subsets.
+// (torch.utils.data.random_split). Either all lengths are integers, the numbers of samples, or all
+// are floating-point numbers, the fractions of the samples. The number of samples of a fraction is
+// rounded down; the samples that are then left are added one by one to the first subsets. The
+// subsets are the same as in PyTorch with generator=torch.Generator().manual_seed(seed). All
+// processes, and all runs that resume each other, must use the same seed, so that they have the
+// same subsets.
 //
 // Throws UsageError if the dataset is null. Throws ValueError if there are no lengths, if integers
 // and fractions are mixed, if a length is negative, NaN or infinite, if integers do not add up to
@@ -120,7 +121,7 @@ class MapDataset : public Dataset {
     std::function<Tree(Tree)> function_;
 };
 
-// Returns the samples of a dataset, changed by a function (MapDataset):
+// Returns the samples of a dataset, changed by a function. Throws the errors of MapDataset.
 //     data::map(set, [](Tree sample) { sample["x"] = sample["x"].to(f32); return sample; })
 inline MapDataset map(const DatasetRef& dataset, std::function<Tree(Tree sample)> function) {
     return {dataset, std::move(function)};

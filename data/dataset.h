@@ -44,7 +44,7 @@ class TensorDataset : public Dataset {
     // there are no tensors.
     explicit TensorDataset(Tree tensors);
     std::int64_t size() const override { return size_; }
-    // Returns views of the tensors. Throws IndexError unless 0 <= index < size().
+    // Returns row `index` of each tensor, as a view. Throws IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
     // Returns copies of the rows. Throws IndexError if an index is out of range.
     Tree get_batch(std::span<const std::int64_t> indices) const override;

@@ -56,8 +56,8 @@ void sort_by_length(Indices::iterator begin, Indices::iterator end, const Indice
     });
 }
 
-// Returns the order of batches that are consecutive parts of `samples`. Batch i is the part
-// number batches[i].
+// Returns the order of batches that are consecutive parts of `samples`. Part i ends before position
+// ends[i], and batch i is part batches[i].
 BatchOrder order_of_parts(Indices samples, Indices ends, Indices batches) {
     struct Parts {
         Indices samples, ends, batches;

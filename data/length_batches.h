@@ -34,8 +34,9 @@ struct BucketBatchSamplerOptions {
 // Batches of batch_size samples with similar lengths. The samples, which shuffle first puts in
 // random order, are divided into buckets of bucket_batches * batch_size samples. The samples of a
 // bucket are sorted by length and cut into batches. With shuffle, the batches are then put in
-// random order. The samples that do not fill a batch are chosen before the buckets, and form the
-// last batch. The order depends only on the lengths, the options, the seed and the epoch.
+// random order. The samples that do not fill a batch are chosen before the buckets; they form the
+// last batch, or are dropped with drop_last. The order depends only on the lengths, the options,
+// the seed and the epoch.
 class BucketBatchSampler : public BatchSampler {
   public:
     // lengths[i] is the length of sample i, in any unit. Throws ValueError if a length is negative,
@@ -61,12 +62,12 @@ struct TokenBatchSamplerOptions {
     std::shared_ptr<Generator> generator = {};  // if set, its seed is used instead of `seed`
 };
 
-// Batches of varying numbers of samples that have at most max_tokens tokens each, with padding: the
-// number of samples times the largest length of the batch. A batch has as many samples as fit. All
-// samples are sorted by length and cut into batches, so the batches of all epochs have the same
-// lengths. With shuffle, samples of the same length are exchanged at random in each epoch, and the
-// batches are put in random order. Without it, the batches are in the order of their lengths. The
-// order depends only on the lengths, the options, the seed and the epoch.
+// Batches of at most max_tokens tokens, including padding: the number of samples of a batch times
+// its largest length. A batch has as many samples as fit. All samples are sorted by length and cut
+// into batches, so the batches of all epochs have the same lengths. With shuffle, samples of the
+// same length are exchanged at random in each epoch, and the batches are put in random order.
+// Without it, the batches are in the order of their lengths. The order depends only on the lengths,
+// the options, the seed and the epoch.
 class TokenBatchSampler : public BatchSampler {
   public:
     // lengths[i] is the number of tokens of sample i; 0 counts as 1. Throws ValueError if a length
@@ -80,7 +81,8 @@ class TokenBatchSampler : public BatchSampler {
 
   private:
     std::vector<std::int64_t> lengths_;
-    // The number of samples in the batches up to and including each one, from short to long.
+    // For each batch, in the order of lengths: the number of samples in it and the batches before
+    // it.
     std::vector<std::int64_t> ends_;
     TokenBatchSamplerOptions options_;  // `generator` is null without shuffle
 };

@@ -1,6 +1,6 @@
-// Each transform in this file reads the batch once and writes a new batch, on the calling thread.
-// The transforms are not parallel, because loaders have workers and a batch of small images fits
-// into the cache. (FusedByteTransform uses several threads when no worker calls it.)
+// The loops over images in this file run on the calling thread, because loaders have workers and a
+// batch of small images fits into the cache. (FusedByteTransform uses several threads when no
+// worker calls it.)
 #include "data/transforms.h"
 
 #include <algorithm>

@@ -168,14 +168,14 @@ class Optimizer {
     // Returns {"state": {"0": {"step": ..., "exp_avg": ...}, ...}, "param_groups": [{"lr": ...,
     // "params": [0, ...]}]} with PyTorch's names. Parameters are numbered across all groups. The
     // tensors are not copied. With stochastic rounding, a group also has "stochastic_rounding" and
-    // "rounding_seed", and the states of SGD also have "step".
+    // "rounding_seed", and each state has "step", also for SGD and Lion.
     Tree state_dict();
     // Copies options and state from the tree, and converts buffers to the device of their
     // parameters and to f32 (f64 for f64 parameters). Missing options keep their values; unknown
     // options are ignored. Throws ValueError if the number or the sizes of groups differ or an
-    // option has another type, IndexError if "state", "param_groups" or the "params" of a group are
-    // missing, and ShapeError if a buffer does not have the shape that its parameter requires; the
-    // optimizer is then unchanged.
+    // option has another type, IndexError if "state", "param_groups", the "params" of a group or a
+    // required "step" are missing, and ShapeError if a buffer does not have the shape that its
+    // parameter requires; the optimizer is then unchanged.
     void load_state_dict(const Tree& tree);
 
     // Sets the hooks; nullptr removes them.
@@ -226,19 +226,20 @@ class Optimizer {
     // this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
-    // Called for each parameter that is sharded or a slice before it is updated. Throws UsageError
-    // if the optimizer cannot update such parameters.
+    // Called before parameters that are sharded or slices are updated. Throws UsageError if the
+    // optimizer cannot update such parameters.
     virtual void check_divided() const {}
     // Fills the GroupTable of the kernel and copies it to the device of the parameters.
     virtual void fill_groups(Device device) = 0;
     // Returns the argument of GroupTable::upload_to.
     const UploadPlan& upload_plan() const { return upload_plan_; }
-    // Updates the parameters of the slots with one kernel call; `scalars` may be null.
+    // Updates the parameters of the slots, usually with one kernel call; `scalars` may be null.
     virtual void update(Device device, std::span<const kernels::Slot> slots,
                         const kernels::StepScalars* scalars) = 0;
 
-    // Returns the parameters of the slots, for optimizers whose update() changes parameters with
-    // tensor ops. Drops the copies of strided parameters, which other optimizers change.
+    // Returns the parameters of the slots, in the same order, for optimizers whose update() changes
+    // the parameters with tensor ops. Drops the contiguous copies of strided parameters, so that
+    // they are not copied back over the updated parameters.
     const std::vector<Tensor>& take_updated();
     // Returns the tensor of set_scalars(), which can be undefined.
     const Tensor& scalars() const { return scalars_; }

@@ -59,7 +59,8 @@ struct TERecipeKwargs {
     std::string amax_compute_algo = {};        // "most_recent", or "max"
     // Default {false, false, false}: whether fprop, dgrad and wgrad run in higher precision.
     std::optional<std::array<bool, 3>> override_linear_precision = {};
-    // False; NotImplementedError is thrown if true.
+    // False. If true, NotImplementedError is thrown, or ValueError if amax_history_len or
+    // amax_compute_algo is set.
     std::optional<bool> use_mxfp8_block_scaling = {};
     bool emulate = false;  // the same as in AORecipeKwargs
 };

@@ -83,7 +83,8 @@ struct PrepareDataLoaderOptions {
 // Prepares a loader for this process of the group without an Accelerator. Changes the loader itself
 // and returns it. Preparing a loader again replaces the earlier preparation. Throws ValueError for
 // dispatch_batches without put_on_device, for split_batches with a batch size that is not a
-// multiple of the number of processes, and for a device mesh of other processes.
+// multiple of the number of processes, and for a device mesh of other processes; and UsageError
+// during a pass.
 data::DataLoader& prepare_data_loader(data::DataLoader& loader,
                                       const std::shared_ptr<dist::ProcessGroup>& group,
                                       PrepareDataLoaderOptions options = {});

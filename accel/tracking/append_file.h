@@ -20,8 +20,8 @@ class AppendFile {
 
     const std::string& path() const { return path_; }
     // Appends `piece`. If this fails, for example because the disk is full, removes a partial
-    // write, so that the file is unchanged, and throws. The error says so if the partial write
-    // cannot be removed.
+    // write, so that the file is unchanged, and throws. If the partial write cannot be removed, the
+    // message of the error states that the file is damaged.
     void append(std::string_view piece);
 
   private:

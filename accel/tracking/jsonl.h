@@ -16,10 +16,10 @@ namespace axle::accel {
 class JsonLines {
   public:
     // Opens a file. Keeps the lines of an existing file up to step `keep_through`. Removes a
-    // partial last line, and later lines, because a run logged them after its last checkpoint. If
-    // keep_through is 0, replaces the file. The file is memory-mapped for this. Lines over 1 MiB
-    // are not parsed; only their step is read. Throws FileError if the file can't be read or
-    // written.
+    // partial last line, and later lines, because a run logged them after its last checkpoint. An
+    // existing file is memory-mapped while its lines are read. Lines over 1 MiB are not parsed;
+    // only their step is read. If keep_through is 0, replaces the file without reading it. Throws
+    // FileError if the file can't be read or written.
     JsonLines(const std::string& path, std::int64_t keep_through);
     // Appends a line. If it can't be written, throws FileError, and the file is unchanged.
     void write(const Tree& object);
@@ -29,10 +29,11 @@ class JsonLines {
 };
 
 // The tracker "jsonl", which writes <logging_dir>/<project_name>/metrics.jsonl with a line for each
-// log(), and the configuration to config.json in the same folder. Nested maps stay nested, tensors
-// are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A line without a step
-// gets the step of the previous line plus 1. Existing files and the option purge_step have the same
-// effect as in CsvTracker. log() throws UsageError before start() and after finish().
+// log() and log_table(), and the configuration to config.json in the same folder. Nested maps stay
+// nested, tensors are summarized, and tables become {"columns": [...], "data": [[...], ...]}. A
+// line without a step gets the step of the previous line plus 1. Existing files and the option
+// purge_step have the same effect as in CsvTracker. log() throws UsageError before start() and
+// after finish().
 class JsonlTracker : public Tracker {
   public:
     explicit JsonlTracker(const TrackerRun& run);

@@ -62,12 +62,13 @@ class SummaryWriter {
 };
 
 // The tracker "tensorboard": a SummaryWriter for the folder <logging_dir>/<project_name>. Each
-// log() flushes the writer. Numbers are written as scalars, strings as texts, tensors as
-// histograms, and tables as texts with a Markdown table. Tags of nested maps are joined with
-// slashes; lists are ignored. The configuration is written to the HParams tab and to hparams.yml.
-// Options: purge_step, filename_suffix, and max_queue and flush_secs, which have no effect. The
-// default step is 0. Every run adds a file. After load_state(), TensorBoard ignores earlier values
-// that the run logs again (Tracker::resume), unless the option purge_step is given.
+// log() flushes the writer. Numbers, booleans and tensors of one element are written as scalars,
+// strings as texts, other tensors as histograms, and tables as texts with a Markdown table. Tags of
+// nested maps are joined with slashes; lists are ignored. The configuration is written to the
+// HParams tab and to hparams.yml. Options: purge_step, filename_suffix, and max_queue and
+// flush_secs, which have no effect. The default step is 0. Every run adds a file. After
+// load_state(), TensorBoard ignores earlier values that the run logs again (Tracker::resume),
+// unless the option purge_step is given.
 class TensorBoardTracker : public Tracker {
   public:
     explicit TensorBoardTracker(const TrackerRun& run);

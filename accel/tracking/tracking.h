@@ -15,8 +15,9 @@ namespace axle::accel {
 // The last steps that trackers have logged, by the names of the trackers. Checkpoints contain them.
 using LoggedSteps = std::map<std::string, std::int64_t>;
 
-// The trackers of an Accelerator. Calls each tracker on the processes that it needs, and reports
-// exceptions of trackers, so that training continues. Used by one thread.
+// The trackers of an Accelerator. Calls each tracker on the main process or on all processes
+// (Tracker::main_process_only), and reports exceptions of trackers, so that training continues.
+// Used by one thread.
 class Tracking {
   public:
     // Throws ValueError for an unknown name, and if a tracker needs a folder but logging_dir is

@@ -29,7 +29,7 @@ namespace axle {
 // chunks of each tensor contain every element exactly once, and that no two items share bytes of a
 // file. So the size of the files limits the size of the tensors. Files are opened when they are
 // read, and must not be symbolic links. Functions throw FileError with the path and the reason if
-// the checkpoint is invalid. Several threads can read concurrently.
+// the checkpoint is invalid or does not have the name. Several threads can read concurrently.
 class DistributedCheckpoint {
   public:
     explicit DistributedCheckpoint(std::string folder);

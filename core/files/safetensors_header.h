@@ -1,4 +1,4 @@
-// Private to core/files/safetensors.cpp: reads and writes the header of a safetensors file.
+// Private to core: reads and writes the header of a safetensors file.
 //
 // Limits: a header has at most kMaxSafetensorsHeader bytes, kMaxSafetensorsTensors tensors and
 // kMaxSafetensorsMetadata keys; a name or a text of the metadata has at most kMaxSafetensorsText

@@ -185,7 +185,9 @@ class TorchFile {
         }
         return sizes;
     }
-    // Returns the number of elements from the first to the last, or nullopt if it overflows int64.
+    // Returns the number of storage elements from the first element of a tensor to its last,
+    // including the gaps between them, or nullopt if it overflows int64. The tensor must not be
+    // empty.
     static std::optional<std::int64_t> element_span(const Shape& shape, const Strides& strides) {
         std::int64_t end = 1;
         for (int d = 0; d < shape.size(); ++d) {

@@ -48,7 +48,8 @@ class CharacterFile : public TokenSource {
 
     std::int64_t size() const override { return size_; }
     void copy(std::int64_t start, std::span<std::int64_t> out) const override {
-        std::int64_t at = start, skipped = 0;  // `skipped` tokens follow the offset `at`
+        // The token at `start` follows `skipped` other tokens that begin at the offset `at`.
+        std::int64_t at = start, skipped = 0;
         if (!offsets_.empty()) {
             at = offsets_[static_cast<std::size_t>(start / kStride)];
             skipped = start % kStride;

@@ -2,8 +2,8 @@
 //
 // Limits: text files can be larger than memory. CharTokenizer::from_file() and encode_file() read
 // them in parts of 1 MiB; the tokens of a CharTokenizer then need 8 bytes of memory per 2048
-// characters, or none if each character is one byte. A tokenizer needs up to about 200 bytes for
-// each character of its vocabulary.
+// characters, or none if each character is one byte. A CharTokenizer needs up to about 200 bytes
+// for each character of its vocabulary.
 #pragma once
 
 #include <array>
@@ -49,7 +49,8 @@ class ByteTokenizer : public Tokenizer {
 };
 
 // A tokenizer whose tokens are characters (Unicode code points). Text must be UTF-8; otherwise
-// functions throw ValueError with the offset of the invalid byte.
+// functions throw ValueError, or FileError if they read a file, with the offset of the invalid
+// byte.
 class CharTokenizer : public Tokenizer {
   public:
     // Creates a tokenizer whose vocabulary is the sorted set of the characters in a text.

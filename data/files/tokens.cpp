@@ -87,8 +87,8 @@ class TokenFile : public TokenSource {
     int bytes_;
 };
 
-// Returns the number of occurrences of each token, in the order of the ids. Ids that do not occur
-// have the number 0 or are left out.
+// Returns the number of occurrences of each id, in the order of the ids. For ids that do not occur,
+// the number is 0 or left out.
 std::vector<std::int64_t> counts_of(const Tokens& tokens) {
     constexpr std::size_t kMaxTable = 1 << 20;  // larger ids are counted in a map
     std::vector<std::int64_t> counts;
@@ -224,7 +224,8 @@ void Tokens::for_each_part(const std::function<void(std::span<const std::int64_t
 }
 
 double unigram_entropy(const Tokens& tokens) {
-    double sum = 0;  // the sum of count * ln(count)
+    // The entropy of the frequencies count / n is ln(n) - (sum of count ln(count)) / n.
+    double sum = 0;
     for (const std::int64_t count : counts_of(tokens))
         if (count > 1) sum += static_cast<double>(count) * std::log(static_cast<double>(count));
     const auto n = static_cast<double>(tokens.size());

@@ -1,4 +1,4 @@
-// Private to data/loading: collating with a rule for tensors.
+// Private to data/loading: collating with a function that makes the tensors of the batch.
 #pragma once
 
 #include <cstddef>

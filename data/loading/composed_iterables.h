@@ -1,6 +1,6 @@
 // Iterable datasets made of other iterable datasets, with the names of torch.utils.data and of
-// Hugging Face's datasets. A dataset that is passed as a variable must outlive them
-// (IterableDatasetRef).
+// Hugging Face's datasets. A dataset that is passed as a variable must outlive the dataset that is
+// made of it (IterableDatasetRef).
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ class ChainDataset : public IterableDataset {
     // Returns the sum of the sizes, or nullopt if the size of a dataset is unknown.
     std::optional<std::int64_t> size() const override { return all_.size(); }
     std::shared_ptr<Generator> generator() const override { return generator_; }
-    // Returns the smallest number of shards of a dataset.
+    // Returns the number of shards of the dataset that has the fewest.
     std::int64_t num_shards() const override;
-    // Returns the chain of the shards of all datasets for this reader.
+    // Returns the chain of the shards that the datasets return for this reader.
     std::shared_ptr<const IterableDataset> shard(std::int64_t num_shards,
                                                  std::int64_t index) const override;
 
@@ -41,18 +41,20 @@ class ChainDataset : public IterableDataset {
 };
 
 // The samples of an iterable dataset, changed or removed by a function. A stream calls the function
-// once for each sample that it reads. Loaders read samples on one thread at a time, so expensive
-// work belongs into collate_fn.
+// once for each sample that it reads. Loaders read samples on one thread at a time, so put
+// expensive work into collate_fn.
 class TransformedIterable : public IterableDataset {
   public:
     // The function returns the new sample, or nullopt to remove the sample. It must depend only on
-    // the sample. Streams of several threads may call it concurrently. `keeps_all` states that it
-    // never removes a sample: size() is then the size of the dataset, and streams skip samples
-    // without calling it. Throws UsageError if the dataset is null or the function is empty.
+    // the sample. Streams of several threads may call it concurrently. `keeps_all` must be true
+    // only if the function never removes a sample: size() is then the size of the dataset, and
+    // streams skip samples without calling the function. Throws UsageError if the dataset is null
+    // or the function is empty.
     TransformedIterable(IterableDatasetRef dataset,
                         std::function<std::optional<Tree>(Tree sample)> function, bool keeps_all);
     std::unique_ptr<Stream> stream(std::int64_t epoch) const override;
-    // Returns the number of samples, or nullopt if the function may remove samples.
+    // Returns the number of samples, or nullopt if it is unknown or the function may remove
+    // samples.
     std::optional<std::int64_t> size() const override;
     std::shared_ptr<Generator> generator() const override;
     std::int64_t num_shards() const override;

@@ -71,7 +71,7 @@ struct LoaderOptions {
     // The number of threads that produce batches in advance. If it is 0, the thread of the loop
     // produces the batches. The batches do not depend on this number.
     int num_workers = 0;
-    Collate collate_fn = {};  // used instead of Dataset::get_batch
+    Collate collate_fn = {};  // used instead of Dataset::get_batch() or collate()
     // If true, copies batches to page-locked memory, which a GPU can copy asynchronously. Ignored
     // if there is no GPU.
     bool pin_memory = false;
@@ -108,18 +108,18 @@ struct LoaderOptions {
 // process reads its own shards.
 //
 // If the loader is destroyed in the loop body, the current batch stays valid, and the next
-// increment throws UsageError. Exceptions of the dataset are rethrown in the loop with their type;
-// the numbers of the batch and the sample are added to their text. The loader can be used again
-// after an exception. Workers do not access the dataset between passes. Not thread-safe. Only one
-// pass can run at a time.
+// increment throws UsageError. Exceptions of the dataset are rethrown in the loop as by
+// rethrow_from(): the number of the batch, and of the sample if it was read on its own, are added
+// to their text. The loader can be used again after an exception. Workers do not access the dataset
+// between passes. Not thread-safe. Only one pass can run at a time.
 class DataLoader {
   public:
     class Iterator;
 
     // A dataset that is passed by reference must outlive the loader; a temporary is moved into the
-    // loader. Throws UsageError if the dataset is null, ValueError if options contradict each other
-    // or are out of range, and ValueError if the loader has no batches and allow_empty is false.
-    // (The number of batches of an iterable dataset of unknown size is not checked.)
+    // loader. Throws UsageError if the dataset is null, and ValueError if options contradict each
+    // other or are out of range, or, unless allow_empty is true, if the dataset is empty or
+    // drop_last leaves no batches. (An iterable dataset of unknown size is not checked.)
     explicit DataLoader(const Dataset& dataset, const LoaderOptions& options = {});
     explicit DataLoader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options = {});
     explicit DataLoader(const IterableDataset& dataset, const LoaderOptions& options = {});

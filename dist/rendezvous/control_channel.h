@@ -70,7 +70,7 @@ class ControlChannel {
     bool is_for_launcher(const Lock&) const { return for_launcher_; }
     // Records the first failure and wakes all waiting threads.
     void fail(const Lock& lock, Failure failure, bool for_launcher = true);
-    // Records as the failure of the job that the server has left it.
+    // Records a failure of the job, because the server has left the job.
     void on_server_left(const Lock& lock);
 
     // --- for the background thread

@@ -6,8 +6,8 @@
 //     JoinRequest  with the HMAC of both ->
 //                                        <-   JoinReply  with the HMAC of both, or JoinRefusal
 //
-// An HMAC is computed from the two nonces and all fields of the message, with a key derived from
-// the job's token. Only the token is secret. Messages after the handshake are not signed.
+// An HMAC is computed from the two nonces and all other fields of the message, with a key derived
+// from the job's token. Only the token is secret. Messages after the handshake are not signed.
 #pragma once
 
 #include <string_view>
@@ -23,7 +23,8 @@ namespace axle::dist {
 // and MASTER_PORT, and only distinguishes jobs.
 Key key_of(const Environment& environment);
 // Returns the ports on which rank 0's server tries to listen, in this order: MASTER_PORT, or if the
-// launcher uses MASTER_PORT, ports computed from the job's token and MASTER_PORT.
+// launcher uses MASTER_PORT, ports computed from MASTER_PORT and the job's token (MASTER_ADDR if
+// there is no token).
 std::vector<int> ports_of(const Environment& environment);
 
 // Sign and verify a JoinRequest or a JoinReply.

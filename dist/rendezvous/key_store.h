@@ -23,9 +23,9 @@ class KeyStore {
     // Sets a key and returns the requests that waited for it. If the store would become too large,
     // writes an error to `reply`.
     std::vector<Waiter> set(const std::string& key, std::string value, StoreReply& reply);
-    // Adds `delta` to a number, which is stored as decimal digits. The sum is in `reply`, or an
-    // error if the value is not a number or the sum overflows. Returns the requests that waited for
-    // the key.
+    // Adds `delta` to a number, which is stored as decimal digits. Writes the sum to `reply`, or an
+    // error if the value is not a number, the sum overflows or the store would become too large.
+    // Returns the requests that waited for the key.
     std::vector<Waiter> add(const std::string& key, std::int64_t delta, StoreReply& reply);
     // Returns the value of a key, or null if the key is not set.
     const std::string* find(const std::string& key) const;

@@ -73,7 +73,7 @@ class Server {
         bool ignored = false;              // whether received messages are discarded
         bool ending = false;               // whether to close the connection after `out` is sent
         Nonces nonces;
-        int rank = -1;  // -1 before authentication
+        int rank = -1;  // -1 before authentication, and after the rank has left
     };
     enum class State : std::uint8_t { not_joined, present, dying, gone };
     struct Member {

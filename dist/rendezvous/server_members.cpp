@@ -33,7 +33,7 @@ bool Server::serve(Connection& connection, const Frame& frame) {
 
 bool Server::serve_unauthenticated(Connection& connection, const Frame& frame) {
     if (frame.kind == Kind::join_start) {
-        // Otherwise, a process without the token could make the server compute and buffer many
+        // A process without the token must not be able to make the server compute and buffer many
         // replies.
         if (connection.started) throw CommError("join: the handshake was started twice");
         connection.started = decode<JoinStart>(frame.body);

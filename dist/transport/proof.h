@@ -20,7 +20,7 @@ struct Nonces {
 
 // Returns random bytes. Throws CommError if the system does not provide random numbers.
 Nonce make_nonce();
-// Returns the hash of a text.
+// Returns the BLAKE2b hash of a text.
 Key hash(std::string_view text);
 // Returns a key for one purpose. Only processes that have `key` can compute the returned key.
 Key derive_key(const Key& key, std::string_view purpose);

@@ -4,7 +4,7 @@
 // contiguous. weight and bias are [C], or views without data if they are absent. The dtypes are
 // either any mix of f32, f16 and bf16, computed in f32, or all f64. Statistics and the gradients of
 // weight and bias are contiguous f32 (f64 for f64). A gradient whose view has no data is not
-// computed. A variance is divided by the number of elements. Sums over many elements are
+// computed. The divisor of a variance is the number of elements. Sums over many elements are
 // accumulated in f64.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace axle::kernels {
 // Computes y = (x - mean) rstd weight + bias. mean and rstd = 1 / sqrt(variance + eps) are computed
 // from each channel of the batch and written to mean and rstd [C]. running_mean and running_var are
 // [C] or without data; they are f64 if x is f64, and any mix of the other dtypes otherwise. They
-// become running + momentum (new - running), where the new variance is divided by the number of
+// become running + momentum (new - running), where the divisor of the new variance is the number of
 // elements minus one. x must not be empty.
 void batch_norm(Cpu& on, ConstView x, ConstView weight, ConstView bias, double eps, View y,
                 View mean, View rstd, View running_mean, View running_var, double momentum);

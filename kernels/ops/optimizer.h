@@ -122,9 +122,10 @@ struct AsgdGroup {
     bool operator==(const AsgdGroup&) const = default;
 };
 
-// The functions below perform one step of the optimizers of torch.optim. `g` is the gradient,
-// multiplied by the scalars, negated to maximize, and with weight decay added unless it is
-// decoupled; t is the step count after the step. scalars can be null.
+// Each of the functions sgd() to asgd() performs one step of an optimizer, as in torch.optim (Lion
+// as in its paper). `g` is the gradient, multiplied by the scalars, negated to maximize, and with
+// weight decay added unless it is decoupled; t is the step count after the step. scalars can be
+// null.
 
 // Performs one step of SGD; state: {b}.
 //     b = momentum * b + (1 - dampening) * g          (b = g in the first step)
@@ -174,7 +175,8 @@ void adamax(Cpu& on, std::span<const Slot> slots, const AdamaxGroup* groups,
 void adamax(Cuda& on, std::span<const Slot> slots, const AdamaxGroup* groups,
             const StepScalars* scalars);
 
-// Performs one step of NAdam; state: {m, v, the product of all mu so far, one number}.
+// Performs one step of NAdam; state: {m, v, product}, where product is one number, the product of
+// mu(1) to mu(t).
 //     mu(t) = beta1 (1 - cooling^t / 2),  m and v as for Adam
 //     p -= lr ((1 - mu(t)) / (1 - product) g + mu(t + 1) / (1 - product mu(t + 1)) m) /
 //          (sqrt(v / (1 - beta2^t)) + eps)
@@ -201,9 +203,10 @@ void lion(Cpu& on, std::span<const Slot> slots, const LionGroup* groups,
 void lion(Cuda& on, std::span<const Slot> slots, const LionGroup* groups,
           const StepScalars* scalars);
 
-// Performs one step of Rprop; state: {the previous g, the step sizes s}. If g and the previous g
-// have different signs, g is set to 0 and s is multiplied by eta_minus; if they have the same sign,
-// s is multiplied by eta_plus. s is limited to [min_step, max_step]. Then p -= sign(g) s.
+// Performs one step of Rprop; state: {the previous g, the step sizes s}. If the product of g and
+// the previous g is negative, g is set to 0 and s is multiplied by eta_minus; if the product is
+// positive, s is multiplied by eta_plus. s is limited to [min_step, max_step]. Then
+// p -= sign(g) s.
 void rprop(Cpu& on, std::span<const Slot> slots, const RpropGroup* groups,
            const StepScalars* scalars);
 void rprop(Cuda& on, std::span<const Slot> slots, const RpropGroup* groups,

@@ -1,6 +1,7 @@
 // Values that a training step updates on the device: the loss scale of f16 training, and the
-// learning rates of a captured step that can be skipped. All pointers and spans point to device
-// memory. The functions do not wait for these values: only the device reads them.
+// learning rates of a captured step that can be skipped. All pointers, and the pointer of
+// GroupRows, point to memory of the device. The functions do not wait for these values: only the
+// device reads them.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +46,8 @@ struct GroupRows {
     std::int64_t count, size;  // the number of groups, and the bytes of each group
 };
 
-// Sets the learning rate and the momentum of each group, which are its first two doubles, to
-// rates[*row][group] = {lr, momentum}.
+// Sets the first two doubles of each group, which are its learning rate and its momentum or beta1,
+// to rates[*row][group] = {lr, momentum or beta1}.
 void take_rates(Cpu& on, const double* rates, const std::int64_t* row, GroupRows groups);
 void take_rates(Cuda& on, const double* rates, const std::int64_t* row, GroupRows groups);
 

@@ -1,4 +1,4 @@
-// The update rules of the optimizers, shared by CPU SIMD packs and GPU threads. This file is
+// How each optimizer updates one element, shared by CPU SIMD packs and GPU threads. This file is
 // included inside a namespace, once per CPU instruction set. Include <array>, <bit>, <utility> and
 // kernels/rules/optimizer_steps.h before it.
 

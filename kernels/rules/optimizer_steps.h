@@ -238,7 +238,8 @@ struct Adamax : PlainRule<AdamaxGroup, 2> {
     }
 };
 
-// The members are those of AdamFactors, but for step_size.
+// The members are the same as in AdamFactors, except that grad_step and average_step replace
+// step_size.
 template <class T>
 struct NAdamFactors {
     T grad, decay, keep, beta2, one_minus_beta1, one_minus_beta2, eps;
@@ -267,8 +268,9 @@ struct NAdam : PlainRule<NAdamGroup, 2> {
     }
 };
 
-// p -= step_size * m / (root * sqrt(v) + eps), where root is 0 and eps is 1 in the first steps,
-// which do not use v. The other members are those of AdamFactors.
+// The update is p = keep * p - step_size * m / (root * sqrt(v) + eps). root is 1, but in the first
+// steps, which do not use v, root is 0 and eps is 1. The other members are the same as in
+// AdamFactors.
 template <class T>
 struct RAdamFactors {
     T grad, decay, keep, beta2, one_minus_beta1, one_minus_beta2, step_size, root, eps;

@@ -1,4 +1,4 @@
-// Private to kernels: the scaling rules of kernels/ops/quantize.h, shared by CPU and GPU.
+// Private to kernels: how kernels/ops/quantize.h computes scales, shared by CPU and GPU.
 #pragma once
 
 #include <cfloat>

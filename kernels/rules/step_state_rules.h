@@ -1,4 +1,5 @@
-// Private to kernels: the rules of kernels/ops/step_state.h, shared by CPU and GPU.
+// Private to kernels: how the loss scale and the learning rates of one group are updated
+// (kernels/ops/step_state.h), shared by CPU and GPU.
 #pragma once
 
 #include <cfloat>
@@ -33,7 +34,7 @@ AXLE_HOST_DEVICE inline void update_scale_by(const ScaleRule& rule, bool found_i
     *growth_tracker = 0;
 }
 
-// Copies row *row of the table of rates to one group.
+// Copies the rates of one group from a row of the table to the group.
 AXLE_HOST_DEVICE inline void set_rates(const GroupRows& groups, std::int64_t group,
                                        const double* rates, std::int64_t row) {
     memcpy(groups.data + group * groups.size, rates + (row * groups.count + group) * 2,

@@ -22,8 +22,8 @@ Tensor root_mean_square(const Tensor& x) { return sqrt(mean(x * x)); }
 
 // The values of one step of a parameter, as 0-d tensors on its device.
 struct AdafactorStep {
-    Tensor skipped;  // undefined if no step is skipped
-    Tensor factor;   // of the gradient; undefined if it is 1
+    Tensor skipped;  // whether the step is skipped; undefined without scalars
+    Tensor factor;   // the factor of the gradient; undefined without scalars
     Tensor t;        // the number of the step
 
     // Copies a value to a tensor, unless the step is skipped. Returns the value.
@@ -33,7 +33,7 @@ struct AdafactorStep {
     }
 };
 
-// Returns the new average of squares, of which `fraction` is new.
+// Returns the average of squares in which the new squares have the weight `fraction`.
 Tensor average(const Tensor& old, const Tensor& squares, const Tensor& fraction) {
     return old + fraction * (squares - old);
 }

@@ -37,7 +37,7 @@ struct AdafactorOptions {
 // constructors throw ValueError for an empty list, for parameters that are undefined, repeated or
 // not leaves, and for options out of range. Besides the errors of Optimizer::step(), step() throws
 // UsageError if parameters are sharded or slices, and in the capture of a graph. It uses several
-// tensor ops for each parameter.
+// tensor ops for each parameter, so it may have updated some parameters if it runs out of memory.
 class Adafactor : public GroupedOptimizer<AdafactorOptions> {
   public:
     explicit Adafactor(std::vector<Tensor> params, AdafactorOptions options = {});

@@ -50,7 +50,8 @@ struct AdadeltaOptions {
 
     static constexpr const char* kName = "Adadelta";
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: rho must be in [0, 1], the others 0 or more.
+    // Throws ValueError if an option is out of range: rho must be in [0, 1], all other numbers 0 or
+    // more.
     void check(const char* op) const;
 };
 

@@ -20,8 +20,8 @@ struct AdamaxOptions {
     static constexpr const char* kName = "Adamax";
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: betas must be in [0, 1), the others 0 or
-    // more.
+    // Throws ValueError if an option is out of range: betas must be in [0, 1), all other
+    // numbers 0 or more.
     void check(const char* op) const;
 };
 
@@ -38,8 +38,8 @@ struct NAdamOptions {
     static constexpr const char* kName = "NAdam";
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: betas must be in [0, 1), the others 0 or
-    // more.
+    // Throws ValueError if an option is out of range: betas must be in [0, 1), all other
+    // numbers 0 or more.
     void check(const char* op) const;
 };
 
@@ -55,8 +55,8 @@ struct RAdamOptions {
     static constexpr const char* kName = "RAdam";
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: betas must be in [0, 1), the others 0 or
-    // more.
+    // Throws ValueError if an option is out of range: betas must be in [0, 1), all other
+    // numbers 0 or more.
     void check(const char* op) const;
 };
 

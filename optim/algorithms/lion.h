@@ -12,7 +12,7 @@ namespace axle::optim {
 
 struct LionOptions {
     double lr = 1e-4;
-    std::array<double, 2> betas = {0.9, 0.99};  // of the update, and of the average of gradients
+    std::array<double, 2> betas = {0.9, 0.99};  // for the update, and for the average of gradients
     double weight_decay = 0;                    // multiplies the parameter by 1 - lr weight_decay
     bool maximize = false;
     bool stochastic_rounding = false;  // for 16-bit parameters (optim/optimizer.h)
@@ -20,8 +20,8 @@ struct LionOptions {
     static constexpr const char* kName = "Lion";
     double& momentum_ref() { return betas[0]; }
     std::vector<NamedOption> named();
-    // Throws ValueError if an option is out of range: betas must be in [0, 1), the others 0 or
-    // more.
+    // Throws ValueError if an option is out of range: betas must be in [0, 1), all other
+    // numbers 0 or more.
     void check(const char* op) const;
 };
 

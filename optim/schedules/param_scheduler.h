@@ -27,8 +27,8 @@ enum class WsdDecay : std::uint8_t {
     exponential,  // c = 2 * 0.5^q - 1
     minus_sqrt,   // c = 1 - sqrt(q)
 };
-// The growth of the weight decay from start_weight_decay to end_weight_decay, with the share r of
-// weight_decay_steps.
+// The growth of the weight decay from start_weight_decay to end_weight_decay, with r from 0 to 1
+// during weight_decay_steps.
 enum class WeightDecayIncrease : std::uint8_t {
     constant,  // the two values are equal
     linear,    // in proportion to r
@@ -42,8 +42,8 @@ WsdDecay wsd_decay_of(std::string_view name);
 WeightDecayIncrease weight_decay_increase_of(std::string_view name);
 
 struct ParamScheduleOptions {
-    // The rate at the start of the warmup, and the rate at lr_decay_steps, of the first group. The
-    // rates of other groups are in proportion to their initial rates.
+    // The rate of the first group at the start of the warmup, and its lowest rate after the warmup.
+    // The rates of the other groups are in proportion to their initial rates.
     double init_lr = 0, min_lr = 0;
     // The number of steps of the warmup, during which the rate grows linearly, and the step at
     // which the decay ends. Both can be fractions.
@@ -51,9 +51,10 @@ struct ParamScheduleOptions {
     LrDecay lr_decay = LrDecay::linear;
     double wsd_decay_steps = 0;
     WsdDecay wsd_decay = WsdDecay::exponential;
-    // If they are not set, the schedule does not change the weight decay. Other groups than the one
-    // with the largest weight decay get a share of it that is in proportion to their initial weight
-    // decay; all groups get the same if it is 0 in all groups.
+    // If they are not set, the schedule does not change the weight decay. The group with the
+    // largest initial weight decay gets the whole value, and each other group a share in proportion
+    // to its initial weight decay. If all initial weight decays are 0, all groups get the whole
+    // value.
     std::optional<double> start_weight_decay = {}, end_weight_decay = {};
     double weight_decay_steps = 0;
     WeightDecayIncrease weight_decay_increase = WeightDecayIncrease::constant;
@@ -63,15 +64,16 @@ struct ParamScheduleOptions {
 };
 
 // Computes rates and weight decays as the class of the same name in Megatron-LM does. lr0 is the
-// initial rate of the first group. After lr_decay_steps the rate is min_lr, and after
-// weight_decay_steps the weight decay is end_weight_decay. The saved state has Megatron-LM's names
-// of the options, which load_state_dict() replaces.
+// initial rate of the first group. After lr_decay_steps the rate is min_lr, except with
+// LrDecay::constant, and after weight_decay_steps the weight decay is end_weight_decay. The saved
+// state contains the options under their names in Megatron-LM; load_state_dict() replaces them.
 class OptimizerParamScheduler : public Scheduler {
   public:
     // Throws ValueError unless all numbers are finite and not negative, 0 <= lr_warmup_steps <
     // lr_decay_steps, init_lr and min_lr are at most lr0, increment is positive, both or none of
-    // the weight decays are set, start_weight_decay <= end_weight_decay, and the steps that the
-    // styles need are positive.
+    // the weight decays are set, start_weight_decay <= end_weight_decay (equal if
+    // weight_decay_increase is constant), and the numbers of steps of the selected styles are
+    // positive, with wsd_decay_steps <= lr_decay_steps.
     OptimizerParamScheduler(Optimizer& optimizer, const ParamScheduleOptions& options);
 
     // Returns the number of steps, which is last_epoch() * increment.

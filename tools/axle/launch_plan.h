@@ -17,7 +17,7 @@ struct LaunchPlan {
     int min_nodes = 1;  // the smallest number of machines for a restart
     int processes_here = 1;
     std::string main_process_ip = "127.0.0.1";
-    // The port of rank 0. If axle launch runs on each of several machines, the port of machine 0's
+    // The port of rank 0 or, if axle launch runs on each of several machines, of machine 0's
     // launcher. On one machine, 0 means a free port.
     int main_process_port = 0;
     std::string token;  // empty: a new token for each start of the job

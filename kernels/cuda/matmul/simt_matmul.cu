@@ -25,7 +25,8 @@ constexpr int kEach = 4;    // rows and columns per thread
 constexpr int kAcross = kTile / kEach;
 constexpr int kMaxBatchDims = kMaxDims - 2;
 
-// An operand with its strides along rows, columns and batch dimensions, in elements.
+// An operand with its strides in elements: from row to row, from column to column, and along each
+// batch dimension.
 struct Operand {
     char* data = nullptr;
     DType dtype = DType::f32;

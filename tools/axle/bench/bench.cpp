@@ -223,7 +223,7 @@ void write(const std::string& path, const std::string& text) {
     std::cout << "wrote " << path << '\n';
 }
 
-// Adds the kernels of a library. Throws UsageError if no job would measure one of them.
+// Adds the kernels of a library. Throws UsageError if none of the jobs measures any of them.
 void add_library(const std::string& path, const std::vector<Job>& jobs, FoundLibraries& found) {
     bool measured = false;
     std::vector<std::string> names;

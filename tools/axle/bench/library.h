@@ -17,7 +17,7 @@ struct OtherKernel {
     std::string kernel;  // the kernel of Axle with which it is compared
     std::string name;    // the name of its rows
     std::function<std::int32_t(const AxleKernelCall&)> run =
-        {};  // returns 0, or a code if unsupported
+        {};  // returns 0, or a code if the call is not supported
     // Whether the user has named the library. Unsupported calls of other libraries have no row.
     bool named = false;
 };
@@ -52,7 +52,7 @@ class OtherCall {
     std::vector<AxleKernelView> inputs_, outputs_;
 };
 
-// Copies of the outputs of a problem.
+// Returns copies of the outputs of a problem.
 std::vector<Tensor> outputs_of(const Problem& problem);
 // Sets floating outputs to NaN, and other outputs to -1, so that elements that a kernel does not
 // write are found.

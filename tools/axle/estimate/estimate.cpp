@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMaxLayers = 4096;  // a file with a larger number is invalid
 constexpr std::int64_t kMaxConfig = std::int64_t{2} << 20;
 
-// Returns the size in bytes of a tensor that has 32-bit floats instead of other floats; the size of
-// integers does not change.
+// Returns the size in bytes of a tensor after a floating dtype is replaced by f32. Other dtypes
+// stay the same.
 std::int64_t float32_bytes(DType dtype, std::int64_t numel) {
     return is_floating(dtype) ? 4 * numel : static_cast<std::int64_t>(size_of(dtype)) * numel;
 }

@@ -9,7 +9,7 @@
 
 namespace axle::launcher {
 
-// The strategies, named after the part that they shard, in the order of the rows of the table.
+// The strategies, in the order of the rows of the table.
 enum class EstimateStrategy : std::uint8_t {
     none,            // data parallel training
     optimizer,       // ZeRO-1

@@ -52,8 +52,8 @@ struct MultinodeJob {
 // | slurm | srun -n PROCESSES --nodes MACHINES --ntasks-per-node ... --export=ALL PROGRAM |
 //
 // The variables are in the environment of the command, so that no secret is an argument. pdsh does
-// not pass its environment on, so it gets them as flags of `axle launch`. Throws ValueError if the
-// launcher can't start the processes on the selected slots.
+// not pass its environment on, so `axle launch` on the machines gets the variables as flags. Throws
+// ValueError if the launcher can't start the processes on the selected slots.
 dist::Command multinode_command(const MultinodeJob& job);
 
 // Returns the program that a launcher starts: "pdsh", "mpirun" or "srun".

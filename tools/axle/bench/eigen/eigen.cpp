@@ -34,7 +34,7 @@ void multiply(const AxleKernelCall& call) {
         map_of<Map<OrderA>>(call.inputs[0]) * map_of<Map<OrderB>>(call.inputs[1]);
 }
 
-// Returns an error code, or sets the number of threads that products use.
+// Returns an error code, or sets the number of threads that products use and returns 0.
 std::int32_t prepare(const AxleKernelCall& call) {
     if (call.inputs[0].dtype != AXLE_F32) return kDType;
     Eigen::setNbThreads(call.threads);
