@@ -30,9 +30,9 @@ void check_growths(const std::vector<Growth>& growths, std::int64_t size) {
     }
     if (before.size >= size && !growths.empty())
         throw ValueError(
-            str("Sampler: the size of the last growth of a pass must be below the size "
-                "of the pass: ",
-                before.size, " samples, ", size, " samples"));
+            str("Sampler: the size of the last growth of a pass must be below the size of the "
+                "pass: the growth has size ",
+                before.size, ", the pass has size ", size));
 }
 
 std::shared_ptr<const Sampler> Sampler::grown(const GrownPass&) const { return nullptr; }

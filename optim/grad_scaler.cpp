@@ -27,7 +27,7 @@ double checked_growth(double factor) {
 }
 double checked_backoff(double factor) {
     if (!(factor > 0 && factor < 1))
-        throw ValueError(str("GradScaler: backoff_factor must be between 0 and 1: ", factor));
+        throw ValueError(str("GradScaler: backoff_factor must be above 0 and below 1: ", factor));
     return factor;
 }
 int checked_interval(std::int64_t interval) {

@@ -252,7 +252,7 @@ class PickleMachine {
     void recall(std::uint64_t index) {
         if (index < memo_.size()) return push_id(memo_[index]);
         const auto found = sparse_memo_.find(index);
-        if (found == sparse_memo_.end()) fail("a value is not in the memo");
+        if (found == sparse_memo_.end()) fail(str("a value is not in the memo: number ", index));
         push_id(found->second);
     }
     bool step();

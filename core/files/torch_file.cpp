@@ -181,7 +181,8 @@ class TorchFile {
         Sizes sizes;
         for (std::size_t i = 0; i < count; ++i) {
             sizes.push_back(integer(tuple, i));
-            if (sizes[static_cast<int>(i)] < 0) refuse(str("a tensor has negative ", what));
+            if (const std::int64_t size = sizes[static_cast<int>(i)]; size < 0)
+                refuse(str("a tensor has negative ", what, ": ", size));
         }
         return sizes;
     }

@@ -16,6 +16,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kReplyAfterTimeout{2000};
 constexpr milliseconds kMissingDelay{2000};  // delay before a missing rank is reported
 
+[[noreturn]] void refuse(const Agreement& agreement, const std::string& why) {
+    throw CommError(str("control: invalid message: agreement on call #", agreement.sequence,
+                        " of group ", agreement.group, ": ", why));
+}
+
 }  // namespace
 
 CallClient::CallClient(ControlChannel& channel, int world_size) : channel_(channel) {
@@ -103,9 +108,12 @@ void CallClient::set_missing_reason(const std::string& why) {
 void CallClient::on_agreement(const Lock&, Agreement agreement) {
     const auto group = groups_.find(agreement.group);
     const auto round = rounds_.find({agreement.group, agreement.sequence});
-    if (group == groups_.end() || round == rounds_.end() ||
-        agreement.counts.size() != group->second.size * agreement.each) {
-        throw CommError("control: invalid message: unexpected agreement");
+    if (group == groups_.end()) refuse(agreement, "this rank has not opened the group");
+    if (round == rounds_.end()) refuse(agreement, "this rank has no such call in progress");
+    const std::size_t expected = group->second.size * agreement.each;
+    if (agreement.counts.size() != expected) {
+        refuse(agreement, str("expected ", expected, " counts, ", agreement.each, " for each of ",
+                              group->second.size, " ranks: it has ", agreement.counts.size()));
     }
     if (group->second.has_server) {
         server_activity_.announce_call(

@@ -59,7 +59,7 @@ class Reader {
     void operator()(bool& value) {
         std::uint8_t byte = 0;
         (*this)(byte);
-        if (byte > 1) fail("a flag is neither 0 nor 1");
+        if (byte > 1) fail(str("a flag is neither 0 nor 1: ", int{byte}));
         value = byte == 1;
     }
     template <class Enum>

@@ -193,8 +193,10 @@ void DeepSpeedCheckpoint::read_groups(const Tree& shapes, const std::vector<Tree
             if (count.is_list())
                 for (const Tree& n : count.elements()) processes = std::max(processes, n.integer());
             if (std::cmp_not_equal(processes, optimizers.size()))
-                throw ValueError(str("the checkpoint has files of ", processes, " processes, but ",
-                                     optimizers.size(), " are in the folder"));
+                throw ValueError(
+                    str("partition_count is ", processes,
+                        ", but the number of files *_optim_states.pt in the folder is ",
+                        optimizers.size()));
             std::int64_t bytes = 0;
             for (std::size_t g = 0; g < groups.size(); ++g)
                 flats_[g].add(vector_of(groups[g], bytes, optimizer_files_[rank]));
@@ -239,9 +241,10 @@ void DeepSpeedCheckpoint::read_parts(const Tree& shapes, const std::vector<Tree>
         reading(path_ + "/" + optimizer_files_[rank], [&] {
             const Tree& state = optimizers[rank][kState];
             if (std::cmp_not_equal(state["partition_count"].integer(), optimizers.size()))
-                throw ValueError(str("the checkpoint has files of ",
-                                     state["partition_count"].integer(), " processes, but ",
-                                     optimizers.size(), " are in the folder"));
+                throw ValueError(
+                    str("partition_count is ", state["partition_count"].integer(),
+                        ", but the number of files *_optim_states.pt in the folder is ",
+                        optimizers.size()));
             std::int64_t bytes = 0;
             for (const Tree& part : state[kParts].elements())
                 flats_[rank].add(vector_of(part, bytes, optimizer_files_[rank]));

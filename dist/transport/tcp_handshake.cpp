@@ -95,7 +95,8 @@ std::optional<int> IncomingHandshake::proceed() {
         }
         if (message->rank != *client_ ||
             !is_equal(message->bytes, client_proof(key_, nonces_, *client_, rank_)))
-            throw CommError("handshake: the client does not have the job's token");
+            throw CommError(str("handshake: the client is not rank ", *client_,
+                                ", or does not have the job's token"));
         AXLE_FAILPOINT("connect: before the reply");
         send_message(socket_, rank_, server_proof(key_, nonces_, *client_, rank_));
         return client_;

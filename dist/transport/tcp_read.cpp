@@ -132,7 +132,7 @@ void TcpConnection::end_payload() {
 
 void TcpConnection::on_frame(const FrameHeader& frame) {
     if (frame.length > 0 && frame.kind != FrameKind::eager && frame.kind != FrameKind::data)
-        refuse("its kind has no data");
+        refuse(str("its kind has no data: its length is ", frame.length));
     switch (frame.kind) {
         case FrameKind::eager:
             return on_eager(frame);
@@ -217,14 +217,14 @@ void TcpConnection::on_request(const FrameHeader& frame) {
 
 void TcpConnection::on_grant(const FrameHeader& frame) {
     const auto held = std::ranges::find(held_, frame.id, &TcpMessage::id_);
-    if (held == held_.end()) refuse("a grant without an announcement");
+    if (held == held_.end()) refuse(str("a grant without an announcement: id ", frame.id));
     bulk_.push_back(*held);
     held_.erase(held);
 }
 
 void TcpConnection::on_data(const FrameHeader& frame) {
     const auto found = std::ranges::find(expected_, frame.id, &TcpMessage::id_);
-    if (found == expected_.end()) refuse("data that was not requested");
+    if (found == expected_.end()) refuse(str("data that was not requested: id ", frame.id));
     TcpMessage* const message = *found;
     const std::uint64_t rest = message->bytes_ - message->moved_;
     const bool is_empty = frame.length == 0 && rest > 0;

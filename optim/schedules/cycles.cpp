@@ -20,8 +20,8 @@ double value_of_group(const std::vector<double>& values, std::size_t index) {
 void check_momentum(const char* op, const Optimizer& optimizer, bool cycles) {
     if (cycles && !optimizer.has_momentum())
         throw ValueError(str(op,
-                             ": cycle_momentum needs an optimizer with momentum; set "
-                             "cycle_momentum to false: true"));
+                             ": cycle_momentum needs an optimizer with momentum, which this "
+                             "optimizer does not have; set cycle_momentum to false"));
 }
 
 }  // namespace

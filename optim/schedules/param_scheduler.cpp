@@ -25,7 +25,7 @@ E value_of(const char* option, const char* const (&names)[n], std::string_view n
     throw ValueError(str(option, ": must be one of ", known, ": '", name, "'"));
 }
 
-void check(bool is_valid, const char* what, double value) {
+void check(bool is_valid, const std::string& what, double value) {
     if (!is_valid || !std::isfinite(value)) throw ValueError(str(kName, ": ", what, ": ", value));
 }
 
@@ -67,10 +67,9 @@ OptimizerParamScheduler::OptimizerParamScheduler(Optimizer& optimizer,
       end_weight_decay_(options.end_weight_decay.value_or(0)) {
     const ParamScheduleOptions& o = options_;
     const double largest_lr = base_lrs().front();
-    check(o.min_lr >= 0 && o.min_lr <= largest_lr, "min_lr must be between 0 and the initial rate",
-          o.min_lr);
-    check(o.init_lr >= 0 && o.init_lr <= largest_lr,
-          "init_lr must be between 0 and the initial rate", o.init_lr);
+    const std::string range = str(" must be between 0 and the initial rate ", largest_lr);
+    check(o.min_lr >= 0 && o.min_lr <= largest_lr, "min_lr" + range, o.min_lr);
+    check(o.init_lr >= 0 && o.init_lr <= largest_lr, "init_lr" + range, o.init_lr);
     check(o.lr_decay_steps > 0, "lr_decay_steps must be positive", o.lr_decay_steps);
     check(o.lr_warmup_steps >= 0 && o.lr_warmup_steps < o.lr_decay_steps,
           "lr_warmup_steps must be at least 0 and less than lr_decay_steps", o.lr_warmup_steps);

@@ -187,12 +187,12 @@ class Planner {
             total = std::max(1, gpus()) * p_.num_machines;
             take_default("num_processes", std::to_string(total));
         }
+        const std::string needs_two =
+            str("launch: ", f_.multi_gpu ? "--multi_gpu" : "MULTI_GPU", " needs at least two ");
         if (multi_gpu_ && total < 2)
-            throw ValueError(str(
-                "launch: --multi_gpu needs at least two processes: --num_processes is ", total));
+            throw ValueError(str(needs_two, "processes: num_processes is ", total));
         if (multi_gpu_ && p_.num_machines == 1 && gpu_ids_ != "all" && split(gpu_ids_).size() < 2)
-            throw ValueError("launch: --multi_gpu needs at least two --gpu_ids, or all: " +
-                             in_quotes(gpu_ids_));
+            throw ValueError(str(needs_two, "gpu_ids, or all: ", in_quotes(gpu_ids_)));
         if (total % p_.num_machines != 0)
             throw ValueError(str("launch: ", total, " processes cannot be divided evenly among ",
                                  p_.num_machines, " machines"));

@@ -96,7 +96,7 @@ Tensor glu(const Tensor& x, std::int64_t dim) {
     const int d = wrap_dim("glu", dim, x.dim());
     const std::int64_t half = x.dim() == 0 ? 0 : x.size(d) / 2;
     if (x.dim() == 0 || x.size(d) % 2 != 0)
-        throw ShapeError(str("glu: the size of dim ", dim, " must be even: ", x.shape()));
+        throw ShapeError(str("glu: x must have a dimension ", dim, " of even size: ", x.shape()));
     return mul(narrow(x, d, 0, half), sigmoid(narrow(x, d, half, half)));
 }
 

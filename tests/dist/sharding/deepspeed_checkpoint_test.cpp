@@ -151,7 +151,7 @@ TEST(DeepSpeedCheckpoint, RejectsFoldersWithMissingSurplusOrUnsupportedFiles) {
     with_copy("stage2", remove(kRank0), "",
               "the file of process 0 is missing: found zero_pp_rank_1");
     with_copy("stage2", remove(kRank1), kRank0,
-              "the checkpoint has files of 2 processes, but 1 are in the folder");
+              "partition_count is 2, but the number of files *_optim_states.pt in the folder is 1");
     with_copy(
         "stage2",
         [](const std::string& copy) {

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         InvalidFrame{"Kind", {.kind = static_cast<FrameKind>(77)}, "its kind is unknown: 77"},
         InvalidFrame{"Length",
                      {.kind = FrameKind::announce, .length = 1, .size = 1},
-                     "its kind has no data"},
+                     "its kind has no data: its length is 1"},
         InvalidFrame{
             "LargeEager",
             {.kind = FrameKind::eager, .length = dist::kMaxEager + 1, .size = dist::kMaxEager + 1},
@@ -114,9 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
                      "is 1152921504606846976, its data has 8 bytes"},
         InvalidFrame{"Data",
                      {.kind = FrameKind::data, .length = 8, .size = 8, .id = 3},
-                     "data that was not requested"},
+                     "data that was not requested: id 3"},
         InvalidFrame{
-            "Grant", {.kind = FrameKind::grant, .id = 3}, "a grant without an announcement"},
+            "Grant", {.kind = FrameKind::grant, .id = 3}, "a grant without an announcement: id 3"},
         InvalidFrame{"Credit",
                      {.kind = FrameKind::credit, .size = 1},
                      "too much credit: 1 bytes, but only 0 were sent without credit"}),

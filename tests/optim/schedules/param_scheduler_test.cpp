@@ -155,7 +155,8 @@ TEST(OptimizerParamScheduler, RejectsInvalidOptions) {
                                  [&] { OptimizerParamScheduler schedule(optimizer, options); });
     };
     invalid({.init_lr = 2, .lr_decay_steps = 1}, "init_lr must be between 0 and the initial rate");
-    invalid({.min_lr = 2, .lr_decay_steps = 1}, "min_lr must be between 0 and the initial rate: 2");
+    invalid({.min_lr = 2, .lr_decay_steps = 1},
+            "min_lr must be between 0 and the initial rate 1: 2");
     invalid({}, "lr_decay_steps must be positive: 0");
     invalid({.lr_decay_steps = std::numeric_limits<double>::infinity()},
             "lr_decay_steps must be positive: inf");
