@@ -73,7 +73,7 @@ class ConcatDataset : public Dataset {
 
   private:
     std::vector<std::shared_ptr<const Dataset>> datasets_;
-    // The sum of the sizes of the datasets up to and including each one.
+    // For each dataset, the sum of its size and the sizes of the datasets before it.
     std::vector<std::int64_t> ends_;
 };
 
@@ -90,7 +90,7 @@ class StackDataset : public Dataset {
     std::int64_t size() const override { return size_; }
     // Throws IndexError unless 0 <= index < size().
     Tree get(std::int64_t index) const override;
-    // Returns the batches of the datasets, which Dataset::get_batch() of each makes. Throws
+    // Returns the map or list of the batches that get_batch() of each dataset returns. Throws
     // IndexError unless each index is in [0, size()).
     Tree get_batch(std::span<const std::int64_t> indices) const override;
     std::shared_ptr<const Dataset> in_epoch(std::int64_t epoch) const override;

@@ -81,8 +81,8 @@ class TokenBatchSampler : public BatchSampler {
 
   private:
     std::vector<std::int64_t> lengths_;
-    // For each batch, in the order of lengths: the number of samples in it and the batches before
-    // it.
+    // For each batch, in the order of lengths, the number of samples in it and in the batches
+    // before it.
     std::vector<std::int64_t> ends_;
     TokenBatchSamplerOptions options_;  // `generator` is null without shuffle
 };

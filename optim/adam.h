@@ -54,6 +54,7 @@ class Adam : public RuleOptimizer<AdamOptions, kernels::AdamGroup> {
     using RuleOptimizer::RuleOptimizer;
 };
 
+// The saved state is the same as in Adam.
 class AdamW : public RuleOptimizer<AdamWOptions, kernels::AdamGroup> {
   public:
     using RuleOptimizer::RuleOptimizer;

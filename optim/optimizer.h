@@ -86,7 +86,7 @@ struct ParamGroup : Options {
     double no_weight_decay = 0;  // GroupRef::weight_decay of optimizers without weight decay
 };
 
-// The members of a parameter group that all optimizers have.
+// The members that the parameter groups of all optimizers have.
 struct GroupRef {
     const std::vector<Tensor>& params;
     double& lr;
@@ -207,7 +207,7 @@ class Optimizer {
   protected:
     // Returns the name that error messages use, for example "AdamW".
     virtual const char* name() const = 0;
-    // Returns the options of a group that a state dict contains.
+    // Returns the options that a state dict contains for a group.
     virtual std::vector<NamedOption> options(std::size_t group) = 0;
     // Returns the names of the buffers in ParamState.
     virtual std::span<const char* const> buffer_names() const = 0;

@@ -49,12 +49,12 @@ class LossScaling {
     void begin_iteration();
     void end_iteration();
     void before_backward();
-    // Unscale the gradients of all optimizers, or of the optimizers with any of the parameters,
-    // unless they are unscaled already.
+    // Unscale the gradients of the optimizers that have any of the parameters, or of all
+    // optimizers. Gradients that are already unscaled do not change.
     void unscale(const std::vector<Tensor>& parameters);
     void unscale_all();
     // Returns the scalars that the step applies, or an undefined tensor if the optimizer has no
-    // gradients.
+    // gradients or the scaler is disabled.
     Tensor before_step(optim::Optimizer& optimizer);
     void before_zero_grad(const optim::Optimizer& optimizer) { scaler_.forget_progress(optimizer); }
 

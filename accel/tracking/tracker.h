@@ -44,10 +44,10 @@ class Tracker {
     // Called by each init_trackers(), before the functions below. A tracker may open its files
     // here.
     virtual void start() {}
-    // Called at most once, before the first values of a run that Accelerator::load_state() has
-    // resumed. The run logs values again from step `purge_step` on: a tracker removes its data from
-    // this step on, and continues its files. With nullopt the step is unknown, and a tracker keeps
-    // its data. Not called in a new run.
+    // Called at most once after each start(), before the first values of a run that
+    // Accelerator::load_state() has resumed. The run logs values again from step `purge_step` on: a
+    // tracker removes its data from this step on, and continues its files. With nullopt the step is
+    // unknown, and a tracker keeps its data. Not called in a new run.
     virtual void resume(std::optional<std::int64_t> /*purge_step*/) {}
     // Receives the run's hyperparameters, a map.
     virtual void store_init_configuration(const Tree&) {}

@@ -18,7 +18,7 @@ namespace axle::data {
 
 // The samples of several iterable datasets one after another (torch.utils.data.ChainDataset). On
 // several processes, all of them read a part of each dataset, so the datasets keep their order. In
-// a ShardedDataset, which also chains datasets, each process reads other datasets.
+// a ShardedDataset, which also chains datasets, each process reads different datasets.
 class ChainDataset : public IterableDataset {
   public:
     // Throws ValueError if there are no datasets, and UsageError if a dataset is null or if two

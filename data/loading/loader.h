@@ -36,8 +36,8 @@ struct Parts;
 struct BatchMaker;
 struct SavedPosition;
 
-// Functions that a loader calls during a pass, on the thread of the loop. Accelerator::prepare sets
-// them.
+// Functions that a loader calls on the thread of the loop: during a pass, and when it is moved or
+// destroyed. Accelerator::prepare sets them.
 struct LoaderHooks {
     virtual ~LoaderHooks() = default;
     // Called at the start of a pass, before samples are read. May change the seed of the generator.
@@ -182,8 +182,8 @@ class DataLoader {
     // --- position and state
     // Returns the epoch of the running pass, or of the next pass if none is running.
     std::int64_t epoch() const { return epoch_; }
-    // Returns the number of batches that the running pass has yielded. If no pass is running,
-    // returns the number of batches that the next pass skips.
+    // Returns the number of batches that the running pass has yielded or skipped. If no pass is
+    // running, returns the number of batches that the next pass skips.
     std::int64_t position() const { return position_; }
     // Sets the epoch of the next pass. If the epoch changes, sets the position to 0. Throws
     // UsageError during a pass.
@@ -358,7 +358,7 @@ class DataLoader::Iterator {
 
 // A view of a loader that skips the first batches in every pass (accelerate.skip_first_batches).
 // Loops over the loader itself are not affected. Skipped samples are not read, except from a Stream
-// that does not override skip().
+// that does not override skip(), and except samples that may be repeated to fill the last step.
 //     for (auto& batch : data::skip_first_batches(loader, 100)) ...
 class SkipDataLoader {
   public:

@@ -133,7 +133,8 @@ class Control {
     // --- failures
     // Returns the text of the first failure that this process has received, or nullopt.
     virtual std::optional<std::string> failure() const = 0;
-    // Reports a failure to all ranks; their calls throw CommError with `text`.
+    // Reports a failure to all ranks. Unless the job has failed before, their calls throw CommError
+    // with `text`.
     virtual void report(const std::string& text) = 0;
     // Sets the reason that is reported to ranks which wait for this rank after it has left.
     virtual void set_leave_reason(const std::string&) {}

@@ -15,9 +15,9 @@
 //     data, one or several frames   ->
 //
 // Only receives of large messages send requests. A request belongs to the first large message with
-// its slot that has no request or grant yet. Small messages and the other frames are sent between
-// the `data` frames of large messages. Messages with the same slot have the order of their `eager`
-// and `announce` frames.
+// the same slot that has no request or grant yet. Small messages and the other frames are sent
+// between the `data` frames of large messages. Messages with the same slot have the order of their
+// `eager` and `announce` frames.
 #pragma once
 
 #include <bit>

@@ -39,7 +39,7 @@ void conv2d(Cuda& on, ConstView x, ConstView w, ConstView bias, const ConvGeomet
             View y);
 
 // Computes dx = bias (one per channel of x) + the transposed convolution of dy [N, O, R, Q].
-// Elements of dx outside all windows become the bias. dx has x's shape.
+// Elements of dx outside all windows become the bias, or 0 without bias. dx has x's shape.
 void conv2d_transposed(Cpu& on, ConstView dy, ConstView w, ConstView bias,
                        const ConvGeometry& geometry, View dx);
 void conv2d_transposed(Cuda& on, ConstView dy, ConstView w, ConstView bias,

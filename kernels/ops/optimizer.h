@@ -33,7 +33,7 @@ struct Slot {
     const void* grad = nullptr;  // any floating dtype
     void* master = nullptr;      // f32 copy from which a 16-bit parameter is rounded, or null
     void* state[3] = {};         // null if the optimizer has no such array
-    float* step = nullptr;       // number of updates so far, incremented by the kernel
+    float* step = nullptr;       // updates so far, incremented by the kernel; can be null in sgd()
     std::uint64_t seed = 0;      // seed of stochastic rounding
     std::int64_t begin = 0;      // number of elements in all rows before this one
     std::int64_t numel = 0;
@@ -63,8 +63,9 @@ struct StepScalars {
 
 // The hyperparameters of one parameter group. Every group begins with two doubles that take_rates()
 // (kernels/ops/step_state.h) writes: the learning rate, and the momentum or beta1. Optimizers
-// without momentum do not use `no_momentum`. If `decoupled` is true, weight decay multiplies the
-// parameter by 1 - lr * weight_decay; otherwise weight_decay * p is added to the gradient.
+// without momentum do not use `no_momentum`. If `decoupled` is true, and in Lion, weight decay
+// multiplies the parameter by 1 - lr * weight_decay; otherwise weight_decay * p is added to the
+// gradient.
 struct SgdGroup {
     double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
     bool nesterov = false, maximize = false;

@@ -98,8 +98,8 @@ struct GreedyOptions {
 };
 
 // GreedyLR of Transformers: multiplies lr by factor when the metric has not improved for more than
-// `patience` steps, and divides lr by factor when it has improved for more than `patience` steps in
-// a row.
+// `patience` steps, and divides lr by factor when the metric has improved for more than `patience`
+// steps in a row. Reductions end at min_lr, and increases at max_lr.
 class GreedyLR : public MetricScheduler {
   public:
     explicit GreedyLR(Optimizer& optimizer, const GreedyOptions& options = {});

@@ -104,7 +104,7 @@ class Scheduler {
     // Sets the rates of the next epoch, without calling hooks.
     void advance();
 
-    // Returns the rates that the last step set, one per group.
+    // Returns the rates after the last step, or the rates of a loaded state, one per group.
     const std::vector<double>& get_last_lr() const {
         before_access();
         return last_lr_;

@@ -68,7 +68,7 @@ Metrics read_metrics(const std::string& path);
 // the current time.
 Tree environment();
 
-// Returns the HTML page.
+// Returns the report as an HTML page.
 std::string to_html(const Report& report);
 
 }  // namespace axle::trainer

@@ -1,4 +1,4 @@
-// Conversions of operands that elementwise ops share.
+// Conversions of the operands of elementwise ops.
 #pragma once
 
 #include "core/autograd/autocast.h"

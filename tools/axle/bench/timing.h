@@ -14,8 +14,8 @@ namespace axle::bench {
 struct Timing {
     double seconds = 0;      // median time of a call
     double spread = 0;       // interquartile range of the times, divided by the median
-    int samples = 0;         // number of times
-    std::int64_t calls = 0;  // calls in each time
+    int samples = 0;         // number of measured times
+    std::int64_t calls = 0;  // number of calls in each measured time
 };
 
 // Returns the median and the spread of times in seconds, which must not be empty.
