@@ -11,7 +11,7 @@ namespace axle::data {
 class Dataset;
 class IterableDataset;
 
-// An argument that is a dataset, with the rules of DataLoader: a dataset that is a variable is
+// An argument that is a dataset, treated as by DataLoader: a dataset that is a variable is
 // referred to and must outlive the object that uses it, a temporary is moved into a shared pointer,
 // and a shared pointer is shared. Can be null only if it was made from a null pointer.
 template <class Base>

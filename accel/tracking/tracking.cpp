@@ -104,7 +104,7 @@ void register_tracker_class(TrackerClass tracker_class) {
     if (replaced) axle::log(LogLevel::warning, "register_tracker_class: '", name, "' is replaced");
 }
 
-// A wrapper of a tracker that reports its first exception. It does nothing before start(), after
+// Wraps a tracker and reports the tracker's first exception. Does nothing before start(), after
 // finish(), after a failed start() or resume(), and on processes that the tracker does not use.
 class Tracking::Guard : public Tracker {
   public:

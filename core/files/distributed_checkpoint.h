@@ -9,8 +9,8 @@
 // as the writing program had.
 //
 // Limits: see core/files/distributed_metadata.h and core/files/torch_file.h. Reading a tensor needs
-// the memory of its elements, and of the stored bytes of one chunk at a time. Finding chunks of a
-// tensor that overlap takes at most 16 million comparisons.
+// the memory of its elements, and of the stored bytes of one chunk at a time. Finding overlapping
+// chunks of a tensor takes at most 16 million comparisons.
 #pragma once
 
 #include <cstdint>

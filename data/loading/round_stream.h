@@ -23,8 +23,8 @@ class RoundStream : public Stream {
     explicit RoundStream(std::int64_t size) : size_(size) {}
 
     // Appends the samples of the next round to `round`, which is empty when the function is called;
-    // appends nothing at the end of the stream. Repeated samples must come last. Returns the number
-    // of samples that are not repeated.
+    // appends nothing at the end of the stream. Repetitions must come last. Returns the number of
+    // samples that are not repetitions.
     virtual std::int64_t read_round(std::vector<Tree>& round) = 0;
     // Skips `rounds` rounds, or all remaining ones if there are fewer, and returns the number of
     // samples in the skipped rounds.
@@ -39,7 +39,7 @@ class RoundStream : public Stream {
 
     std::int64_t size_;
     std::vector<Tree> round_;   // the current round
-    std::int64_t real_ = 0;     // number of samples in round_ that are not repeated
+    std::int64_t real_ = 0;     // number of samples in round_ that are not repetitions
     std::int64_t yielded_ = 0;  // number of samples in round_ that were returned or skipped
 };
 

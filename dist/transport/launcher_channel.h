@@ -3,8 +3,9 @@
 // AXLE_LAUNCHER_FD is the descriptor of an inherited Unix stream socket, one for each process.
 // Launcher and processes write lines of JSON, and ignore lines that they can't parse. The launcher
 // reports the failure of a child to all processes; the background thread of Control (control.h)
-// reads this report. Each process sends its launcher the first failure of the job that it receives.
-// Writes do not block: the part of a line that does not fit into the socket's buffer is lost.
+// reads this report. When a process receives the first failure of the job, it sends
+// this failure to its launcher. Writes do not block: the part of a line that does not fit into the
+// socket's buffer is lost.
 #pragma once
 
 #include <cstddef>

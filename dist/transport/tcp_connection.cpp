@@ -90,7 +90,7 @@ std::unique_ptr<TcpMessage> TcpConnection::receive(void* data, std::uint64_t byt
     return message;
 }
 
-// Assigns a message that has arrived to the receive that was posted for it.
+// Matches an arrived message with the receive that was posted for it.
 void TcpConnection::match_arrived(std::list<Arrived>::iterator arrived, TcpMessage& message) {
     if (!is_same_size(message, arrived->size)) {
         message.state_ = TcpMessage::State::failed;

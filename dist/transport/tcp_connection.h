@@ -51,7 +51,7 @@ class TcpMessage final : public Transport::Message {
     std::atomic<State> state_ = State::pending;
 };
 
-// The functions of a transport that its connections call.
+// The functions of a transport that the transport's connections call.
 class TcpOwner {
   public:
     virtual ~TcpOwner() = default;

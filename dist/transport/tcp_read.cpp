@@ -264,8 +264,8 @@ void TcpConnection::expect(TcpMessage& message, std::uint64_t id) {
     if (!message.is_requested_) queue({.kind = FrameKind::grant, .id = id});
 }
 
-// Adds the size of a small message that has been received to the unsent credit. The credit is sent
-// when it reaches half of the window; smaller credit is sent only together with a message.
+// Adds the size of a received small message to the unsent credit. The credit is sent when it
+// reaches half of the window; smaller credit is sent only together with a message.
 void TcpConnection::return_credit(std::uint64_t size) {
     consumed_ += size + kEagerCost;
     if (consumed_ >= kWindow / 2) queue_credit();

@@ -13,7 +13,7 @@ namespace axle::kernels {
 void copy(Cpu& on, ConstView x, View y);
 void copy(Cuda& on, ConstView x, View y);
 
-// Sets all elements of y to `value`, converted to y's dtype by the rules of copy().
+// Sets all elements of y to `value`, converted to y's dtype as by copy().
 void fill(Cpu& on, double value, View y);
 void fill(Cuda& on, double value, View y);
 void fill(Cpu& on, std::int64_t value, View y);

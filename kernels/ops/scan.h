@@ -12,7 +12,7 @@ namespace axle::kernels {
 void cumsum(Cpu& on, ConstView x, View y);
 void cumsum(Cuda& on, ConstView x, View y);
 
-// Computes y[..., i] = x[..., 0] * ... * x[..., i], with the same rules as cumsum.
+// Computes y[..., i] = x[..., 0] * ... * x[..., i], under the same conditions as cumsum.
 void cumprod(Cpu& on, ConstView x, View y);
 void cumprod(Cuda& on, ConstView x, View y);
 

@@ -1,5 +1,5 @@
-// Special functions of formulas that the C++ library lacks or computes with global state. They
-// compute in f64 on all devices.
+// Special functions for formulas. The C++ library lacks these functions or computes them with
+// global state. They compute in f64 on all devices.
 #pragma once
 
 #include <cmath>

@@ -13,8 +13,8 @@ namespace {
 const std::string& text_of(const std::string& value) { return value; }
 std::string text_of(DType value) { return short_name(value); }
 
-// Returns the values of an option that the kernel supports: the given ones, or else its default. If
-// the kernel was named, each given value must be supported.
+// Returns those values of an option that the kernel supports: the given ones, or else its default.
+// If the kernel was named, each given value must be supported.
 template <class T>
 std::vector<T> supported(const Kernel& kernel, bool named, const char* what,
                          const std::vector<T>& given, const std::vector<T>& known,

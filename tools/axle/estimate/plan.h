@@ -8,7 +8,7 @@
 
 namespace axle::launcher {
 
-// The numbers of a model that a plan needs. A token is one position of a sequence.
+// The numbers that a plan needs about a model. A token is one position of a sequence.
 struct ModelCosts {
     struct Piece {
         std::int64_t parameters = 0;
