@@ -1,7 +1,8 @@
-// Defines the op softplus(x) = log(1 + exp(x)) with its gradient, and checks the gradient.
+// Defines the op log_cosh(x) = log(cosh(x)) with its gradient, and checks the gradient.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <numbers>
 
 #include <axle/axle.h>
 #include <axle/core/launch.h>
@@ -12,26 +13,29 @@ namespace {
 
 // [kernel]
 template <class T>
-void softplus_kernel(const T* x, T* y, std::int64_t n) {
+void log_cosh_kernel(const T* x, T* y, std::int64_t n) {
     axle::kernels::parallel_ranges(n, 4096, [=](std::int64_t i, std::int64_t end) {
-        for (; i < end; ++i) y[i] = std::max(x[i], T(0)) + std::log1p(std::exp(-std::abs(x[i])));
+        for (; i < end; ++i) {
+            const T a = std::abs(x[i]);
+            y[i] = a + std::log1p(std::exp(-2 * a)) - T(std::numbers::ln2);
+        }
     });
 }
 // [/kernel]
 
 // [op]
-Tensor softplus(const Tensor& input) {
+Tensor log_cosh(const Tensor& input) {
     const Tensor x = input.detach().contiguous();
     Tensor y = empty_like(x);
-    axle::launch_cpu("softplus", x.device(), [&](axle::kernels::Cpu&) {
+    axle::launch_cpu("log_cosh", x.device(), [&](axle::kernels::Cpu&) {
         if (x.dtype() == axle::f64)
-            softplus_kernel(x.data<double>(), y.data<double>(), x.numel());
+            log_cosh_kernel(x.data<double>(), y.data<double>(), x.numel());
         else
-            softplus_kernel(x.data<float>(), y.data<float>(), x.numel());  // throws unless f32
+            log_cosh_kernel(x.data<float>(), y.data<float>(), x.numel());  // throws unless f32
     });
-    return axle::record("softplus", y, {input},
+    return axle::record("log_cosh", y, {input},
                         [x = axle::saved(input)](const axle::Grads& dy, axle::Needs) {
-                            return axle::Grads{dy[0] * sigmoid(x)};
+                            return axle::Grads{dy[0] * tanh(x)};
                         });
 }
 // [/op]
@@ -69,16 +73,16 @@ double gradient_error(const F& f, const Tensor& point) {
 int main() {
     axle::manual_seed(1);
     const Tensor x = axle::randn({5, 7}) * 3.0f;
-    const auto first = [](const Tensor& t) { return softplus(t); };
+    const auto first = [](const Tensor& t) { return log_cosh(t); };
     const auto second = [](const Tensor& t) {
         Tensor leaf = t.requires_grad() ? t : t.detach().set_requires_grad();
         const axle::GradMode enabled(true);
-        return axle::autograd::grad({softplus(leaf).sum()}, {leaf}, {}, {.create_graph = true})[0];
+        return axle::autograd::grad({log_cosh(leaf).sum()}, {leaf}, {}, {.create_graph = true})[0];
     };
     std::cout << "errors of the gradients: " << gradient_error(first, x) << ' '
               << gradient_error(second, x) << '\n';
 
-    axle::nn::Sequential net{axle::nn::Linear(7, 16), softplus, axle::nn::Linear(16, 1)};
+    axle::nn::Sequential net{axle::nn::Linear(7, 16), log_cosh, axle::nn::Linear(16, 1)};
     net(x).sum().backward();
     return gradient_error(first, x) < 1e-6 && gradient_error(second, x) < 1e-6 &&
                    net.parameters()[0].grad().defined()
