@@ -152,9 +152,10 @@ class AdaLomo : public FusedOptimizer {
     std::span<const char* const> buffer_names() const override;
     bool needs_buffer(std::size_t, std::size_t) const override { return true; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
-    // apply() computes the update with tensor ops, so these functions of Optimizer are not used.
+    // These two are empty, because apply() computes the update with tensor ops.
     void fill_groups(Device) override {}
     void update(Device, std::span<const kernels::Slot>, const kernels::StepScalars*) override {}
+
     void apply(const Tensor& param, std::uint64_t place) override;
     void check_divided() const override;
 

@@ -35,8 +35,8 @@ enum class Fp8Backend : std::uint8_t {
 // The recipe for current scaling: each operand of a product is scaled by its own largest absolute
 // value. Values are f8 e4m3 in forward and e5m2 in backward. Evaluation uses fp8 too.
 struct AORecipeKwargs {
-    // A function that returns whether a layer is converted. By default all layers are converted,
-    // except the first and the last one.
+    // Returns whether the recipe selects a layer. By default, it selects all Linear layers except
+    // the first and the last one.
     std::function<bool(const nn::Linear&, const std::string& name)> module_filter_func = {};
     // Whether rows of zeros are added to products whose number of rows is not a multiple of 16.
     // True by default. If false, such products are not computed in fp8.

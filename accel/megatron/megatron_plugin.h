@@ -44,17 +44,18 @@ struct MegatronNetwork {
     std::optional<std::int64_t> eos_token_id = {};
 };
 
-// The models are divided into pp_degree stages, and the processes with the same stage and the same
-// slices of its layers average their gradients: there are num_processes / (tp_degree * pp_degree)
-// of them. MegatronEngine::train_step() or Accelerator::pipeline_step() runs a step.
-// ACCELERATE_USE_MEGATRON_LM=true requests this plugin too. Options that are not set are read from
-// MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so on.
+// Options of pipeline and tensor parallel training. A model is divided into pp_degree stages, and
+// the layers of a stage into tp_degree slices. Each slice of a stage has num_processes / (tp_degree
+// * pp_degree) replicas, which average their gradients. MegatronEngine::train_step() or
+// Accelerator::pipeline_step() runs a step. ACCELERATE_USE_MEGATRON_LM=true requests this plugin
+// too. Options that are not set are read from MEGATRON_LM_TP_DEGREE, MEGATRON_LM_PP_DEGREE and so
+// on.
 //
 // The processes are a mesh of pp_degree stages, replicas, and tp_degree slices of each layer
 // (dist/tensor_parallel/); the ranks of the slices are consecutive.
 //
-// An option that has no meaning in Axle has a value that every program can set, such as the
-// default; other values throw NotImplementedError, whose text names the replacement.
+// Options of Megatron-LM that Axle does not implement accept only values without effect, such as
+// the default. Other values throw NotImplementedError, whose text names the replacement.
 struct MegatronLMPlugin {
     std::optional<int> tp_degree = {};  // 1 by default
     std::optional<int> pp_degree = {};  // 1 by default

@@ -1,5 +1,5 @@
-// Feed and Dispatch, which produce the batches of a pass. Only code that prepares loaders uses
-// them.
+// Batch, Feed and Dispatch: the batches of a pass and their sources. DataLoader and its hooks use
+// them; programs need not.
 #pragma once
 
 #include <cstdint>

@@ -62,9 +62,9 @@ int main() {
     // [/save]
 
     // [load]
-    Classifier again;
-    axle::accel::load_checkpoint_in_model(again, "run/model");
+    Classifier loaded;
+    axle::accel::load_checkpoint_in_model(loaded, "run/model");
     // [/load]
-    const bool same = (again.in.weight - net.in.weight).abs().max().item() == 0;
+    const bool same = (loaded.in.weight - net.in.weight).abs().max().item() == 0;
     return accuracy.compute() > 0.95 && same ? 0 : 1;
 }

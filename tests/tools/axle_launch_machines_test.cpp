@@ -135,7 +135,7 @@ TEST_F(AxleLaunchMachines, ReportAGlobalBatchThatCannotBeDivided) {
                           "of 2 for gradient_accumulation_steps"));
 }
 
-TEST_F(AxleLaunchMachines, RejectConflictingOptions) {
+TEST_F(AxleLaunchMachines, RejectInvalidMinNodes) {
     program_ = AXLE_BIN_DIR "/axle";
     const Arguments two = {"--num_machines", "2", "--num_processes",   "2",
                            "--machine_rank", "0", "--main_process_ip", "127.0.0.1"};

@@ -233,7 +233,7 @@ TEST(MegatronEngine, ReturnsTheLogitsOfAllMicroBatches) {
 }
 
 // Covers 16.tensorboard_dir.
-TEST(MegatronEngine, IsDueForEvaluationAtEachIntervalAndEvaluatesEvalItersBatches) {
+TEST(MegatronEngine, RequestsAnEvaluationAtEachIntervalAndEvaluatesTheFirstBatches) {
     EngineRun run(pipeline_gpt(), alone({.eval_iters = 2, .eval_interval = 3}));
     MegatronEngine engine(run.accelerator, run.model);
     std::vector<bool> due = {engine.is_evaluation_due()};

@@ -243,7 +243,7 @@ TEST(DataParallel, ReadsTheSyncFlagWhenBackwardBegins) {
 }
 
 // A gradient that zero_grad() did not clear is already the mean over all ranks.
-TEST(DataParallel, AddsToTheMeanOfAnEarlierBackward) {
+TEST(DataParallel, AccumulatesAveragedGradientsOverBackwardPasses) {
     nn::Mlp whole = small_mlp();
     const Tensor x = randn({8, 5}, {f64});
     for (int k = 0; k < 3; ++k) whole(x).pow(2).mean().backward();

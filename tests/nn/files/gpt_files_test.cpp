@@ -83,7 +83,7 @@ TEST(PretrainedGpt, LoadsTiedWeightsUnderEitherName) {
     expect_recorded_logits(nn::Gpt::from_pretrained(folder.path()));
 }
 
-TEST(PretrainedGpt, SavesTheSameFilesAsTransformers) {
+TEST(PretrainedGpt, SavesTheSameWeightsAndConfigAsTransformers) {
     const TemporaryFolder folder;
     nn::Gpt::from_pretrained(tiny()).save_pretrained(folder / "new/folder");
     const SafetensorsFile ours(folder / "new/folder/model.safetensors");

@@ -45,7 +45,7 @@ TEST_P(PretrainedLlama, HasTheLogitsAndTheLossOfTransformers) {
     expect_close(model.loss(ids.slice(1, 0, -1), ids.slice(1, 1)).detach(), of("loss"), 1e-5);
 }
 
-TEST_P(PretrainedLlama, IgnoresPadding) {
+TEST_P(PretrainedLlama, MatchesTransformersWithPaddingMask) {
     nn::Llama model = nn::Llama::from_pretrained(path());
     const Tensor ids = of("ids"), mask = of("mask");
     expect_close(model(ids, mask).detach(), of("masked_logits"), 1e-5);

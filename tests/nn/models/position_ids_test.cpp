@@ -160,7 +160,7 @@ TEST(PositionIds, DoNotSeparateDocumentsOfLlamaWithAnAttentionMask) {
 }
 
 // Rotary positions act through differences of positions only.
-TEST(PositionIds, RotateLlamaByDifferencesOfPositions) {
+TEST(PositionIds, AffectLlamaOnlyByTheirDifferences) {
     nn::Llama model = llama();
     const Tensor x = ids().narrow(1, 0, 4);
     expect_close(model(x, Tensor(), numbers({2, 3, 4, 5}, {1, 4})).detach(), model(x).detach(),
