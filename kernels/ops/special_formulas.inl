@@ -30,7 +30,7 @@
         AXLE_HOST_DEVICE T curve([[maybe_unused]] T x) const {                \
             return CURVE;                                                     \
         }                                                                     \
-    };
+    }
 
 // Returns x^(3/2).
 template <class T>
@@ -38,39 +38,39 @@ AXLE_HOST_DEVICE T three_halves(T x) {
     return x * std::sqrt(x);
 }
 
-AXLE_SPECIAL(Sin, false, std::sin(x), std::cos(x), -std::sin(x))
-AXLE_SPECIAL(Cos, false, std::cos(x), -std::sin(x), -std::cos(x))
-AXLE_SPECIAL(Tan, true, std::tan(x), T(1) + x * x, T(2) * x)
+AXLE_SPECIAL(Sin, false, std::sin(x), std::cos(x), -std::sin(x));
+AXLE_SPECIAL(Cos, false, std::cos(x), -std::sin(x), -std::cos(x));
+AXLE_SPECIAL(Tan, true, std::tan(x), T(1) + x * x, T(2) * x);
 AXLE_SPECIAL(Asin, false, std::asin(x), T(1) / std::sqrt(T(1) - x * x),
-             x / three_halves(T(1) - x * x))
+             x / three_halves(T(1) - x * x));
 AXLE_SPECIAL(Acos, false, std::acos(x), T(-1) / std::sqrt(T(1) - x * x),
-             -x / three_halves(T(1) - x * x))
+             -x / three_halves(T(1) - x * x));
 AXLE_SPECIAL(Atan, false, std::atan(x), T(1) / (T(1) + x * x),
-             T(-2) * x / ((T(1) + x * x) * (T(1) + x * x)))
-AXLE_SPECIAL(Sinh, false, std::sinh(x), std::cosh(x), std::sinh(x))
-AXLE_SPECIAL(Cosh, false, std::cosh(x), std::sinh(x), std::cosh(x))
+             T(-2) * x / ((T(1) + x * x) * (T(1) + x * x)));
+AXLE_SPECIAL(Sinh, false, std::sinh(x), std::cosh(x), std::sinh(x));
+AXLE_SPECIAL(Cosh, false, std::cosh(x), std::sinh(x), std::cosh(x));
 AXLE_SPECIAL(Asinh, false, std::asinh(x), T(1) / std::sqrt(x * x + T(1)),
-             -x / three_halves(x * x + T(1)))
+             -x / three_halves(x * x + T(1)));
 AXLE_SPECIAL(Acosh, false, std::acosh(x), T(1) / std::sqrt(x * x - T(1)),
-             -x / three_halves(x * x - T(1)))
+             -x / three_halves(x * x - T(1)));
 AXLE_SPECIAL(Atanh, false, std::atanh(x), T(1) / (T(1) - x * x),
-             T(2) * x / ((T(1) - x * x) * (T(1) - x * x)))
-AXLE_SPECIAL(Exp2, true, std::exp2(x), x* T(0.69314718055994530942), T(0.69314718055994530942))
-AXLE_SPECIAL(Expm1, true, std::expm1(x), x + T(1), T(1))
+             T(2) * x / ((T(1) - x * x) * (T(1) - x * x)));
+AXLE_SPECIAL(Exp2, true, std::exp2(x), x* T(0.69314718055994530942), T(0.69314718055994530942));
+AXLE_SPECIAL(Expm1, true, std::expm1(x), x + T(1), T(1));
 AXLE_SPECIAL(Log2, false, std::log2(x), T(1.44269504088896340736) / x,
-             T(-1.44269504088896340736) / (x * x))
+             T(-1.44269504088896340736) / (x * x));
 AXLE_SPECIAL(Log10, false, std::log10(x), T(0.43429448190325182765) / x,
-             T(-0.43429448190325182765) / (x * x))
-AXLE_SPECIAL(Log1p, false, std::log1p(x), T(1) / (T(1) + x), T(-1) / ((T(1) + x) * (T(1) + x)))
+             T(-0.43429448190325182765) / (x * x));
+AXLE_SPECIAL(Log1p, false, std::log1p(x), T(1) / (T(1) + x), T(-1) / ((T(1) + x) * (T(1) + x)));
 AXLE_SPECIAL(Erf, false, std::erf(x), T(1.12837916709551257390) * std::exp(-x * x),
-             T(-2 * 1.12837916709551257390) * x * std::exp(-x * x))
+             T(-2 * 1.12837916709551257390) * x * std::exp(-x * x));
 AXLE_SPECIAL(Erfc, false, std::erfc(x), T(-1.12837916709551257390) * std::exp(-x * x),
-             T(2 * 1.12837916709551257390) * x * std::exp(-x * x))
+             T(2 * 1.12837916709551257390) * x * std::exp(-x * x));
 AXLE_SPECIAL(Erfinv, true, inverse_erf(x), T(0.88622692545275801365) * std::exp(x * x),
-             T(2 * 0.88622692545275801365) * x * std::exp(x * x))
-AXLE_SPECIAL(Lgamma, false, log_gamma(x), polygamma(0, x), polygamma(1, x))
-AXLE_SPECIAL(Digamma, false, polygamma(0, x), polygamma(1, x), polygamma(2, x))
-AXLE_SPECIAL(Frac, false, x - std::trunc(x), T(1), T(0))
+             T(2 * 0.88622692545275801365) * x * std::exp(x * x));
+AXLE_SPECIAL(Lgamma, false, log_gamma(x), polygamma(0, x), polygamma(1, x));
+AXLE_SPECIAL(Digamma, false, polygamma(0, x), polygamma(1, x), polygamma(2, x));
+AXLE_SPECIAL(Frac, false, x - std::trunc(x), T(1), T(0));
 #undef AXLE_SPECIAL
 
 // The soft shrinkage, which moves x towards 0 by lambda. NaN stays NaN.
