@@ -1,0 +1,43 @@
+#include "core/elementwise.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/ops.h"
+#include "tests/close.h"
+
+namespace axle {
+namespace {
+
+TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersOfTheDType) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    for (const DType dtype : {f64, f32, f16, bf16}) {
+        const Tensor y =
+            nan_to_num(tensor({kInfinity, -kInfinity, std::nanf("")}).to(dtype)).to(f64);
+        const double largest = y[0].item();
+        EXPECT_EQ(y[1].item(), -largest) << dtype;
+        EXPECT_EQ(y[2].item(), 0) << dtype;
+        // The dtype has finite numbers up to `largest` only: the next power of two is an infinity.
+        const double above = std::ldexp(1.0, std::ilogb(largest) + 1);
+        EXPECT_EQ(full({}, above, {f64}).to(dtype).to(f64).item(),
+                  std::numeric_limits<double>::infinity())
+            << dtype;
+        // All bits of the fraction are 1, so adding one unit in the last place gives that power.
+        const double unit = dtype == f64   ? 0x1p971
+                            : dtype == f32 ? 0x1p104
+                            : dtype == f16 ? 32
+                                           : 0x1p120;
+        EXPECT_EQ(largest + unit, above) << dtype;
+    }
+}
+
+TEST(BitwiseNot, IsItsOwnInverseForUnsignedBytes) {
+    const Tensor x = arange(256).to(u8);
+    const Tensor y = bitwise_not(x);
+    EXPECT_EQ(y.dtype(), u8);
+    tests::expect_same_bits(y, (255 - arange(256)).to(u8));
+    tests::expect_same_bits(bitwise_not(y), x);
+}
+
+}  // namespace
+}  // namespace axle
