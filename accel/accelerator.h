@@ -322,7 +322,7 @@ class Accelerator : public AcceleratorProcesses, public MeshRanks {
     bool should_save_model() const;
 
     // --- trackers (accel/tracking/tracker.h). Exceptions of trackers are logged and do not
-    // interrupt training, unless set_error_policy (core/log.h) changes that.
+    // interrupt training, unless set_error_policy (core/system/log.h) changes that.
 
     // Creates and starts the trackers of log_with and passes them `config`, a map of
     // hyperparameters, unless it is null. If load_state() is called before or after this function,

@@ -4,7 +4,7 @@
 #include "accel/accelerator.h"
 #include "accel/accelerator_parts.h"
 #include "accel/loading/loader_hooks.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/sequence/context_parallel.h"
 
 namespace axle::accel {

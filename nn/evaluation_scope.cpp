@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::nn {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::tests {
 

@@ -10,9 +10,9 @@
 #include "accel/capture/step_capture.h"
 #include "core/autograd/autograd.h"
 #include "core/autograd/local_part.h"
-#include "core/log.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
+#include "core/system/log.h"
 #if AXLE_CUDA
 #include "core/graph.h"
 #endif

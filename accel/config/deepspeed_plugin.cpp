@@ -10,7 +10,7 @@
 #include "accel/config/environment.h"
 #include "accel/config/options.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

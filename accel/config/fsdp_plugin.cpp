@@ -7,7 +7,7 @@
 #include "accel/config/environment.h"
 #include "accel/config/resolve_fsdp.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/sharding/wrap_policy.h"
 
 namespace axle::accel {

@@ -9,7 +9,7 @@
 #include "accel/config/resolve_fsdp.h"
 #include "core/autograd/autograd.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/text/type_name.h"
 #include "dist/sharding/wrap_policy.h"
 #include "nn/layers/layers.h"

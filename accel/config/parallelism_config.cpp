@@ -13,7 +13,7 @@
 #include "accel/config/options.h"
 #include "accel/config/resolve_plugins.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/tree/tree.h"
 
 namespace axle::accel {

@@ -11,7 +11,7 @@
 #include "accel/config/resolve_options.h"
 #include "accel/config/resolve_plugins.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

@@ -8,7 +8,7 @@
 #include "accel/config/resolve_fsdp.h"
 #include "accel/prepare/resolve_megatron.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

@@ -6,7 +6,7 @@
 #include "accel/config/plugins.h"
 #include "accel/loop/loop_state.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "optim/schedules/param_scheduler.h"
 
 namespace axle::accel {

@@ -7,7 +7,7 @@
 #include "accel/config/environment.h"
 #include "accel/config/fp8_recipes.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

@@ -8,7 +8,7 @@
 #include "accel/loop/loop_state.h"
 #include "accel/prepare/deepspeed_objects.h"
 #include "accel/prepare/deepspeed_section.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "optim/adam.h"
 
 namespace axle::accel {

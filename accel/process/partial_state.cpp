@@ -8,8 +8,8 @@
 #include "accel/config/environment.h"
 #include "core/cuda.h"
 #include "core/files/file.h"
-#include "core/log.h"
 #include "core/ops.h"
+#include "core/system/log.h"
 #include "dist/launch/launch.h"
 
 namespace axle::accel {

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 

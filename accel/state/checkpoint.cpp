@@ -11,7 +11,7 @@
 
 #include "core/files/folder.h"
 #include "core/files/safetensors.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/text/text.h"
 
 namespace axle::accel {

@@ -7,7 +7,7 @@
 
 #include "accel/state/checkpoint.h"
 #include "core/files/folder.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

@@ -62,7 +62,7 @@ std::vector<std::string> best_checkpoints(const std::string& folder, std::size_t
 // remain. The checkpoints in `kept` are not counted and not removed; if `kept` is empty, one
 // checkpoint always remains. Checkpoints of other runs, checkpoints with a damaged manifest, and
 // all files that no manifest of the run lists stay. Failures are reported by the error policy
-// (core/log.h).
+// (core/system/log.h).
 void rotate_checkpoints(const std::string& folder, std::size_t keep,
                         const std::optional<std::string>& run = {},
                         const std::vector<std::string>& kept = {});

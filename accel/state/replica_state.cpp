@@ -3,7 +3,7 @@
 
 #include "accel/state/state_files.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

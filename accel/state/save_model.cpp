@@ -13,8 +13,8 @@
 #include "core/files/file.h"
 #include "core/files/safetensors.h"
 #include "core/files/torch_file.h"
-#include "core/log.h"
 #include "core/profiler/profiler.h"
+#include "core/system/log.h"
 #include "nn/files/weight_files.h"
 
 namespace axle::accel {

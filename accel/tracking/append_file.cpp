@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "kernels/error.h"
 
 namespace axle::accel {

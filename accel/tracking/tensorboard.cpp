@@ -13,7 +13,7 @@
 #include "accel/tracking/event.h"
 #include "accel/tracking/tfrecord.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 namespace {

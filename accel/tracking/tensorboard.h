@@ -28,7 +28,8 @@ struct SummaryWriterOptions {
 class SummaryWriter {
   public:
     explicit SummaryWriter(const std::string& log_dir, SummaryWriterOptions options = {});
-    // Writes buffered events. Reports an error by the error policy (core/log.h), without throwing.
+    // Writes buffered events. Reports an error by the error policy (core/system/log.h), without
+    // throwing.
     ~SummaryWriter();
     SummaryWriter(const SummaryWriter&) = delete;
     SummaryWriter& operator=(const SummaryWriter&) = delete;

@@ -28,7 +28,7 @@
 namespace axle::accel {
 
 // A destination of metrics. The Accelerator reports the first exception of a tracker and continues;
-// set_error_policy (core/log.h) can change this. Called by one thread.
+// set_error_policy (core/system/log.h) can change this. Called by one thread.
 class Tracker {
   public:
     Tracker() = default;

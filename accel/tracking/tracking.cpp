@@ -6,7 +6,7 @@
 #include "accel/tracking/csv.h"
 #include "accel/tracking/jsonl.h"
 #include "accel/tracking/tensorboard.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/text/text.h"
 
 namespace axle::accel {

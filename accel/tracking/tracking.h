@@ -22,7 +22,7 @@ class Tracking {
   public:
     // Throws ValueError for an unknown name, and if a tracker needs a folder but logging_dir is
     // empty. Leaves out trackers that need Python, and reports one error for all of them
-    // (core/log.h).
+    // (core/system/log.h).
     Tracking(const std::vector<LogWith>& log_with, std::string logging_dir, bool main_process);
     // Calls finish().
     ~Tracking();

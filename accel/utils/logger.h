@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "accel/process/partial_state.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::accel {
 
@@ -24,7 +24,7 @@ struct LoggerCall {
 };
 
 // A logger that writes messages such as "[RANK 1] train: text" to the log sink of the process
-// (core/log.h). With one process, messages do not contain the rank. Used by one thread.
+// (core/system/log.h). With one process, messages do not contain the rank. Used by one thread.
 //
 // The first message throws UsageError if there is neither an Accelerator nor a PartialState.
 class Logger {

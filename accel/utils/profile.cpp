@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/files/file.h"
-#include "core/log.h"
 #include "core/profiler/profiler.h"
+#include "core/system/log.h"
 #include "kernels/error.h"
 
 namespace axle::accel {

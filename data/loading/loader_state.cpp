@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "data/loading/loader.h"
 #include "kernels/error.h"
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/memory/owning_ptr.h"
-#include "core/milliseconds.h"
+#include "core/system/milliseconds.h"
 #include "core/tensor.h"
 #include "core/tree/tree.h"
 #include "dist/environment/environment.h"

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/rendezvous/activity.h"
 #include "dist/transport/socket.h"
 #include "kernels/error.h"

@@ -14,7 +14,7 @@
 
 #include <unistd.h>
 
-#include "core/fork.h"
+#include "core/system/fork.h"
 #include "core/text/text.h"
 #include "core/tree/tree.h"
 #include "dist/environment/job_environment.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/milliseconds.h"
+#include "core/system/milliseconds.h"
 
 namespace axle::dist {
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/environment/job_environment.h"
 #include "dist/launch/intercepted_signals.h"
 #include "dist/launch/job_launch.h"

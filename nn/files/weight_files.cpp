@@ -10,7 +10,7 @@
 #include "core/files/file.h"
 #include "core/files/folder.h"
 #include "core/files/torch_file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/text/size_text.h"
 #include "core/tree/tree.h"
 #include "core/tree/tree_utils.h"

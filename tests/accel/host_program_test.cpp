@@ -28,7 +28,7 @@
 #include "accel/utils/progress.h"
 #include "accel/utils/text.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "gmock/gmock.h"
 #include "kernels/float_control.h"
 #include "kernels/thread_pool.h"

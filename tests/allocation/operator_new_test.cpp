@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/autograd/autograd.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "data/loading/loader.h"
 #include "dist/group/work.h"
 #include "dist/parallel/data_parallel.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "accel/accelerator.h"
-#include "core/log.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/system/log.h"
 #include "optim/adam.h"
 #include "optim/grad_scaler.h"
 #include "optim/schedules/schedules.h"

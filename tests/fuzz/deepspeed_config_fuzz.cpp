@@ -2,8 +2,8 @@
 #include <string>
 
 #include "accel/prepare/deepspeed_objects.h"
-#include "core/log.h"
 #include "core/ops.h"
+#include "core/system/log.h"
 #include "optim/adam.h"
 #include "tests/fuzz/fuzz.h"
 

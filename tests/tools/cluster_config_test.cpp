@@ -11,7 +11,7 @@
 
 #include "accel/config/yaml.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "gtest/gtest.h"
 #include "tests/temporary_folder.h"
 

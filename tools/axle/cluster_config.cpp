@@ -13,7 +13,7 @@
 
 #include "accel/config/yaml.h"
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/text/text.h"
 #include "kernels/error.h"
 #include "tools/axle/config_values.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "accel/config/fsdp_plugin.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "kernels/error.h"
 #include "tools/axle/flags/deepspeed_flags.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/files/file.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "kernels/error.h"
 #include "tools/axle/cluster_config.h"
 #include "tools/axle/commands.h"

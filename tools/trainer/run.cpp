@@ -14,9 +14,9 @@
 #include "core/autograd/autograd.h"
 #include "core/cuda.h"
 #include "core/files/file.h"
-#include "core/log.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/system/log.h"
 #include "kernels/thread_pool.h"
 #include "tools/trainer/fingerprint.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "optim/grad_scaler.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/autograd/local_part.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/sharding/sharded_data_parallel.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/group/mesh.h"
 #include "optim/sgd.h"
 #include "tests/accel/loading/loaders.h"

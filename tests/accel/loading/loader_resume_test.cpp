@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "tests/accel/loading/loaders.h"
 #include "tests/job.h"
 #include "tests/temporary_folder.h"

@@ -7,9 +7,9 @@
 
 #include "accel/accelerator.h"
 #include "accel/config/fp8_recipes.h"
-#include "core/log.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/system/log.h"
 #include "gtest/gtest.h"
 #include "nn/layers/container.h"
 #include "nn/layers/linear.h"

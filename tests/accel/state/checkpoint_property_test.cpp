@@ -8,7 +8,7 @@
 
 #include "accel/state/checkpoint.h"
 #include "accel/state/checkpoint_folder.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "gtest/gtest.h"
 #include "tests/accel/state/checkpoint_files.h"
 #include "tests/core/files/faulty_file_system.h"

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/accel/tracking/recorder.h"

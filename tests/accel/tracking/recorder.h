@@ -10,7 +10,7 @@
 
 #include "accel/accelerator.h"
 #include "accel/tracking/tracker.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::tests {
 

@@ -5,8 +5,8 @@
 
 #include "accel/accelerator.h"
 #include "core/files/file.h"
-#include "core/log.h"
 #include "core/ops.h"
+#include "core/system/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/accel/tracking/recorder.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/files/file.h"
-#include "core/log.h"
 #include "core/ops.h"
 #include "core/profiler/profiler.h"
+#include "core/system/log.h"
 #include "gmock/gmock.h"
 #include "optim/sgd.h"
 #include "tests/accel/training.h"

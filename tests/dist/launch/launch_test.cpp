@@ -11,7 +11,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "core/fork.h"
+#include "core/system/fork.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "dist/rendezvous/handshake.h"
 #include "dist/rendezvous/wire.h"
 #include "dist/transport/socket.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "accel/config/fsdp_plugin.h"
-#include "core/log.h"
+#include "core/system/log.h"
 
 namespace axle::launcher {
 namespace {

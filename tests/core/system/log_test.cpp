@@ -1,4 +1,4 @@
-#include "core/log.h"
+#include "core/system/log.h"
 
 #include <locale>
 #include <string>

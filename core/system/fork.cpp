@@ -1,4 +1,4 @@
-#include "core/fork.h"
+#include "core/system/fork.h"
 
 #include "kernels/workers.h"
 
