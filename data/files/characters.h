@@ -60,6 +60,7 @@ class TextFile {
 
 template <class F>
 void TextFile::for_each_character(std::int64_t begin, F&& f, std::size_t part) const {
+    part = std::min(part, static_cast<std::size_t>(size()));
     std::string buffer(part + kLongest, '\0');
     std::size_t kept = 0;  // bytes at the beginning of the buffer that were read before
     try {
