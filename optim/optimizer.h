@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/memory/owning_ptr.h"
@@ -48,26 +49,16 @@ struct OptimizerHooks {
 
 // An option of a group, with its name in state dicts of PyTorch.
 struct NamedOption {
-    NamedOption(const char* name_, double* value) : name(name_), number(value) {}
-    NamedOption(const char* name_, bool* value) : name(name_), flag(value) {}
-    NamedOption(const char* name_, std::array<double, 2>* value) : name(name_), pair(value) {}
-    // The first number can be missing (None in PyTorch).
-    using PartialPair = std::pair<std::optional<double>, double>;
-    NamedOption(const char* name_, PartialPair* value) : name(name_), partial_pair(value) {}
+    using PartialPair = std::pair<std::optional<double>, double>;  // nullopt: None in PyTorch
+    using Text = std::optional<std::string>;
 
-    // Calls f with the pointer that is not null, and returns the result of f.
-    template <class F>
-    auto visit(F&& f) const {
-        if (number != nullptr) return f(number);
-        if (flag != nullptr) return f(flag);
-        return pair != nullptr ? f(pair) : f(partial_pair);
-    }
+    template <class T>
+    NamedOption(const char* name_, T* value_) : name(name_), value(value_) {}
 
     const char* name;
-    double* number = nullptr;
-    bool* flag = nullptr;
-    std::array<double, 2>* pair = nullptr;
-    PartialPair* partial_pair = nullptr;
+    std::variant<double*, bool*, std::int64_t*, std::array<double, 2>*, std::array<double, 3>*,
+                 PartialPair*, Text*>
+        value;
 };
 
 // Parameters with their own options: `optimizer.param_groups()[0].lr = 3e-4`. Options may be
@@ -318,7 +309,8 @@ class GroupTable {
 
 // The part of an optimizer that depends on the options' type, which must have lr,
 // stochastic_rounding, named() and check(op). If the optimizer has momentum or weight decay, the
-// type also has momentum_ref() or weight_decay.
+// type also has momentum_ref() or weight_decay. If not all parameters are supported, it has a
+// static function check_param(param), which throws.
 template <class Options>
 class GroupedOptimizer : public Optimizer {
   public:
@@ -334,6 +326,8 @@ class GroupedOptimizer : public Optimizer {
         before_access();
         group.check(name());
         check_params(group.params);
+        if constexpr (requires(const Tensor& param) { Options::check_param(param); })
+            for (const Tensor& param : group.params) Options::check_param(param);
         groups_.push_back(std::move(group));
     }
 

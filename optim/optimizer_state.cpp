@@ -2,6 +2,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/autograd/autograd.h"
@@ -17,21 +18,33 @@ namespace {
 constexpr const char* kStochastic = "stochastic_rounding";
 constexpr const char* kSeed = "rounding_seed";
 
-Tree to_tree(double* value) { return *value; }
-Tree to_tree(bool* value) { return *value; }
-Tree to_tree(std::array<double, 2>* value) { return Tree::list({(*value)[0], (*value)[1]}); }
-Tree to_tree(NamedOption::PartialPair* value) {
-    return Tree::list({value->first ? Tree(*value->first) : Tree(), value->second});
+Tree to_tree(double value) { return value; }
+Tree to_tree(bool value) { return value; }
+Tree to_tree(std::int64_t value) { return value; }
+template <std::size_t N>
+Tree to_tree(const std::array<double, N>& values) {
+    Tree list = Tree::list();
+    for (const double value : values) list.push_back(value);
+    return list;
 }
+Tree to_tree(const NamedOption::PartialPair& value) {
+    return Tree::list({value.first ? Tree(*value.first) : Tree(), value.second});
+}
+Tree to_tree(const NamedOption::Text& value) { return value ? Tree(*value) : Tree(); }
 
-void from_tree(const Tree& tree, double* value) { *value = tree.number(); }
-void from_tree(const Tree& tree, bool* value) { *value = tree.boolean(); }
-void from_tree(const Tree& tree, std::array<double, 2>* value) {
-    *value = {tree[0].number(), tree[1].number()};
+void from_tree(const Tree& tree, double& value) { value = tree.number(); }
+void from_tree(const Tree& tree, bool& value) { value = tree.boolean(); }
+void from_tree(const Tree& tree, std::int64_t& value) { value = tree.integer(); }
+template <std::size_t N>
+void from_tree(const Tree& tree, std::array<double, N>& values) {
+    for (std::size_t i = 0; i < N; ++i) values[i] = tree[i].number();
 }
-void from_tree(const Tree& tree, NamedOption::PartialPair* value) {
-    value->first = tree[0].is_null() ? std::nullopt : std::optional(tree[0].number());
-    value->second = tree[1].number();
+void from_tree(const Tree& tree, NamedOption::PartialPair& value) {
+    value.first = tree[0].is_null() ? std::nullopt : std::optional(tree[0].number());
+    value.second = tree[1].number();
+}
+void from_tree(const Tree& tree, NamedOption::Text& value) {
+    value = tree.is_null() ? std::nullopt : std::optional(tree.string());
 }
 
 // Returns a saved number, such as a step count, as a 0-d tensor. Files of older PyTorch versions
@@ -69,7 +82,8 @@ Tree Optimizer::state_dict() {
 Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
     Tree tree = Tree::map();
     for (const NamedOption& option : options(index))
-        tree.set(option.name, option.visit([](auto* value) { return to_tree(value); }));
+        tree.set(option.name,
+                 std::visit([](auto* value) { return to_tree(*value); }, option.value));
     const GroupRef g = group(index);
     if (g.initial_lr) tree.set("initial_lr", *g.initial_lr);
     if (g.stochastic_rounding) tree.set(kStochastic, true);
@@ -127,11 +141,12 @@ void Optimizer::read_options(std::size_t index, const Tree& tree,
     for (const NamedOption& option : options(index)) {
         const Tree* saved = tree.find(option.name);
         if (!saved) continue;
-        option.visit([&](auto* target) {
+        const auto read = [&](auto* target) {
             auto value = *target;
-            from_tree(*saved, &value);
+            from_tree(*saved, value);
             writes.emplace_back([target, value] { *target = value; });
-        });
+        };
+        std::visit(read, option.value);
     }
     if (const Tree* saved = tree.find("initial_lr"))
         writes.emplace_back(

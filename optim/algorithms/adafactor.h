@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "optim/optimizer.h"
+#include "optim/tensor_optimizer.h"
 
 namespace axle::optim {
 
@@ -33,25 +33,16 @@ struct AdafactorOptions {
 
 // The Adafactor optimizer. The saved state of a parameter contains "step", and averages of squared
 // gradients: "variance" if the parameter has fewer than two dimensions; otherwise "row_var" and
-// "col_var", averages over the last and the second to last dimension, which need less memory. The
-// constructors throw ValueError for an empty list, for parameters that are undefined, repeated or
-// not leaves, and for options out of range. Besides the errors of Optimizer::step(), step() throws
-// UsageError if parameters are sharded or slices, and in the capture of a graph. It uses several
-// tensor ops for each parameter, so it may have updated some parameters if it runs out of memory.
-class Adafactor : public GroupedOptimizer<AdafactorOptions> {
+// "col_var", averages over the last and the second to last dimension, which need less memory.
+class Adafactor : public TensorOptimizer<AdafactorOptions> {
   public:
-    explicit Adafactor(std::vector<Tensor> params, AdafactorOptions options = {});
-    explicit Adafactor(std::vector<Group> groups);
+    using TensorOptimizer::TensorOptimizer;
 
   protected:
-    const char* name() const override { return AdafactorOptions::kName; }
     std::span<const char* const> buffer_names() const override;
-    bool needs_buffer(std::size_t, std::size_t) const override { return true; }
     std::optional<Shape> buffer_shape(const Tensor& param, std::size_t buffer) const override;
-    void check_divided() const override;
-    void fill_groups(Device) override {}
-    void update(Device device, std::span<const kernels::Slot> slots,
-                const kernels::StepScalars* scalars) override;
+    void step_param(const Tensor& param, const ParamState& state, const TensorStep& step,
+                    const Group& group) override;
 };
 
 }  // namespace axle::optim

@@ -4,7 +4,9 @@ The parameters have the shapes a = (3, 2) and b = (3,). Element i of the nine st
 and its gradient in step t (from 1) is (0.5 + 0.1 i) p + 0.5 sin(0.3 t + i). All in float64, also the
 scalars of optimizers.
 
-PyTorch has no Lion, so this script contains one that follows Program 1 of arXiv:2302.06675.
+PyTorch has no Lion, LAMB and LARS. The classes below follow Program 1 of arXiv:2302.06675, Algorithm 2
+of arXiv:1904.00962 and Algorithm 1 of arXiv:1708.03888. Muon has only the parameter a, because it
+optimizes matrices.
 """
 
 import json
@@ -66,7 +68,63 @@ class Lion(torch.optim.Optimizer):
                 m.copy_(beta2 * m + (1 - beta2) * g)
 
 
+def ratio(above, below, value):
+    """The value if both norms are positive, else 1."""
+    return value if above > 0 and below > 0 else 1.0
+
+
+class LAMB(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, maximize=False):
+        super().__init__(
+            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize)
+        )
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                state = self.state[p]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+                state["step"] += 1
+                t, m, v = state["step"].item(), state["exp_avg"], state["exp_avg_sq"]
+                m.copy_(beta1 * m + (1 - beta1) * g)
+                v.copy_(beta2 * v + (1 - beta2) * g * g)
+                r = m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + group["eps"])
+                u = r + group["weight_decay"] * p
+                p.sub_(group["lr"] * ratio(p.norm(), u.norm(), p.norm() / u.norm()) * u)
+
+
+class LARS(torch.optim.Optimizer):
+    def __init__(
+        self, params, lr=1e-3, momentum=0.9, weight_decay=0.0, trust_coefficient=1e-3, eps=1e-8,
+        maximize=False,
+    ):
+        options = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        options |= dict(trust_coefficient=trust_coefficient, eps=eps, maximize=maximize)
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            decay = group["weight_decay"]
+            for p in group["params"]:
+                g = -p.grad if group["maximize"] else p.grad
+                state = self.state[p]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(p)
+                x, n = p.norm(), g.norm()
+                local = ratio(x, n, group["trust_coefficient"] * x / (n + decay * x + group["eps"]))
+                v = state["momentum_buffer"]
+                v.copy_(group["momentum"] * v + group["lr"] * local * (g + decay * p))
+                p.sub_(v)
+
+
 def optimizers():
+    muon = torch.optim.Muon
     sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
     rmsprop, adagrad, adadelta = torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adadelta
     adamax, nadam, radam = torch.optim.Adamax, torch.optim.NAdam, torch.optim.RAdam
@@ -119,6 +177,22 @@ def optimizers():
         "lion": lambda p: Lion(p, lr=0.02),
         "lion_weight_decay": lambda p: Lion(p, lr=0.01, betas=(0.8, 0.9), weight_decay=0.3),
         "lion_maximize": lambda p: Lion(p, lr=0.01, maximize=True),
+        "muon": lambda p: muon(p[:1], lr=0.02),
+        "muon_rms": lambda p: muon(
+            p[:1], lr=0.05, weight_decay=0.2, momentum=0.8, nesterov=False, ns_steps=3,
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        "muon_spectral": lambda p: muon(
+            p[:1], lr=0.05, ns_coefficients=(2.0, -1.5, 0.5), adjust_lr_fn="spectral_unclamped"
+        ),
+        "lamb": lambda p: LAMB(p, lr=0.02),
+        "lamb_weight_decay": lambda p: LAMB(
+            p, lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.2, maximize=True
+        ),
+        "lars": lambda p: LARS(p, lr=2.0),
+        "lars_weight_decay": lambda p: LARS(
+            p, lr=0.3, momentum=0.5, weight_decay=0.1, trust_coefficient=0.1, eps=1e-2, maximize=True
+        ),
         "rprop": lambda p: rprop(p),
         "rprop_etas": lambda p: rprop(p, lr=0.05, etas=(0.3, 1.5), step_sizes=(0.01, 0.08)),
         "rprop_maximize": lambda p: rprop(p, lr=0.001, maximize=True),

@@ -9,7 +9,9 @@
 #include "optim/algorithms/adafactor.h"
 #include "optim/algorithms/adagrad.h"
 #include "optim/algorithms/adam_variants.h"
+#include "optim/algorithms/layerwise.h"
 #include "optim/algorithms/lion.h"
+#include "optim/algorithms/muon.h"
 #include "optim/sgd.h"
 #include "tests/optim/recorded_parameters.h"
 
@@ -40,6 +42,14 @@ inline std::vector<RecordedOptimizer> recorded_optimizers() {
     const auto rprop = recorded_as<Rprop, RpropOptions>;
     const auto asgd = recorded_as<ASGD, ASGDOptions>;
     const auto adafactor = recorded_as<Adafactor, AdafactorOptions>;
+    const auto lamb = recorded_as<LAMB, LAMBOptions>;
+    const auto lars = recorded_as<LARS, LARSOptions>;
+    // Muon optimizes the first parameter, which is a matrix.
+    const auto muon = [](const char* name, const MuonOptions& options) {
+        return RecordedOptimizer{name, [=](const Params& params) {
+                                     return std::make_unique<Muon>(Params{params[0]}, options);
+                                 }};
+    };
     return {
         sgd("sgd", {.lr = 0.05}),
         sgd("sgd_weight_decay", {.lr = 0.05, .weight_decay = 0.1}),
@@ -102,6 +112,26 @@ inline std::vector<RecordedOptimizer> recorded_optimizers() {
         lion("lion", {.lr = 0.02}),
         lion("lion_weight_decay", {.lr = 0.01, .betas = {0.8, 0.9}, .weight_decay = 0.3}),
         lion("lion_maximize", {.lr = 0.01, .maximize = true}),
+        muon("muon", {.lr = 0.02}),
+        muon("muon_rms", {.lr = 0.05,
+                          .weight_decay = 0.2,
+                          .momentum = 0.8,
+                          .nesterov = false,
+                          .ns_steps = 3,
+                          .adjust_lr_fn = "match_rms_adamw"}),
+        muon("muon_spectral", {.lr = 0.05,
+                               .ns_coefficients = {2.0, -1.5, 0.5},
+                               .adjust_lr_fn = "spectral_unclamped"}),
+        lamb("lamb", {.lr = 0.02}),
+        lamb("lamb_weight_decay",
+             {.lr = 0.05, .betas = {0.8, 0.9}, .eps = 1e-3, .weight_decay = 0.2, .maximize = true}),
+        lars("lars", {.lr = 2.0}),
+        lars("lars_weight_decay", {.lr = 0.3,
+                                   .momentum = 0.5,
+                                   .weight_decay = 0.1,
+                                   .trust_coefficient = 0.1,
+                                   .eps = 1e-2,
+                                   .maximize = true}),
         rprop("rprop", {}),
         rprop("rprop_etas", {.lr = 0.05, .etas = {0.3, 1.5}, .step_sizes = {0.01, 0.08}}),
         rprop("rprop_maximize", {.lr = 0.001, .maximize = true}),
