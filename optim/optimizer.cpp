@@ -154,11 +154,14 @@ void Optimizer::step_slots() {
 
 Tensor Optimizer::step(const std::function<Tensor()>& closure) {
     if (hooks_ && !hooks_->allows_step(*this)) return {};
-    Tensor loss;
-    {
+    return step_with_closure([&] {
         const GradMode recording(true);
-        loss = closure();
-    }
+        return closure();
+    });
+}
+
+Tensor Optimizer::step_with_closure(const std::function<Tensor()>& closure) {
+    Tensor loss = closure();
     step();
     return loss;
 }

@@ -217,6 +217,14 @@ class Optimizer {
     // this buffer.
     virtual std::optional<Shape> buffer_shape(const Tensor& param, std::size_t index) const;
     virtual bool steps_in_backward() const { return false; }
+    // Implements step(closure), if the hooks allow a step. The closure runs with recording.
+    virtual Tensor step_with_closure(const std::function<Tensor()>& closure);
+    // Returns whether own_state() and load_own_state() replace the states of parameters.
+    virtual bool has_own_state() const { return false; }
+    // Return and load a state of the whole optimizer, a map that is saved as the state of parameter
+    // 0. load_own_state() either throws or changes the state.
+    virtual Tree own_state() const;
+    virtual void load_own_state(const Tree&) {}
     // Called before parameters that are sharded or slices are updated. Throws UsageError if the
     // optimizer cannot update such parameters.
     virtual void check_divided() const {}

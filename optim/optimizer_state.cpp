@@ -76,8 +76,11 @@ Tree Optimizer::state_dict() {
             ++index;
         }
     }
+    if (Tree own = own_state(); !own.empty()) state.set("0", std::move(own));
     return {{"state", std::move(state)}, {"param_groups", std::move(groups)}};
 }
+
+Tree Optimizer::own_state() const { return Tree::map(); }
 
 Tree Optimizer::group_tree(std::size_t index, std::int64_t first_param) {
     Tree tree = Tree::map();
@@ -124,12 +127,14 @@ void Optimizer::load_state_dict(const Tree& tree) {
                                  params.size(), " in the optimizer"));
         for (std::size_t i = 0; i < params.size(); ++i) {
             const Tree* state = saved.find(std::to_string(ids[i].integer()));
-            if (state && !state->empty())
+            if (state && !state->empty() && !has_own_state())
                 states[params[i].impl().get()] = load_state(params[i], *state);
         }
     }
     std::vector<std::function<void()>> writes;
     for (std::size_t g = 0; g < group_count(); ++g) read_options(g, groups[g], writes);
+    if (has_own_state())
+        if (const Tree* own = saved.find("0")) load_own_state(*own);
     for (const std::function<void()>& write : writes) write();
     private_->states = std::move(states);
 }

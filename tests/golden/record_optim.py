@@ -6,13 +6,14 @@ scalars of optimizers.
 
 PyTorch has no Lion, LAMB and LARS. The classes below follow Program 1 of arXiv:2302.06675, Algorithm 2
 of arXiv:1904.00962 and Algorithm 1 of arXiv:1708.03888. Muon has only the parameter a, because it
-optimizes matrices.
+optimizes matrices. The schedule-free optimizers are those of the package schedulefree 1.4.1.
 """
 
 import json
 import math
 import pathlib
 
+import schedulefree
 import torch
 
 STEPS = 50
@@ -209,6 +210,74 @@ def optimizers():
     }
 
 
+def schedule_free():
+    adamw, sgd = schedulefree.AdamWScheduleFree, schedulefree.SGDScheduleFree
+    return {
+        "adamw": lambda p: adamw(p, lr=0.02),
+        "adamw_options": lambda p: adamw(
+            p, lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1, warmup_steps=7, r=1.0,
+            weight_lr_power=1.0,
+        ),
+        "sgd": lambda p: sgd(p, lr=0.1),
+        "sgd_options": lambda p: sgd(
+            p, lr=0.2, momentum=0.7, weight_decay=0.1, warmup_steps=4, r=0.5, weight_lr_power=1.0
+        ),
+    }
+
+
+def trace_schedule_free(make):
+    """The values after each EVERY steps, and there also those of evaluation."""
+    params = parameters()
+    optimizer = make(params)
+    optimizer.train()
+    rows = []
+    for t in range(1, STEPS + 1):
+        set_gradients(params, t)
+        optimizer.step()
+        if t % EVERY == 0:
+            row = {"train": values(params)}
+            optimizer.eval()
+            row["eval"] = values(params)
+            optimizer.train()
+            rows.append(row)
+    group = {k: v for k, v in optimizer.state_dict()["param_groups"][0].items() if k != "params"}
+    return {"rows": rows, "group": group}
+
+
+def rosenbrock(params):
+    x = torch.cat([p.flatten() for p in params])
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def lbfgs():
+    cls = torch.optim.LBFGS
+    return {
+        "fixed_step": (10, lambda p: cls(p, lr=0.1, max_iter=4, history_size=3)),
+        "strong_wolfe": (10, lambda p: cls(p, max_iter=6, line_search_fn="strong_wolfe")),
+        "maximize": (5, lambda p: cls(p, max_iter=5, maximize=True, line_search_fn="strong_wolfe")),
+    }
+
+
+def trace_lbfgs(name, steps, make):
+    params = parameters()
+    optimizer = make(params)
+    rows = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = rosenbrock(params)
+        loss = -loss if name == "maximize" else loss
+        loss.backward()
+        return loss
+
+    for _ in range(steps):
+        loss = optimizer.step(closure)
+        state = optimizer.state_dict()["state"][0]
+        rows.append({"loss": loss.item(), "values": values(params),
+                     "func_evals": state["func_evals"], "n_iter": state["n_iter"]})
+    return rows
+
+
 def clip(**how):
     i = torch.arange(11, dtype=torch.float64)
     params = [torch.zeros(n, dtype=torch.float64, requires_grad=True) for n in (6, 1, 4)]
@@ -256,6 +325,10 @@ def main():
             name: make(parameters()).state_dict()["param_groups"]
             for name, make in optimizers().items()
         },
+        "schedule_free": {
+            name: trace_schedule_free(make) for name, make in schedule_free().items()
+        },
+        "lbfgs": {name: trace_lbfgs(name, *row) for name, row in lbfgs().items()},
         "clip": clips(),
     }
     text = json.dumps(record, separators=(",", ":")).replace('],"', '],\n"').replace('},"', '},\n"')

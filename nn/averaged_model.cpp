@@ -1,0 +1,93 @@
+#include "nn/averaged_model.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/ops.h"
+#include "nn/layers/norm.h"
+
+namespace axle::nn {
+namespace {
+
+void check_same(const StateDict& average, const StateDict& model) {
+    bool same = average.size() == model.size();
+    for (std::size_t i = 0; same && i < average.size(); ++i)
+        same = average[i].first == model[i].first &&
+               average[i].second.shape() == model[i].second.shape();
+    if (!same)
+        throw ShapeError("AveragedModel: the model must have the same tensors as the average");
+}
+
+void update_tensors(const StateDict& averages, const StateDict& tensors, std::int64_t updates,
+                    const AverageOptions& options, bool copies) {
+    check_same(averages, tensors);
+    for (std::size_t i = 0; i < averages.size(); ++i) {
+        Tensor average = averages[i].second.detach();
+        const Tensor latest = tensors[i].second.detach().to(average.device()).to(average.dtype());
+        if (copies || updates == 0 || !is_floating(average.dtype())) {
+            average.copy_(latest);
+        } else {
+            const double weight =
+                options.decay ? 1 - *options.decay : 1 / (static_cast<double>(updates) + 1);
+            average.copy_(lerp(average, latest, weight));
+        }
+    }
+}
+
+}  // namespace
+
+void check_average(const AverageOptions& options) {
+    if (options.decay && !(*options.decay >= 0 && *options.decay <= 1))
+        throw ValueError(str("AveragedModel: decay must be in [0, 1]: ", *options.decay));
+}
+
+void update_average(Module& average, const Module& model, std::int64_t updates,
+                    const AverageOptions& options) {
+    const NoGrad no_grad;
+    update_tensors(average.named_parameters(), model.named_parameters(), updates, options, false);
+    update_tensors(average.named_buffers(), model.named_buffers(), updates, options,
+                   !options.use_buffers);
+}
+
+struct BatchNormUpdate::Private {
+    // Functions that restore a mode or a momentum.
+    std::vector<std::function<void()>> restore;
+    bool needed = false;
+};
+
+namespace {
+
+// Resets the statistics of a BatchNorm, and makes it average all batches.
+template <int kSpatial>
+bool reset_statistics(Module& module, std::vector<std::function<void()>>& restore) {
+    auto* const norm = dynamic_cast<BatchNorm<kSpatial>*>(&module);
+    if (norm == nullptr || !norm->running_mean.defined()) return false;
+    restore.emplace_back([norm, momentum = norm->momentum] { norm->momentum = momentum; });
+    norm->momentum = std::nullopt;
+    norm->running_mean.zero_();
+    norm->running_var.fill_(1);
+    norm->num_batches_tracked.zero_();
+    return true;
+}
+
+}  // namespace
+
+BatchNormUpdate::BatchNormUpdate(Module& model) : private_(make_owning<Private>()) {
+    for (auto& [name, module] : model.named_modules()) {
+        bool& needed = private_->needed;
+        needed |= reset_statistics<1>(*module, private_->restore);
+        needed |= reset_statistics<2>(*module, private_->restore);
+        needed |= reset_statistics<3>(*module, private_->restore);
+    }
+    private_->restore.emplace_back(
+        [&model, training = model.is_training()] { model.train(training); });
+    model.train(true);
+}
+
+BatchNormUpdate::~BatchNormUpdate() {
+    for (const std::function<void()>& restore : private_->restore) restore();
+}
+
+bool BatchNormUpdate::needed() const { return private_->needed; }
+
+}  // namespace axle::nn

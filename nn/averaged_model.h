@@ -1,0 +1,96 @@
+// AveragedModel: a copy of a model whose weights are averages over the steps of training, as
+// torch.optim.swa_utils.AveragedModel. update_bn() recomputes the statistics of its BatchNorms.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "core/autograd/autograd.h"
+#include "nn/module.h"
+
+namespace axle::nn {
+
+struct AverageOptions {
+    // With a decay, an exponential moving average: average = decay average + (1 - decay) weight.
+    // Without, the mean over all updates (stochastic weight averaging, arXiv:1803.05407).
+    std::optional<double> decay = std::nullopt;
+    // Whether buffers are averaged like parameters. Otherwise, they are copied from the model.
+    bool use_buffers = false;
+};
+
+// Throws ValueError unless the decay is in [0, 1].
+void check_average(const AverageOptions& options);
+
+// Updates the average of `updates` earlier models; the first update copies the model. Throws
+// ShapeError unless both models have the same tensors. `average` and `model` can be on different
+// devices.
+void update_average(Module& average, const Module& model, std::int64_t updates,
+                    const AverageOptions& options);
+
+//     nn::AveragedModel ema(model, {.decay = 0.999});
+//     for (...) { ...; optimizer.step(); ema.update_parameters(model); }
+//     const Tensor y = ema(x);
+//
+// The average has the device, the dtypes and the mode (training or evaluation) of the model when it
+// was created. Its parameters are not trained.
+template <std::derived_from<Module> M>
+class AveragedModel : public Model<AveragedModel<M>> {
+  public:
+    // Throws ValueError unless the decay is in [0, 1].
+    explicit AveragedModel(const M& model, AverageOptions options_ = {})
+        : module(model.clone()), options(options_) {
+        check_average(options);
+        for (const Tensor& parameter : module.parameters())
+            Tensor(parameter).set_requires_grad(false);
+    }
+
+    void update_parameters(const M& model) {
+        update_average(module, model, updates(), options);
+        n_averaged.add_(1);
+    }
+    // Returns the number of calls of update_parameters().
+    std::int64_t updates() const { return static_cast<std::int64_t>(n_averaged.item()); }
+
+    template <class... Args>
+    auto forward(Args&&... args) {
+        return module(std::forward<Args>(args)...);
+    }
+    void visit(Visitor& v) override {
+        v("module", module);
+        v.buffer("n_averaged", n_averaged);
+    }
+
+    M module;
+    Tensor n_averaged = zeros({}, {.dtype = i64});
+    AverageOptions options;
+};
+
+// The state of update_bn(): resets the statistics, and restores modes and momenta when destroyed.
+class BatchNormUpdate {
+  public:
+    explicit BatchNormUpdate(Module& model);
+    ~BatchNormUpdate();
+    BatchNormUpdate(const BatchNormUpdate&) = delete;
+    BatchNormUpdate& operator=(const BatchNormUpdate&) = delete;
+
+    bool needed() const;
+
+  private:
+    struct Private;
+    OwningPtr<Private> private_;
+};
+
+// Computes the running statistics of all BatchNorms in the model anew: their mean over the batches,
+// for each of which it calls f(batch), which must call the model. f runs in training mode and
+// without recording. Does nothing if the model has no BatchNorm with running statistics.
+template <class Batches, class F>
+void update_bn(Module& model, Batches&& batches, F&& f) {
+    const NoGrad no_grad;
+    const BatchNormUpdate update(model);
+    if (!update.needed()) return;
+    for (auto&& batch : batches) f(batch);
+}
+
+}  // namespace axle::nn
