@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "optim/adam.h"
@@ -21,6 +22,13 @@ struct RecordedOptimizer {
     const char* name;
     std::function<std::unique_ptr<optim::Optimizer>(const Params&)> make;
 };
+
+// Returns whether the optimizer updates parameters with tensor ops.
+inline bool uses_tensor_ops(std::string_view name) {
+    for (const char* prefix : {"adafactor", "lamb", "lars", "muon"})
+        if (name.starts_with(prefix)) return true;
+    return false;
+}
 
 template <class O, class Options>
 RecordedOptimizer recorded_as(const char* name, Options options) {

@@ -66,7 +66,9 @@ TEST(TorchOptimizers, MatchPyTorchOverFiftySteps) {
             for (std::size_t row = 0; row < rows.size(); ++row) {
                 const int t = static_cast<int>(row) * every;
                 take_steps(*optimizer, params, t + 1, t + every);
-                expect_near(values(params), rows[row], tolerance);
+                // Muon rounds to bf16, so a small difference of f32 can become one of bf16.
+                const bool is_muon = std::string_view(name).starts_with("muon");
+                expect_near(values(params), rows[row], is_muon && dtype == f32 ? 1e-3 : tolerance);
             }
         }
 }
@@ -196,8 +198,10 @@ Params long_parameters(DType dtype) {
             wave(77, 0.3, 1, dtype).set_requires_grad()};
 }
 
+// Muon optimizes matrices only, and the parameters of this test are vectors.
 TEST(TorchOptimizers, UpdateAllElementsInF32AsInF64) {
     for (const auto& [name, make] : recorded_optimizers()) {
+        if (std::string_view(name).starts_with("muon")) continue;
         SCOPED_TRACE(name);
         const Params single = long_parameters(f32), exact = long_parameters(f64);
         const auto optimizer = make(single), reference = make(exact);
@@ -231,7 +235,7 @@ TEST(TorchOptimizers, KeepF32StateOfHalfPrecisionParameters) {
 
 TEST(RuleOptimizer, AllocatesNoTensorMemoryAfterTheFirstStep) {
     for (const auto& [name, make] : recorded_optimizers()) {
-        if (std::string_view(name).starts_with("adafactor")) continue;  // not a RuleOptimizer
+        if (uses_tensor_ops(name)) continue;  // not a RuleOptimizer
         const Params params = parameters();
         const auto optimizer = make(params);
         set_gradients(params, 1);
