@@ -149,6 +149,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, doubl
 
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value) {
     const profiler::OpScope scope("clip_grad_value_");
+    if (!(clip_value >= 0))
+        throw ValueError(str("clip_grad_value_: clip_value must be 0 or more: ", clip_value));
     const NoGrad no_grad;
     GradTable grads("clip_grad_value_", params);
     launch(grads.device(),

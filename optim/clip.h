@@ -26,7 +26,8 @@ Tensor get_total_norm(const std::vector<Tensor>& params, double norm_type = 2);
 void clip_grads_with_norm_(const std::vector<Tensor>& params, double max_norm,
                            const Tensor& total_norm);
 
-// Clamps every gradient element to [-clip_value, clip_value]; clip_value must not be negative.
+// Clamps every gradient element to [-clip_value, clip_value]. Throws ValueError if clip_value is
+// negative or NaN.
 void clip_grad_value_(const std::vector<Tensor>& params, double clip_value);
 
 // Multiplies every gradient by the factor, an f64 tensor with one element on the device of the

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
@@ -36,7 +35,7 @@ struct SliceLayout {
 // A slice, and the processes that share the whole tensor.
 class TensorSlice {
   public:
-    explicit TensorSlice(SliceLayout layout) : layout_(std::move(layout)) {}
+    explicit TensorSlice(SliceLayout layout) : layout_(layout) {}
     virtual ~TensorSlice() = default;
     const SliceLayout& layout() const { return layout_; }
 

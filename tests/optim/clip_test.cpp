@@ -74,6 +74,13 @@ TEST(ClipGradNorm, SkipsParametersWithoutGradient) {
     EXPECT_FALSE(none.grad().defined());
 }
 
+TEST(ClipGradValue, RejectsANegativeLimit) {
+    const Tensor param = with_grad({3, -4});
+    expect_error<ValueError>({"clip_grad_value_: clip_value must be 0 or more: -1"},
+                             [&] { clip_grad_value_({param}, -1); });
+    EXPECT_EQ(param.grad().to_vector(), (std::vector<double>{3, -4}));
+}
+
 TEST(ClipGradNorm, ScalesStridedGradients) {
     Tensor param = zeros({3, 2}, {.dtype = f64, .requires_grad = true});
     const Tensor grad = tensor({3, 0, 0, 0, 0, 4}, {2, 3}, {.dtype = f64}).transpose(0, 1);

@@ -247,6 +247,7 @@ void Run::add_loss(const Tensor& loss) {
     const NoGrad no_grad;
     const Tensor value = loss.detach().to(f64);
     loss_sum_ = loss_sum_.defined() ? loss_sum_ + value : value;
+    ++loss_count_;
 }
 
 MemoryStats Run::memory() const { return memory_of(accelerator_.device()); }
@@ -257,12 +258,12 @@ bool Run::due(std::int64_t every) const {
     return done() || (every > 0 && progress_.step % every == 0);
 }
 
-// Returns the sum of the losses of an update, divided by its configured number of micro-batches and
-// averaged over all processes.
+// Returns the mean loss of the micro-batches of an update, averaged over all processes.
 double Run::mean_loss() {
     if (!loss_sum_.defined()) return 0;
-    const Tensor mean = loss_sum_ / static_cast<double>(options_.accumulation);
+    const Tensor mean = loss_sum_ / static_cast<double>(loss_count_);
     loss_sum_ = {};
+    loss_count_ = 0;
     accelerator_.state().process_group()->all_reduce(mean, dist::ReduceOp::mean);
     return mean.item();
 }

@@ -167,7 +167,8 @@ class Run {
     std::optional<accel::ProfileSession> profile_;
     std::vector<profiler::Row> operations_;
     Clock::time_point start_, update_start_;
-    Tensor loss_sum_;
+    Tensor loss_sum_;              // of the micro-batches of an update
+    std::int64_t loss_count_ = 0;  // the number of its terms
     double training_seconds_ = 0;
     std::int64_t updates_ = 0;  // number of updates since the program started
     std::int64_t saved_ = -1;   // the step of the last checkpoint that was saved
