@@ -173,7 +173,7 @@ class ModuleDict : public Model<ModuleDict> {
         requires(std::is_base_of_v<Module, T> && !std::is_lvalue_reference_v<T>)
     T& insert(std::string name, T&& module) {
         container::check_name("ModuleDict", name, names_);
-        return static_cast<T&>(add(std::move(name), container::AnyModule(std::move(module))));
+        return static_cast<T&>(add(std::move(name), container::AnyModule(std::forward<T>(module))));
     }
     // Removes a module. Throws IndexError if the name does not exist.
     void erase(std::string_view name);

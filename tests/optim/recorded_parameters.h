@@ -13,6 +13,7 @@ using Params = std::vector<Tensor>;
 // Returns the parameters of the recording: nine values in two tensors.
 inline Params parameters(DType dtype = f64) {
     std::vector<double> values;
+    values.reserve(9);
     for (int i = 0; i < 9; ++i) values.push_back(std::cos(0.7 * i));
     const TensorOptions options = {.dtype = dtype, .requires_grad = true};
     return {tensor(std::vector<double>(values.begin(), values.begin() + 6), {3, 2}, options),
