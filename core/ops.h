@@ -20,9 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/creation.h"
 #include "core/elementwise.h"
 #include "core/functional.h"
 #include "core/indexing.h"
+#include "core/selection.h"
+#include "core/shaping.h"
 #include "core/tensor.h"
 
 namespace axle {
@@ -292,6 +295,9 @@ std::pair<Tensor, Tensor> topk(const Tensor& x, std::int64_t k, std::int64_t dim
 std::pair<Tensor, Tensor> sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 
+// --- sequences, grids and other random tensors: core/creation.h
+// --- diagonals, windows, order, repetition, joining and splitting: core/shaping.h
+// --- masks, scatter and other changes of selected elements: core/selection.h
 // --- rounding, logic, special functions, activations: core/elementwise.h
 // --- products, convolution, normalization, pooling, attention, losses: core/functional.h
 

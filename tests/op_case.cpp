@@ -44,12 +44,14 @@ const std::vector<OpCase>& op_cases() {
         add("random", add_random_cases);
         add("convert", add_convert_cases);
         add("view", add_view_cases);
+        add("shaping", add_shaping_cases);
         add("arithmetic", add_arithmetic_cases);
         add("compare", add_compare_cases);
         add("unary", add_unary_cases);
         add("elementwise", add_elementwise_cases);
         add("reduce", add_reduce_cases);
         add("index", add_index_cases);
+        add("selection", add_selection_cases);
         add("matmul", add_matmul_cases);
         add("conv", add_conv_cases);
         add("norm", add_norm_cases);

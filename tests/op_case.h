@@ -1,6 +1,6 @@
 // Declares op cases. A case describes how to call an op and with which inputs. The tests in
 // tests/core/ops/ and tests/cuda/ run the cases, bench/ times their `large` rows, and a test
-// compares the names with core/ops.h and core/functional.h.
+// compares the names with core/ops.h and the headers that it includes.
 #pragma once
 
 #include <functional>
@@ -72,7 +72,7 @@ struct BadCall {
 };
 
 struct OpCase {
-    // The name of the function in core/ops.h or core/functional.h, or a variant such as
+    // The name of the function in core/ops.h or a header that it includes, or a variant such as
     // "gelu/tanh".
     std::string name = {};
     // A PyTorch expression of x[0], x[1], ... that computes the same values. If it is not empty,
@@ -84,13 +84,14 @@ struct OpCase {
     std::vector<Row> gpu_rows = {};  // sizes that select other code paths of GPU kernels
     // The tolerances of gpu_rows, whose results are sums of many terms.
     Tolerances gpu_tolerance = {.f32 = 1e-5, .f16 = 1e-2, .bf16 = 6e-2};
-    bool values = true;       // the values of the result are defined (empty() defines a shape only)
-    bool gradient = true;     // has a gradient with respect to every floating input
-    bool smooth = true;       // finite differences can verify the gradient (no rounding, no ties)
-    bool twice = false;       // has a second derivative; other cases may throw UsageError
-    bool strided = true;      // supports any layout
-    bool own_dtype = false;   // the result's dtype does not depend on the operands
-    bool layout_bits = true;  // f32 bits do not depend on the layout; f64 always agrees to 1e-12
+    bool values = true;    // the values of the result are defined (empty() defines a shape only)
+    bool gradient = true;  // has a gradient with respect to every floating input
+    bool smooth = true;    // finite differences can verify the gradient (no rounding, no ties)
+    bool twice = false;    // has a second derivative; other cases may throw UsageError
+    bool strided = true;   // supports any layout
+    bool reads_values = false;  // the shape of the result depends on values
+    bool own_dtype = false;     // the result's dtype does not depend on the operands
+    bool layout_bits = true;    // f32 bits do not depend on the layout; f64 always agrees to 1e-12
     Autocast autocast = Autocast::unchanged;
     Tolerances tolerance = {};
     double (*flops)(In x) = nullptr;  // operations of a forward call, if that is a useful measure

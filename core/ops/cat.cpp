@@ -7,15 +7,12 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/shaping/views.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/copy.h"
 
 namespace axle {
 
-namespace {
-
-// Returns consecutive views of x along d. They share one node, so that a single cat combines their
-// gradients.
 std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::int64_t>& sizes) {
     std::vector<Tensor> parts;
     std::vector<Tensor*> outputs;
@@ -45,8 +42,6 @@ std::vector<Tensor> split_views(const Tensor& x, int d, const std::vector<std::i
         });
     return parts;
 }
-
-}  // namespace
 
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
     const profiler::OpScope scope("split");

@@ -9,15 +9,13 @@
 #include "core/launch.h"
 #include "core/ops.h"
 #include "core/ops/index_checks.h"
+#include "core/ops/selection/indices.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/copy.h"
 #include "kernels/ops/sort.h"
 
 namespace axle {
-namespace {
 
-// Throws unless the index of gather or scatter has as many dimensions as x and is not larger than x
-// in any dimension except `dim` (-1 for no exception).
 void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
     bool fits = index.dim() == x.dim();
     for (int d = 0; fits && d < x.dim(); ++d) fits = d == dim || index.shape()[d] <= x.shape()[d];
@@ -28,15 +26,14 @@ void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x) {
             free, ": index ", index.shape(), ", tensor ", x.shape()));
 }
 
-Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
-
-// Expands a 1-d index of slices along dim to `shape`.
 Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape) {
     Shape aligned = shape;
     for (std::int64_t& size : aligned) size = 1;
     aligned[dim] = index.numel();
     return expand(reshape(index, aligned), shape);
 }
+
+namespace {
 
 // Adds dy at index to zeros of `shape` and returns the sum. This is the gradient of reading at
 // index. Indices must be valid. f16 and bf16 are accumulated and returned in f32.

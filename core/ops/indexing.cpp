@@ -4,7 +4,6 @@
 #include "core/indexing.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -13,31 +12,12 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/selection/indices.h"
 #include "core/profiler/profiler.h"
 #include "kernels/ops/index.h"
 
 namespace axle {
-namespace {
 
-using IndexKind = TensorIndex::Kind;
-
-// The view that integers, slices, None and Ellipsis select, and the remaining index tensors.
-struct Plan {
-    Tensor view;
-    struct Indexed {
-        int dim;       // a dimension of the view
-        Tensor index;  // i64, in [0, size of the dimension)
-    };
-    std::vector<Indexed> tensors = {};
-};
-
-std::int64_t dims_taken(const TensorIndex& i) {
-    if (i.kind == IndexKind::none || i.kind == IndexKind::ellipsis) return 0;
-    const bool is_mask = i.kind == IndexKind::tensor && i.tensor.dtype() == boolean;
-    return is_mask ? i.tensor.dim() : 1;
-}
-
-// Returns the positions of true: one i64 vector for each dimension of the mask.
 std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask) {
     if (mask.device().is_meta())
         throw DeviceError(
@@ -60,9 +40,7 @@ std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask) {
     return result;
 }
 
-// Returns an index into dimension `dim` of `shape` as i64, with negative values counted from the
-// end. Throws IndexError for values out of range: on a CPU immediately, on a GPU asynchronously.
-Tensor wrapped(const char* op, const Tensor& index, const Shape& shape, int dim) {
+Tensor wrapped_index(const char* op, const Tensor& index, const Shape& shape, int dim) {
     const std::int64_t size = shape[dim];
     const Tensor i = to(index.detach(), i64);
     if (!i.device().is_cpu()) {
@@ -85,10 +63,30 @@ Tensor wrapped(const char* op, const Tensor& index, const Shape& shape, int dim)
     return result;
 }
 
+namespace {
+
+using IndexKind = TensorIndex::Kind;
+
+// The view that integers, slices, None and Ellipsis select, and the remaining index tensors.
+struct Plan {
+    Tensor view;
+    struct Indexed {
+        int dim;       // a dimension of the view
+        Tensor index;  // i64, in [0, size of the dimension)
+    };
+    std::vector<Indexed> tensors = {};
+};
+
+std::int64_t dims_taken(const TensorIndex& i) {
+    if (i.kind == IndexKind::none || i.kind == IndexKind::ellipsis) return 0;
+    const bool is_mask = i.kind == IndexKind::tensor && i.tensor.dtype() == boolean;
+    return is_mask ? i.tensor.dim() : 1;
+}
+
 void add_tensor(const char* op, Plan& plan, int dim, const Tensor& t) {
     const Shape& shape = plan.view.shape();
     if (t.dtype() != boolean) {
-        plan.tensors.push_back({dim, wrapped(op, t, shape, dim)});
+        plan.tensors.push_back({dim, wrapped_index(op, t, shape, dim)});
         return;
     }
     if (t.dim() == 0) throw IndexError(str(op, ": a mask must have at least one dimension"));
@@ -204,14 +202,7 @@ Merged merge(const char* op, const Plan& plan) {
 // Returns `rows` after writing the values to the rows `linear` along dim. If several values have
 // the same row, the last value is written.
 Tensor replaced(const Tensor& rows, int dim, const Tensor& linear, const Tensor& values) {
-    const std::int64_t n = rows.shape()[dim];
-    std::vector<std::int64_t> source(static_cast<std::size_t>(n));
-    std::iota(source.begin(), source.end(), 0);
-    const Tensor host = contiguous(linear.cpu());
-    const auto* row = host.data<std::int64_t>();
-    for (std::int64_t i = 0; i < host.numel(); ++i)
-        source[static_cast<std::size_t>(row[i])] = n + i;
-    return index_select(cat({rows, values}, dim), dim, tensor(source, n).to(rows.device()));
+    return scatter(rows, dim, broadcast_index(linear, dim, values.shape()), values);
 }
 
 // Removes leading dimensions of size 1 until the value has at most `dims` dimensions.

@@ -6,21 +6,11 @@
 #include "core/autograd/autograd.h"
 #include "core/check.h"
 #include "core/ops.h"
+#include "core/ops/shaping/views.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
 namespace {
-
-// Returns a tensor with the given shape, strides and offset that shares x's storage.
-Tensor make_view(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset) {
-    auto impl = std::make_shared<Impl>();
-    impl->storage = x.impl()->storage;
-    impl->shape = shape;
-    impl->strides = strides;
-    impl->offset = offset;
-    impl->dtype = x.dtype();
-    return Tensor(std::move(impl));
-}
 
 // Returns the shape with a size of -1 replaced by the missing size. Throws ShapeError if the
 // element counts differ.
@@ -88,25 +78,6 @@ Tensor reshape_view(const char* op, const Tensor& x, const Shape& shape, const S
     const Tensor y = make_view(x, shape, strides, x.impl()->offset);
     return record(op, y, {x}, [shape = x.shape()](const Grads& dy, Needs) -> Grads {
         return {reshape(dy[0], shape)};
-    });
-}
-
-// Returns a tensor of zeros with `shape` in which g is written into part(zeros).
-template <class F>
-Tensor embed(const Tensor& g, const Shape& shape, F&& part) {
-    Tensor y = zeros(shape, {.dtype = g.dtype(), .device = g.device()});
-    const NoGrad no_grad;
-    part(y).copy_(g);
-    return y;
-}
-
-// Records y = part(x), which selects elements of x. The gradient rule writes dy into a tensor of
-// zeros, and the gradient of that rule selects elements again.
-template <class F>
-Tensor record_slice(const char* op, const Tensor& y, const Tensor& x, F part) {
-    return record(op, y, {x}, [op, part, shape = x.shape()](const Grads& dy, Needs) -> Grads {
-        return {record(op, embed(dy[0], shape, part), {dy[0]},
-                       [part](const Grads& ddx, Needs) -> Grads { return {part(ddx[0])}; })};
     });
 }
 

@@ -4,6 +4,8 @@
 // documents.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/exec.h"
 #include "kernels/view.h"
 
@@ -33,6 +35,16 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y);
 // i32 are added atomically, in any order.
 void scatter_add(Cpu& on, int dim, ConstView index, ConstView src, View y);
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y);
+
+// The ways in which scatter() changes the target of an element.
+enum class Scatter : std::uint8_t { replace, multiply, maximum, minimum };
+// Like scatter_add(), but sets y[.., index[.., i, ..], ..] to the element of src, or to the
+// product, maximum or minimum of its value and the element. The elements of a line along dim are
+// always processed in order, so that the last one of several elements with one index replaces the
+// others. If an element or its target is NaN, the product, maximum and minimum are NaN. For
+// booleans, the product and the minimum are "and". `replace` supports any dtype.
+void scatter(Cpu& on, Scatter how, int dim, ConstView index, ConstView src, View y);
+void scatter(Cuda& on, Scatter how, int dim, ConstView index, ConstView src, View y);
 
 // Computes dweight[r] = sum of dy[i] over all positions i with ids[i] == r. Row `padding` of
 // dweight is 0, unless padding is -1. ids is [n]. dy is [n, width] and floating. dweight is [rows,

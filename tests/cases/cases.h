@@ -19,12 +19,14 @@ void add_create_cases(Cases& cases);
 void add_random_cases(Cases& cases);
 void add_convert_cases(Cases& cases);
 void add_view_cases(Cases& cases);
+void add_shaping_cases(Cases& cases);
 void add_arithmetic_cases(Cases& cases);
 void add_compare_cases(Cases& cases);
 void add_unary_cases(Cases& cases);
 void add_elementwise_cases(Cases& cases);
 void add_reduce_cases(Cases& cases);
 void add_index_cases(Cases& cases);
+void add_selection_cases(Cases& cases);
 void add_matmul_cases(Cases& cases);
 void add_conv_cases(Cases& cases);
 void add_norm_cases(Cases& cases);
@@ -33,6 +35,10 @@ void add_interpolate_cases(Cases& cases);
 void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);
+
+// Adds bad calls to the cases of a family whose file would otherwise be too long.
+void add_bad_shaping_calls(Cases& cases);
+void add_bad_selection_calls(Cases& cases);
 
 // Returns the rows of a case without tensor inputs.
 inline std::vector<Row> no_inputs() { return {Row{}}; }

@@ -47,6 +47,82 @@ void add_bad_create_calls(Cases& cases) {
         "shape: ");
     refuses<ValueError>(cases, "arange", {"step"}, [] { arange(0, 5, 0); });
     refuses<ValueError>(cases, "arange", {}, [] { arange(0, 5, -1); });
+    refuses<ShapeError>(cases, "linspace", {"-1"}, [] { linspace(0, 1, -1); });
+    refuses<ShapeError>(cases, "logspace", {"-2"}, [] { logspace(0, 1, -2); });
+    refuses<ShapeError>(cases, "eye", {"-1"}, [] { eye(-1); });
+    refuses<ShapeError>(cases, "eye", {"3, -2"}, [] { eye(3, -2); });
+    refuses<ShapeError>(cases, "meshgrid", {"[2, 3]"}, [] { meshgrid({floats_of({2, 3})}); });
+    refuses<ValueError>(cases, "meshgrid", {"empty"}, [] { meshgrid({}); });
+    refuses<ShapeError>(cases, "cartesian_prod", {"[]"}, [] { cartesian_prod({floats_of({})}); });
+    refuses<ShapeError>(cases, "combinations", {"[2, 3]"}, [] { combinations(floats_of({2, 3})); });
+    refuses<ValueError>(cases, "combinations", {"-1"}, [] { combinations(floats_of({2}), -1); });
+    refuses<ShapeError>(cases, "tril_indices", {"-3"}, [] { tril_indices(-3, 2); });
+    refuses<DTypeError>(cases, "triu_indices", {"float32"}, [] { triu_indices(3, 2, 0, {f32}); });
+}
+
+void add_sequence_cases(Cases& cases) {
+    constant(cases, "linspace", "torch.linspace(-1, 2, 7, dtype=torch.float64)",
+             [](In) { return linspace(-1, 2, 7, {f64}); });
+    constant(cases, "linspace/f32", "torch.linspace(3, -0.7, 67)",
+             [](In) { return linspace(3, -0.7, 67); });
+    constant(cases, "linspace/ints", "torch.linspace(0, 10, 4, dtype=torch.int64)",
+             [](In) { return linspace(0, 10, 4, {i64}); });
+    constant(cases, "linspace/one", "torch.linspace(3, 5, 1)",
+             [](In) { return linspace(3, 5, 1); });
+    constant(cases, "linspace/none", "torch.linspace(3, 5, 0)",
+             [](In) { return linspace(3, 5, 0); });
+    constant(cases, "logspace", "torch.logspace(-1, 2, 7, dtype=torch.float64)",
+             [](In) { return logspace(-1, 2, 7, 10, {f64}); });
+    constant(cases, "logspace/base", "torch.logspace(0, 5, 6, base=2)",
+             [](In) { return logspace(0, 5, 6, 2); });
+    constant(cases, "eye", "torch.eye(3)", [](In) { return eye(3); });
+    constant(cases, "eye/wide", "torch.eye(2, 5, dtype=torch.int64)",
+             [](In) { return eye(2, 5, {i64}); });
+    constant(cases, "eye/tall", "torch.eye(5, 2, dtype=torch.bool)",
+             [](In) { return eye(5, 2, {boolean}); });
+    constant(cases, "eye/empty", "torch.eye(0, 3)", [](In) { return eye(0, 3); });
+    const std::pair<int, const char*> diagonals[] = {
+        {0, ""}, {2, "/above"}, {-1, "/below"}, {9, "/far_above"}, {-9, "/far_below"}};
+    for (const auto& [diagonal, variant] : diagonals) {
+        constant(cases, str("tril_indices", variant),
+                 str("torch.tril_indices(4, 3, ", diagonal, ")"),
+                 [diagonal = diagonal](In) { return tril_indices(4, 3, diagonal); });
+        constant(cases, str("triu_indices", variant),
+                 str("torch.triu_indices(4, 3, ", diagonal, ")"),
+                 [diagonal = diagonal](In) { return triu_indices(4, 3, diagonal); });
+    }
+    constant(cases, "tril_indices/i32", "torch.tril_indices(0, 3, dtype=torch.int32)",
+             [](In) { return tril_indices(0, 3, 0, {i32}); });
+}
+
+void add_grid_cases(Cases& cases) {
+    const auto grid = [&](std::string name, std::string torch, std::vector<Row> rows,
+                          std::function<Outputs(In)> call) {
+        cases.push_back({.name = std::move(name),
+                         .torch = std::move(torch),
+                         .call = std::move(call),
+                         .rows = std::move(rows),
+                         .twice = true});
+    };
+    const std::vector<Row> rows = {{floats({3}), floats({67})},
+                                   {floats({2}), floats({}), floats({3})},
+                                   {floats({0}), floats({4})},
+                                   {floats({5})}};
+    grid("meshgrid", "torch.meshgrid(*x, indexing='ij')", rows, [](In x) { return meshgrid(x); });
+    grid("meshgrid/xy", "torch.meshgrid(*x, indexing='xy')", rows,
+         [](In x) { return meshgrid(x, GridIndexing::xy); });
+    grid("cartesian_prod", "torch.cartesian_prod(*x)",
+         {{floats({3}), floats({67})},
+          {floats({2}), floats({1}), floats({3})},
+          {floats({0}), floats({4})},
+          {floats({5})}},
+         [](In x) { return cartesian_prod(x); });
+    grid("combinations", "torch.combinations(x[0])",
+         {{floats({4})}, {floats({35})}, {floats({1})}, {floats({0})}},
+         [](In x) { return combinations(x[0]); });
+    grid("combinations/replacement", "torch.combinations(x[0], 3, True)",
+         {{floats({4})}, {floats({0})}}, [](In x) { return combinations(x[0], 3, true); });
+    set_autocast(cases, Autocast::widest, {"cartesian_prod"});
 }
 
 }  // namespace
@@ -102,6 +178,8 @@ void add_create_cases(Cases& cases) {
     constant(cases, "tensor/none", "torch.empty(0, 2)", [](In) {
         return tensor(std::vector<double>{}, {0, 2});
     });
+    add_sequence_cases(cases);
+    add_grid_cases(cases);
     add_bad_create_calls(cases);
 }
 

@@ -47,6 +47,68 @@ void add_bad_random_calls(Cases& cases) {
         cases, "rand", {"int64"}, [] { rand({3}, {i64}); }, "uniform_: ");
     refuses<DTypeError>(
         cases, "randn", {"int64"}, [] { randn({3}, {i64}); }, "normal_: ");
+    refuses<DTypeError>(cases, "rand_like", {"int64"}, [] { rand_like(ints_of({3})); });
+    refuses<DTypeError>(cases, "randn_like", {"bool"}, [] { randn_like(bools_of({3})); });
+    refuses<ValueError>(
+        cases, "randint_like", {"0"}, [] { randint_like(floats_of({3}), 0); }, "randint: ");
+    refuses<ShapeError>(cases, "randperm", {"-1"}, [] { randperm(-1); });
+    refuses<ValueError>(cases, "randperm", {"uint8", "257"}, [] { randperm(257, {u8}); });
+    refuses<ValueError>(cases, "bernoulli", {"1.5"}, [] { bernoulli(1.5, {2}); });
+    refuses<ValueError>(cases, "bernoulli", {"-1"}, [] { bernoulli(full({2}, -1.0)); });
+    refuses<DTypeError>(cases, "bernoulli", {"int64"}, [] { bernoulli(ints_of({3})); });
+    refuses<ValueError>(cases, "normal", {"-1"}, [] { normal(0, -1, {2}); });
+    refuses<ValueError>(cases, "normal", {"-1"}, [] { normal(0, full({2}, -1.0)); });
+    refuses<ValueError>(cases, "normal", {"-2"}, [] { normal(floats_of({2}), -2); });
+    refuses<ShapeError>(cases, "normal", {"[2]", "[3]"},
+                        [] { normal(floats_of({2}), floats_of({3})); });
+}
+
+// Returns an error text unless y contains the numbers 0 to n - 1.
+std::string no_permutation(const Tensor& y) {
+    auto values = y.to_vector();
+    std::sort(values.begin(), values.end());
+    for (std::size_t i = 0; i < values.size(); ++i)
+        if (values[i] != static_cast<double>(i)) return str("does not contain ", i);
+    return "";
+}
+
+// Adds cases of ops whose results have the shape and dtype of an operand.
+void add_like_cases(Cases& cases) {
+    const auto like = [&](std::string name, double low, double high,
+                          std::function<Outputs(In)> call) {
+        cases.push_back(
+            {.name = std::move(name),
+             .call = std::move(call),
+             .rows = {{floats({3, 67}, 0, 1)}, {floats({}, 0, 1)}, {floats({0, 4}, 0, 1)}},
+             .gradient = false,
+             .check = [=](In x, const Outputs& y) {
+                 if (y[0].dtype() != x[0].dtype()) return str("dtype ", y[0].dtype());
+                 if (y[0].shape() != x[0].shape()) return str("shape ", y[0].shape());
+                 return outside(y[0], low, high);
+             }});
+    };
+    like("rand_like", 0, 1, [](In x) { return rand_like(x[0]); });
+    like("randn_like", -8, 8, [](In x) { return randn_like(x[0]); });
+    like("randint_like", 0, 5, [](In x) { return randint_like(x[0], 5); });
+    like("randint_like/low", -3, 5, [](In x) { return randint_like(x[0], -3, 5); });
+    like("bernoulli", 0, 2, [](In x) { return bernoulli(x[0]); });
+    like("normal", -9, 10, [](In x) { return normal(x[0], x[0]); });
+    like("normal/mean", -9, 10, [](In x) { return normal(x[0]); });
+    like("normal/std", -9, 10, [](In x) { return normal(1, x[0]); });
+    const auto permutation = [&](std::string name, DType dtype, std::function<Outputs(In)> call) {
+        cases.push_back({.name = std::move(name),
+                         .call = std::move(call),
+                         .rows = no_inputs(),
+                         .gradient = false,
+                         .check = [=](In, const Outputs& y) {
+                             if (y[0].dtype() != dtype) return str("dtype ", y[0].dtype());
+                             return no_permutation(y[0]);
+                         }});
+    };
+    permutation("randperm", i64, [](In) { return randperm(67); });
+    permutation("randperm/f32", f32, [](In) { return randperm(5, {f32}); });
+    permutation("randperm/none", i32, [](In) { return randperm(0, {i32}); });
+    permutation("randperm/one", i64, [](In) { return randperm(1); });
 }
 
 }  // namespace
@@ -137,6 +199,7 @@ void add_random_cases(Cases& cases) {
              [](In x, const Outputs& y) {
                  return outside(y[0], 0, static_cast<double>(x[0].size(-1)));
              }});
+    add_like_cases(cases);
     add_bad_random_calls(cases);
 }
 

@@ -1,6 +1,6 @@
 // Gather copies elements along rows of the output. Consecutive elements with one index are a
 // (strided) copy, so selecting slices is as fast as memcpy. Scatter assigns every line along the
-// dimension to one task, which adds the elements of the line in order.
+// dimension to one task, which processes the elements of the line in order.
 #include "kernels/ops/index.h"
 
 #include <algorithm>
@@ -73,16 +73,55 @@ void gather_rows(const Walk<3>& walk, std::int64_t step, const Bits* x, const In
     });
 }
 
-template <class T>
-T sum(T a, T b) {
-    if constexpr (std::is_same_v<T, bool>)
-        return a || b;
-    else if constexpr (sizeof(T) == 2)
-        return T(static_cast<float>(a) + static_cast<float>(b));
-    else if constexpr (std::is_integral_v<T>)
-        return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+// The new value of a target of scatter, given its value and an element. Half precision is computed
+// in f32. For booleans, the sum and the maximum are "or", the product and the minimum are "and".
+struct Sum {
+    template <class T>
+    T operator()(T a, T b) const {
+        if constexpr (std::is_same_v<T, bool>)
+            return a || b;
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+        else
+            return a + b;
+    }
+};
+struct Product {
+    template <class T>
+    T operator()(T a, T b) const {
+        if constexpr (std::is_same_v<T, bool>)
+            return a && b;
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+        else
+            return a * b;
+    }
+};
+struct Maximum {
+    template <class T>
+    T operator()(T a, T b) const {
+        return a != a || a > b ? a : b;
+    }
+};
+struct Minimum {
+    template <class T>
+    T operator()(T a, T b) const {
+        return a != a || a < b ? a : b;
+    }
+};
+struct Replacement {
+    template <class T>
+    T operator()(T /*a*/, T b) const {
+        return b;
+    }
+};
+
+template <class Op, class T>
+T combine(Op op, T a, T b) {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>)
+        return T(op(static_cast<float>(a), static_cast<float>(b)));
     else
-        return a + b;
+        return op(a, b);
 }
 
 // A line along the scattered dimension: its length and the strides of the operands.
@@ -91,24 +130,50 @@ struct Line {
 };
 
 // Processes lines [begin, end) of a row. The inner loop is over the dimension with the smaller
-// stride in y. In both cases, each line is added in order.
-template <class T, class Index>
-void scatter_lines(const Walk<3>& walk, const Line& line, std::int64_t row, std::int64_t begin,
-                   std::int64_t end, const Index* index, const T* src, T* y) {
+// stride in y. In both cases, each line is processed in order.
+template <class Op, class T, class Index>
+void scatter_lines(Op op, const Walk<3>& walk, const Line& line, std::int64_t row,
+                   std::int64_t begin, std::int64_t end, const Index* index, const T* src, T* y) {
     const auto offset = walk.offsets(row);
     const std::int64_t ys = walk.stride(0), is = walk.stride(1), ss = walk.stride(2);
     y += offset[0], index += offset[1], src += offset[2];
-    const auto add = [&](std::int64_t i, std::int64_t j) {
+    const auto update = [&](std::int64_t i, std::int64_t j) {
         T& target = y[i * ys + index[i * is + j * line.index] * line.y];
-        target = sum(target, src[i * ss + j * line.src]);
+        target = combine(op, target, src[i * ss + j * line.src]);
     };
     if (line.y <= ys) {
         for (std::int64_t i = begin; i < end; ++i)
-            for (std::int64_t j = 0; j < line.length; ++j) add(i, j);
+            for (std::int64_t j = 0; j < line.length; ++j) update(i, j);
         return;
     }
     for (std::int64_t j = 0; j < line.length; ++j)
-        for (std::int64_t i = begin; i < end; ++i) add(i, j);
+        for (std::int64_t i = begin; i < end; ++i) update(i, j);
+}
+
+// Applies op to each element of src and its target in y, line by line. T is the type of the
+// elements.
+template <class T, class Op>
+void scatter_with(Op op, int dim, ConstView index, ConstView src, View y) {
+    const Line line{index.shape[dim], y.stride[dim], index.stride[dim], src.stride[dim]};
+    ConstView targets = index;
+    for (int d = 0; d < y.ndim; ++d) targets.stride[d] = y.stride[d];
+    index.shape[dim] = src.shape[dim] = targets.shape[dim] = 1;
+    const Walk<3> walk({targets, index, src});
+    const std::int64_t width = walk.width();
+    if (walk.rows() == 0 || width == 0 || line.length == 0) return;
+    // A piece is one or more lines with about kTask elements in total.
+    const std::int64_t lines = std::clamp<std::int64_t>(kTask / line.length, 1, width);
+    const std::int64_t parts = (width + lines - 1) / lines;
+    const std::int64_t grain = std::max<std::int64_t>(1, kTask / (lines * line.length));
+    visit_index(index.dtype, [&]<class Index>() {
+        parallel_ranges(walk.rows() * parts, grain, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t piece = first; piece < last; ++piece) {
+                const std::int64_t begin = piece % parts * lines;
+                scatter_lines(op, walk, line, piece / parts, begin, std::min(width, begin + lines),
+                              index.as<Index>(), src.as<T>(), y.as<T>());
+            }
+        });
+    });
 }
 
 }  // namespace
@@ -166,27 +231,17 @@ void gather(Cpu&, int dim, ConstView x, ConstView index, View y) {
 }
 
 void scatter_add(Cpu&, int dim, ConstView index, ConstView src, View y) {
-    const Line line{index.shape[dim], y.stride[dim], index.stride[dim], src.stride[dim]};
-    ConstView targets = index;
-    for (int d = 0; d < y.ndim; ++d) targets.stride[d] = y.stride[d];
-    index.shape[dim] = src.shape[dim] = targets.shape[dim] = 1;
-    const Walk<3> walk({targets, index, src});
-    const std::int64_t width = walk.width();
-    if (walk.rows() == 0 || width == 0 || line.length == 0) return;
-    // A piece is one or more lines with about kTask elements in total.
-    const std::int64_t lines = std::clamp<std::int64_t>(kTask / line.length, 1, width);
-    const std::int64_t parts = (width + lines - 1) / lines;
-    const std::int64_t grain = std::max<std::int64_t>(1, kTask / (lines * line.length));
+    visit_compute(y.dtype, [&]<class T>() { scatter_with<T>(Sum(), dim, index, src, y); });
+}
+
+void scatter(Cpu&, Scatter how, int dim, ConstView index, ConstView src, View y) {
+    if (how == Scatter::replace)
+        return visit_bits(
+            y.dtype, [&]<class Bits>() { scatter_with<Bits>(Replacement(), dim, index, src, y); });
     visit_compute(y.dtype, [&]<class T>() {
-        visit_index(index.dtype, [&]<class Index>() {
-            parallel_ranges(walk.rows() * parts, grain, [&](std::int64_t first, std::int64_t last) {
-                for (std::int64_t piece = first; piece < last; ++piece) {
-                    const std::int64_t begin = piece % parts * lines;
-                    scatter_lines(walk, line, piece / parts, begin, std::min(width, begin + lines),
-                                  index.as<Index>(), src.as<T>(), y.as<T>());
-                }
-            });
-        });
+        if (how == Scatter::multiply) scatter_with<T>(Product(), dim, index, src, y);
+        if (how == Scatter::maximum) scatter_with<T>(Maximum(), dim, index, src, y);
+        if (how == Scatter::minimum) scatter_with<T>(Minimum(), dim, index, src, y);
     });
 }
 

@@ -105,16 +105,48 @@ __global__ void gather_packs(GatherWalk g, const char* __restrict__ x,
 
 // --- scatter
 
-// Returns a + b, with the same bits as the kernel on the CPU. For booleans, the sum is "a or b".
-template <class T>
-__device__ inline T sum_of(T a, T b) {
-    if constexpr (std::is_same_v<T, bool>)
-        return a || b;
-    else if constexpr (std::is_integral_v<T>)
-        return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-    else
-        return convert<T>(static_cast<Compute<T>>(a) + static_cast<Compute<T>>(b));
-}
+// The new value of a target, given its value and an element, with the same bits as the kernel on
+// the CPU. For booleans, the sum and the maximum are "or", the product and the minimum are "and".
+struct Sum {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        if constexpr (std::is_same_v<T, bool>)
+            return a || b;
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+        else
+            return a + b;
+    }
+};
+struct Product {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        if constexpr (std::is_same_v<T, bool>)
+            return a && b;
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+        else
+            return a * b;
+    }
+};
+struct Maximum {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        return a != a || a > b ? a : b;
+    }
+};
+struct Minimum {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        return a != a || a < b ? a : b;
+    }
+};
+struct Replacement {
+    template <class T>
+    __device__ T operator()(T /*a*/, T b) const {
+        return b;
+    }
+};
 
 // A line along the scattered dimension. It has `length` elements, and `size` targets that are split
 // into `parts` ranges. y, index and src are the strides of the tensors along the line.
@@ -125,9 +157,9 @@ struct Line {
 
 constexpr int kAhead = 4;  // number of elements whose indices a thread loads ahead
 
-template <class T, class Index>
-__global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* index, const T* src,
-                                 T* y) {
+template <class Op, class T, class Index>
+__global__ void scatter_in_order(Op op, DeviceWalk<3> lines, Line line, const Index* index,
+                                 const T* src, T* y) {
     const std::int64_t all = lines.numel * line.parts;
     for (std::int64_t t = thread_in_grid(); t < all; t += threads_in_grid()) {
         const std::int64_t part = t / lines.numel;
@@ -149,8 +181,9 @@ __global__ void scatter_in_order(DeviceWalk<3> lines, Line line, const Index* in
 #pragma unroll
             for (int a = 0; a < kAhead; ++a)
                 if (id[a] >= begin && id[a] < end) {
-                    T& sum = target[id[a] * line.y];
-                    sum = sum_of(sum, value[a]);
+                    T& at = target[id[a] * line.y];
+                    at = convert<T>(
+                        op(static_cast<Compute<T>>(at), static_cast<Compute<T>>(value[a])));
                 }
         }
     }
@@ -187,6 +220,45 @@ __global__ void scatter_atomically(DeviceWalk<3> walk, std::int64_t y_step, std:
 // the elements are added with atomics. If the call must be deterministic or the dtype has no atomic
 // addition, the targets of each line are split into ranges instead.
 constexpr std::int64_t kFewLines = 4096, kLongLine = 512;
+
+// The walks of scatter over src, the index, and y at index 0 along the dimension.
+struct Scattering {
+    Walk<3> elements;  // src, index, y
+    Walk<3> lines;     // y, index, src, without the dimension
+    Line line;
+    bool few;  // whether there are few but long lines
+
+    Scattering(int dim, const ConstView& index, const ConstView& src, const View& y)
+        : elements({src, index, at_zero(index, y, dim)}),
+          lines({without(at_zero(index, y, dim), dim), without(index, dim), without(src, dim)}),
+          line{index.shape[dim], y.shape[dim],      1,
+               y.stride[dim],    index.stride[dim], src.stride[dim]},
+          few(lines.rows() * lines.width() < kFewLines && line.length >= kLongLine) {}
+
+  private:
+    static ConstView at_zero(ConstView index, const View& y, int dim) {
+        for (int d = 0; d < y.ndim; ++d) index.stride[d] = d == dim ? 0 : y.stride[d];
+        return index;
+    }
+    static ConstView without(ConstView x, int dim) {
+        x.shape[dim] = 1;
+        return x;
+    }
+};
+
+template <class T, class Op>
+void start_in_order(Cuda& on, Op op, const Scattering& s, const ConstView& index,
+                    const ConstView& src, const View& y) {
+    visit_index(index.dtype, [&]<class Index>() {
+        for_each_slab(s.lines, [&](const DeviceWalk<3>& slab) {
+            Line cut = s.line;
+            if (s.few) cut.parts = std::min(cut.size, 16 * kFewLines / slab.numel);
+            const std::int64_t threads = slab.numel * cut.parts;
+            start(on, {grid_for(on, threads, kThreads), kThreads}, &scatter_in_order<Op, T, Index>,
+                  op, slab, cut, index.as<Index>(), src.as<T>(), y.as<T>());
+        });
+    });
+}
 
 }  // namespace
 
@@ -237,33 +309,33 @@ void gather(Cuda& on, int dim, ConstView x, ConstView index, View y) {
 }
 
 void scatter_add(Cuda& on, int dim, ConstView index, ConstView src, View y) {
-    const std::int64_t length = index.shape[dim], size = y.shape[dim];
-    ConstView targets = index;  // y at index 0 along the dimension
-    for (int d = 0; d < y.ndim; ++d) targets.stride[d] = d == dim ? 0 : y.stride[d];
-    const Walk<3> elements({src, index, targets});
-    if (elements.rows() == 0 || size == 0) return;
-
-    const Line line{length, size, 1, y.stride[dim], index.stride[dim], src.stride[dim]};
-    index.shape[dim] = src.shape[dim] = targets.shape[dim] = 1;
-    const Walk<3> lines({targets, index, src});
-    const bool few = lines.rows() * lines.width() < kFewLines && length >= kLongLine;
+    const Scattering s(dim, index, src, y);
+    if (s.elements.rows() == 0 || s.line.size == 0) return;
     visit_compute(y.dtype, [&]<class T>() {
-        visit_index(index.dtype, [&]<class Index>() {
-            if constexpr (kHasAtomicAdd<T>)
-                if (few && !on.deterministic)
-                    return for_each_slab(elements, [&](const DeviceWalk<3>& slab) {
+        if constexpr (kHasAtomicAdd<T>)
+            if (s.few && !on.deterministic)
+                return visit_index(index.dtype, [&]<class Index>() {
+                    for_each_slab(s.elements, [&](const DeviceWalk<3>& slab) {
                         start(on, {grid_for(on, slab.numel, kThreads), kThreads},
-                              &scatter_atomically<T, Index>, slab, line.y, size, src.as<T>(),
-                              index.as<Index>(), y.as<T>());
+                              &scatter_atomically<T, Index>, slab, s.line.y, s.line.size,
+                              src.as<T>(), index.as<Index>(), y.as<T>());
                     });
-            for_each_slab(lines, [&](const DeviceWalk<3>& slab) {
-                Line cut = line;
-                if (few) cut.parts = std::min(size, 16 * kFewLines / slab.numel);
-                const std::int64_t threads = slab.numel * cut.parts;
-                start(on, {grid_for(on, threads, kThreads), kThreads}, &scatter_in_order<T, Index>,
-                      slab, cut, index.as<Index>(), src.as<T>(), y.as<T>());
-            });
+                });
+        start_in_order<T>(on, Sum(), s, index, src, y);
+    });
+}
+
+void scatter(Cuda& on, Scatter how, int dim, ConstView index, ConstView src, View y) {
+    const Scattering s(dim, index, src, y);
+    if (s.elements.rows() == 0 || s.line.size == 0) return;
+    if (how == Scatter::replace)
+        return visit_bits(y.dtype, [&]<class Bits>() {
+            start_in_order<Bits>(on, Replacement(), s, index, src, y);
         });
+    visit_compute(y.dtype, [&]<class T>() {
+        if (how == Scatter::multiply) start_in_order<T>(on, Product(), s, index, src, y);
+        if (how == Scatter::maximum) start_in_order<T>(on, Maximum(), s, index, src, y);
+        if (how == Scatter::minimum) start_in_order<T>(on, Minimum(), s, index, src, y);
     });
 }
 

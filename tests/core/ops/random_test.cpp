@@ -62,6 +62,62 @@ TEST(Randint, IsUniformBetweenBounds) {
         EXPECT_NEAR(count / kSamples, 1 / 7.0, kErrors * standard_error(6 / 49.0));
 }
 
+TEST(Bernoulli, DrawsOnesWithGivenProbabilities) {
+    manual_seed(10);
+    const double fixed = mean_of(bernoulli(0.3, {kSamples}).to_vector());
+    EXPECT_NEAR(fixed, 0.3, kErrors * standard_error(0.21));
+    const Tensor p = expand(tensor({0.0, 0.25, 1.0}), {kSamples, 3});
+    const auto share = mean(bernoulli(p), 0).to_vector();
+    EXPECT_EQ(share[0], 0);
+    EXPECT_NEAR(share[1], 0.25, kErrors * standard_error(0.1875));
+    EXPECT_EQ(share[2], 1);
+}
+
+TEST(Normal, HasGivenMeansAndStandardDeviations) {
+    manual_seed(11);
+    const auto expect_moments = [](const Tensor& y, double mean, double std) {
+        const auto values = y.to_vector();
+        EXPECT_NEAR(mean_of(values), mean, kErrors * standard_error(std * std));
+        EXPECT_NEAR(moment(values, 2), std * std + mean * mean,
+                    kErrors * standard_error(2 * std * std * (std * std + 2 * mean * mean)));
+    };
+    expect_moments(normal(3, 0.5, {kSamples}), 3, 0.5);
+    const Tensor mean = full({kSamples}, -1.0), std = full({kSamples}, 2.0);
+    expect_moments(normal(mean, std), -1, 2);
+    expect_moments(normal(mean, 0.25), -1, 0.25);
+    expect_moments(normal(0.5, std), 0.5, 2);
+    EXPECT_EQ(normal(ones({2, 1}), ones({3}, {f64})).shape(), (Shape{2, 3}));
+    EXPECT_EQ(normal(ones({2, 1}), ones({3}, {f64})).dtype(), f64);
+}
+
+// The first number of each permutation, and the position of 0, are uniformly distributed.
+TEST(Randperm, PutsEachNumberAtEachPositionEquallyOften) {
+    manual_seed(12);
+    constexpr int kPermutations = 5000;
+    std::vector<double> first(5), place_of_zero(5);
+    for (int i = 0; i < kPermutations; ++i) {
+        const auto order = randperm(5).to_vector();
+        ++first[static_cast<std::size_t>(order[0])];
+        const auto zero = std::find(order.begin(), order.end(), 0.0);
+        ++place_of_zero[static_cast<std::size_t>(zero - order.begin())];
+    }
+    const double error = kErrors * std::sqrt(0.16 / kPermutations);
+    for (std::size_t i = 0; i < 5; ++i) {
+        EXPECT_NEAR(first[i] / kPermutations, 0.2, error);
+        EXPECT_NEAR(place_of_zero[i] / kPermutations, 0.2, error);
+    }
+}
+
+TEST(RandomOps, DrawNumbersLikeOperand) {
+    const Tensor x = zeros({2, 3}, {f64});
+    manual_seed(13);
+    const Tensor uniform = rand_like(x), normal = randn_like(x), integers = randint_like(x, 2, 9);
+    manual_seed(13);
+    expect_same_bits(rand({2, 3}, {f64}), uniform);
+    expect_same_bits(randn({2, 3}, {f64}), normal);
+    expect_same_bits(randint(2, 9, {2, 3}, {f64}), integers);
+}
+
 TEST(RandomOps, RepeatUniformNumbersWithSameSeed) {
     manual_seed(4);
     const Tensor first = rand({1000}), second = rand({1000});

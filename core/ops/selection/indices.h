@@ -1,0 +1,28 @@
+// Private to core: checks and conversions of indices that several sources of index ops share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/ops.h"
+#include "kernels/error.h"
+
+namespace axle {
+
+// Throws ShapeError unless the index of gather or scatter has as many dimensions as x and is not
+// larger than x in any dimension except `dim` (-1 for no exception).
+void check_fits(const char* op, int dim, const Tensor& index, const Tensor& x);
+
+inline Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
+
+// Expands a 1-d index of slices along dim to `shape`.
+Tensor broadcast_index(const Tensor& index, int dim, const Shape& shape);
+
+// Returns the positions of true: one i64 vector for each dimension of the mask.
+std::vector<Tensor> positions_of_true(const char* op, const Tensor& mask);
+
+// Returns an index into dimension `dim` of `shape` as i64, with negative values counted from the
+// end. Throws IndexError for values out of range: on a CPU immediately, on a GPU asynchronously.
+Tensor wrapped_index(const char* op, const Tensor& index, const Shape& shape, int dim);
+
+}  // namespace axle

@@ -1,0 +1,123 @@
+// Ops that view, rearrange, repeat, join and split tensors, beyond those of core/ops.h.
+// core/ops.h includes this header and states the rules of all ops. Results that are not called
+// copies can share memory with x.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/size2.h"
+#include "core/tensor.h"
+
+namespace axle {
+
+// --- diagonals (shaping/diagonals.cpp). An offset above 0 selects a diagonal above the main
+// diagonal. diagonal() and diag_embed() throw ValueError if dim1 is dim2.
+// Returns a view of a diagonal of the matrices in dim1 and dim2, which becomes the last dimension.
+Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0,
+                std::int64_t dim2 = 1);
+// Returns matrices of zeros, in dim1 and dim2, whose diagonals are the last dimension of x.
+Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = -2,
+                  std::int64_t dim2 = -1);
+// Returns a copy of a diagonal of a matrix, or the matrix with the diagonal x [n].
+Tensor diag(const Tensor& x, std::int64_t diagonal = 0);
+Tensor diagflat(const Tensor& x, std::int64_t offset = 0);  // diag of the elements of x
+Tensor trace(const Tensor& x);  // the sum of the main diagonal of x [n, m]
+// Returns a matrix of zeros with the matrices on its diagonal. A vector is a matrix with one row,
+// and a 0-d tensor has one element. Throws ValueError if the list is empty.
+Tensor block_diag(const std::vector<Tensor>& tensors);
+
+// --- windows (shaping/windows.cpp)
+// Returns a view of all windows of `size` elements along dim that are `step` elements apart:
+// [..., windows, ..., size]. Throws ValueError unless the step is positive and the size is in [0,
+// size of dim].
+Tensor unfold(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t step);
+struct UnfoldOptions {
+    Size2 dilation = 1;
+    Size2 padding = 0;  // zeros added on both sides
+    Size2 stride = 1;
+};
+// Returns the windows of images [N, C, H, W] or [C, H, W] as columns: [N, C * kernel.h * kernel.w,
+// windows] (F.unfold in PyTorch, im2col). Throws ValueError unless the kernel, dilation and stride
+// are positive and the padding is not negative (all below 2^31), and ShapeError if no window fits.
+Tensor unfold(const Tensor& x, Size2 kernel, const UnfoldOptions& options = {});
+// Adds columns [N, C * kernel.h * kernel.w, windows] up to images [N, C, size.h, size.w] (col2im).
+// This is the gradient of unfold(); it throws the same errors.
+Tensor fold(const Tensor& x, Size2 size, Size2 kernel, const UnfoldOptions& options = {});
+
+// --- order of dimensions and elements (shaping/order.cpp)
+// Returns a view in which the dimensions `from` are at the positions `to`. Throws ValueError if a
+// dimension occurs twice.
+Tensor movedim(const Tensor& x, const Dims& from, const Dims& to);
+Tensor swapaxes(const Tensor& x, std::int64_t a, std::int64_t b);  // transpose(x, a, b)
+Tensor t(const Tensor& x);  // a transposed view of a matrix, or x if it has fewer dimensions
+// Returns a copy of x whose elements are moved by `shifts` along dims. Elements that leave the end
+// of a dimension appear at its beginning. Without dims, moves the elements in row-major order.
+Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims = {});
+// Returns a copy of x rotated k times by 90 degrees in the plane of two dimensions, from the first
+// one towards the second one.
+Tensor rot90(const Tensor& x, std::int64_t k = 1, const Dims& dims = {0, 1});
+Tensor fliplr(const Tensor& x);  // flip(x, 1)
+Tensor flipud(const Tensor& x);  // flip(x, 0)
+// Returns [..., C, H * r, W * r] for x [..., C * r * r, H, W]: the channels become the pixels of
+// blocks of r by r. pixel_unshuffle() is the inverse. Throw ValueError unless r is positive.
+Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor);
+Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor);
+// Returns x [N, C, ...] with the channels of all groups interleaved. Throws ShapeError unless
+// groups is positive and divides C.
+Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
+
+// --- repetition (shaping/repetition.cpp). Throw ValueError for a negative number of copies.
+// Returns a copy of x, repeated along all dimensions. repeat() needs at least one number per
+// dimension (ShapeError), and tile() repeats once the dimensions without a number. Additional
+// numbers add dimensions before those of x.
+Tensor repeat(const Tensor& x, const Dims& repeats);
+Tensor tile(const Tensor& x, const Dims& repeats);
+// Returns a copy of x in which each element along dim is repeated. Without dim, x is flattened.
+// The repeats are one number, or a tensor (i64 or i32) with a number for each element along dim. As
+// the shape of the result depends on it, a tensor on a GPU makes the call wait, and a tensor on the
+// meta device throws DeviceError.
+Tensor repeat_interleave(const Tensor& x, std::int64_t repeats,
+                         std::optional<std::int64_t> dim = {});
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
+                         std::optional<std::int64_t> dim = {});
+
+// --- joining and splitting (shaping/joining.cpp). hstack() to column_stack() copy, and throw
+// ValueError if the list is empty.
+Tensor hstack(const std::vector<Tensor>& tensors);        // cat along dim 1 (vectors: along dim 0)
+Tensor vstack(const std::vector<Tensor>& tensors);        // cat of matrices; vectors are rows
+Tensor dstack(const std::vector<Tensor>& tensors);        // cat along dim 2
+Tensor column_stack(const std::vector<Tensor>& tensors);  // hstack; vectors are columns
+// Returns views of the slices of x at all indices along dim, without this dimension.
+std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim = 0);
+// Return views of parts of x along dim: `sections` parts whose sizes differ by at most 1, or the
+// parts between the indices, which are bounds of slices as in Python. hsplit() splits dim 1 (of a
+// vector dim 0), vsplit() dim 0 and dsplit() dim 2; with sections, these three need a size that is
+// divisible (ShapeError). Throw ValueError unless sections is positive.
+std::vector<Tensor> tensor_split(const Tensor& x, std::int64_t sections, std::int64_t dim = 0);
+std::vector<Tensor> tensor_split(const Tensor& x, const std::vector<std::int64_t>& indices,
+                                 std::int64_t dim = 0);
+std::vector<Tensor> hsplit(const Tensor& x, std::int64_t sections);
+std::vector<Tensor> hsplit(const Tensor& x, const std::vector<std::int64_t>& indices);
+std::vector<Tensor> vsplit(const Tensor& x, std::int64_t sections);
+std::vector<Tensor> vsplit(const Tensor& x, const std::vector<std::int64_t>& indices);
+std::vector<Tensor> dsplit(const Tensor& x, std::int64_t sections);
+std::vector<Tensor> dsplit(const Tensor& x, const std::vector<std::int64_t>& indices);
+
+// --- other shapes (shaping/reshaping.cpp)
+// Returns a view in which dim is replaced by dimensions of the given sizes; one can be -1.
+Tensor unflatten(const Tensor& x, std::int64_t dim, const Dims& sizes);
+Tensor view_as(const Tensor& x, const Tensor& other);      // view(x, other.shape())
+Tensor reshape_as(const Tensor& x, const Tensor& other);   // reshape(x, other.shape())
+Tensor expand_as(const Tensor& x, const Tensor& other);    // expand(x, other.shape())
+Tensor broadcast_to(const Tensor& x, const Shape& shape);  // expand(x, shape)
+std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);  // views of one shape
+Tensor ravel(const Tensor& x);                                              // reshape(x, -1)
+// Return a view with at least 1, 2 or 3 dimensions. A vector becomes [1, n] and [1, n, 1], and a
+// matrix [n, m, 1].
+Tensor atleast_1d(const Tensor& x);
+Tensor atleast_2d(const Tensor& x);
+Tensor atleast_3d(const Tensor& x);
+
+}  // namespace axle
