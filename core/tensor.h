@@ -240,8 +240,8 @@ class Tensor {
     // Writes the value, broadcast, to the elements that index(indices) returns, with the rules of
     // copy_. The value may have more leading dimensions, if their size is one. If several indices
     // select one element, the last value is written, or with `accumulate` all values are added to
-    // the element. With index tensors and masks, the call can wait for a GPU, and its time is
-    // linear in the size of this tensor.
+    // the element. With index tensors and masks, the time of the call is linear in the size of this
+    // tensor. With masks, the call can wait for a GPU.
     Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& value,
                        bool accumulate = false);
     Tensor& index_put_(const std::vector<TensorIndex>& indices, Scalar value,

@@ -132,6 +132,12 @@ TEST_F(RandomOnGpu, DrawsTheSameNumbersAsTheCpu) {
     const Tensor gpu = randint(-5, 100, {777}, {.dtype = i32, .device = kGpu});
     manual_seed(7);
     expect_same_bits(to(gpu, Device::cpu()), randint(-5, 100, {777}, {.dtype = i32}));
+    manual_seed(8);
+    const Tensor order = randperm(1003, {.dtype = i64, .device = kGpu});
+    const Tensor flags = bernoulli(0.3, {1003}, {.device = kGpu});
+    manual_seed(8);
+    expect_same_bits(to(order, Device::cpu()), randperm(1003));
+    expect_same_bits(to(flags, Device::cpu()), bernoulli(0.3, {1003}));
 }
 
 }  // namespace
