@@ -24,6 +24,8 @@
 #include "core/elementwise.h"
 #include "core/functional.h"
 #include "core/indexing.h"
+#include "core/products.h"
+#include "core/reductions.h"
 #include "core/selection.h"
 #include "core/shaping.h"
 #include "core/tensor.h"
@@ -299,6 +301,8 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- diagonals, windows, order, repetition, joining and splitting: core/shaping.h
 // --- masks, scatter and other changes of selected elements: core/selection.h
 // --- rounding, logic, special functions, activations: core/elementwise.h
+// --- norms, extremes, order statistics, counts: core/reductions.h
+// --- products named as in PyTorch, einsum, distances: core/products.h
 // --- products, convolution, normalization, pooling, attention, losses: core/functional.h
 
 // --- recomputation (checkpoint.cpp)

@@ -327,6 +327,9 @@ class Tensor {
     Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
     Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
     Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+    Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+    Tensor all(const Dims& dims = {}, bool keepdim = false) const;
+    Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;
     Tensor max() const;
     Tensor min() const;
     // Return the extreme values along dim and their indices (i64). If elements are equal, the first

@@ -50,9 +50,12 @@ const std::vector<OpCase>& op_cases() {
         add("unary", add_unary_cases);
         add("elementwise", add_elementwise_cases);
         add("reduce", add_reduce_cases);
+        add("reductions", add_reductions_cases);
+        add("statistics", add_statistics_cases);
         add("index", add_index_cases);
         add("selection", add_selection_cases);
         add("matmul", add_matmul_cases);
+        add("products", add_products_cases);
         add("conv", add_conv_cases);
         add("norm", add_norm_cases);
         add("pool", add_pool_cases);

@@ -59,19 +59,6 @@ Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const {
 
 // --- reductions and order
 
-namespace {
-
-// Returns (values, index), where values are the elements of x that `index` selects along dim.
-// `index` has size 1 along dim, which is removed from both results unless keepdim is true.
-std::pair<Tensor, Tensor> values_at(const Tensor& x, std::int64_t dim, bool keepdim,
-                                    const Tensor& index) {
-    const Tensor values = gather(x, dim, index);
-    if (keepdim) return {values, index};
-    return {squeeze(values, dim), squeeze(index, dim)};
-}
-
-}  // namespace
-
 Tensor Tensor::sum(const Dims& dims, bool keepdim) const { return axle::sum(*this, dims, keepdim); }
 Tensor Tensor::mean(const Dims& dims, bool keepdim) const {
     return axle::mean(*this, dims, keepdim);
@@ -80,15 +67,20 @@ Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
     return axle::var(*this, dims, correction, keepdim);
 }
 Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
-    return axle::sqrt(axle::var(*this, dims, correction, keepdim));
+    return axle::std(*this, dims, correction, keepdim);
+}
+Tensor Tensor::any(const Dims& dims, bool keepdim) const { return axle::any(*this, dims, keepdim); }
+Tensor Tensor::all(const Dims& dims, bool keepdim) const { return axle::all(*this, dims, keepdim); }
+Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const {
+    return axle::norm(*this, p, dims, keepdim);
 }
 Tensor Tensor::max() const { return axle::max(*this); }
 Tensor Tensor::min() const { return axle::min(*this); }
 std::pair<Tensor, Tensor> Tensor::max(std::int64_t dim, bool keepdim) const {
-    return values_at(*this, dim, keepdim, axle::argmax(*this, dim, true));
+    return max_with_indices(*this, dim, keepdim);
 }
 std::pair<Tensor, Tensor> Tensor::min(std::int64_t dim, bool keepdim) const {
-    return values_at(*this, dim, keepdim, axle::argmin(*this, dim, true));
+    return min_with_indices(*this, dim, keepdim);
 }
 Tensor Tensor::argmax() const { return axle::argmax(axle::reshape(detach(), -1), 0); }
 Tensor Tensor::argmin() const { return axle::argmin(axle::reshape(detach(), -1), 0); }

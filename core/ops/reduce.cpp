@@ -8,17 +8,10 @@
 #include "core/check.h"
 #include "core/launch.h"
 #include "core/ops.h"
+#include "core/ops/reductions/reduced.h"
 #include "core/profiler/profiler.h"
 
 namespace axle {
-namespace {
-
-// The shapes of a reduction. `kept` has size 1 in the reduced dimensions. `result` equals `kept`
-// with keepdim, and otherwise does not contain the reduced dimensions.
-struct Reduced {
-    Shape kept, result;
-    std::int64_t n = 1;  // number of elements per result
-};
 
 Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim) {
     check_device(op, {&x});
@@ -33,11 +26,22 @@ Reduced reduced(const char* op, const Tensor& x, const Dims& dims, bool keepdim)
     Reduced r;
     for (int d = 0; d < x.dim(); ++d) {
         r.kept.push_back(is_reduced[d] ? 1 : x.shape()[d]);
-        if (is_reduced[d]) r.n *= x.shape()[d];
+        if (is_reduced[d]) {
+            r.dims.push_back(d);
+            r.n *= x.shape()[d];
+        }
         if (!is_reduced[d] || keepdim) r.result.push_back(r.kept[d]);
     }
     return r;
 }
+
+void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
+    if (r.n == 0 && numel(r.result) > 0)
+        throw ValueError(
+            str(op, ": the reduced dimensions must not have size 0: x is ", x.shape()));
+}
+
+namespace {
 
 Tensor empty_result(const Tensor& x, const Reduced& r, DType dtype) {
     return empty(r.result, {dtype, x.device()});
@@ -55,12 +59,6 @@ View view_as(Tensor& y, const Shape& kept) {
 // Expands a result, or the gradient of a result, to the shape of x.
 Tensor expand_to_input(const Tensor& dy, const Shape& kept, const Shape& x) {
     return expand(reshape(dy, kept), x);
-}
-
-void check_not_empty(const char* op, const Tensor& x, const Reduced& r) {
-    if (r.n == 0 && numel(r.result) > 0)
-        throw ValueError(
-            str(op, ": the reduced dimensions must not have size 0: x is ", x.shape()));
 }
 
 // Returns the maximum or minimum over dims. Equal elements share the gradient.
@@ -126,6 +124,16 @@ Tensor max(const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
     return extreme("min", x, dims, keepdim,
+                   [](auto& on, ConstView from, View to) { kernels::min(on, from, to); });
+}
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+    return extreme("amax", x, dims, keepdim,
+                   [](auto& on, ConstView from, View to) { kernels::max(on, from, to); });
+}
+
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
+    return extreme("amin", x, dims, keepdim,
                    [](auto& on, ConstView from, View to) { kernels::min(on, from, to); });
 }
 

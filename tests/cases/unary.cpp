@@ -8,7 +8,8 @@ namespace {
 void add_bad_unary_calls(Cases& cases) {
     refuses<UsageError>(cases, "exp", {}, [] { exp(Tensor()); });
     refuses<UsageError>(cases, "softsign", {}, [] { softsign(Tensor()); });
-    refuses<ValueError>(cases, "clamp", {}, [] { clamp(floats_of({2}), {}, {}); });
+    refuses<ValueError>(cases, "clamp", {},
+                        [] { clamp(floats_of({2}), std::nullopt, std::nullopt); });
     refuses<DTypeError>(cases, "neg", {"eq"}, [] { neg(bools_of({2})); });
 }
 

@@ -56,6 +56,9 @@ TEST(TensorMethods, ReturnVarianceAndStandardDeviation) {
     const Tensor x = tensor({1.0, 3.0, 2.0, 10.0}, {2, 2});
     EXPECT_EQ(x.var(1).to_vector(), (Values{2, 32}));
     EXPECT_EQ(x.std(1, 0).to_vector(), (Values{1, 4}));
+    const Tensor equal = ones({2}).set_requires_grad();
+    equal.std().backward();
+    EXPECT_EQ(equal.grad().to_vector(), (Values{0, 0}));
 }
 
 TEST(TensorMethods, RemoveAllDimensionsOfSizeOne) {
@@ -97,6 +100,9 @@ TEST(TensorMethods, MatchFunctionsOfTheSameName) {
         {x.clamp(-1, 1), clamp(x, -1, 1)},
         {x.softmax(0), softmax(x, 0)},
         {x.log_softmax(0), log_softmax(x, 0)},
+        {x.any(1), any(x, 1)},
+        {x.all(0, true), all(x, 0, true)},
+        {x.norm(1, 0), norm(x, 1, 0)},
         {x.cumsum(1), cumsum(x, 1)},
         {x.argmin(1), argmin(x, 1)},
         {x.sort(1).second, argsort(x, 1)},

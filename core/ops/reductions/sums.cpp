@@ -1,0 +1,146 @@
+// Truth, sums and products.
+#include <limits>
+
+#include "core/autograd/autocast.h"
+#include "core/autograd/autograd.h"
+#include "core/check.h"
+#include "core/ops.h"
+#include "core/ops/elementwise/promotion.h"
+#include "core/ops/reductions/reduced.h"
+#include "core/profiler/profiler.h"
+
+namespace axle {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Returns which elements are not 0, as booleans.
+Tensor nonzero_mask(const Tensor& x) { return x.dtype() == boolean ? x : ne(x, 0); }
+
+// Converts the booleans y to the result dtype of any() and all().
+Tensor as_truth(const Tensor& y, const Tensor& x) { return x.dtype() == u8 ? to(y, u8) : y; }
+
+// Returns the product along d, which keeps its size of 1. Pairs of elements are multiplied, then
+// pairs of products and so on, so that every pass is elementwise.
+Tensor product_along(Tensor x, int d) {
+    if (x.shape()[d] == 0) {
+        Shape shape = x.shape();
+        shape[d] = 1;
+        return ones(shape, {.dtype = x.dtype(), .device = x.device()});
+    }
+    Tensor rest;  // the product of the elements that had no partner
+    for (std::int64_t n = x.shape()[d]; n > 1; n /= 2) {
+        if (n % 2 == 1) {
+            const Tensor last = narrow(x, d, n - 1, 1);
+            rest = rest.defined() ? mul(rest, last) : last;
+        }
+        x = mul(narrow(x, d, 0, n / 2), narrow(x, d, n / 2, n / 2));
+    }
+    return rest.defined() ? mul(x, rest) : clone(x);
+}
+
+// Returns, for each element, the product of all other elements along d.
+Tensor products_of_others(const Tensor& x, int d) {
+    const std::int64_t n = x.shape()[d];
+    if (n < 2) return ones_like(x);
+    Shape shape = x.shape();
+    shape[d] = 1;
+    const Tensor one = ones(shape, {.dtype = x.dtype(), .device = x.device()});
+    const Tensor before = cat({one, cumprod(narrow(x, d, 0, n - 1), d)}, d);
+    const Tensor after = flip(cumprod(flip(narrow(x, d, 1, n - 1), d), d), d);
+    return mul(before, cat({after, one}, d));
+}
+
+Tensor recorded_product(const Tensor& x, int d) {
+    Tensor y;
+    {
+        const NoGrad no_grad;
+        y = to(product_along(widened(x.detach()), d), x.dtype());
+    }
+    return record("prod", y, {x}, [x = saved(x), d](const Grads& dy, Needs) -> Grads {
+        return {mul(dy[0], products_of_others(widened(x), d))};
+    });
+}
+
+// Returns the operand of prod() in the dtype of the result.
+Tensor product_operand(const Tensor& x) {
+    check_device("prod", {&x});
+    check_compute("prod", x);
+    return is_floating(x.dtype()) ? autocast_to_f32(x) : to(x, i64);
+}
+
+}  // namespace
+
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("any");
+    const Reduced r = reduced("any", x, dims, keepdim);
+    return as_truth(gt(sum(nonzero_mask(x), r.dims, keepdim), 0), x);
+}
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("all");
+    const Reduced r = reduced("all", x, dims, keepdim);
+    return as_truth(eq(sum(eq(x.detach(), 0), r.dims, keepdim), 0), x);
+}
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {
+    const profiler::OpScope scope("count_nonzero");
+    const Reduced r = reduced("count_nonzero", x, dims, false);
+    return sum(nonzero_mask(x), r.dims);
+}
+
+Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("nansum");
+    const Reduced r = reduced("nansum", x, dims, keepdim);
+    const AutocastGuard off(std::nullopt);  // the result has the dtype of x, unlike that of sum()
+    if (!is_floating(x.dtype())) return sum(x, r.dims, keepdim);
+    return sum(masked_fill(x, isnan(x), 0), r.dims, keepdim);
+}
+
+Tensor nanmean(const Tensor& input, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("nanmean");
+    const Reduced r = reduced("nanmean", input, dims, keepdim);
+    check_floating("nanmean", input);
+    const Tensor x = widened(input);
+    const Tensor count = sum(logical_not(isnan(x)), r.dims, keepdim);
+    return to(div(nansum(x, r.dims, keepdim), to(count, x.dtype())), input.dtype());
+}
+
+Tensor prod(const Tensor& input) {
+    const profiler::OpScope scope("prod");
+    const Tensor x = product_operand(input);
+    return reshape(recorded_product(reshape(x, -1), 0), Shape());
+}
+Tensor prod(const Tensor& input, std::int64_t dim, bool keepdim) {
+    const profiler::OpScope scope("prod");
+    const Tensor x = product_operand(input);
+    const Reduced r = reduced("prod", x, dim, keepdim);
+    const int d = wrap_dim("prod", dim, x.dim());
+    return reshape(recorded_product(with_a_dimension(x), d), r.result);
+}
+
+// The largest element is subtracted before exp, so that the sum is finite and at least 1. Infinite
+// elements are not subtracted, because inf - inf is NaN.
+Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
+    const profiler::OpScope scope("logsumexp");
+    check_device("logsumexp", {&input});
+    const Tensor x = as_wide(input);
+    const Reduced r = reduced("logsumexp", x, dims, keepdim);
+    Tensor y;
+    if (r.n == 0) {
+        y = full(r.result, -kInfinity, {.dtype = x.dtype(), .device = x.device()});
+    } else {
+        const NoGrad no_grad;
+        const Tensor wide = widened(x), largest = max(wide, r.dims, true);
+        const Tensor shift = masked_fill(largest, isinf(largest), 0);
+        const Tensor log_sum = log(sum(exp(sub(wide, shift)), r.dims, true));
+        y = to(reshape(add(log_sum, shift), r.result), x.dtype());
+    }
+    return record("logsumexp", y, {x},
+                  [x = saved(x), y = saved(y), kept = r.kept](const Grads& dy, Needs) -> Grads {
+                      // If all elements are -inf, their gradient is 0.
+                      const Tensor at = reshape(y, kept);
+                      const Tensor finite = masked_fill(at, eq(at.detach(), -kInfinity), 0);
+                      return {mul(reshape(dy[0], kept), exp(sub(x, finite)))};
+                  });
+}
+
+}  // namespace axle
