@@ -23,4 +23,9 @@ void cumprod(Cuda& on, ConstView x, View y);
 void cumprod_backward(Cpu& on, ConstView dy, ConstView x, ConstView y, View dx);
 void cumprod_backward(Cuda& on, ConstView dy, ConstView x, ConstView y, View dx);
 
+// Writes to index (i64, of x's shape) the position in its row of the largest (or smallest) element
+// up to each element: the last of equal elements, or the last NaN. Supports any compute dtype.
+// Exists only for CPUs; ops on a GPU combine elementwise kernels.
+void cumulative_extreme(Cpu& on, bool largest, ConstView x, View index);
+
 }  // namespace axle::kernels

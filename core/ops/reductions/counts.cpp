@@ -21,10 +21,27 @@ Tensor integers(const Shape& shape, Scalar value, Device device) {
     return full(shape, value, {.dtype = i64, .device = device});
 }
 
-// Adds values at the positions `index` (1-d) to zeros [size].
+template <class T>
+void add_at(const Tensor& index, const Tensor& values, Tensor& sums) {
+    const auto* position = index.data<std::int64_t>();
+    const T* value = values.data<T>();
+    T* sum = sums.data<T>();
+    for (std::int64_t i = 0; i < index.numel(); ++i) sum[position[i]] += value[i];
+}
+
+// Adds values (i64, f32 or f64) at the positions `index` (1-d, i64) to zeros [size]. The positions
+// must be valid. On a CPU, a loop is faster than scatter_add, whose strides are general.
 Tensor sums_at(const Tensor& index, const Tensor& values, std::int64_t size) {
-    const Tensor zero = zeros({size}, {.dtype = values.dtype(), .device = values.device()});
-    return scatter_add(zero, 0, index, values);
+    Tensor sums = zeros({size}, {.dtype = values.dtype(), .device = values.device()});
+    if (!index.device().is_cpu()) return scatter_add(sums, 0, index, values);
+    const Tensor at = contiguous(index), added = contiguous(values);
+    if (values.dtype() == i64)
+        add_at<std::int64_t>(at, added, sums);
+    else if (values.dtype() == f32)
+        add_at<float>(at, added, sums);
+    else
+        add_at<double>(at, added, sums);
+    return sums;
 }
 
 // Returns whether each slice of `rows` [n] or [n, m] differs from the slice before it.

@@ -1,11 +1,14 @@
 // Extremes with indices, cumulative extremes, and clamp with tensors.
 #include <limits>
+#include <type_traits>
 
 #include "core/autograd/autograd.h"
 #include "core/check.h"
+#include "core/launch.h"
 #include "core/ops.h"
 #include "core/ops/reductions/reduced.h"
 #include "core/profiler/profiler.h"
+#include "kernels/ops/scan.h"
 
 namespace axle {
 namespace {
@@ -28,19 +31,13 @@ Tensor after_offset(const Tensor& x, int d, std::int64_t offset, const Tensor& c
 
 // Combines each element with the one that is 1, 2, 4, ... positions before it. After log2(n) passes
 // each element has been combined with all elements before it.
-std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, std::int64_t dim,
-                                             bool largest) {
-    const profiler::OpScope scope(op);
-    check_device(op, {&x});
-    check_compute(op, x);
-    const int d = wrap_dim(op, dim, x.dim());
-    if (x.dim() == 0) return {clone(x), zeros({}, {.dtype = i64, .device = x.device()})};
+Tensor extreme_positions_by_doubling(const Tensor& x, int d, bool largest) {
     const std::int64_t n = x.shape()[d];
     Shape aligned;
     for (int i = 0; i < x.dim(); ++i) aligned.push_back(i == d ? n : 1);
     Tensor indices =
         expand(reshape(arange(n, {.dtype = i64, .device = x.device()}), aligned), x.shape());
-    Tensor values = x.detach();
+    Tensor values = x;
     for (std::int64_t offset = 1; offset < n; offset *= 2) {
         const Tensor here = narrow(values, d, offset, n - offset);
         const Tensor before = narrow(values, d, 0, n - offset);
@@ -51,7 +48,29 @@ std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, st
         values = after_offset(values, d, offset, where(keeps, here, before));
         indices = after_offset(indices, d, offset, chosen);
     }
-    indices = contiguous(indices);
+    return contiguous(indices);
+}
+
+Tensor extreme_positions(const Tensor& x, int d, bool largest) {
+    if (!x.device().is_cpu()) return extreme_positions_by_doubling(x, d, largest);
+    Tensor indices = empty(x.shape(), {.dtype = i64, .device = x.device()});
+    const Tensor rows = transpose(x, d, -1);
+    Tensor rows_of_indices = transpose(indices, d, -1);
+    launch(x.device(), [&]<class On>(On& on) {
+        if constexpr (std::is_same_v<On, kernels::Cpu>)
+            kernels::cumulative_extreme(on, largest, rows.view(), rows_of_indices.view());
+    });
+    return indices;
+}
+
+std::pair<Tensor, Tensor> cumulative_extreme(const char* op, const Tensor& x, std::int64_t dim,
+                                             bool largest) {
+    const profiler::OpScope scope(op);
+    check_device(op, {&x});
+    check_compute(op, x);
+    const int d = wrap_dim(op, dim, x.dim());
+    if (x.dim() == 0) return {clone(x), zeros({}, {.dtype = i64, .device = x.device()})};
+    const Tensor indices = extreme_positions(x.detach(), d, largest);
     return {gather(x, d, indices), indices};
 }
 

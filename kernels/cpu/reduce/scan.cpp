@@ -6,7 +6,9 @@
 #include "kernels/ops/scan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <type_traits>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/rows.h"
@@ -186,6 +188,45 @@ struct ProductGradient {
     }
 };
 
+template <class Lane>
+bool is_nan([[maybe_unused]] Lane x) {
+    if constexpr (std::is_floating_point_v<Lane>) return std::isnan(x);
+    return false;
+}
+
+template <class Lane>
+void extremes_of_row(bool largest, const void* x, DType dtype, std::int64_t x_step, std::int64_t n,
+                     std::int64_t* index, std::int64_t index_step) {
+    alignas(64) Lane buffer[kBlock];
+    Lane best = {};
+    std::int64_t position = 0;
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - begin);
+        const Lane* in = load_lanes(at(x, dtype, begin * x_step), dtype, x_step, count, buffer);
+        if (begin == 0) best = in[0];
+        for (std::int64_t i = 0; i < count; ++i) {
+            // A comparison with NaN is false, so only another NaN replaces it.
+            if ((largest ? in[i] >= best : in[i] <= best) || is_nan(in[i]))
+                best = in[i], position = begin + i;
+            index[(begin + i) * index_step] = position;
+        }
+    }
+}
+
+template <class Lane>
+void extremes_of_rows(bool largest, ConstView x, View index) {
+    const Rows<2> rows({x, index});
+    const std::int64_t n = x.back(1), per_task = (kTask + n - 1) / n;
+    parallel_ranges(rows.count(), per_task, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+            const auto offset = rows.offsets(row);
+            extremes_of_row<Lane>(largest, at(x.data, x.dtype, offset[0]), x.dtype,
+                                  x.back_stride(1), n, index.as<std::int64_t>() + offset[1],
+                                  index.back_stride(1));
+        }
+    });
+}
+
 }  // namespace
 
 void cumsum(Cpu&, ConstView x, View y) { scan(Plus(), x, y); }
@@ -200,6 +241,13 @@ void cumprod_backward(Cpu&, ConstView dy, ConstView x, ConstView y, View dx) {
             for (std::int64_t row = first; row < last; ++row) gradient.row(row);
         });
     });
+}
+
+void cumulative_extreme(Cpu&, bool largest, ConstView x, View index) {
+    if (x.numel() == 0) return;
+    if (x.dtype == DType::f64) return extremes_of_rows<double>(largest, x, index);
+    if (is_floating(x.dtype)) return extremes_of_rows<float>(largest, x, index);
+    extremes_of_rows<std::int64_t>(largest, x, index);
 }
 
 }  // namespace axle::kernels
