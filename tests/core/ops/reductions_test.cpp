@@ -1,0 +1,76 @@
+// Tests properties of reductions and products that the op cases do not cover.
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "core/autograd/autograd.h"
+#include "core/ops.h"
+
+namespace axle {
+namespace {
+
+using Values = std::vector<double>;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(LogSumExp, HasZeroGradientIfAllElementsAreMinusInfinity) {
+    const Tensor x = full({2, 2}, -kInfinity).set_requires_grad();
+    const Tensor y = logsumexp(x, 1);
+    EXPECT_EQ(y.to_vector(), (Values{-kInfinity, -kInfinity}));
+    sum(y).backward();
+    EXPECT_EQ(x.grad().to_vector(), (Values{0, 0, 0, 0}));
+}
+
+TEST(Bincount, AddsWeightsInF32IfTheyAreF32AndElseInF64) {
+    const Tensor x = tensor({1, 1, 3});
+    const Tensor weights = tensor({0.5, 2.0, 4.0});
+    EXPECT_EQ(bincount(x, weights).to_vector(), (Values{0, 2.5, 0, 4}));
+    EXPECT_EQ(bincount(x, weights).dtype(), f32);
+    EXPECT_EQ(bincount(x, to(weights, f16)).dtype(), f64);
+    EXPECT_EQ(bincount(zeros({0}, {i64}), {}, 3).to_vector(), (Values{0, 0, 0}));
+}
+
+TEST(Unique, ReturnsPositionsThatRestoreTheOperand) {
+    const Tensor x = tensor({3, 1, 3, 2, 1, 3}, {2, 3});
+    const UniqueElements u = unique(x);
+    EXPECT_EQ(u.values.to_vector(), (Values{1, 2, 3}));
+    EXPECT_EQ(u.counts.to_vector(), (Values{2, 1, 3}));
+    const Tensor restored = index_select(u.values, 0, reshape(u.inverse, -1));
+    EXPECT_TRUE(all(eq(reshape(restored, x.shape()), x)).item<bool>());
+}
+
+TEST(Unique, TreatsEachNanAsAValueOfItsOwn) {
+    const UniqueElements u = unique(tensor({kNan, 1.0, kNan}));
+    EXPECT_EQ(u.values.numel(), 3);
+    EXPECT_EQ(u.counts.to_vector(), (Values{1, 1, 1}));
+}
+
+TEST(Median, ReturnsFirstNanOfARow) {
+    const auto [values, indices] = median(tensor({1.0, kNan, 0.0, kNan}), 0);
+    EXPECT_TRUE(std::isnan(values.item()));
+    EXPECT_EQ(indices.item_int(), 1);
+    EXPECT_EQ(nanmedian(tensor({1.0, kNan, 0.0, kNan})).item(), 0);
+}
+
+TEST(MatrixPower, ReturnsCopyForExponentOne) {
+    const Tensor x = ones({2, 2});
+    const Tensor y = matrix_power(x, 1);
+    EXPECT_FALSE(y.is_same(x));
+    EXPECT_NE(y.impl()->storage, x.impl()->storage);
+}
+
+TEST(Einsum, IgnoresSpacesAndBroadcastsSizesOfOne) {
+    const Tensor a = ones({1, 3}), b = ones({4, 2});
+    const Tensor y = einsum(" i j , j k -> i k ", {tensor({2.0, 3.0}, {2, 1}), b});
+    EXPECT_EQ(y.to_vector(), (Values{8, 8, 12, 12}));
+    EXPECT_EQ(einsum("ij,ik->jk", {a, b}).shape(), (Shape{3, 2}));
+}
+
+TEST(Addmm, IgnoresValuesOfOperandIfBetaIsZero) {
+    const Tensor nan = full({2, 2}, kNan);
+    EXPECT_EQ(addmm(nan, ones({2, 2}), ones({2, 2}), 0).to_vector(), (Values{2, 2, 2, 2}));
+}
+
+}  // namespace
+}  // namespace axle
