@@ -1,5 +1,5 @@
-// The ops of neural networks: products, convolution, normalization, pooling, attention and losses.
-// core/ops.h includes this header and states the rules of all ops.
+// The ops of neural networks: products, convolution, normalization, pooling and attention. Losses
+// are in core/losses.h. core/ops.h includes this header and states the rules of all ops.
 #pragma once
 
 #include <cstdint>
@@ -158,41 +158,5 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 // Returns x [..., T, D] with the pairs of elements (i, i + D/2) rotated by the angle position *
 // base^(-2i/D), as in Llama. Row t has the position offset + t. D must be even.
 Tensor rotary_embedding(const Tensor& x, double base = 10000, std::int64_t offset = 0);
-
-// --- losses (loss.cpp)
-enum class Reduction : std::uint8_t { none, mean, sum };
-struct CrossEntropyOptions {
-    std::int64_t ignore_index = -100;
-    double label_smoothing = 0;
-    Reduction reduction = Reduction::mean;  // the mean is over all targets except ignore_index
-};
-// Returns the cross entropy of logits [N, C] and class indices targets [N], in nats. The result is
-// 0-d, or [N] with Reduction::none. Throws ValueError unless label_smoothing is in [0, 1], and
-// IndexError for a target that is neither a class nor ignore_index.
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
-                     const CrossEntropyOptions& options = {});
-// Returns cross_entropy(linear(x, weight), targets) without storing the [N, C] logits. x is [N, K]
-// and weight is [C, K]. Throws the errors of cross_entropy, and ValueError for Reduction::none.
-Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            const CrossEntropyOptions& options = {});
-// Returns the squared differences of x and target, which have the same shape. The differences are
-// reduced to their mean or sum, or not reduced with Reduction::none.
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
-struct BinaryCrossEntropyOptions {
-    Tensor weight = {};  // factor of each loss; broadcast to the shape of x
-    // The factor of the loss of positive targets, broadcast to the shape of x. Only for logits.
-    Tensor pos_weight = {};
-    Reduction reduction = Reduction::mean;  // the mean is over all elements
-};
-// Returns the binary cross entropy of probabilities x in [0, 1] and targets in [0, 1], which have
-// the same shape. Logarithms are at least -100 and gradients are finite, as in PyTorch. Throws
-// UsageError if pos_weight is set, and on a CPU ValueError for an x outside of [0, 1]. Prefer the
-// function with logits, which is more accurate.
-Tensor binary_cross_entropy(const Tensor& x, const Tensor& target,
-                            const BinaryCrossEntropyOptions& options = {});
-// Returns the binary cross entropy of sigmoid(x) and targets, where x are the logits. Values and
-// gradients are finite and accurate for all finite logits.
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
-                                        const BinaryCrossEntropyOptions& options = {});
 
 }  // namespace axle

@@ -24,6 +24,7 @@
 #include "core/elementwise.h"
 #include "core/functional.h"
 #include "core/indexing.h"
+#include "core/losses.h"
 #include "core/products.h"
 #include "core/reductions.h"
 #include "core/selection.h"
@@ -303,7 +304,8 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 // --- rounding, logic, special functions, activations: core/elementwise.h
 // --- norms, extremes, order statistics, counts: core/reductions.h
 // --- products named as in PyTorch, einsum, distances: core/products.h
-// --- products, convolution, normalization, pooling, attention, losses: core/functional.h
+// --- products, convolution, normalization, pooling, attention: core/functional.h
+// --- losses: core/losses.h
 
 // --- recomputation (checkpoint.cpp)
 // Returns f(inputs), but saves only the inputs: the backward pass runs f again to compute the

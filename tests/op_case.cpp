@@ -62,6 +62,7 @@ const std::vector<OpCase>& op_cases() {
         add("interpolate", add_interpolate_cases);
         add("attention", add_attention_cases);
         add("loss", add_loss_cases);
+        add("losses", add_losses_cases);
         add("checkpoint", add_checkpoint_cases);
         return all;
     }();

@@ -1,9 +1,10 @@
-// The nonlinearities that no fused op applies. unary_formulas.inl explains how this file is
-// included.
+// The nonlinearities that no fused op applies, and the formulas of losses. unary_formulas.inl
+// explains how this file is included.
 
 // clang-format off
 #define AXLE_NONLINEARITY_FORMULAS(X) \
-    X(LeakyRelu) X(Elu) X(Softplus) X(LogSigmoid) X(Mish) X(Hardswish) X(Hardsigmoid)
+    X(LeakyRelu) X(Elu) X(Softplus) X(LogSigmoid) X(Mish) X(Hardswish) X(Hardsigmoid) \
+    X(SmoothL1)
 // clang-format on
 
 // The leaky ReLU, x if x > 0, else negative_slope x.
@@ -149,5 +150,27 @@ struct Hardsigmoid {
     template <class T>
     AXLE_HOST_DEVICE T curve(T) const {
         return T(0);
+    }
+};
+
+// The smooth L1 loss of a difference x: scale x^2 / (2 beta) if |x| < beta, else scale (|x| - beta /
+// 2). The Huber loss has scale = beta.
+struct SmoothL1 {
+    static constexpr bool kSavesOutput = false, kIntegers = false;
+    double beta, scale;
+    template <class T>
+    AXLE_HOST_DEVICE T value(T x) const {
+        const T size = abs(x);
+        return select(size < T(beta), x * x * T(0.5 * scale / beta),
+                      (size - T(0.5 * beta)) * T(scale));
+    }
+    template <class T>
+    AXLE_HOST_DEVICE T slope(T x) const {
+        const T outside = select(x < T(0), T(-scale), T(scale));
+        return select(abs(x) < T(beta), x * T(scale / beta), outside);
+    }
+    template <class T>
+    AXLE_HOST_DEVICE T curve(T x) const {
+        return select(abs(x) < T(beta), T(scale / beta), T(0));
     }
 };

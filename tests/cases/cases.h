@@ -37,6 +37,7 @@ void add_pool_cases(Cases& cases);
 void add_interpolate_cases(Cases& cases);
 void add_attention_cases(Cases& cases);
 void add_loss_cases(Cases& cases);
+void add_losses_cases(Cases& cases);
 void add_checkpoint_cases(Cases& cases);
 
 // Adds bad calls to the cases of a family whose file would otherwise be too long.

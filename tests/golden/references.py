@@ -49,3 +49,13 @@ def pad_plane(x, padding, mode):
     if x.dim() == 4:
         return F.pad(x, padding, mode)
     return pad_plane(x.unsqueeze(x.dim() - 2), padding, mode).squeeze(x.dim() - 2)
+
+
+def sigmoid_focal_loss(x, target, alpha=0.25, gamma=2.0, reduction="none"):
+    """The focal loss of torchvision.ops, written with the probability of the target."""
+    p = torch.sigmoid(x)
+    p = p * target + (1 - p) * (1 - target)
+    loss = F.binary_cross_entropy_with_logits(x, target, reduction="none") * (1 - p) ** gamma
+    if alpha >= 0:
+        loss = loss * (alpha * target + (1 - alpha) * (1 - target))
+    return {"none": lambda y: y, "mean": torch.mean, "sum": torch.sum}[reduction](loss)

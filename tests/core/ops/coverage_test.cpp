@@ -20,8 +20,8 @@ std::set<std::string> declared_ops() {
     const std::regex declaration(
         R"(^(?:Tensor|std::vector<Tensor>|std::pair<Tensor, Tensor>|UniqueElements) (\w+)\()");
     std::smatch match;
-    for (const char* header : {"ops.h", "creation.h", "elementwise.h", "functional.h", "products.h",
-                               "reductions.h", "selection.h", "shaping.h"}) {
+    for (const char* header : {"ops.h", "creation.h", "elementwise.h", "functional.h", "losses.h",
+                               "products.h", "reductions.h", "selection.h", "shaping.h"}) {
         std::ifstream file(str(AXLE_TESTS_DIR, "/../core/", header));
         for (std::string line; std::getline(file, line);)
             if (std::regex_search(line, match, declaration)) names.insert(match[1]);
