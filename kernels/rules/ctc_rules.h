@@ -12,13 +12,19 @@ namespace axle::kernels {
 
 inline constexpr double kNoPath = -std::numeric_limits<double>::infinity();
 
-// Returns ln(e^a + e^b + e^c).
+// Returns ln(e^a + e^b + e^c). An operand of -infinity costs nothing.
 AXLE_HOST_DEVICE inline double log_sum_exp(double a, double b, double c) {
     double top = a;
-    if (b > top) top = b;
-    if (c > top) top = c;
+    if (b > top) top = b, b = a;
+    if (c > top) {
+        const double before = top;
+        top = c, c = before;
+    }
     if (top == kNoPath) return a + b + c;  // -infinity, or NaN if an operand is NaN
-    return top + std::log(std::exp(a - top) + std::exp(b - top) + std::exp(c - top));
+    double sum = 1;
+    if (b != kNoPath) sum += std::exp(b - top);
+    if (c != kNoPath) sum += std::exp(c - top);
+    return top + std::log(sum);
 }
 
 // One sample: its states, and its column of log_probs [T, N, C].

@@ -175,7 +175,8 @@ void add_cross_entropy(Cases& cases) {
     }
     // The bits of log_softmax depend on the layout if the classes are not the last dimension.
     for (OpCase& c : cases)
-        if (c.name.starts_with("cross_entropy/probabilities")) c.layout_bits = false;
+        for (const char* variant : {"images", "weight", "probabilities"})
+            if (c.name.starts_with(str("cross_entropy/", variant))) c.layout_bits = false;
 }
 
 void add_likelihoods(Cases& cases) {

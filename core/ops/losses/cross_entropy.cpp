@@ -37,10 +37,9 @@ Tensor cross_entropy_gradient(const Tensor& logits, const Tensor& targets, const
     return dlogits;
 }
 
-// Returns the cross entropy of logits [N, C] and valid targets [N] without class weights, in the
-// dtype `result`.
+// Returns the cross entropy of logits [N, C] and valid targets [N] without class weights.
 Tensor fused_cross_entropy(const Tensor& input, const Tensor& targets,
-                           const CrossEntropyOptions& options, DType result) {
+                           const CrossEntropyOptions& options) {
     const DType wide = wide_dtype(input.dtype());
     const TensorOptions as_wide = {.dtype = wide, .device = input.device()};
     Tensor y = Tensor::empty({input.size(0)}, as_wide), lse = empty_like(y), count;
@@ -54,7 +53,7 @@ Tensor fused_cross_entropy(const Tensor& input, const Tensor& targets,
         count = valid_targets(targets, options.ignore_index, wide);
         y = div(y, count);
     }
-    return record(kOp, to(y, result), {input},
+    return record(kOp, to(y, result_dtype(input.dtype())), {input},
                   [logits = saved(input), targets = saved(targets), lse = saved(lse),
                    count = saved(count), options, wide](const Grads& dy, Needs) -> Grads {
                       const Tensor at = logits, divisor = count;
@@ -65,39 +64,35 @@ Tensor fused_cross_entropy(const Tensor& input, const Tensor& targets,
                   });
 }
 
-// Returns x [N, C, ...] (or [C]) as `rows` rows [rows, C].
-Tensor rows_of_classes(const Tensor& x, std::int64_t rows) {
-    if (x.dim() == 1) return unsqueeze(x, 0);
-    if (x.dim() == 2) return x;
-    Dims order = 0;
-    for (int d = 2; d < x.dim(); ++d) order.push_back(d);
-    order.push_back(1);
-    return reshape(permute(x, order), {rows, x.size(1)});
+// Returns the weights [C] in a shape that broadcasts to `dims` dimensions with the classes in
+// dimension dim.
+Tensor along_classes(const Tensor& weight, int dim, int dims) {
+    Shape shape = weight.shape();
+    for (int d = dim + 1; d < dims; ++d) shape.push_back(1);
+    return reshape(weight, shape);
 }
 
-// Returns the cross entropy with class weights.
-Tensor weighted_cross_entropy(const Tensor& input, const Tensor& targets,
+// Returns the cross entropy of valid targets for class weights and logits of any shape.
+Tensor composed_cross_entropy(const Tensor& input, const Tensor& targets, int dim,
                               const CrossEntropyOptions& options) {
     const DType wide = wide_dtype(input.dtype());
-    const Tensor rows = rows_of_classes(input, targets.numel()),
-                 goals = reshape(targets, {targets.numel()});
-    const Tensor weight = to(options.weight, wide);
-    const Tensor factors = weights_of_targets(weight, goals, options.ignore_index);
+    const Tensor log_probs = log_softmax(to(input, wide), dim);
+    auto [losses, divisor] =
+        target_losses(log_probs, targets, dim, options.weight, options.ignore_index, wide);
     const double smoothing = options.label_smoothing;
-    Tensor losses =
-        factors * fused_cross_entropy(
-                      rows, goals,
-                      {.ignore_index = options.ignore_index, .reduction = Reduction::none}, wide);
     if (smoothing > 0) {
-        const Tensor ignored = eq(goals, Scalar(options.ignore_index));
-        const Tensor all = neg(sum(log_softmax(to(rows, wide)) * weight, {1}));
-        const auto classes = static_cast<double>(rows.size(1));
-        losses = losses * (1 - smoothing) + masked_fill(all, ignored, 0) * (smoothing / classes);
+        const Tensor weighted =
+            options.weight.defined()
+                ? log_probs * along_classes(to(options.weight, wide), dim, input.dim())
+                : log_probs;
+        const Tensor ignored = eq(targets, Scalar(options.ignore_index));
+        const Tensor all = masked_fill(neg(sum(weighted, {dim})), ignored, 0);
+        losses =
+            losses * (1 - smoothing) + all * (smoothing / static_cast<double>(input.size(dim)));
     }
     const DType result = result_dtype(input.dtype());
-    if (options.reduction == Reduction::mean) return to(div(sum(losses), sum(factors)), result);
-    if (options.reduction == Reduction::sum) return to(sum(losses), result);
-    return to(reshape(losses, targets.shape()), result);
+    if (options.reduction == Reduction::mean) return to(div(sum(losses), divisor), result);
+    return reduce_losses(losses, options.reduction, result);
 }
 
 // Returns the cross entropy of class probabilities.
@@ -113,11 +108,8 @@ Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& targets
     const double smoothing = options.label_smoothing;
     if (smoothing > 0)
         goals = goals * (1 - smoothing) + smoothing / static_cast<double>(input.size(dim));
-    if (options.weight.defined()) {
-        Shape per_class = {input.size(dim)};
-        for (int d = dim + 1; d < input.dim(); ++d) per_class.push_back(1);
-        goals = goals * reshape(to(options.weight, wide), per_class);
-    }
+    if (options.weight.defined())
+        goals = goals * along_classes(to(options.weight, wide), dim, input.dim());
     const Tensor losses = neg(sum(log_softmax(to(input, wide), dim) * goals, {dim}));
     return reduce_losses(losses, options.reduction, result_dtype(common));
 }
@@ -161,9 +153,10 @@ Tensor cross_entropy(const Tensor& input, const Tensor& targets,
                              ", targets ", targets.shape()));
     const Tensor goals = reshape(targets, {targets.numel()});
     check_targets(kOp, goals, input.size(dim), options.ignore_index);
-    if (options.weight.defined()) return weighted_cross_entropy(input, targets, options);
-    const Tensor losses = fused_cross_entropy(rows_of_classes(input, targets.numel()), goals,
-                                              options, result_dtype(input.dtype()));
+    if (options.weight.defined() || input.dim() > 2)
+        return composed_cross_entropy(input, targets, dim, options);
+    const Tensor losses =
+        fused_cross_entropy(input.dim() == 1 ? unsqueeze(input, 0) : input, goals, options);
     return options.reduction == Reduction::none ? reshape(losses, targets.shape()) : losses;
 }
 

@@ -8,6 +8,19 @@
 
 namespace axle {
 
+TargetLosses target_losses(const Tensor& log_probs, const Tensor& targets, int dim,
+                           const Tensor& weight, std::int64_t ignore_index, DType wide) {
+    const Tensor ignored = eq(targets, Scalar(ignore_index));
+    const Tensor classes = masked_fill(targets, ignored, 0);
+    const Tensor picked = gather(log_probs, dim, unsqueeze(classes, dim));
+    const Tensor losses = masked_fill(neg(to(squeeze(picked, dim), wide)), ignored, 0);
+    if (!weight.defined()) return {losses, valid_targets(targets, ignore_index, wide)};
+    const Tensor of_targets =
+        index_select(to(weight, wide), 0, reshape(classes, {classes.numel()}));
+    const Tensor factors = masked_fill(reshape(of_targets, targets.shape()), ignored, 0);
+    return {mul(losses, factors), sum(factors)};
+}
+
 Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, const NllLossOptions& options) {
     constexpr const char* kOp = "nll_loss";
     const profiler::OpScope scope(kOp);
@@ -24,19 +37,9 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& targets, const NllLossOpt
     const std::int64_t classes = log_probs.size(dim);
     check_class_weight(kOp, log_probs, options.weight, classes);
     check_targets(kOp, reshape(targets, {targets.numel()}), classes, options.ignore_index);
-    const DType wide = wide_dtype(log_probs.dtype());
-    const Tensor ignored = eq(targets, Scalar(options.ignore_index));
-    const Tensor index = unsqueeze(masked_fill(targets, ignored, 0), dim);
-    Tensor losses = neg(to(squeeze(gather(log_probs, dim, index), dim), wide)), divisor;
-    losses = masked_fill(losses, ignored, 0);
-    if (options.weight.defined()) {
-        const Tensor factors =
-            weights_of_targets(to(options.weight, wide), targets, options.ignore_index);
-        losses = mul(losses, factors);
-        divisor = sum(factors);
-    } else {
-        divisor = valid_targets(targets, options.ignore_index, wide);
-    }
+    const auto [losses, divisor] =
+        target_losses(log_probs, targets, dim, options.weight, options.ignore_index,
+                      wide_dtype(log_probs.dtype()));
     const DType result = result_dtype(log_probs.dtype());
     if (options.reduction == Reduction::mean) return to(div(sum(losses), divisor), result);
     return reduce_losses(losses, options.reduction, result);

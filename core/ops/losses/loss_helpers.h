@@ -45,13 +45,14 @@ inline Tensor valid_targets(const Tensor& targets, std::int64_t ignore_index, DT
     return to(sum(ne(targets, Scalar(ignore_index))), dtype);
 }
 
-// Returns the weight of the class of each target, in the shape of the targets, and 0 for ignored
-// targets. All other targets must be classes.
-inline Tensor weights_of_targets(const Tensor& weight, const Tensor& targets,
-                                 std::int64_t ignore_index) {
-    const Tensor ignored = eq(targets, Scalar(ignore_index));
-    const Tensor classes = reshape(masked_fill(targets, ignored, 0), {targets.numel()});
-    return masked_fill(reshape(index_select(weight, 0, classes), targets.shape()), ignored, 0);
-}
+// The losses of class indices before their reduction, and the divisor of their mean.
+struct TargetLosses {
+    Tensor losses, divisor;
+};
+// Returns -log_probs[target] times the weight of the target, in the dtype `wide` and the shape of
+// the targets, and 0 for ignored targets (likelihood.cpp). The classes are dimension dim of
+// log_probs; weight [C] can be undefined. All targets that are not ignored must be classes.
+TargetLosses target_losses(const Tensor& log_probs, const Tensor& targets, int dim,
+                           const Tensor& weight, std::int64_t ignore_index, DType wide);
 
 }  // namespace axle
