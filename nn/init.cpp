@@ -1,8 +1,10 @@
 #include "nn/init.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/autograd/autograd.h"
+#include "core/ops.h"
 #include "nn/deferred_storage.h"
 
 namespace axle::nn::init {
@@ -37,21 +39,57 @@ void normal_(Tensor& t, double mean, double std) {
     if (!DeferredStorage::record(t, Fill::normal, mean, std)) t.normal_(mean, std);
 }
 
-void kaiming_uniform_(Tensor& t, double a) {
+void trunc_normal_(Tensor& t, double mean, double std, double low, double high) {
+    if (!(low <= high))
+        throw ValueError(str("trunc_normal_: low must not be above high: [", low, ", ", high, "]"));
+    if (!(std >= 0)) throw ValueError(str("trunc_normal_: std must not be negative: ", std));
+    if (t.numel() == 0 || t.device().is_meta()) return;
+    if (std == 0) return constant_(t, std::clamp(mean, low, high));
+    const NoGrad no_grad;
+    // If u is uniform between erf(l) and erf(h), erfinv(u) is normal with variance 1/2, truncated
+    // to [l, h].
+    const double scale = std * std::sqrt(2.0);
+    const DType dtype = t.dtype() == f64 ? f64 : f32;
+    Tensor u = empty(t.shape(), {dtype, t.device()});
+    u.uniform_(std::erf((low - mean) / scale), std::erf((high - mean) / scale));
+    t.copy_(clamp(erfinv(u) * scale + mean, low, high));
+}
+
+double calculate_gain(Nonlinearity nonlinearity, double a) {
+    switch (nonlinearity) {
+        case Nonlinearity::tanh:
+            return 5.0 / 3;
+        case Nonlinearity::relu:
+            return std::sqrt(2.0);
+        case Nonlinearity::leaky_relu:
+            return std::sqrt(2 / (1 + a * a));
+        case Nonlinearity::selu:
+            return 0.75;
+        default:
+            return 1;
+    }
+}
+
+void kaiming_uniform_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
     if (t.numel() == 0) return;
-    const double bound = std::sqrt(6.0 / ((1 + a * a) * fan_of(t, Fan::in)));
+    const double bound = calculate_gain(nonlinearity, a) * std::sqrt(3.0 / fan_of(t, fan));
     uniform_(t, -bound, bound);
 }
 
-void kaiming_normal_(Tensor& t, double a, Fan fan) {
+void kaiming_normal_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
     if (t.numel() == 0) return;
-    normal_(t, 0, std::sqrt(2.0 / ((1 + a * a) * fan_of(t, fan))));
+    normal_(t, 0, calculate_gain(nonlinearity, a) / std::sqrt(fan_of(t, fan)));
 }
 
 void xavier_uniform_(Tensor& t, double gain) {
     if (t.numel() == 0) return;
     const double bound = gain * std::sqrt(6.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out)));
     uniform_(t, -bound, bound);
+}
+
+void xavier_normal_(Tensor& t, double gain) {
+    if (t.numel() == 0) return;
+    normal_(t, 0, gain * std::sqrt(2.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out))));
 }
 
 Tensor parameter(const Shape& shape) {

@@ -14,21 +14,50 @@ void constant_(Tensor& t, double value);
 void uniform_(Tensor& t, double low = 0, double high = 1);  // values in [low, high)
 void normal_(Tensor& t, double mean = 0, double std = 1);
 
-// The following three functions do nothing if t is empty, and otherwise throw ShapeError if t has
+// Fills t from a normal distribution that is truncated to [low, high]. Throws ValueError if low is
+// above high or std is negative.
+void trunc_normal_(Tensor& t, double mean = 0, double std = 1, double low = -2, double high = 2);
+
+enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
+// Returns the factor by which the standard deviation of weights is multiplied before the function:
+// 1, 1, 5/3, sqrt(2), sqrt(2 / (1 + a^2)) and 3/4. Here, a is the negative slope of leaky_relu.
+double calculate_gain(Nonlinearity nonlinearity, double a = 0.01);
+
+// The following four functions do nothing if t is empty, and otherwise throw ShapeError if t has
 // fewer than two dimensions. fan_in is the product of all sizes except the first; fan_out is the
 // product of all sizes except the second.
 
-// Fills t from a uniform distribution with variance gain^2 / fan_in (He et al., arXiv:1502.01852),
-// where gain is the gain of a leaky ReLU with negative slope a. kaiming_uniform_(weight, sqrt(5))
-// is PyTorch's default for linear layers.
-void kaiming_uniform_(Tensor& t, double a = 0);
 enum class Fan : std::uint8_t { in, out };
-// Fills t from a normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 / fan_out
-// (Fan::out), where gain is the gain of a leaky ReLU with negative slope a.
-void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in);
-// Fills t from a uniform distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot and
-// Bengio, AISTATS 2010). Here, gain is the argument of the function.
+// Fill t from a uniform or normal distribution with variance gain^2 / fan_in (Fan::in) or gain^2 /
+// fan_out (Fan::out) (He et al., arXiv:1502.01852), where gain is calculate_gain(nonlinearity, a).
+// kaiming_uniform_(weight, sqrt(5)) is PyTorch's default for linear layers.
+void kaiming_uniform_(Tensor& t, double a = 0, Fan fan = Fan::in,
+                      Nonlinearity nonlinearity = Nonlinearity::leaky_relu);
+void kaiming_normal_(Tensor& t, double a = 0, Fan fan = Fan::in,
+                     Nonlinearity nonlinearity = Nonlinearity::leaky_relu);
+// Fill t from a uniform or normal distribution with variance 2 gain^2 / (fan_in + fan_out) (Glorot
+// and Bengio, AISTATS 2010).
 void xavier_uniform_(Tensor& t, double gain = 1);
+void xavier_normal_(Tensor& t, double gain = 1);
+
+// The following functions compute values on the CPU and copy them to t. They do nothing if t is on
+// the meta device. With DeferredWeights, they allocate the memory of t.
+
+// Fills the matrix t with the identity. Throws ShapeError unless t has two dimensions.
+void eye_(Tensor& t);
+// Fills the weight of a convolution, [out, in, ...] with one to three kernel dimensions, so that it
+// preserves as many channels as possible, in each of `groups` groups of output channels. Throws
+// ShapeError for other numbers of dimensions, and ValueError unless groups is positive and divides
+// the first size.
+void dirac_(Tensor& t, std::int64_t groups = 1);
+// Fills t, flattened to [first size, product of the other sizes], with a random matrix whose rows
+// (or columns, if there are more rows than columns) are orthogonal and have the norm `gain` (Saxe
+// et al., arXiv:1312.6120). Throws ShapeError if t has fewer than two dimensions.
+void orthogonal_(Tensor& t, double gain = 1);
+// Fills the matrix t from a normal distribution with mean 0, and sets ceil(sparsity * rows) random
+// elements of each column to zero. Throws ShapeError unless t has two dimensions, and ValueError
+// unless sparsity is in [0, 1].
+void sparse_(Tensor& t, double sparsity, double std = 0.01);
 
 // Returns a new f32 tensor that requires gradients, with uninitialized values. It is on the CPU, or
 // on the meta device while this thread has an EmptyWeights object. Otherwise, while this thread has
