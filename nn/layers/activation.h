@@ -51,4 +51,16 @@ class Flatten : public Model<Flatten> {
     std::int64_t from, to;
 };
 
+// Replaces a dimension by dimensions of the given sizes, of which one can be -1. forward() throws
+// ShapeError if the sizes do not fit the dimension, and IndexError if it does not exist.
+class Unflatten : public Model<Unflatten> {
+  public:
+    Unflatten(std::int64_t dim_, const Shape& sizes_) : dim(dim_), sizes(sizes_) {}
+    Tensor forward(const Tensor& x);
+    void visit(Visitor&) override {}
+
+    std::int64_t dim;
+    Shape sizes;
+};
+
 }  // namespace axle::nn

@@ -17,9 +17,17 @@ std::string list_of(const std::vector<std::string>& names) {
 }
 
 [[noreturn]] void throw_unknown_name(const char* container, std::string_view name,
-                                     const std::vector<std::string>& names) {
+                                     const std::vector<std::string>& names,
+                                     const char* kind = "module") {
     throw IndexError(
-        str(container, ": no module ", printable(name), "; existing names: ", list_of(names)));
+        str(container, ": no ", kind, " ", printable(name), "; existing names: ", list_of(names)));
+}
+
+void check_parameter(const char* container, const Tensor& parameter) {
+    if (!parameter.defined()) throw UsageError(str(container, ": the parameter is undefined"));
+    if (!parameter.is_leaf())
+        throw UsageError(
+            str(container, ": the parameter must be a leaf, not the result of an op; detach it"));
 }
 
 }  // namespace
@@ -79,6 +87,42 @@ void ModuleDict::erase(std::string_view name) {
     const auto i = static_cast<std::ptrdiff_t>(index(name));
     modules_.erase(modules_.begin() + i);
     names_.erase(names_.begin() + i);
+}
+
+void ParameterList::push_back(const Tensor& parameter) {
+    check_parameter("ParameterList", parameter);
+    parameters_.push_back(parameter);
+}
+
+void ParameterList::visit(Visitor& v) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) v(std::to_string(i), parameters_[i]);
+}
+
+void ParameterDict::insert(std::string name, const Tensor& parameter) {
+    check_parameter("ParameterDict", parameter);
+    container::check_name("ParameterDict", name, names_);
+    parameters_.push_back(parameter);
+    names_.push_back(std::move(name));
+}
+
+void ParameterDict::erase(std::string_view name) {
+    const auto i = static_cast<std::ptrdiff_t>(index(name));
+    parameters_.erase(parameters_.begin() + i);
+    names_.erase(names_.begin() + i);
+}
+
+bool ParameterDict::contains(std::string_view name) const {
+    return std::find(names_.begin(), names_.end(), name) != names_.end();
+}
+
+std::size_t ParameterDict::index(std::string_view name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) throw_unknown_name("ParameterDict", name, names_, "parameter");
+    return static_cast<std::size_t>(found - names_.begin());
+}
+
+void ParameterDict::visit(Visitor& v) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) v(names_[i], parameters_[i]);
 }
 
 struct Sequential::Function : Stage {

@@ -1,5 +1,6 @@
-// Containers of modules: ModuleList, ModuleDict and Sequential. All are modules themselves, so the
-// modules in a container are trained, saved, moved and cloned with the container.
+// Containers of modules (ModuleList, ModuleDict and Sequential) and of parameters (ParameterList
+// and ParameterDict). All are modules themselves, so their contents are trained, saved, moved and
+// cloned with the container.
 #pragma once
 
 #include <concepts>
@@ -197,6 +198,58 @@ class ModuleDict : public Model<ModuleDict> {
 
     std::vector<std::string> names_;
     std::vector<container::AnyModule> modules_;
+};
+
+// A list of parameters, named "0", "1", ...
+//     nn::ParameterList scales;
+//     scales.push_back(ones({4}, {.requires_grad = true}));
+// A tensor is trained only if it requires a gradient. push_back() invalidates references.
+class ParameterList : public Model<ParameterList> {
+  public:
+    ParameterList() = default;
+    explicit ParameterList(const std::vector<Tensor>& parameters) {
+        for (const Tensor& parameter : parameters) push_back(parameter);
+    }
+
+    // Appends a parameter. Throws UsageError unless it is defined and a leaf.
+    void push_back(const Tensor& parameter);
+    std::size_t size() const { return parameters_.size(); }
+    // Returns a parameter. A negative index counts from the end. Throws IndexError if the index is
+    // out of range.
+    Tensor& operator[](std::int64_t i) {
+        return parameters_[container::checked_index("ParameterList", i, size())];
+    }
+    auto begin() { return parameters_.begin(); }
+    auto end() { return parameters_.end(); }
+    void visit(Visitor& v) override;
+
+  private:
+    std::vector<Tensor> parameters_;
+};
+
+// A map from names to parameters, in the order of insertion.
+class ParameterDict : public Model<ParameterDict> {
+  public:
+    ParameterDict() = default;
+
+    // Adds a parameter. Throws UsageError unless it is defined and a leaf, and ValueError if the
+    // name already exists, is empty or contains a dot.
+    void insert(std::string name, const Tensor& parameter);
+    // Removes a parameter. Throws IndexError if the name does not exist.
+    void erase(std::string_view name);
+    std::size_t size() const { return parameters_.size(); }
+    bool contains(std::string_view name) const;
+    // Returns the names in the order of insertion.
+    const std::vector<std::string>& keys() const { return names_; }
+    // Returns a parameter. Throws IndexError with the existing names if the name does not exist.
+    Tensor& operator[](std::string_view name) { return parameters_[index(name)]; }
+    void visit(Visitor& v) override;
+
+  private:
+    std::size_t index(std::string_view name) const;
+
+    std::vector<std::string> names_;
+    std::vector<Tensor> parameters_;
 };
 
 // Applies stages one after another. A stage is a module, or a function from Tensor to Tensor. The

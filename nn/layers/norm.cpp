@@ -1,5 +1,7 @@
 #include "nn/layers/norm.h"
 
+#include <algorithm>
+
 #include "core/autograd/autograd.h"
 #include "nn/init.h"
 
@@ -10,24 +12,42 @@ void check_size(const std::string& who, const char* name, std::int64_t size) {
     if (size < 1) throw ValueError(str(who, ": ", name, " must be positive: ", size));
 }
 
-Tensor parameter_of_ones(std::int64_t size) {
-    Tensor weight = init::parameter({size});
+Tensor parameter_of_ones(const Shape& shape) {
+    Tensor weight = init::parameter(shape);
     init::ones_(weight);
     return weight;
 }
-Tensor parameter_of_zeros(std::int64_t size) {
-    Tensor bias = init::parameter({size});
+Tensor parameter_of_zeros(const Shape& shape) {
+    Tensor bias = init::parameter(shape);
     init::zeros_(bias);
     return bias;
 }
 
 }  // namespace
 
-LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options) : eps(options.eps) {
-    check_size("LayerNorm", "width", width);
+LayerNorm::LayerNorm(std::int64_t width, LayerNormOptions options)
+    : LayerNorm(Shape{width}, options) {}
+
+LayerNorm::LayerNorm(const Shape& sizes, LayerNormOptions options)
+    : eps(options.eps), sizes_(sizes) {
+    if (sizes.empty()) throw ValueError("LayerNorm: there must be at least one size");
+    for (const std::int64_t size : sizes) check_size("LayerNorm", "width", size);
     if (!options.affine) return;
-    weight = parameter_of_ones(width);
-    if (options.bias) bias = parameter_of_zeros(width);
+    weight = parameter_of_ones(sizes);
+    if (options.bias) bias = parameter_of_zeros(sizes);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+    auto [own_weight, own_bias] =
+        policy == nullptr ? std::pair(weight, bias) : policy->parameters(weight, bias);
+    if (sizes_.size() == 1) return layer_norm(x, own_weight, own_bias, eps);
+    const int outer = x.dim() - sizes_.size();
+    if (outer < 0 || !std::equal(sizes_.begin(), sizes_.end(), x.shape().begin() + outer))
+        throw ShapeError(
+            str("LayerNorm: the last dimensions of x must be ", sizes_, ": x is ", x.shape()));
+    const auto flat = [](const Tensor& t) { return t.defined() ? t.flatten() : t; };
+    return layer_norm(x.flatten(outer, -1), flat(own_weight), flat(own_bias), eps)
+        .reshape(x.shape());
 }
 
 RMSNorm::RMSNorm(std::int64_t width, double eps_) : eps(eps_) {

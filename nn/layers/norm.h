@@ -24,21 +24,27 @@ struct NormPolicy {
     virtual std::pair<Tensor, Tensor> parameters(const Tensor& weight, const Tensor& bias) = 0;
 };
 
-// Layer normalization over the last dimension.
+// Layer normalization over the last dimension, or over several last dimensions.
 class LayerNorm : public Model<LayerNorm> {
   public:
     // Throws ValueError unless width, the size of the last dimension, is positive.
     explicit LayerNorm(std::int64_t width, LayerNormOptions options = {});
-    Tensor forward(const Tensor& x) {
-        if (policy == nullptr) return layer_norm(x, weight, bias, eps);
-        const auto [own_weight, own_bias] = policy->parameters(weight, bias);
-        return layer_norm(x, own_weight, own_bias, eps);
-    }
+    // Normalizes over the last dimensions, which have the given sizes: LayerNorm({4, 8}) for x
+    // [..., 4, 8]. Throws ValueError unless there is at least one size and all sizes are positive.
+    explicit LayerNorm(const Shape& sizes, LayerNormOptions options = {});
+    // Returns a tensor of x's shape. Throws ShapeError if the last dimensions of x have other
+    // sizes.
+    Tensor forward(const Tensor& x);
     void visit(Visitor& v) override { v("weight", weight), v("bias", bias); }
 
-    Tensor weight, bias;  // [width] each
+    const Shape& normalized_shape() const { return sizes_; }
+
+    Tensor weight, bias;  // of the normalized sizes
     double eps;
     std::shared_ptr<NormPolicy> policy;  // null by default
+
+  private:
+    Shape sizes_;
 };
 
 // Root mean square normalization over the last dimension, with a weight, initially 1.

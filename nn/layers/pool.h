@@ -56,4 +56,30 @@ class Upsample : public Model<Upsample> {
     InterpolateOptions options;
 };
 
+// Upsample with the nearest pixel, or bilinear with align_corners. The options are the size or the
+// scale factor.
+class UpsamplingNearest2d : public Model<UpsamplingNearest2d> {
+  public:
+    explicit UpsamplingNearest2d(InterpolateOptions options_) : options(options_) {
+        options.mode = Interpolation::nearest;
+        options.align_corners = false;
+    }
+    Tensor forward(const Tensor& x) { return interpolate(x, options); }
+    void visit(Visitor&) override {}
+
+    InterpolateOptions options;
+};
+
+class UpsamplingBilinear2d : public Model<UpsamplingBilinear2d> {
+  public:
+    explicit UpsamplingBilinear2d(InterpolateOptions options_) : options(options_) {
+        options.mode = Interpolation::bilinear;
+        options.align_corners = true;
+    }
+    Tensor forward(const Tensor& x) { return interpolate(x, options); }
+    void visit(Visitor&) override {}
+
+    InterpolateOptions options;
+};
+
 }  // namespace axle::nn

@@ -1,7 +1,9 @@
 #include "nn/layers/container.h"
 
+#include "core/ops.h"
 #include "core/random.h"
 #include "gmock/gmock.h"
+#include "nn/layers/activation.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "nn/layers/norm.h"
@@ -179,6 +181,60 @@ TEST(ModuleList, ChecksIndexIfAllModulesHaveOneType) {
     layers.push_back(nn::Linear(2, 3));
     EXPECT_EQ(&layers[-1], &layers[1]);
     expect_error<IndexError>({"ModuleList: ", "2"}, [&] { layers[2]; });
+}
+
+// A model whose parameters are in containers.
+struct Scales : nn::Model<Scales> {
+    Scales() {
+        list.push_back(ones({2}, {.requires_grad = true}));
+        list.push_back(zeros({3}));
+        dict.insert("b", ones({1}, {.requires_grad = true}));
+        dict.insert("a", ones({4}));
+    }
+    Tensor forward(const Tensor& x) { return x * list[0] * dict["b"]; }
+    void visit(nn::Visitor& v) override { v("list", list), v("dict", dict); }
+
+    nn::ParameterList list;
+    nn::ParameterDict dict;
+};
+
+TEST(ParameterContainers, NameTrainAndCloneTheirParameters) {
+    Scales model;
+    EXPECT_THAT(names(model.state_dict()), ElementsAre("list.0", "list.1", "dict.b", "dict.a"));
+    EXPECT_THAT(model.dict.keys(), ElementsAre("b", "a"));
+    EXPECT_TRUE(model.list[-1].is_same(model.list[1]));
+    EXPECT_FALSE(model.list[1].requires_grad());
+    Scales copy = model.clone();
+    copy.list[0].detach().fill_(5);
+    EXPECT_EQ(model.list[0][0].item(), 1);
+    sum(model(ones({2}))).backward();
+    expect_same_bits(model.dict["b"].grad(), tensor({2.0}));
+    model.dict.erase("b");
+    EXPECT_FALSE(model.dict.contains("b"));
+    EXPECT_EQ(nn::ParameterList({ones({1}), ones({2})}).size(), 2U);
+}
+
+TEST(ParameterContainers, RejectNamesIndicesAndTensorsThatAreNotLeaves) {
+    Scales model;
+    expect_error<IndexError>({"ParameterList: index 2"}, [&] { model.list[2]; });
+    expect_error<IndexError>({"ParameterDict: no parameter c", "b, a"}, [&] { model.dict["c"]; });
+    expect_error<ValueError>({"ParameterDict: ", "already"},
+                             [&] { model.dict.insert("b", ones({1})); });
+    expect_error<UsageError>({"ParameterList: ", "leaf"},
+                             [&] { model.list.push_back(model.list[0] * 2); });
+    expect_error<UsageError>({"ParameterDict: ", "undefined"},
+                             [&] { model.dict.insert("d", Tensor()); });
+}
+
+TEST(Unflatten, DividesADimension) {
+    const Tensor x = arange(24).view({2, 12});
+    EXPECT_EQ(nn::Unflatten(1, {3, 4})(x).shape(), Shape({2, 3, 4}));
+    EXPECT_EQ(nn::Unflatten(-1, {2, -1, 3})(x).shape(), Shape({2, 2, 2, 3}));
+    expect_same_bits(nn::Flatten()(nn::Unflatten(1, {3, 4})(x)), x);
+    expect_error<ShapeError>({"Unflatten: dimension 1", "[5, -1]", "[2, 12]"}, [&] {
+        nn::Unflatten(1, {5, -1})(x);
+    });
+    expect_error<IndexError>({"Unflatten: "}, [&] { nn::Unflatten(2, {3, 4})(x); });
 }
 
 // A model that holds its layer through a pointer. Its implicit copy constructor copies the pointer,

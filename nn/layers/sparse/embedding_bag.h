@@ -1,0 +1,49 @@
+// EmbeddingBag: sums, means or maxima of bags of rows of a table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "nn/module.h"
+
+namespace axle::nn {
+
+enum class BagMode : std::uint8_t { sum, mean, max };
+
+struct EmbeddingBagOptions {
+    BagMode mode = BagMode::mean;
+    // If true, offsets have one more element, the end of the last bag.
+    bool include_last_offset = false;
+    // Ids that are equal to padding_idx are not part of a bag. Their row is initially zero and gets
+    // no gradient.
+    std::optional<std::int64_t> padding_idx = {};
+};
+
+// Maps bags of ids to [bags, width]. The result of an empty bag is zero. The table is initialized
+// from a standard normal distribution, as in PyTorch.
+class EmbeddingBag : public Model<EmbeddingBag> {
+  public:
+    // Throws ValueError unless rows and width are positive, and IndexError unless padding_idx is in
+    // [0, rows).
+    EmbeddingBag(std::int64_t rows, std::int64_t width, EmbeddingBagOptions options = {});
+    // Each row of ids [bags, n] is a bag. Or, if ids are [n], offsets [bags] (i64 or i32) has the
+    // position in ids of the first id of each bag, in increasing order and beginning with 0.
+    // per_sample_weights have the shape of ids and are multiplied with the rows in mode sum. In
+    // mode max, the host waits for the offsets. Throws ShapeError for other shapes, UsageError for
+    // offsets of 2-d ids, missing offsets, or per_sample_weights in other modes, and, on a CPU,
+    // ValueError if offsets do not begin with 0, are not increasing or exceed n.
+    Tensor forward(const Tensor& ids, const Tensor& offsets = {},
+                   const Tensor& per_sample_weights = {});
+    void visit(Visitor& v) override { v("weight", weight); }
+
+    Tensor weight;  // [rows, width]
+    const EmbeddingBagOptions& options() const { return options_; }
+
+  private:
+    Tensor of_rows(const Tensor& ids, const Tensor& weights) const;
+    Tensor of_offsets(const Tensor& ids, Tensor offsets, const Tensor& weights) const;
+
+    EmbeddingBagOptions options_;
+};
+
+}  // namespace axle::nn
