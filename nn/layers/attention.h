@@ -1,6 +1,8 @@
 // Multi-head attention with PyTorch's parameter names.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "nn/layers/linear.h"
@@ -11,6 +13,10 @@ namespace axle::nn {
 struct MultiheadAttentionOptions {
     double dropout = 0;  // probability of dropout of the attention weights in training mode
     bool bias = true;
+    bool add_bias_kv = false;  // whether there is a learned key and value after those of each batch
+    bool add_zero_attn = false;  // whether there is a key and value of zeros after them
+    std::optional<std::int64_t> kdim = {},
+                                vdim = {};  // sizes of keys and values; default: embed_dim
     bool batch_first =
         false;  // tensors are [batch, time, embed_dim] instead of [time, batch, embed_dim]
 };
@@ -18,6 +24,7 @@ struct MultiheadAttentionOptions {
 // The masks of a call of MultiheadAttention, with PyTorch's names. In boolean masks, true means
 // that a query must NOT attend to a key, as in PyTorch's module. (In scaled_dot_product_attention,
 // true means that it attends.) Floating masks are added to the scores. All masks apply together.
+// The keys of add_bias_kv and add_zero_attn are never masked.
 struct MultiheadAttentionMasks {
     Tensor attn_mask = {};  // [query time, key time] or [batch * heads, query time, key time]
     Tensor key_padding_mask = {};  // [batch, key time], also without batch_first
@@ -25,20 +32,22 @@ struct MultiheadAttentionMasks {
 };
 
 // Multi-head attention (Vaswani et al., arXiv:1706.03762). With E = embed_dim, in_proj_weight
-// [3 E, E] contains the weights of query, key and value in this order.
+// [3 E, E] contains the weights of query, key and value in this order. If kdim or vdim differs from
+// embed_dim, the three weights are separate parameters instead.
 class MultiheadAttention : public Model<MultiheadAttention> {
   public:
-    // Throws ValueError unless embed_dim and heads are positive and embed_dim is a multiple of
-    // heads.
+    // Throws ValueError unless all sizes are positive and embed_dim is a multiple of heads.
     MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
                        MultiheadAttentionOptions options = {});
 
-    // Computes the attention of query to key and value. The three tensors are [time, batch,
-    // embed_dim], or [batch, time, embed_dim] if the option batch_first is true; key and value have
-    // the same number of time steps.
+    // Computes the attention of query to key and value. The three tensors are [time, batch, size],
+    // or [batch, time, size] if the option batch_first is true, or [time, size] for one sequence.
+    // The sizes are embed_dim, kdim and vdim. Key and value have the same number of time steps. For
+    // one sequence, masks have no batch: attn_mask is [query time, key time] or [heads, query time,
+    // key time], and key_padding_mask is [key time].
     // Returns a tensor of query's shape. The attention of a query whose keys are all masked is zero
-    // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, and DTypeError if a mask
-    // is neither boolean nor floating.
+    // (PyTorch returns NaN). Throws ShapeError if the shapes do not fit, DTypeError if a mask is
+    // neither boolean nor floating, and UsageError if a mask requires a gradient.
     //     Tensor y = attention(x, x, x, {.key_padding_mask = eq(ids, pad_id)});
     Tensor operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                       const MultiheadAttentionMasks& masks = {});
@@ -46,19 +55,30 @@ class MultiheadAttention : public Model<MultiheadAttention> {
                    const MultiheadAttentionMasks& masks = {});
     // Returns the output and the attention weights, as PyTorch's module does with need_weights =
     // true. The weights are [batch, query time, key time], averaged over heads, or [batch, heads,
-    // query time, key time] if `average` is false. Uses more time and memory than operator().
+    // query time, key time] if `average` (average_attn_weights) is false; for one sequence, without
+    // batch. The key time includes the keys of add_bias_kv and add_zero_attn. Uses more time and
+    // memory than operator().
     std::pair<Tensor, Tensor> forward_with_weights(const Tensor& query, const Tensor& key,
                                                    const Tensor& value,
                                                    const MultiheadAttentionMasks& masks = {},
                                                    bool average = true);
     void visit(Visitor& v) override;
 
+    std::int64_t embed_dim() const { return embed_dim_; }
+    const MultiheadAttentionOptions& options() const { return options_; }
+
     Tensor in_proj_weight, in_proj_bias;
+    // [E, E], [E, kdim] and [E, vdim]; undefined if in_proj_weight is defined.
+    Tensor q_proj_weight, k_proj_weight, v_proj_weight;
+    Tensor bias_k, bias_v;  // [1, 1, E] each, undefined without add_bias_kv
     Linear out_proj;
 
   private:
-    Tensor project(const Tensor& x, std::int64_t part) const;
-    Tensor joined(const Tensor& y);
+    struct Projected;
+    Projected projected(const Tensor& query, const Tensor& key, const Tensor& value,
+                        MultiheadAttentionMasks masks) const;
+    Tensor project(const Tensor& x, int part, bool unbatched) const;
+    Tensor joined(const Tensor& y, bool unbatched);
 
     std::int64_t embed_dim_, heads_;
     MultiheadAttentionOptions options_;
