@@ -12,6 +12,7 @@
 #include "core/files/file.h"
 #include "core/text/text.h"
 #include "core/text/type_name.h"
+#include "nn/registered_hooks.h"
 #include "nn/visit_check.h"
 
 namespace axle::nn {
@@ -109,6 +110,7 @@ Module::Module(const Module& other)
 Module::Module(Module&& other) noexcept
     : hooks_(std::exchange(other.hooks_, nullptr)),
       call_hooks_(std::exchange(other.call_hooks_, nullptr)),
+      registered_hooks_(std::exchange(other.registered_hooks_, nullptr)),
       layer_cast_(other.layer_cast_),
       training_(other.training_),
       checkpoints_(other.checkpoints_) {
@@ -118,6 +120,7 @@ Module::Module(Module&& other) noexcept
         // A move must not throw. If memory is exhausted, the module is not added to the set of all
         // modules, and check_visit() does not find it as a member of another module.
     }
+    if (registered_hooks_) registered_hooks_->module = this;
     if (hooks_ && hooks_->observer) hooks_->observer->moved(other, *this);
 }
 Module& Module::operator=(Module&& other) noexcept {
@@ -125,6 +128,9 @@ Module& Module::operator=(Module&& other) noexcept {
     set_hooks(nullptr);
     hooks_ = std::exchange(other.hooks_, nullptr);
     call_hooks_ = std::exchange(other.call_hooks_, nullptr);
+    if (registered_hooks_) registered_hooks_->module = nullptr;
+    registered_hooks_ = std::exchange(other.registered_hooks_, nullptr);
+    if (registered_hooks_) registered_hooks_->module = this;
     layer_cast_ = other.layer_cast_;
     training_ = other.training_;
     checkpoints_ = other.checkpoints_;
@@ -133,6 +139,7 @@ Module& Module::operator=(Module&& other) noexcept {
 }
 Module::~Module() {
     set_hooks(nullptr);
+    if (registered_hooks_) registered_hooks_->module = nullptr;
     remove_module(*this);
 }
 

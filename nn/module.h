@@ -26,55 +26,15 @@
 
 #include "core/autograd/autocast.h"
 #include "core/autograd/forward_context.h"
+#include "core/autograd/hook_handle.h"
 #include "core/memory/owning_ptr.h"
 #include "core/ops.h"
 #include "core/tensor.h"
-#include "core/tree/structure.h"
-#include "core/tree/tree_utils.h"
+#include "nn/hooks.h"
+#include "nn/results.h"
+#include "nn/visitor.h"
 
 namespace axle::nn {
-
-class Module;
-
-struct BufferOptions {
-    // If false, the buffer is not in state_dict() and load_state_dict() does not need it, for
-    // example because the constructor can compute it. It is still moved and cloned with the module.
-    bool persistent = true;
-    // If false, load_state_dict() does not need the buffer, for example because older files do not
-    // have it. The buffer then keeps its value.
-    bool required = true;
-};
-
-// Receives the members of a module in visit(). Undefined tensors (such as the bias of a Linear
-// without bias) are skipped. A tensor is trained only if it requires a gradient: create a parameter
-// with `Tensor scale = ones({width}, {.requires_grad = true})`.
-class Visitor {
-  public:
-    virtual ~Visitor() = default;
-    void operator()(std::string_view name, Tensor& parameter) {
-        if (parameter.defined()) on_parameter(name, parameter);
-    }
-    void operator()(std::string_view name, Module& child) { on_child(name, child); }
-    // Registers a tensor that is saved and moved with the module but not trained.
-    void buffer(std::string_view name, Tensor& tensor, BufferOptions options = {}) {
-        if (tensor.defined()) on_buffer(name, tensor, options);
-    }
-    // Exclude a member module, or a tensor that requires a gradient but is not a parameter of this
-    // module (for example a weight of a teacher), from training, saving and moving.
-    // Accelerator::prepare() and state_dict() throw UsageError for a member module or parameter
-    // that visit() neither names nor ignores.
-    void ignore(Module& child) { on_ignored(child); }
-    void ignore(Tensor& tensor) {
-        if (tensor.defined()) on_ignored_tensor(tensor);
-    }
-
-  protected:
-    virtual void on_parameter(std::string_view name, Tensor& parameter) = 0;
-    virtual void on_buffer(std::string_view name, Tensor& buffer, BufferOptions options) = 0;
-    virtual void on_child(std::string_view name, Module& child) = 0;
-    virtual void on_ignored(Module&) {}
-    virtual void on_ignored_tensor(Tensor&) {}
-};
 
 // Names and tensors, in the order of visit().
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
@@ -91,37 +51,6 @@ struct LoadOptions {
 struct LoadReport {
     std::vector<std::string> missing;     // names in the module but not in the state
     std::vector<std::string> unexpected;  // names in the state but not in the module
-};
-
-// An interface that is notified when a module with hooks is moved or loses its hooks. The owner of
-// the hooks implements this interface, so that the owner's reference to the module stays valid.
-struct ModuleObserver {
-    virtual ~ModuleObserver() = default;
-    // Called when the module is destroyed, and when its hooks are removed or replaced by the hooks
-    // of another owner.
-    virtual void detached(const Module& module) noexcept = 0;
-    // Called after `from` was moved to `to`. The hooks are then attached to `to`.
-    virtual void moved(const Module& from, Module& to) noexcept = 0;
-};
-
-// Settings for calls of a prepared model. They apply to the outermost call of a prepared model on a
-// thread. The Accelerator sets them.
-struct ForwardHooks {
-    std::optional<DType> autocast;           // if unset, the call does not change autocast
-    std::optional<bool> cache_enabled = {};  // whether casts are cached; unset: no change
-    bool outputs_to_f32 = true;              // converts half-precision outputs, if autocast is set
-    // The dtype of all floating outputs. Takes precedence over outputs_to_f32.
-    std::optional<DType> output_dtype = {};
-    std::function<void(Module&)> before_forward = {};  // called before forward()
-    std::shared_ptr<ForwardContext> context = {};      // set during the call, unless it is null
-    std::shared_ptr<ModuleObserver> observer = {};
-};
-
-// Functions that are called before and after every call of a module, also if another module calls
-// it. `after` is also called if the call throws, and must not throw itself.
-struct CallHooks {
-    std::function<void(Module&)> before = {};
-    std::function<void(Module&)> after = {};
 };
 
 // The dtype in which a layer stores its tensors, and the dtype to which they are cast during its
@@ -204,6 +133,14 @@ class Module {
     // training sets them.
     void set_call_hooks(std::shared_ptr<const CallHooks> hooks) { call_hooks_ = std::move(hooks); }
     const std::shared_ptr<const CallHooks>& call_hooks() const { return call_hooks_; }
+    // Add hooks to calls of this module through operator(). The hook is removed by the handle, and
+    // is moved with the module; a clone has no hooks. Calls whose arguments cannot be copied do not
+    // run hooks.
+    [[nodiscard]] autograd::HookHandle register_forward_pre_hook(ForwardPreHook hook);
+    [[nodiscard]] autograd::HookHandle register_forward_hook(ForwardHook hook);
+    [[nodiscard]] autograd::HookHandle register_full_backward_hook(FullBackwardHook hook);
+    // Returns whether one of these hooks is registered.
+    bool has_registered_hooks() const;
     // Sets whether calls of this module keep only their arguments for backward, which runs
     // forward() again (activation checkpointing, see axle::checkpoint()). Has an effect only on
     // classes that derive from Model, if forward() returns a Tensor and the arguments can be
@@ -252,6 +189,21 @@ class Module {
             return entry.out(f());
     }
 
+    // One call of a module with registered hooks. The constructor runs the hooks before the call,
+    // which can replace the inputs.
+    class HookedCall {
+      public:
+        HookedCall(Module& module, const std::vector<Tensor*>& inputs);
+        // Runs the hooks after the call, which can replace the outputs.
+        void finish(std::vector<Tensor>& outputs);
+
+      private:
+        Module& module_;
+        std::shared_ptr<RegisteredHooks> hooks_;
+        std::vector<Tensor> inputs_;
+        std::shared_ptr<struct BackwardCall> backward_;  // null without backward hooks
+    };
+
     // Called before the members of a module are constructed in the given memory. Records the bytes
     // that look like a Tensor, so that check_visit() does not report them.
     static void remember_old_bytes(void* memory, std::size_t size) noexcept;
@@ -274,30 +226,13 @@ class Module {
         Entry(const Entry&) = delete;
         Entry& operator=(const Entry&) = delete;
 
-        Tensor out(const Tensor& y) const {
-            return converts_ && y.defined() && is_converted(y.dtype()) ? axle::to(y, output_dtype_)
-                                                                       : y;
-        }
-        template <class A, class B>
-        std::pair<A, B> out(std::pair<A, B> ys) const {
-            return {out(std::move(ys.first)), out(std::move(ys.second))};
-        }
-        template <class... T>
-        std::tuple<T...> out(std::tuple<T...> ys) const {
-            return std::apply([&](T&... y) { return std::tuple<T...>(out(std::move(y))...); }, ys);
-        }
-        // Converts the tensors in a value of a structured type (core/tree/structure.h). Values of
-        // other types are returned unchanged.
+        // Converts the tensors in a result of a call.
         template <class T>
         T out(T y) const {
-            if constexpr (Structured<T>) {
-                if (!converts_) return y;
-                return apply_as_tree(y, [this](const Tree& tree) {
-                    return map_tensors(tree, [this](const Tensor& t) { return out(t); });
-                });
-            } else {
-                return y;
-            }
+            if (!converts_) return y;
+            return results::map_result(std::move(y), [this](const Tensor& t) {
+                return is_converted(t.dtype()) ? axle::to(t, output_dtype_) : t;
+            });
         }
 
       private:
@@ -312,7 +247,10 @@ class Module {
     };
 
     std::shared_ptr<const ForwardHooks> hooks_;
+    RegisteredHooks& registered_hooks();
+
     std::shared_ptr<const CallHooks> call_hooks_;
+    std::shared_ptr<RegisteredHooks> registered_hooks_;  // null until the first hook is added
     std::optional<LayerCast> layer_cast_;
     bool training_ = true;
     bool checkpoints_ = false;
@@ -330,12 +268,9 @@ class Model : public Module {
 
     template <class... Args>
     auto operator()(Args&&... args) {
-        return enter([&] {
-            if constexpr (can_checkpoint<Args...>())
-                if (is_checkpointing() && is_training())
-                    return checkpointed(std::forward<Args>(args)...);
-            return self().forward(std::forward<Args>(args)...);
-        });
+        if constexpr ((std::is_copy_constructible_v<std::decay_t<Args>> && ...))
+            if (has_registered_hooks()) return hooked<std::decay_t<Args>...>(args...);
+        return entered(std::forward<Args>(args)...);
     }
 
     std::pair<const void*, std::size_t> object_memory() const override {
@@ -357,6 +292,40 @@ class Model : public Module {
 
   private:
     Derived& self() { return static_cast<Derived&>(*this); }
+    template <class... Args>
+    auto entered(Args&&... args) {
+        return enter([&] {
+            if constexpr (can_checkpoint<Args...>())
+                if (is_checkpointing() && is_training())
+                    return checkpointed(std::forward<Args>(args)...);
+            return self().forward(std::forward<Args>(args)...);
+        });
+    }
+    // Calls the module with copies of the arguments, and runs the registered hooks.
+    template <class... Args>
+    auto hooked(Args... args) {
+        std::vector<Tensor*> inputs;
+        const auto add = [&]<class T>(T& argument) {
+            if constexpr (std::is_same_v<T, Tensor>) inputs.push_back(&argument);
+        };
+        (add(args), ...);
+        HookedCall call(*this, inputs);
+        std::vector<Tensor> outputs;
+        if constexpr (std::is_void_v<decltype(entered(std::move(args)...))>) {
+            entered(std::move(args)...);
+            call.finish(outputs);
+        } else {
+            auto result = entered(std::move(args)...);
+            auto same = results::map_result(std::move(result), [&](const Tensor& t) {
+                outputs.push_back(t);
+                return t;
+            });
+            call.finish(outputs);
+            return results::map_result(
+                std::move(same),
+                [&, i = std::size_t{0}](const Tensor&) mutable { return outputs[i++]; });
+        }
+    }
     // Returns whether forward() returns a Tensor and takes constant arguments of types that can be
     // copied.
     template <class... Args>

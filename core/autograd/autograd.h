@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/autograd/hook_handle.h"
 #include "core/tensor.h"
 
 namespace axle {
@@ -117,26 +118,6 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
 // errors; `outputs` and `gradients` correspond to its roots and gradients.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& gradients = {}, BackwardOptions options = {});
-
-// A handle that removes its hook when it is destroyed or when remove() is called. Move-only.
-class HookHandle {
-  public:
-    HookHandle() = default;
-    explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
-    HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, {})) {}
-    HookHandle& operator=(HookHandle&& other) noexcept {
-        remove();
-        remove_ = std::exchange(other.remove_, {});
-        return *this;
-    }
-    ~HookHandle() { remove(); }
-    void remove() {
-        if (auto f = std::exchange(remove_, {})) f();
-    }
-
-  private:
-    std::function<void()> remove_;
-};
 
 // Adds a hook to a leaf. backward() calls hook(leaf) in each pass, when the leaf's gradient is
 // final and accumulated, but not if the leaf gets no gradient. Throws UsageError if the tensor is
