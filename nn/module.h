@@ -268,8 +268,7 @@ class Model : public Module {
 
     template <class... Args>
     auto operator()(Args&&... args) {
-        if constexpr ((std::is_copy_constructible_v<std::decay_t<Args>> && ...))
-            if (has_registered_hooks()) return hooked<std::decay_t<Args>...>(args...);
+        if (has_registered_hooks()) return hooked<Args...>(std::forward<Args>(args)...);
         return entered(std::forward<Args>(args)...);
     }
 
@@ -301,9 +300,13 @@ class Model : public Module {
             return self().forward(std::forward<Args>(args)...);
         });
     }
-    // Calls the module with copies of the arguments, and runs the registered hooks.
+    // An argument of a call with hooks, which can replace tensors.
+    template <class Arg>
+    using HookedArgument =
+        std::conditional_t<std::is_same_v<std::remove_cvref_t<Arg>, Tensor>, Tensor, Arg&&>;
+    // Calls the module and runs the registered hooks.
     template <class... Args>
-    auto hooked(Args... args) {
+    auto hooked(HookedArgument<Args>... args) {
         std::vector<Tensor*> inputs;
         const auto add = [&]<class T>(T& argument) {
             if constexpr (std::is_same_v<T, Tensor>) inputs.push_back(&argument);
@@ -311,11 +314,11 @@ class Model : public Module {
         (add(args), ...);
         HookedCall call(*this, inputs);
         std::vector<Tensor> outputs;
-        if constexpr (std::is_void_v<decltype(entered(std::move(args)...))>) {
-            entered(std::move(args)...);
+        if constexpr (std::is_void_v<decltype(entered(static_cast<Args&&>(args)...))>) {
+            entered(static_cast<Args&&>(args)...);
             call.finish(outputs);
         } else {
-            auto result = entered(std::move(args)...);
+            auto result = entered(static_cast<Args&&>(args)...);
             auto same = results::map_result(std::move(result), [&](const Tensor& t) {
                 outputs.push_back(t);
                 return t;

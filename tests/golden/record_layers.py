@@ -11,6 +11,7 @@ import pathlib
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.utils import parametrizations
 
 torch.set_default_dtype(torch.float64)
 torch.manual_seed(23)
@@ -77,6 +78,16 @@ case("bag_weighted", nn.EmbeddingBag(7, 3, mode="sum"), flat, offsets,
      per_sample_weights=rand(8))
 case("bag_weighted_rows", nn.EmbeddingBag(7, 3, mode="sum"), flat.view(2, 4).clone(),
      per_sample_weights=rand(2, 4))
+
+case("weight_norm", parametrizations.weight_norm(nn.Linear(3, 2)), rand(4, 3))
+case("weight_norm_all", parametrizations.weight_norm(nn.Linear(3, 2), dim=None), rand(4, 3))
+case("weight_norm_conv", parametrizations.weight_norm(nn.Conv2d(2, 3, 2), dim=1), rand(1, 2, 3, 3))
+case("spectral_norm", parametrizations.spectral_norm(nn.Linear(3, 2)), rand(4, 3))
+case("spectral_norm_conv",
+     parametrizations.spectral_norm(nn.ConvTranspose2d(2, 3, 2), n_power_iterations=2),
+     rand(1, 2, 3, 3))
+case("spectral_norm_evaluated", parametrizations.spectral_norm(nn.Linear(3, 2)), rand(4, 3),
+     training=False)
 
 path = pathlib.Path(__file__).parent / "layers.safetensors"
 save_file(record, path, {"source": f"torch {torch.__version__}"})

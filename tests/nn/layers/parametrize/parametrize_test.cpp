@@ -1,0 +1,89 @@
+#include "nn/layers/parametrize/parametrize.h"
+
+#include "core/autograd/autograd.h"
+#include "core/random.h"
+#include "gmock/gmock.h"
+#include "nn/layers/conv.h"
+#include "nn/layers/linear.h"
+#include "tests/nn/recorded_case.h"
+
+namespace axle {
+namespace {
+
+using testing::ElementsAre;
+using tests::expect_close;
+using tests::expect_error;
+using tests::RecordedCase;
+
+template <class Layer>
+void check_layer(const std::string& name, Layer layer, bool training = true) {
+    SCOPED_TRACE(name);
+    const RecordedCase recorded(name, "layers.safetensors");
+    recorded.load(layer);
+    layer.train(training);
+    recorded.check(layer, {{"y", layer(recorded.in("a"))}});
+    for (const auto& [key, tensor] : layer.state_dict()) {
+        SCOPED_TRACE(key);
+        expect_close(tensor, recorded.tensors.at("after." + key), 1e-12);
+    }
+}
+
+TEST(WeightNorm, MatchesPyTorch) {
+    check_layer("weight_norm", nn::WeightNorm<nn::Linear>(nn::Linear(3, 2)));
+    check_layer("weight_norm_all", nn::WeightNorm<nn::Linear>(nn::Linear(3, 2), -1));
+    check_layer("weight_norm_conv", nn::WeightNorm<nn::Conv2d>(nn::Conv2d(2, 3, 2), 1));
+}
+
+TEST(SpectralNorm, MatchesPyTorch) {
+    check_layer("spectral_norm", nn::SpectralNorm<nn::Linear>(nn::Linear(3, 2)));
+    check_layer("spectral_norm_conv",
+                nn::SpectralNorm<nn::ConvTranspose2d>(nn::ConvTranspose2d(2, 3, 2),
+                                                      {.n_power_iterations = 2, .dim = 1}));
+    check_layer("spectral_norm_evaluated", nn::SpectralNorm<nn::Linear>(nn::Linear(3, 2)), false);
+}
+
+TEST(WeightNorm, KeepsTheInitialWeightAndIsCloned) {
+    nn::Linear plain(3, 2);
+    const Tensor x = randn({4, 3});
+    const Tensor expected = plain(x).detach();
+    nn::WeightNorm<nn::Linear> layer(std::move(plain));
+    expect_close(layer(x).detach(), expected);
+    nn::WeightNorm<nn::Linear> copy = layer.clone();
+    copy.g.detach().zero_();
+    expect_close(layer(x).detach(), expected);
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : layer.named_parameters()) names.push_back(name);
+    EXPECT_THAT(names, ElementsAre("bias", "parametrizations.weight.original0",
+                                   "parametrizations.weight.original1"));
+}
+
+TEST(WeightNorm, KeepsNoHistoryInItsLayer) {
+    nn::WeightNorm<nn::Linear> layer(nn::Linear(3, 2));
+    const std::int64_t before = autograd::live_nodes();
+    layer(randn({4, 3}));
+    EXPECT_EQ(autograd::live_nodes(), before);
+}
+
+TEST(SpectralNorm, LimitsTheLargestSingularValue) {
+    manual_seed(8);
+    nn::SpectralNorm<nn::Linear> layer(nn::Linear(6, 5), {.n_power_iterations = 50});
+    layer(randn({4, 6}));
+    const Tensor w = layer.weight().detach();
+    Tensor x = randn({5});
+    for (int i = 0; i < 200; ++i) {
+        x = matmul(w, matmul(w.t(), x));
+        x = x / sqrt(sum(square(x)));
+    }
+    EXPECT_NEAR(sqrt(sum(square(matmul(w.t(), x)))).item(), 1, 1e-4);
+}
+
+TEST(Parametrizations, RejectInvalidDimensions) {
+    expect_error<IndexError>({"WeightNorm: the weight [2, 3] has no dimension 2"},
+                             [] { nn::WeightNorm<nn::Linear>(nn::Linear(3, 2), 2); });
+    expect_error<ValueError>({"SpectralNorm: n_power_iterations"}, [] {
+        nn::SpectralNorm<nn::Linear>(nn::Linear(3, 2), {.n_power_iterations = 0});
+    });
+}
+
+}  // namespace
+}  // namespace axle
