@@ -79,7 +79,7 @@ Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
 Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
     const profiler::OpScope scope("all");
     const Reduced r = reduced("all", x, dims, keepdim);
-    return as_truth(eq(sum(eq(x.detach(), 0), r.dims, keepdim), 0), x);
+    return as_truth(eq(sum(nonzero_mask(x), r.dims, keepdim), r.n), x);
 }
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {
     const profiler::OpScope scope("count_nonzero");
