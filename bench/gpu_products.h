@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bench/gpu_row.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/conv.h"
 #include "kernels/ops/matmul.h"

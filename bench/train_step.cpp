@@ -30,7 +30,7 @@
 #include "bench/serve.h"
 #include "bench/time_steps.h"
 #include "core/autograd/autocast.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "dist/parallel/data_parallel.h"

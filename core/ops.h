@@ -274,7 +274,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 // Returns a copy of x to which src is added at index along dim: for dim 0, y[index[i][j]][j] +=
 // src[i][j], as in PyTorch. Repeated indices accumulate, in order on a CPU and with deterministic
-// algorithms (core/numerics.h).
+// algorithms (core/system/numerics.h).
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src);
 // Returns the rows of weight [n, width] selected by ids [...], as [..., width]. The gradient of row
 // padding_idx (negative: from the end) is zero. Throws ValueError if padding_idx is out of range,

@@ -32,7 +32,7 @@
 #include "core/cuda.h"
 #include "core/files/file.h"
 #include "core/memory/memory.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/text/text.h"
 #include "data/files/mnist.h"
 #include "data/loading/loader.h"

@@ -8,7 +8,7 @@
 #include "accel/prepare/pipeline_model.h"
 #include "accel/prepare/training_hooks.h"
 #include "core/files/file.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/random.h"
 #include "core/system/log.h"
 #include "core/text/type_name.h"

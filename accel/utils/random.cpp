@@ -4,7 +4,7 @@
 
 #include "accel/process/partial_state.h"
 #include "core/files/file.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/random.h"
 #include "dist/environment/environment.h"
 #include "kernels/error.h"

@@ -12,7 +12,7 @@
 #include "core/cuda.h"
 #include "core/cuda/memory.h"
 #include "core/launch.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/shape.h"
 #include "core/system/log.h"
 #include "kernels/cuda/check.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "dist/parallel/buckets.h"
 

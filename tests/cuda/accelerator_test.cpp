@@ -2,7 +2,7 @@
 #include "accel/accelerator.h"
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "tests/accel/training.h"
 #include "tests/cuda/gpu.h"
 #include "tests/temporary_folder.h"

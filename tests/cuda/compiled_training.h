@@ -1,7 +1,7 @@
 // The network and the fixture of tests that compare compiled training steps with eager steps.
 #pragma once
 
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"

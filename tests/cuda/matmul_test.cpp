@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "gmock/gmock.h"

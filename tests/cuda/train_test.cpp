@@ -1,6 +1,6 @@
 // Tests that models and optimizers train on a GPU as they do on the CPU.
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
 #include "nn/models/bert.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "accel/local_sgd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "nlohmann/json.hpp"
 #include "optim/sgd.h"
 #include "tests/accel/case_ranks.h"

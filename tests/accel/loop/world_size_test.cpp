@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "kernels/thread_pool.h"
 #include "nlohmann/json.hpp"
 #include "tests/accel/training.h"

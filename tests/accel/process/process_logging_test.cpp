@@ -14,7 +14,7 @@
 #include "accel/accelerator.h"
 #include "accel/metrics.h"
 #include "accel/utils/logger.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/random.h"
 #include "core/tree/tree_utils.h"
 #include "data/files/tokens.h"

@@ -12,7 +12,7 @@
 
 #include "accel/accelerator.h"
 #include "accel/metrics.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/random.h"
 #include "data/files/tokens.h"
 #include "dist/group/process_group.h"

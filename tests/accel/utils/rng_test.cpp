@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/random.h"
 #include "tests/accel/loading/loaders.h"
 #include "tests/close.h"

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "dist/group/process_group.h"
 #include "kernels/error.h"

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"

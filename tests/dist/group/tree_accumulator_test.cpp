@@ -1,7 +1,7 @@
 #include "dist/group/tree_accumulator.h"
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "gmock/gmock.h"
 #include "nn/models/gpt.h"
 #include "optim/adam.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "dist/parallel/data_parallel.h"
 #include "gmock/gmock.h"
 #include "nn/layers/norm.h"

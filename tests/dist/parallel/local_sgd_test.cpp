@@ -1,7 +1,7 @@
 #include "dist/parallel/local_sgd.h"
 
 #include "core/autograd/autograd.h"
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 #include "core/tree/tree.h"
 #include "gmock/gmock.h"
 #include "optim/sgd.h"

@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "tests/cases/loss_cases.h"
+#include "tests/cases/losses/loss_cases.h"
 
 namespace axle::tests {
 

@@ -1,4 +1,4 @@
-#include "core/numerics.h"
+#include "core/system/numerics.h"
 
 #include "core/ops.h"
 #include "core/random.h"

@@ -1,7 +1,7 @@
 #include <limits>
 #include <utility>
 
-#include "tests/cases/loss_cases.h"
+#include "tests/cases/losses/loss_cases.h"
 
 namespace axle::tests {
 

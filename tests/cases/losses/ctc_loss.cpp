@@ -1,4 +1,4 @@
-#include "tests/cases/loss_cases.h"
+#include "tests/cases/losses/loss_cases.h"
 
 namespace axle::tests {
 
