@@ -4,8 +4,8 @@
 
 #include "accel/process/partial_state.h"
 #include "core/files/file.h"
-#include "core/system/numerics.h"
 #include "core/random.h"
+#include "core/system/numerics.h"
 #include "dist/environment/environment.h"
 #include "kernels/error.h"
 

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/system/numerics.h"
 #include "core/ops.h"
+#include "core/system/numerics.h"
 #include "dist/parallel/buckets.h"
 
 namespace axle::dist {

@@ -153,8 +153,8 @@ struct Hardsigmoid {
     }
 };
 
-// The smooth L1 loss of a difference x: scale x^2 / (2 beta) if |x| < beta, else scale (|x| - beta /
-// 2). The Huber loss has scale = beta.
+// The smooth L1 loss of a difference x: scale x^2 / (2 beta) if |x| < beta, else scale (|x| - beta
+// / 2). The Huber loss has scale = beta.
 struct SmoothL1 {
     static constexpr bool kSavesOutput = false, kIntegers = false;
     double beta, scale;

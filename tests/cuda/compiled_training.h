@@ -1,8 +1,8 @@
 // The network and the fixture of tests that compare compiled training steps with eager steps.
 #pragma once
 
-#include "core/system/numerics.h"
 #include "core/ops.h"
+#include "core/system/numerics.h"
 #include "nn/layers/layers.h"
 #include "nn/layers/linear.h"
 #include "tests/cuda/gpu.h"

@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/system/numerics.h"
 #include "gmock/gmock.h"
 #include "tests/close.h"
 #include "tests/cuda/gpu.h"

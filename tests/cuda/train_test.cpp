@@ -1,8 +1,8 @@
 // Tests that models and optimizers train on a GPU as they do on the CPU.
 #include "core/autograd/autograd.h"
-#include "core/system/numerics.h"
 #include "core/ops.h"
 #include "core/random.h"
+#include "core/system/numerics.h"
 #include "nn/models/bert.h"
 #include "nn/models/gpt.h"
 #include "nn/models/lenet.h"

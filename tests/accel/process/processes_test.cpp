@@ -12,8 +12,8 @@
 
 #include "accel/accelerator.h"
 #include "accel/metrics.h"
-#include "core/system/numerics.h"
 #include "core/random.h"
+#include "core/system/numerics.h"
 #include "data/files/tokens.h"
 #include "dist/group/process_group.h"
 #include "nlohmann/json.hpp"

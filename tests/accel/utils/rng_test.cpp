@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/system/numerics.h"
 #include "core/random.h"
+#include "core/system/numerics.h"
 #include "tests/accel/loading/loaders.h"
 #include "tests/close.h"
 #include "tests/dist/ranks.h"

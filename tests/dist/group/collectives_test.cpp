@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"
-#include "core/system/numerics.h"
 #include "core/ops.h"
+#include "core/system/numerics.h"
 #include "dist/group/process_group.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"

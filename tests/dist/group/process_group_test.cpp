@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "core/autograd/autograd.h"
-#include "core/system/numerics.h"
 #include "core/ops.h"
+#include "core/system/numerics.h"
 #include "kernels/error.h"
 #include "tests/dist/ranks.h"
 
