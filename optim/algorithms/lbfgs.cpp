@@ -17,7 +17,7 @@
 namespace axle::optim {
 namespace {
 
-double dot(const Tensor& a, const Tensor& b) { return sum(a * b).item(); }
+double product(const Tensor& a, const Tensor& b) { return dot(a, b).item(); }
 double largest(const Tensor& x) { return x.numel() == 0 ? 0 : max(abs(x)).item(); }
 
 Tree tensors_of(const auto& pairs, auto&& member) {
@@ -101,12 +101,12 @@ void LBFGS::move(const std::vector<Tensor>& from, double t, const Tensor& direct
 // Adds the last step and its change of the gradient to the history, if the curvature is positive.
 void LBFGS::update_history(const Tensor& gradient) {
     Pair pair{.gradient_change = gradient - state_.gradient, .step = state_.direction * state_.t};
-    const double curvature = dot(pair.gradient_change, pair.step);
+    const double curvature = product(pair.gradient_change, pair.step);
     if (!(curvature > 1e-10)) return;
     if (std::ssize(state_.history) >= groups_[0].history_size)
         state_.history.erase(state_.history.begin());
     pair.ro = 1 / curvature;
-    state_.h_diag = curvature / dot(pair.gradient_change, pair.gradient_change);
+    state_.h_diag = curvature / product(pair.gradient_change, pair.gradient_change);
     state_.history.push_back(std::move(pair));
 }
 
@@ -117,13 +117,13 @@ Tensor LBFGS::direction_for(const Tensor& gradient) const {
     std::vector<double> alphas(state_.history.size());
     for (std::size_t i = alphas.size(); i-- > 0;) {
         const Pair& pair = state_.history[i];
-        alphas[i] = dot(pair.step, q) * pair.ro;
+        alphas[i] = product(pair.step, q) * pair.ro;
         q = q - pair.gradient_change * alphas[i];
     }
     Tensor direction = q * state_.h_diag;
     for (std::size_t i = 0; i < alphas.size(); ++i) {
         const Pair& pair = state_.history[i];
-        const double beta = dot(pair.gradient_change, direction) * pair.ro;
+        const double beta = product(pair.gradient_change, direction) * pair.ro;
         direction = direction + pair.step * (alphas[i] - beta);
     }
     return direction;
@@ -138,7 +138,7 @@ LBFGS::Evaluation LBFGS::search(const std::function<Tensor()>& closure, const Ev
     const auto at = [&](double t) {
         move(from, t, state_.direction);
         Evaluation evaluation = evaluate(closure);
-        return LinePoint{t, evaluation.loss, dot(evaluation.gradient, state_.direction),
+        return LinePoint{t, evaluation.loss, product(evaluation.gradient, state_.direction),
                          evaluation.gradient};
     };
     const LineSearchResult result =
@@ -171,7 +171,7 @@ Tensor LBFGS::step_with_closure(const std::function<Tensor()>& closure) {
         state_.gradient = at.gradient;
         state_.loss = at.loss;
         state_.t = is_first ? std::min(1.0, 1 / sum(abs(at.gradient)).item()) * group.lr : group.lr;
-        const double slope = dot(at.gradient, state_.direction);
+        const double slope = product(at.gradient, state_.direction);
         if (slope > -group.tolerance_change) break;
 
         std::int64_t count = 0;

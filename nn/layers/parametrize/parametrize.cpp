@@ -17,7 +17,7 @@ Tensor matrix_of(const Tensor& weight, std::int64_t dim) {
     return weight.permute(order).flatten(1, -1);
 }
 
-Tensor normalize(const Tensor& x, double eps) { return x / clamp(sqrt(sum(square(x))), eps, {}); }
+Tensor unit_vector(const Tensor& x, double eps) { return x / clamp(sqrt(sum(square(x))), eps, {}); }
 
 }  // namespace
 
@@ -40,8 +40,8 @@ void PowerIteration::start(const Tensor& weight) {
     const NoGrad no_grad;
     const Tensor matrix = matrix_of(weight, dim);
     const TensorOptions options{weight.dtype(), weight.device()};
-    u = normalize(randn({matrix.size(0)}, options), eps);
-    v = normalize(randn({matrix.size(1)}, options), eps);
+    u = unit_vector(randn({matrix.size(0)}, options), eps);
+    v = unit_vector(randn({matrix.size(1)}, options), eps);
     run(weight, 15);
 }
 
@@ -50,8 +50,8 @@ void PowerIteration::run(const Tensor& weight, std::int64_t iterations) {
     const Tensor matrix = matrix_of(weight.detach(), dim);
     Tensor next_u = u, next_v = v;
     for (std::int64_t i = 0; i < iterations; ++i) {
-        next_u = normalize(matmul(matrix, next_v), eps);
-        next_v = normalize(matmul(matrix.t(), next_u), eps);
+        next_u = unit_vector(matmul(matrix, next_v), eps);
+        next_v = unit_vector(matmul(matrix.t(), next_u), eps);
     }
     // The buffers keep their identities, but graphs of earlier calls keep the old values.
     u.set_data(next_u), v.set_data(next_v);

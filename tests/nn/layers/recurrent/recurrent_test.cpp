@@ -244,6 +244,22 @@ TEST(RecurrentLayers, AcceptEmptyBatches) {
     EXPECT_EQ(h.shape(), Shape({1, 0, 4}));
 }
 
+TEST(RecurrentLayers, ContinueLongSequencesFromTheLastState) {
+    nn::LSTM layer(2, 3);
+    layer.to(f64);
+    const Tensor x = randn({140, 2, 2}, {f64});
+    const auto [whole, last] = layer(x);
+    sum(square(whole)).backward();
+    const Tensor gradient = layer.weights().hh.grad();
+    layer.zero_grad();
+    const auto [first, middle] = layer(x.narrow(0, 0, 50));
+    const auto [second, end] = layer(x.narrow(0, 50, 90), middle);
+    expect_close(cat({first, second}).detach(), whole.detach(), 1e-14);
+    expect_close(end.c.detach(), last.c.detach(), 1e-14);
+    (sum(square(first)) + sum(square(second))).backward();
+    expect_close(layer.weights().hh.grad(), gradient, 1e-12);
+}
+
 TEST(RecurrentLayers, CanBeDifferentiatedTwice) {
     nn::LSTM layer(2, 3);
     layer.to(f64);
