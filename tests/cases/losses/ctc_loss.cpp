@@ -63,6 +63,8 @@ void add_ctc_loss(Cases& cases) {
              .call = [r = reduction](In x) { return ctc_of_logits(x, {.reduction = r}); },
              .rows = rows});
     case_named(cases, "ctc_loss").large = padded(60, 9, 31, 20);
+    // A sample has more states than a block of the GPU kernel has threads.
+    case_named(cases, "ctc_loss").gpu_rows = {padded(310, 2, 9, 150)};
     cases.push_back(
         {.name = "ctc_loss/log_probs",
          .torch = "F.ctc_loss(x[0], x[1], x[2], x[3], reduction='none')",
