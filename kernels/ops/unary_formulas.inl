@@ -40,7 +40,7 @@ struct Abs {
     static constexpr bool kSavesOutput = false, kIntegers = true;
     template <class T>
     AXLE_HOST_DEVICE T value(T x) const {
-        return select(x < T(0), T(T(0) - x), x);
+        return select(x > T(0), x, T(T(0) - x));  // also makes -0 positive
     }
     template <class T>
     AXLE_HOST_DEVICE T slope(T x) const {

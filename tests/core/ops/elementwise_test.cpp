@@ -31,6 +31,15 @@ TEST(NanToNum, ReplacesInfinitiesByTheLargestFiniteNumbersOfTheDType) {
     }
 }
 
+TEST(Abs, MakesNegativeZeroPositive) {
+    for (const DType dtype : {f64, f32, f16, bf16}) {
+        const Tensor y = abs(tensor({-0.0, 0.0, -2.0}, {3}, {dtype})).to(f64);
+        EXPECT_FALSE(std::signbit(y[0].item())) << dtype;
+        EXPECT_FALSE(std::signbit(y[1].item())) << dtype;
+        EXPECT_EQ(y[2].item(), 2) << dtype;
+    }
+}
+
 TEST(BitwiseNot, IsItsOwnInverseForUnsignedBytes) {
     const Tensor x = arange(256).to(u8);
     const Tensor y = bitwise_not(x);
