@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using tests::expect_close;
 using tests::expect_error;
 using tests::expect_same_bits;
-using Tensors = std::vector<Tensor>;
+using TensorList = std::vector<Tensor>;
 
 TEST(ForwardHook, SeesAndReplacesOutputs) {
     nn::Linear layer(3, 2);
@@ -25,17 +25,18 @@ TEST(ForwardHook, SeesAndReplacesOutputs) {
     const Tensor expected = layer(x).detach();
     std::vector<int> order;
     auto first = layer.register_forward_hook(
-        [&](nn::Module& module, const Tensors& inputs, Tensors& outputs) {
+        [&](nn::Module& module, const TensorList& inputs, TensorList& outputs) {
             EXPECT_EQ(&module, &layer);
             EXPECT_TRUE(inputs.at(0).is_same(x));
             expect_same_bits(outputs.at(0).detach(), expected);
             outputs[0] = outputs[0] * 2;
             order.push_back(1);
         });
-    auto second = layer.register_forward_hook([&](nn::Module&, const Tensors&, Tensors& outputs) {
-        outputs[0] = outputs[0] + 1;
-        order.push_back(2);
-    });
+    auto second =
+        layer.register_forward_hook([&](nn::Module&, const TensorList&, TensorList& outputs) {
+            outputs[0] = outputs[0] + 1;
+            order.push_back(2);
+        });
     expect_close(layer(x).detach(), expected * 2 + 1);
     EXPECT_THAT(order, ElementsAre(1, 2));
     first.remove();
@@ -50,9 +51,11 @@ TEST(ForwardPreHook, ReplacesInputs) {
     const Tensor x = randn({4, 3});
     const Tensor expected = layer(x * 3).detach();
     const auto handle = layer.register_forward_pre_hook(
-        [](nn::Module&, Tensors& inputs) { inputs[0] = inputs[0] * 3; });
-    const auto sees = layer.register_forward_hook(
-        [&](nn::Module&, const Tensors& inputs, Tensors&) { expect_same_bits(inputs[0], x * 3); });
+        [](nn::Module&, TensorList& inputs) { inputs[0] = inputs[0] * 3; });
+    const auto sees =
+        layer.register_forward_hook([&](nn::Module&, const TensorList& inputs, TensorList&) {
+            expect_same_bits(inputs[0], x * 3);
+        });
     expect_close(layer(x).detach(), expected);
 }
 
@@ -60,7 +63,7 @@ TEST(RegisteredHooks, FollowAMovedModuleButNotAClone) {
     int calls = 0;
     nn::Linear layer(3, 2);
     auto handle =
-        layer.register_forward_hook([&](nn::Module&, const Tensors&, Tensors&) { ++calls; });
+        layer.register_forward_hook([&](nn::Module&, const TensorList&, TensorList&) { ++calls; });
     nn::Linear copy = layer.clone();
     nn::Linear moved = std::move(layer);
     copy(ones({1, 3}));
@@ -76,7 +79,8 @@ TEST(RegisteredHooks, FollowAMovedModuleButNotAClone) {
     autograd::HookHandle survivor;
     {
         nn::Linear temporary(3, 2);
-        survivor = temporary.register_forward_hook([](nn::Module&, const Tensors&, Tensors&) {});
+        survivor =
+            temporary.register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
     }
     survivor.remove();
 }
@@ -88,7 +92,9 @@ TEST(RegisteredHooks, RunInModulesOfOtherModulesAndWithFusedLayers) {
     std::vector<autograd::HookHandle> handles;
     for (const auto& [name, module] : net.named_children())
         handles.push_back(module->register_forward_hook(
-            [&seen, name = name](nn::Module&, const Tensors&, Tensors&) { seen.push_back(name); }));
+            [&seen, name = name](nn::Module&, const TensorList&, TensorList&) {
+                seen.push_back(name);
+            }));
     net(x);
     EXPECT_THAT(seen, ElementsAre("0", "2"));
     nn::feed_forward(net.get<nn::Linear>(0), net.get<nn::Linear>(2), x, Activation::relu);
@@ -98,8 +104,8 @@ TEST(RegisteredHooks, RunInModulesOfOtherModulesAndWithFusedLayers) {
 TEST(RegisteredHooks, SeeAllTensorsOfStructuredResults) {
     nn::LSTM layer(3, 4);
     std::vector<Shape> shapes;
-    const auto handle =
-        layer.register_forward_hook([&](nn::Module&, const Tensors& inputs, Tensors& outputs) {
+    const auto handle = layer.register_forward_hook(
+        [&](nn::Module&, const TensorList& inputs, TensorList& outputs) {
             EXPECT_EQ(inputs.size(), 1U);
             for (const Tensor& t : outputs) shapes.push_back(t.shape());
             outputs[2] = outputs[2] * 0;
@@ -115,7 +121,7 @@ TEST(RegisteredHooks, RunWithCheckpointing) {
     layer.set_checkpointing();
     int calls = 0;
     const auto handle =
-        layer.register_forward_hook([&](nn::Module&, const Tensors&, Tensors& outputs) {
+        layer.register_forward_hook([&](nn::Module&, const TensorList&, TensorList& outputs) {
             ++calls;
             outputs[0] = outputs[0] * 2;
         });
@@ -129,13 +135,13 @@ TEST(RegisteredHooks, MustNotChangeTheNumberOfTensors) {
     nn::Linear layer(3, 2);
     {
         const auto handle = layer.register_forward_hook(
-            [](nn::Module&, const Tensors&, Tensors& outputs) { outputs.clear(); });
+            [](nn::Module&, const TensorList&, TensorList& outputs) { outputs.clear(); });
         expect_error<UsageError>({"module: a forward hook", "1", "0"}, [&] {
             layer(ones({1, 3}));
         });
     }
     const auto handle = layer.register_forward_pre_hook(
-        [](nn::Module&, Tensors& inputs) { inputs.push_back(inputs[0]); });
+        [](nn::Module&, TensorList& inputs) { inputs.push_back(inputs[0]); });
     expect_error<UsageError>({"module: a forward pre hook", "1", "2"}, [&] {
         layer(ones({1, 3}));
     });
@@ -147,7 +153,7 @@ TEST(FullBackwardHook, SeesAndReplacesGradients) {
     const Tensor gradient = randn({4, 2});
     int calls = 0;
     const auto handle = layer.register_full_backward_hook(
-        [&](nn::Module& module, Tensors& input_gradients, const Tensors& output_gradients) {
+        [&](nn::Module& module, TensorList& input_gradients, const TensorList& output_gradients) {
             EXPECT_EQ(&module, &layer);
             expect_same_bits(output_gradients.at(0), gradient);
             expect_close(input_gradients.at(0), matmul(gradient, layer.weight.detach()));
@@ -164,7 +170,7 @@ TEST(FullBackwardHook, RunsWithoutGradientsOfInputs) {
     nn::Linear layer(3, 2);
     int calls = 0;
     const auto handle = layer.register_full_backward_hook(
-        [&](nn::Module&, Tensors& input_gradients, const Tensors& output_gradients) {
+        [&](nn::Module&, TensorList& input_gradients, const TensorList& output_gradients) {
             EXPECT_EQ(input_gradients.size(), 1U);
             EXPECT_FALSE(input_gradients[0].defined());
             expect_same_bits(output_gradients.at(0), ones({4, 2}));
@@ -182,9 +188,9 @@ TEST(FullBackwardHook, RunsWithoutGradientsOfInputs) {
 TEST(FullBackwardHook, GetsTheGradientsOfAllOutputs) {
     nn::LSTM layer(3, 4);
     Tensor x = randn({5, 2, 3}).set_requires_grad();
-    Tensors seen;
+    TensorList seen;
     const auto handle = layer.register_full_backward_hook(
-        [&](nn::Module&, Tensors&, const Tensors& gradients) { seen = gradients; });
+        [&](nn::Module&, TensorList&, const TensorList& gradients) { seen = gradients; });
     const auto [y, state] = layer(x);
     (sum(y) + sum(state.c * 2)).backward();
     ASSERT_EQ(seen.size(), 3U);
