@@ -131,6 +131,12 @@ TEST(Tensor, ReleasesBorrowedMemoryWithLastView) {
     EXPECT_TRUE(released);
 }
 
+TEST(BroadcastShapes, AlignsSizesAtTheEnd) {
+    EXPECT_EQ(broadcast_shapes("op", {3, 1}, {2, 1, 4}), Shape({2, 3, 4}));
+    EXPECT_EQ(broadcast_shapes("op", {}, {0, 5}), Shape({0, 5}));
+    EXPECT_THROW(broadcast_shapes("op", {3}, {2}), ShapeError);
+}
+
 TEST(TypePromotion, MatchesPyTorch) {
     EXPECT_EQ(promote(i64, bf16), bf16);
     EXPECT_EQ(promote(f16, bf16), f32);

@@ -23,7 +23,7 @@ INTERNAL = re.compile(
     r"|int_repr|is_inference.*|is_same_size|segment_reduce|geqrf|nonzero_static|narrow_copy|hash_tensor"
     r"|rnn_(relu|tanh).*|(lstm|gru)(_cell)?|slice_inverse|split_with_sizes|frobenius_norm|nuclear_norm"
     r"|to_padded_tensor|module_load|dim_order|const_data_ptr|as_subclass|.*_permuted|solve|eig|lstsq"
-    r"|resize.*|.*_renorm_|mtia|ipu|xpu|c(half|float|double)|is_distributed|sparse_resize.*"
+    r"|resize.*|.*_renorm_|bind|invert_permutation|mtia|ipu|xpu|c(half|float|double)|is_distributed|sparse_resize.*"
 )
 
 

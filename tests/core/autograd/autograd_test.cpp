@@ -119,6 +119,17 @@ TEST(Autograd, DetectsReplacedStorageOfSavedTensor) {
               std::string::npos);
 }
 
+TEST(GradMode, IsRestoredByGuards) {
+    EXPECT_TRUE(grad_enabled());
+    {
+        const NoGrad no_grad;
+        EXPECT_FALSE(grad_enabled());
+        const GradMode recorded(true);
+        EXPECT_TRUE(grad_enabled());
+    }
+    EXPECT_TRUE(grad_enabled());
+}
+
 TEST(Autograd, AllowsInPlaceOpsOnLeavesThatRequireGradOnlyUnderNoGrad) {
     Tensor x = leaf({2}, {1});
     EXPECT_EQ(text_of([&] { x.fill_(0); }).substr(0, 65),

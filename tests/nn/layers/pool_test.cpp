@@ -40,6 +40,16 @@ TEST(Upsample, MatchesInterpolate) {
                      interpolate(x, {.scale_factor = 2, .mode = Interpolation::bilinear}));
 }
 
+TEST(Upsample, HasModulesWithFixedModes) {
+    const Tensor x = randn({2, 3, 7, 9});
+    nn::UpsamplingNearest2d nearest({.size = Size2(5, 12)});
+    expect_same_bits(nearest(x), interpolate(x, {.size = Size2(5, 12)}));
+    nn::UpsamplingBilinear2d bilinear({.scale_factor = 2});
+    expect_same_bits(bilinear(x), interpolate(x, {.scale_factor = 2,
+                                                  .mode = Interpolation::bilinear,
+                                                  .align_corners = true}));
+}
+
 TEST(Flatten, FlattensTheGivenRangeOfDimensions) {
     const Tensor x = randn({3, 5, 2});
     expect_same_bits(nn::Flatten()(x), flatten(x, 1));

@@ -182,6 +182,16 @@ TEST(TransformerEncoder, CopiesItsLayerAndDropsInTraining) {
     EXPECT_EQ(with_norm.state_dict().back().first, "norm.bias");
 }
 
+TEST(TransformerDecoder, AppliesItsLayersAndNorm) {
+    nn::TransformerDecoderLayer layer(4, 2, {.dim_feedforward = 6, .dropout = 0});
+    nn::TransformerDecoder decoder(layer, 2, nn::LayerNorm(4));
+    const Tensor tgt = randn({5, 2, 4}), memory = randn({3, 2, 4});
+    const Tensor y = layer(layer(tgt, memory), memory);
+    expect_same_bits(decoder(tgt, memory).detach(), layer_norm(y.detach()));
+    nn::TransformerDecoder without_norm(layer, 1);
+    expect_same_bits(without_norm(tgt, memory).detach(), layer(tgt, memory).detach());
+}
+
 TEST(Transformer, RejectsShapesThatDoNotFit) {
     nn::TransformerOptions options = small_options();
     options.num_encoder_layers = options.num_decoder_layers = 1;
