@@ -15,9 +15,10 @@
 
 namespace axle::tests {
 
-// The inputs and arguments of one call. Arguments are given by PyTorch's names. A function with a
-// fallback returns it if the argument is missing or null; without one, the argument is required.
-// All functions throw ValueError for a value of another type, with the argument's name.
+// The inputs and arguments of one call. Arguments are given by PyTorch's names; axis, keepdims and
+// x2 are other names of dim, keepdim and other. A function with a fallback returns it if the
+// argument is missing or null; without one, the argument is required. All functions throw
+// ValueError for a value of another type, with the argument's name.
 class Call {
   public:
     // `inputs` has one list for each input. A list has one element unless the input is a list of
@@ -27,7 +28,13 @@ class Call {
     const Tensor& x(std::size_t i) const;    // throws ValueError if the input is missing
     Tensor optional_x(std::size_t i) const;  // undefined if the input is missing
     const std::vector<Tensor>& list(std::size_t i = 0) const;
+    std::vector<Tensor> tensors() const;  // the defined tensors of all inputs and lists
     std::size_t size() const { return inputs_.size(); }
+    // Returns input i, or if it is missing, the number `name` as a 0-d tensor. The number does not
+    // change the dtype of x(0) in an op of both, unless it has another category.
+    Tensor operand(std::size_t i, const std::string& name);
+    // Returns input i in the dtype that the argument "dtype" gives.
+    Tensor converted(std::size_t i = 0);
 
     bool has(const std::string& name) const;  // whether the argument is present and not null
     double number(const std::string& name);
@@ -40,19 +47,51 @@ class Call {
     std::string text(const std::string& name, const std::string& fallback);
     Scalar scalar(const std::string& name);
     Scalar scalar(const std::string& name, Scalar fallback);
+    bool is_list(const std::string& name) const;
+    bool is_text(const std::string& name) const;
     Dims dims(const std::string& name);  // an integer or a list of integers
     Dims dims(const std::string& name, const Dims& fallback);
+    Dims dims(std::initializer_list<const char*> names);  // the first of these that is present
+    std::vector<std::int64_t> integers(const std::string& name);
     std::vector<double> numbers(const std::string& name);
-    Size2 size2(const std::string& name, Size2 fallback);  // an integer or [height, width]
-    std::optional<Size2> maybe_size2(const std::string& name);
-    Reduction reduction();  // the argument "reduction"
+    const nlohmann::json& value(const std::string& name);  // any value, such as a list of lists
+    // An integer or [height, width]. A null stands for the height or the width of the fallback.
+    Size2 size2(const std::string& name);
+    Size2 size2(const std::string& name, Size2 fallback);
+    std::optional<Size2> maybe_size2(const std::string& name);  // an empty list is not a size
+    // Returns the choice with the name that the argument has.
+    template <class T>
+    T one_of(const std::string& name, const std::string& fallback,
+             const std::map<std::string, T>& choices) {
+        const std::string chosen = text(name, fallback);
+        const auto found = choices.find(chosen);
+        if (found == choices.end())
+            throw ValueError(str("argument ", name, ": ", chosen, " is not supported"));
+        return found->second;
+    }
+    // Returns the argument "reduction", or the value that the older arguments size_average and
+    // reduce stand for.
+    Reduction reduction();
+    std::string reduction_name();
     DType dtype(const std::string& name, DType fallback);
+    // Returns the dtype and requires_grad of a new tensor. Throws for a device other than the CPU.
+    InferredOptions options();
+    TensorOptions options(DType fallback);
 
-    // Returns the arguments that no function above has read, separated by commas.
+    // Marks an argument as read that does not change the results.
+    void ignore(std::initializer_list<const char*> names);
+    // Throws ValueError if the argument is present and has another value than the only one that is
+    // supported.
+    void support_only(const std::string& name, const nlohmann::json& supported);
+
+    // Returns the arguments that no function above has read and that are not null, separated by
+    // commas.
     std::string unread() const;
 
   private:
-    const nlohmann::json* find(const std::string& name);
+    std::string given_name(const std::string& name) const;  // the name or its other name
+    const nlohmann::json* lookup(const std::string& name) const;
+    const nlohmann::json* find(const std::string& name);  // also marks the argument as read
     const nlohmann::json& require(const std::string& name);
 
     std::vector<std::vector<Tensor>> inputs_;
@@ -67,9 +106,20 @@ const NamedOps& named_ops();
 
 // Each function adds the ops of one source in this folder.
 void add_elementwise_ops(NamedOps& ops);
-void add_shape_ops(NamedOps& ops);
+void add_creation_ops(NamedOps& ops);
+void add_shaping_ops(NamedOps& ops);
+void add_selection_ops(NamedOps& ops);
 void add_reduction_ops(NamedOps& ops);
+void add_statistics_ops(NamedOps& ops);
+void add_product_ops(NamedOps& ops);
 void add_network_ops(NamedOps& ops);
+void add_loss_ops(NamedOps& ops);
+void add_aliases(NamedOps& ops);  // other names of ops that the functions above added
+
+// Returns the op with PyTorch's name, such as "torch.nn.functional.relu", or nullptr. The parts
+// before the last dot count only if they distinguish ops: "linalg.norm" and "norm" are two ops. A
+// name with a final underscore is the op that returns the result.
+const NamedOps::mapped_type* named_op(const std::string& name);
 
 // Returns the dtype with PyTorch's name, such as "float64". Throws ValueError for another name.
 DType dtype_named(const std::string& name);

@@ -1,5 +1,7 @@
 #include "core/elementwise.h"
 
+#include <cmath>
+
 #include "tests/cases/json/call.h"
 
 namespace axle::tests {
@@ -10,7 +12,7 @@ using Unary = Tensor (*)(const Tensor&);
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
 using BinaryNumber = Tensor (*)(const Tensor&, Scalar);
 
-void add_unary(NamedOps& ops) {
+void name_unary(NamedOps& ops) {
     const std::pair<const char*, Unary> functions[] = {{"floor", floor},
                                                        {"ceil", ceil},
                                                        {"trunc", trunc},
@@ -61,55 +63,102 @@ void add_unary(NamedOps& ops) {
                                                        {"sigmoid", sigmoid},
                                                        {"relu", relu},
                                                        {"silu", silu},
-                                                       {"softsign", softsign},
-                                                       {"round", round}};
+                                                       {"softsign", softsign}};
     for (const auto& [name, f] : functions) ops[name] = [f = f](Call& c) { return f(c.x(0)); };
-    ops["gelu"] = [](Call& c) {
-        return gelu(c.x(0), c.text("approximate", "none") == "tanh" ? Gelu::tanh : Gelu::erf);
+    ops["round"] = [](Call& c) {
+        const std::int64_t decimals = c.integer("decimals", 0);
+        if (decimals == 0) return round(c.x(0));
+        const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+        return decimals > 0 ? div(round(mul(c.x(0), scale)), scale)
+                            : mul(round(div(c.x(0), scale)), scale);
     };
     ops["nan_to_num"] = [](Call& c) {
         return nan_to_num(c.x(0), c.number("nan", 0), c.maybe_number("posinf"),
                           c.maybe_number("neginf"));
     };
+    // The bounds are numbers or the inputs 1 and 2.
     ops["clamp"] = [](Call& c) {
+        if (c.size() > 1) return clamp(c.x(0), c.optional_x(1), c.optional_x(2));
         return clamp(c.x(0), c.maybe_number("min"), c.maybe_number("max"));
+    };
+    ops["clamp_min"] = [](Call& c) {
+        return c.has("min") ? clamp(c.x(0), c.number("min"), {}) : clamp(c.x(0), c.x(1), Tensor());
+    };
+    ops["clamp_max"] = [](Call& c) {
+        return c.has("max") ? clamp(c.x(0), {}, c.number("max")) : clamp(c.x(0), Tensor(), c.x(1));
+    };
+    ops["positive"] = [](Call& c) { return c.x(0); };
+}
+
+Scalar product(Scalar a, Scalar b) {
+    if (a.is_integral() && b.is_integral()) return a.to_int64() * b.to_int64();
+    return a.to_double() * b.to_double();
+}
+
+// Returns the name of the argument that is a number and the first operand, or nullptr.
+const char* first_number(const Call& c) {
+    for (const char* name : {"self", "input"})
+        if (c.has(name)) return name;
+    return nullptr;
+}
+
+// Adds a function of two tensors, one of which can be a number.
+void name_binary(NamedOps& ops, const char* name, Binary f) {
+    ops[name] = [f](Call& c) {
+        if (const char* first = first_number(c)) return f(c.operand(1, first), c.x(0));
+        return f(c.x(0), c.operand(1, "other"));
     };
 }
 
-// Binary ops take a second tensor, or a number as the argument "other".
-void add_binary(NamedOps& ops) {
+// Returns a / b, rounded down or towards 0. Has the gradient 0 as in PyTorch.
+Tensor rounded_quotient(const Tensor& a, const Tensor& b, const std::string& mode) {
+    if (mode != "floor" && mode != "trunc")
+        throw ValueError(str("argument rounding_mode: ", mode, " is not supported"));
+    const bool integers = !is_floating(a.dtype()) && !is_floating(b.dtype());
+    if (integers) return floor_divide(mode == "floor" ? a : sub(a, fmod(a, b)), b);
+    if (mode == "trunc") return trunc(div(a, b));
+    return a.requires_grad() || b.requires_grad() ? floor(div(a, b)) : floor_divide(a, b);
+}
+
+void name_arithmetic(NamedOps& ops) {
     const std::tuple<const char*, Binary, BinaryNumber> functions[] = {
-        {"mul", mul, mul}, {"div", div, div}, {"eq", eq, eq}, {"ne", ne, ne},
-        {"lt", lt, lt},    {"le", le, le},    {"gt", gt, gt}, {"ge", ge, ge}};
+        {"mul", mul, mul}, {"eq", eq, eq}, {"ne", ne, ne}, {"lt", lt, lt},
+        {"le", le, le},    {"gt", gt, gt}, {"ge", ge, ge}};
     for (const auto& [name, f, with_number] : functions)
         ops[name] = [f = f, with_number = with_number](Call& c) {
             return c.has("other") ? with_number(c.x(0), c.scalar("other")) : f(c.x(0), c.x(1));
         };
-    // torch.add and torch.sub multiply the second operand by alpha.
+    ops["div"] = [](Call& c) {
+        const std::string mode = c.text("rounding_mode", "");
+        if (!mode.empty()) return rounded_quotient(c.x(0), c.operand(1, "other"), mode);
+        return c.has("other") ? div(c.x(0), c.scalar("other")) : div(c.x(0), c.x(1));
+    };
+    // These multiply the second operand by alpha.
     ops["add"] = [](Call& c) {
-        if (c.has("other")) return add(c.x(0), c.number("other") * c.number("alpha", 1));
-        return c.has("alpha") ? add(c.x(0), mul(c.x(1), c.scalar("alpha"))) : add(c.x(0), c.x(1));
+        const Scalar alpha = c.scalar("alpha", 1);
+        if (c.has("other")) return add(c.x(0), product(c.scalar("other"), alpha));
+        return add(c.x(0), c.has("alpha") ? mul(c.x(1), alpha) : c.x(1));
     };
     ops["sub"] = [](Call& c) {
-        if (c.has("other")) return sub(c.x(0), c.number("other") * c.number("alpha", 1));
-        return c.has("alpha") ? sub(c.x(0), mul(c.x(1), c.scalar("alpha"))) : sub(c.x(0), c.x(1));
+        const Scalar alpha = c.scalar("alpha", 1);
+        if (c.has("other")) return sub(c.x(0), product(c.scalar("other"), alpha));
+        return sub(c.x(0), c.has("alpha") ? mul(c.x(1), alpha) : c.x(1));
     };
-    const std::pair<const char*, Binary> tensors[] = {{"maximum", maximum},
-                                                      {"minimum", minimum},
-                                                      {"floor_divide", floor_divide},
-                                                      {"fmod", fmod},
-                                                      {"remainder", remainder},
-                                                      {"atan2", atan2},
-                                                      {"logical_and", logical_and},
-                                                      {"logical_or", logical_or},
-                                                      {"logical_xor", logical_xor},
-                                                      {"bitwise_and", bitwise_and},
-                                                      {"bitwise_or", bitwise_or},
-                                                      {"bitwise_xor", bitwise_xor},
-                                                      {"prelu", prelu}};
-    for (const auto& [name, f] : tensors)
-        ops[name] = [f = f](Call& c) { return f(c.x(0), c.x(1)); };
+    ops["rsub"] = [](Call& c) {
+        const Tensor x = c.has("alpha") ? mul(c.x(0), c.scalar("alpha")) : c.x(0);
+        return c.has("other") ? sub(c.scalar("other"), x) : sub(c.x(1), x);
+    };
+    const std::pair<const char*, Binary> tensors[] = {
+        {"maximum", maximum},           {"minimum", minimum},
+        {"floor_divide", floor_divide}, {"fmod", fmod},
+        {"remainder", remainder},       {"atan2", atan2},
+        {"logical_and", logical_and},   {"logical_or", logical_or},
+        {"logical_xor", logical_xor},   {"bitwise_and", bitwise_and},
+        {"bitwise_or", bitwise_or},     {"bitwise_xor", bitwise_xor}};
+    for (const auto& [name, f] : tensors) name_binary(ops, name, f);
+    ops["prelu"] = [](Call& c) { return prelu(c.x(0), c.x(1)); };
     ops["pow"] = [](Call& c) {
+        if (const char* base = first_number(c)) return pow(c.scalar(base), c.x(0));
         return c.has("exponent") ? pow(c.x(0), c.scalar("exponent")) : pow(c.x(0), c.x(1));
     };
     ops["lerp"] = [](Call& c) {
@@ -118,11 +167,21 @@ void add_binary(NamedOps& ops) {
     };
     ops["addcmul"] = [](Call& c) { return addcmul(c.x(0), c.x(1), c.x(2), c.number("value", 1)); };
     ops["addcdiv"] = [](Call& c) { return addcdiv(c.x(0), c.x(1), c.x(2), c.number("value", 1)); };
-    ops["where"] = [](Call& c) { return where(c.x(0), c.x(1), c.x(2)); };
-    ops["masked_fill"] = [](Call& c) { return masked_fill(c.x(0), c.x(1), c.scalar("value")); };
 }
 
-void add_activations(NamedOps& ops) {
+// Returns the dimension of a softmax. Without one, functions of torch.nn.functional choose the
+// first dimension for 0, 1 or 3 dimensions, and otherwise the second one.
+std::int64_t softmax_dim(Call& c) {
+    c.ignore({"_stacklevel"});
+    const int n = c.x(0).dim();
+    return c.integer("dim", n == 0 || n == 1 || n == 3 ? 0 : 1);
+}
+
+void name_activations(NamedOps& ops) {
+    ops["gelu"] = [](Call& c) {
+        return gelu(c.x(0), c.one_of<Gelu>("approximate", "none",
+                                           {{"none", Gelu::erf}, {"tanh", Gelu::tanh}}));
+    };
     ops["leaky_relu"] = [](Call& c) {
         return leaky_relu(c.x(0), c.number("negative_slope", 0.01));
     };
@@ -140,16 +199,17 @@ void add_activations(NamedOps& ops) {
         return threshold(c.x(0), c.number("threshold"), c.number("value"));
     };
     ops["glu"] = [](Call& c) { return glu(c.x(0), c.integer("dim", -1)); };
-    ops["softmax"] = [](Call& c) { return softmax(c.x(0), c.integer("dim", -1)); };
-    ops["log_softmax"] = [](Call& c) { return log_softmax(c.x(0), c.integer("dim", -1)); };
+    ops["softmax"] = [](Call& c) { return softmax(c.converted(), softmax_dim(c)); };
+    ops["log_softmax"] = [](Call& c) { return log_softmax(c.converted(), softmax_dim(c)); };
+    ops["softmin"] = [](Call& c) { return softmax(neg(c.converted()), softmax_dim(c)); };
 }
 
 }  // namespace
 
 void add_elementwise_ops(NamedOps& ops) {
-    add_unary(ops);
-    add_binary(ops);
-    add_activations(ops);
+    name_unary(ops);
+    name_arithmetic(ops);
+    name_activations(ops);
 }
 
 }  // namespace axle::tests

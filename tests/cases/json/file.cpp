@@ -106,10 +106,12 @@ void compare(const std::string& name, const Tensor& actual, const Tensor& expect
     if (!text.empty()) failure += str("\n    ", name, ": ", text);
 }
 
-double default_tolerance(const std::vector<Tensor>& inputs) {
+double default_tolerance(const std::vector<Tensor>& inputs, const json& outputs) {
     double tolerance = 1e-10;
     for (const Tensor& x : inputs)
         if (x.defined()) tolerance = std::max(tolerance, Tolerances().of(x.dtype()));
+    for (const json& y : outputs)
+        tolerance = std::max(tolerance, Tolerances().of(dtype_named(y.value("dtype", "float64"))));
     return tolerance;
 }
 
@@ -133,9 +135,10 @@ std::vector<Tensor> gradients_of(const Outputs& outputs, const std::vector<Tenso
 // Runs one case. Returns how it failed, or an empty string. Throws Unknown, and the errors of the
 // op and of JSON.
 std::string run_case(const json& test) {
-    const std::string op = short_name(test.at("op").get<std::string>());
-    const auto found = named_ops().find(op);
-    if (found == named_ops().end()) throw Unknown{op};
+    const std::string name = test.at("op").get<std::string>();
+    const std::string op = short_name(name);
+    const auto* call_op = named_op(name);
+    if (call_op == nullptr) throw Unknown{op};
 
     auto inputs = read_inputs(test);
     const json expected_gradients = test.value("gradients", json::array());
@@ -146,19 +149,19 @@ std::string run_case(const json& test) {
     Call call(std::move(inputs), test.value("arguments", json::object()));
     if (test.contains("error")) {
         try {
-            found->second(call);
+            (*call_op)(call);
         } catch (const Error&) {
             return "";
         }
         return "\n    no error was thrown";
     }
-    const Outputs outputs = found->second(call);
+    const Outputs outputs = (*call_op)(call);
     if (const std::string unread = call.unread(); !unread.empty())
         throw Unknown{op + "(" + unread + ")"};
 
     std::string failure;
-    const double tolerance = test.value("tolerance", default_tolerance(tensors));
     const json expected = test.value("outputs", json::array());
+    const double tolerance = test.value("tolerance", default_tolerance(tensors, expected));
     if (expected.size() != outputs.size())
         return str("\n    ", outputs.size(), " outputs instead of ", expected.size());
     for (std::size_t k = 0; k < outputs.size(); ++k)

@@ -4,20 +4,47 @@ namespace axle::tests {
 
 namespace {
 
-// Returns argument[0], which is the size of the normalized dimension; only one is supported.
-void require_last_dim(Call& c) {
-    const Dims shape = c.dims("normalized_shape");
-    if (shape.size() != 1 || shape[0] != c.x(0).shape().back())
-        throw ValueError("argument normalized_shape: only the last dimension is supported");
+// Returns x with its last dimensions merged, for norms over the sizes normalized_shape.
+struct MergedLast {
+    Tensor x;
+    std::int64_t size = 1;
+
+    explicit MergedLast(Call& c) {
+        const Shape normalized = c.dims("normalized_shape");
+        Shape shape = c.x(0).shape();
+        for (int i = 1; i <= normalized.size(); ++i) {
+            if (i > shape.size() || shape.back(i) != normalized.back(i))
+                throw ValueError(str("argument normalized_shape: ", normalized,
+                                     " does not end the shape ", shape));
+            size *= normalized.back(i);
+        }
+        for (int i = 0; i < normalized.size(); ++i) shape.erase(shape.size() - 1);
+        shape.push_back(size);
+        x = reshape(c.x(0), shape);
+    }
+    Tensor merged(const Tensor& w) const { return w.defined() ? reshape(w, Shape(size)) : w; }
+};
+
+// Convolutions can have the padding "same", which keeps the size of the image. If the number of
+// zeros is odd, the end of a dimension gets one more.
+Tensor conv2d_same(Call& c) {
+    const Size2 dilation = c.size2("dilation", 1);
+    if (c.size2("stride", 1) != Size2(1))
+        throw ValueError("argument padding: same needs the stride 1");
+    const std::int64_t h = dilation.h * (c.x(1).size(-2) - 1);
+    const std::int64_t w = dilation.w * (c.x(1).size(-1) - 1);
+    return conv2d(pad(c.x(0), {w / 2, w - w / 2, h / 2, h - h / 2}), c.x(1), c.optional_x(2),
+                  {.dilation = dilation, .groups = c.integer("groups", 1)});
 }
 
-void add_products(NamedOps& ops) {
-    ops["matmul"] = [](Call& c) { return matmul(c.x(0), c.x(1)); };
-    ops["linear"] = [](Call& c) { return linear(c.x(0), c.x(1), c.optional_x(2)); };
+void name_convolutions(NamedOps& ops) {
     ops["conv2d"] = [](Call& c) {
+        if (c.is_text("padding") &&
+            c.one_of<bool>("padding", "", {{"same", true}, {"valid", false}}))
+            return conv2d_same(c);
         return conv2d(c.x(0), c.x(1), c.optional_x(2),
                       {.stride = c.size2("stride", 1),
-                       .padding = c.size2("padding", 0),
+                       .padding = c.is_text("padding") ? Size2(0) : c.size2("padding", 0),
                        .dilation = c.size2("dilation", 1),
                        .groups = c.integer("groups", 1)});
     };
@@ -30,47 +57,74 @@ void add_products(NamedOps& ops) {
                                  .dilation = c.size2("dilation", 1)});
     };
     ops["scaled_dot_product_attention"] = [](Call& c) {
-        return scaled_dot_product_attention(c.x(0), c.x(1), c.x(2),
-                                            {.mask = c.optional_x(3),
-                                             .causal = c.flag("is_causal", false),
-                                             .scale = c.maybe_number("scale")});
+        // Groups of query heads are always allowed.
+        c.ignore({"enable_gqa"});
+        c.support_only("dropout_p", 0);
+        const AttentionOptions options = {.mask = c.optional_x(3),
+                                          .causal = c.flag("is_causal", false),
+                                          .scale = c.maybe_number("scale")};
+        if (c.x(0).dim() != 3) return scaled_dot_product_attention(c.x(0), c.x(1), c.x(2), options);
+        const auto one = [&](std::size_t i) { return unsqueeze(c.x(i), 0); };
+        return squeeze(scaled_dot_product_attention(one(0), one(1), one(2), options), 0);
     };
 }
 
-void add_norms(NamedOps& ops) {
+void name_normalizations(NamedOps& ops) {
     ops["layer_norm"] = [](Call& c) {
-        require_last_dim(c);
-        return layer_norm(c.x(0), c.optional_x(1), c.optional_x(2), c.number("eps", 1e-5));
+        c.ignore({"cudnn_enable"});
+        const MergedLast last(c);
+        return reshape(layer_norm(last.x, last.merged(c.optional_x(1)),
+                                  last.merged(c.optional_x(2)), c.number("eps", 1e-5)),
+                       c.x(0).shape());
     };
     ops["rms_norm"] = [](Call& c) {
-        require_last_dim(c);
+        const MergedLast last(c);
         // The default of PyTorch is the machine epsilon of the dtype.
         const double eps = c.x(0).dtype() == f64 ? 0x1p-52 : 0x1p-23;
-        return rms_norm(c.x(0), c.optional_x(1), c.number("eps", eps));
+        return reshape(rms_norm(last.x, last.merged(c.optional_x(1)), c.number("eps", eps)),
+                       c.x(0).shape());
     };
     // Only the result counts: the running statistics are copied.
     ops["batch_norm"] = [](Call& c) {
+        c.ignore({"cudnn_enabled"});
         const auto copied = [](const Tensor& x) { return x.defined() ? clone(x) : x; };
         return batch_norm(c.x(0), copied(c.optional_x(1)), copied(c.optional_x(2)), c.optional_x(3),
                           c.optional_x(4), c.flag("training", false), c.number("momentum", 0.1),
                           c.number("eps", 1e-5));
     };
     ops["group_norm"] = [](Call& c) {
+        c.ignore({"cudnn_enabled"});
         return group_norm(c.x(0), c.integer("num_groups"), c.optional_x(1), c.optional_x(2),
                           c.number("eps", 1e-5));
     };
 }
 
-void add_pools(NamedOps& ops) {
+MaxPoolOptions max_pool_options(Call& c) {
+    return {.stride = c.maybe_size2("stride"),
+            .padding = c.size2("padding", 0),
+            .dilation = c.size2("dilation", 1),
+            .ceil_mode = c.flag("ceil_mode", false)};
+}
+
+// A null in the argument output_size keeps the size of x.
+Size2 pooled_size(Call& c) {
+    if (!c.has("output_size")) throw ValueError("argument output_size is missing");
+    return c.size2("output_size", Size2(c.x(0).size(-2), c.x(0).size(-1)));
+}
+
+void name_pools(NamedOps& ops) {
     ops["max_pool2d"] = [](Call& c) {
-        return max_pool2d(c.x(0), c.size2("kernel_size", 1),
-                          {.stride = c.maybe_size2("stride"),
-                           .padding = c.size2("padding", 0),
-                           .dilation = c.size2("dilation", 1),
-                           .ceil_mode = c.flag("ceil_mode", false)});
+        const Size2 kernel = c.size2("kernel_size");
+        if (!c.flag("return_indices", false))
+            return Outputs(max_pool2d(c.x(0), kernel, max_pool_options(c)));
+        return Outputs(max_pool2d_with_indices(c.x(0), kernel, max_pool_options(c)));
+    };
+    ops["max_pool2d_with_indices"] = [](Call& c) {
+        c.ignore({"return_indices"});
+        return max_pool2d_with_indices(c.x(0), c.size2("kernel_size"), max_pool_options(c));
     };
     ops["avg_pool2d"] = [](Call& c) {
-        return avg_pool2d(c.x(0), c.size2("kernel_size", 1),
+        return avg_pool2d(c.x(0), c.size2("kernel_size"),
                           {.stride = c.maybe_size2("stride"),
                            .padding = c.size2("padding", 0),
                            .ceil_mode = c.flag("ceil_mode", false),
@@ -78,50 +132,64 @@ void add_pools(NamedOps& ops) {
                            .divisor_override = c.maybe_integer("divisor_override")});
     };
     ops["adaptive_avg_pool2d"] = [](Call& c) {
-        return adaptive_avg_pool2d(c.x(0), c.size2("output_size", 1));
+        return adaptive_avg_pool2d(c.x(0), pooled_size(c));
     };
     ops["adaptive_max_pool2d"] = [](Call& c) {
-        return adaptive_max_pool2d(c.x(0), c.size2("output_size", 1));
+        if (!c.flag("return_indices", false))
+            return Outputs(adaptive_max_pool2d(c.x(0), pooled_size(c)));
+        return Outputs(adaptive_max_pool2d_with_indices(c.x(0), pooled_size(c)));
     };
-    ops["interpolate"] = [](Call& c) {
-        InterpolateOptions options;
-        options.size = c.maybe_size2("size");
-        if (c.has("scale_factor")) options.scale_factor = Scale2(c.number("scale_factor"));
-        const std::string mode = c.text("mode", "nearest");
-        if (mode != "nearest" && mode != "bilinear")
-            throw ValueError(str("argument mode: ", mode, " is not supported"));
-        if (mode == "bilinear") options.mode = Interpolation::bilinear;
-        options.align_corners = c.flag("align_corners", false);
-        return interpolate(c.x(0), options);
+    ops["adaptive_max_pool2d_with_indices"] = [](Call& c) {
+        c.ignore({"return_indices"});
+        return adaptive_max_pool2d_with_indices(c.x(0), pooled_size(c));
     };
 }
 
-void add_losses(NamedOps& ops) {
-    ops["mse_loss"] = [](Call& c) { return mse_loss(c.x(0), c.x(1), c.reduction()); };
-    ops["cross_entropy"] = [](Call& c) {
-        return cross_entropy(c.x(0), c.x(1),
-                             {.ignore_index = c.integer("ignore_index", -100),
-                              .label_smoothing = c.number("label_smoothing", 0),
-                              .reduction = c.reduction()});
+Outputs resized(Call& c, Interpolation mode, bool align_corners) {
+    InterpolateOptions options;
+    options.size = c.maybe_size2("size");
+    if (c.has("scale_factor")) {
+        const std::vector<double> factors = c.is_list("scale_factor")
+                                                ? c.numbers("scale_factor")
+                                                : std::vector(2, c.number("scale_factor"));
+        if (factors.size() != 2)
+            throw ValueError("argument scale_factor: expected a number or [height, width]");
+        options.scale_factor = Scale2(factors[0], factors[1]);
+    }
+    // Then the positions depend on the sizes only.
+    if (c.flag("recompute_scale_factor", false) && options.scale_factor) {
+        const auto size = [&](int dim, double factor) {
+            return static_cast<std::int64_t>(static_cast<double>(c.x(0).size(dim)) * factor);
+        };
+        options.size = Size2(size(-2, options.scale_factor->h), size(-1, options.scale_factor->w));
+        options.scale_factor = {};
+    }
+    options.mode = mode;
+    options.align_corners = align_corners;
+    return interpolate(c.x(0), options);
+}
+
+void name_resizing(NamedOps& ops) {
+    const auto interpolate = [](Call& c) {
+        c.support_only("antialias", false);
+        const auto mode = c.one_of<Interpolation>(
+            "mode", "nearest",
+            {{"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}});
+        return resized(c, mode, c.flag("align_corners", false));
     };
-    ops["binary_cross_entropy"] = [](Call& c) {
-        return binary_cross_entropy(c.x(0), c.x(1),
-                                    {.weight = c.optional_x(2), .reduction = c.reduction()});
-    };
-    ops["binary_cross_entropy_with_logits"] = [](Call& c) {
-        return binary_cross_entropy_with_logits(
-            c.x(0), c.x(1),
-            {.weight = c.optional_x(2), .pos_weight = c.optional_x(3), .reduction = c.reduction()});
-    };
+    ops["interpolate"] = interpolate;
+    ops["upsample"] = interpolate;
+    ops["upsample_nearest"] = [](Call& c) { return resized(c, Interpolation::nearest, false); };
+    ops["upsample_bilinear"] = [](Call& c) { return resized(c, Interpolation::bilinear, true); };
 }
 
 }  // namespace
 
 void add_network_ops(NamedOps& ops) {
-    add_products(ops);
-    add_norms(ops);
-    add_pools(ops);
-    add_losses(ops);
+    name_convolutions(ops);
+    name_normalizations(ops);
+    name_pools(ops);
+    name_resizing(ops);
 }
 
 }  // namespace axle::tests

@@ -1,33 +1,138 @@
+#include <cmath>
+
 #include "tests/cases/json/call.h"
 
 namespace axle::tests {
 
-void add_reduction_ops(NamedOps& ops) {
-    ops["sum"] = [](Call& c) { return sum(c.x(0), c.dims("dim", {}), c.flag("keepdim", false)); };
-    ops["mean"] = [](Call& c) { return mean(c.x(0), c.dims("dim", {}), c.flag("keepdim", false)); };
-    ops["var"] = [](Call& c) {
-        return var(c.x(0), c.dims("dim", {}), c.number("correction", 1), c.flag("keepdim", false));
+namespace {
+
+// Returns y, a reduction of all elements of x, with the dimensions of size 1 that keepdim adds.
+Tensor of_all(const Tensor& y, const Tensor& x, bool keepdim) {
+    Shape shape;
+    for (int d = 0; keepdim && d < x.dim(); ++d) shape.push_back(1);
+    return view(y, shape);
+}
+
+using Reduce = Tensor (*)(const Tensor&, const Dims&, bool);
+
+void name_sums(NamedOps& ops) {
+    const std::pair<const char*, Reduce> functions[] = {
+        {"sum", sum},   {"mean", mean}, {"nansum", nansum}, {"nanmean", nanmean},    {"amax", amax},
+        {"amin", amin}, {"any", any},   {"all", all},       {"logsumexp", logsumexp}};
+    for (const auto& [name, f] : functions)
+        ops[name] = [f = f](Call& c) {
+            return f(c.converted(), c.dims("dim", {}), c.flag("keepdim", false));
+        };
+    ops["count_nonzero"] = [](Call& c) { return count_nonzero(c.x(0), c.dims("dim", {})); };
+    ops["prod"] = [](Call& c) {
+        return c.has("dim") ? prod(c.converted(), c.integer("dim"), c.flag("keepdim", false))
+                            : prod(c.converted());
     };
-    // torch.max and torch.min of a whole tensor.
-    ops["max"] = [](Call& c) { return max(c.x(0)); };
-    ops["min"] = [](Call& c) { return min(c.x(0)); };
+    ops["cumsum"] = [](Call& c) { return cumsum(c.converted(), c.integer("dim")); };
+    ops["cumprod"] = [](Call& c) { return cumprod(c.converted(), c.integer("dim")); };
+    ops["logcumsumexp"] = [](Call& c) { return logcumsumexp(c.x(0), c.integer("dim")); };
+}
+
+// Returns the correction of a variance. The argument unbiased is an older name of corrections 1
+// and 0.
+double correction_of(Call& c) {
+    if (c.has("unbiased")) return c.flag("unbiased", true) ? 1 : 0;
+    return c.number("correction", 1);
+}
+
+// Returns the exponent of a vector norm. "fro" is the 2-norm of all elements of a matrix.
+double exponent_of(Call& c, const char* name) {
+    if (!c.is_text(name)) return c.number(name, 2);
+    const std::string p = c.text(name, "");
+    if (p == "nuc") throw ValueError(str("argument ", name, ": nuc is not supported"));
+    return p == "fro" ? 2 : c.number(name);
+}
+
+// linalg.norm is a matrix norm if it has an order, and two dimensions or a matrix.
+Tensor linalg_norm(Call& c) {
+    const Tensor x = c.converted();
+    const Dims dims = c.dims("dim", {});
+    const bool keepdim = c.flag("keepdim", false);
+    const double p = exponent_of(c, "ord");
+    const bool of_matrix = c.has("ord") && (dims.size() == 2 || (dims.empty() && x.dim() == 2));
+    if (!of_matrix || (c.is_text("ord") && c.text("ord", "") == "fro"))
+        return vector_norm(x, p, dims, keepdim);
+    // The norms 1 and inf are extremes of sums of columns or rows.
+    if (std::abs(p) != 1 && !std::isinf(p))
+        throw ValueError(str("argument ord: the matrix norm ", p, " is not supported"));
+    const int rows = dims.empty() ? 0 : wrap_dim("norm", dims[0], x.dim());
+    const int columns = dims.empty() ? 1 : wrap_dim("norm", dims[1], x.dim());
+    const bool sum_rows = std::abs(p) == 1;
+    const Tensor sums = sum(abs(x), sum_rows ? rows : columns, true);
+    const Dims other = sum_rows ? columns : rows;
+    const Tensor y = p > 0 ? amax(sums, other, true) : amin(sums, other, true);
+    if (keepdim) return y;
+    return squeeze(squeeze(y, std::max(rows, columns)), std::min(rows, columns));
+}
+
+void name_norms(NamedOps& ops) {
+    ops["norm"] = [](Call& c) {
+        if (c.has("ord")) return linalg_norm(c);
+        return norm(c.converted(), exponent_of(c, "p"), c.dims("dim", {}),
+                    c.flag("keepdim", false));
+    };
+    ops["linalg.norm"] = linalg_norm;
+    ops["vector_norm"] = [](Call& c) {
+        return vector_norm(c.converted(), c.number("ord", 2), c.dims("dim", {}),
+                           c.flag("keepdim", false));
+    };
+    ops["renorm"] = [](Call& c) {
+        return renorm(c.x(0), c.number("p"), c.integer("dim"), c.number("maxnorm"));
+    };
+    ops["var"] = [](Call& c) {
+        return var(c.x(0), c.dims("dim", {}), correction_of(c), c.flag("keepdim", false));
+    };
+    ops["std"] = [](Call& c) {
+        return axle::std(c.x(0), c.dims("dim", {}), correction_of(c), c.flag("keepdim", false));
+    };
+    ops["var_mean"] = [](Call& c) {
+        return var_mean(c.x(0), c.dims("dim", {}), correction_of(c), c.flag("keepdim", false));
+    };
+    ops["std_mean"] = [](Call& c) {
+        return std_mean(c.x(0), c.dims("dim", {}), correction_of(c), c.flag("keepdim", false));
+    };
+}
+
+void name_extremes(NamedOps& ops) {
+    // torch.max and torch.min reduce all elements or one dimension, or compare two tensors.
+    ops["max"] = [](Call& c) {
+        if (c.size() > 1 || c.has("other")) return Outputs(maximum(c.x(0), c.operand(1, "other")));
+        if (!c.has("dim")) return Outputs(max(c.x(0)));
+        return Outputs(max_with_indices(c.x(0), c.integer("dim"), c.flag("keepdim", false)));
+    };
+    ops["min"] = [](Call& c) {
+        if (c.size() > 1 || c.has("other")) return Outputs(minimum(c.x(0), c.operand(1, "other")));
+        if (!c.has("dim")) return Outputs(min(c.x(0)));
+        return Outputs(min_with_indices(c.x(0), c.integer("dim"), c.flag("keepdim", false)));
+    };
+    ops["aminmax"] = [](Call& c) {
+        return aminmax(c.x(0), c.maybe_integer("dim"), c.flag("keepdim", false));
+    };
     ops["argmax"] = [](Call& c) {
-        return argmax(c.x(0), c.integer("dim"), c.flag("keepdim", false));
+        const bool keepdim = c.flag("keepdim", false);
+        if (c.has("dim")) return argmax(c.x(0), c.integer("dim"), keepdim);
+        return of_all(argmax(flatten(c.x(0)), 0), c.x(0), keepdim);
     };
     ops["argmin"] = [](Call& c) {
-        return argmin(c.x(0), c.integer("dim"), c.flag("keepdim", false));
+        const bool keepdim = c.flag("keepdim", false);
+        if (c.has("dim")) return argmin(c.x(0), c.integer("dim"), keepdim);
+        return of_all(argmin(flatten(c.x(0)), 0), c.x(0), keepdim);
     };
-    ops["cumsum"] = [](Call& c) { return cumsum(c.x(0), c.integer("dim")); };
-    ops["cumprod"] = [](Call& c) { return cumprod(c.x(0), c.integer("dim")); };
-    ops["topk"] = [](Call& c) {
-        return topk(c.x(0), c.integer("k"), c.integer("dim", -1), c.flag("largest", true));
-    };
-    ops["sort"] = [](Call& c) {
-        return sort(c.x(0), c.integer("dim", -1), c.flag("descending", false));
-    };
-    ops["argsort"] = [](Call& c) {
-        return argsort(c.x(0), c.integer("dim", -1), c.flag("descending", false));
-    };
+    ops["cummax"] = [](Call& c) { return cummax(c.x(0), c.integer("dim")); };
+    ops["cummin"] = [](Call& c) { return cummin(c.x(0), c.integer("dim")); };
+}
+
+}  // namespace
+
+void add_reduction_ops(NamedOps& ops) {
+    name_sums(ops);
+    name_norms(ops);
+    name_extremes(ops);
 }
 
 }  // namespace axle::tests
