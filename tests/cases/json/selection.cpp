@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::map<std::string, IndexReduction> kReductions = {
+const std::map<std::string, IndexReduction> kReductionNames = {
     {"sum", IndexReduction::sum},      {"prod", IndexReduction::prod},
     {"mean", IndexReduction::mean},    {"amax", IndexReduction::amax},
     {"amin", IndexReduction::amin},    {"add", IndexReduction::sum},
@@ -131,7 +131,7 @@ void name_scatters(NamedOps& ops) {
         if (!c.has("reduce"))
             return c.has(name) ? scatter(c.x(0), dim, c.x(1), c.scalar(name))
                                : scatter(c.x(0), dim, c.x(1), c.x(2));
-        const auto reduce = c.one_of("reduce", "", kReductions);
+        const auto reduce = c.one_of("reduce", "", kReductionNames);
         const Tensor src =
             c.has(name) ? full(c.x(1).shape(), c.scalar(name), {c.x(0).dtype()}) : c.x(2);
         return scatter_reduce(c.x(0), dim, c.x(1), src, reduce);
@@ -141,7 +141,8 @@ void name_scatters(NamedOps& ops) {
     };
     ops["scatter_reduce"] = [](Call& c) {
         return scatter_reduce(c.x(0), c.integer("dim"), c.x(1), c.x(2),
-                              c.one_of("reduce", "", kReductions), c.flag("include_self", true));
+                              c.one_of("reduce", "", kReductionNames),
+                              c.flag("include_self", true));
     };
     ops["take"] = [](Call& c) { return take(c.x(0), c.x(1)); };
     ops["put"] = [](Call& c) { return put(c.x(0), c.x(1), c.x(2), c.flag("accumulate", false)); };
@@ -175,7 +176,7 @@ void name_slices(NamedOps& ops) {
     };
     ops["index_reduce"] = [](Call& c) {
         return index_reduce(c.x(0), c.integer("dim"), c.x(1), c.x(2),
-                            c.one_of("reduce", "", kReductions), c.flag("include_self", true));
+                            c.one_of("reduce", "", kReductionNames), c.flag("include_self", true));
     };
     ops["select_scatter"] = [](Call& c) {
         return select_scatter(c.x(0), c.x(1), c.integer("dim"), c.integer("index"));
