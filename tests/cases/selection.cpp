@@ -148,11 +148,12 @@ void add_scatter_cases(Cases& cases) {
                      .twice = true});
 }
 
-constexpr std::pair<IndexReduction, const char*> kReductions[] = {{IndexReduction::sum, "sum"},
-                                                                  {IndexReduction::prod, "prod"},
-                                                                  {IndexReduction::mean, "mean"},
-                                                                  {IndexReduction::amax, "amax"},
-                                                                  {IndexReduction::amin, "amin"}};
+constexpr std::pair<IndexReduction, const char*> kIndexReductions[] = {
+    {IndexReduction::sum, "sum"},
+    {IndexReduction::prod, "prod"},
+    {IndexReduction::mean, "mean"},
+    {IndexReduction::amax, "amax"},
+    {IndexReduction::amin, "amin"}};
 
 void add_reduction_cases(Cases& cases) {
     const auto add = [&](const std::string& name, const std::string& torch, IndexReduction reduce,
@@ -171,7 +172,7 @@ void add_reduction_cases(Cases& cases) {
     const std::vector<Row> slices = {{floats({3, 5, 2}), ints({4}, 0, 5), distinct({3, 4, 2})},
                                      {floats({3, 5}), ints({0}, 0, 5), floats({3, 0})},
                                      {floats({3, 35}), ints({67}, 0, 35), distinct({3, 67})}};
-    for (const auto& [reduce, name] : kReductions)
+    for (const auto& [reduce, name] : kIndexReductions)
         for (const bool self : {true, false}) {
             const std::string variant = str(reduce == IndexReduction::sum ? "" : str("/", name),
                                             self ? "" : "/without_self");
@@ -186,7 +187,7 @@ void add_reduction_cases(Cases& cases) {
                 [=](In x) { return index_reduce(x[0], 1, x[1], x[2], reduce, self); });
         }
     // Integers, ties and zeros.
-    for (const auto& [reduce, name] : kReductions)
+    for (const auto& [reduce, name] : kIndexReductions)
         cases.push_back(
             {.name = str("scatter_reduce/", name, "/ints"),
              .torch = str("x[0].scatter_reduce(0, x[1], x[2], '", name, "')"),
@@ -194,7 +195,7 @@ void add_reduction_cases(Cases& cases) {
              .rows = {{ints({5}, -4, 5), ints({20}, 0, 5), ints({20}, -4, 5)},
                       {ints({5, 3}, -4, 5, i32), ints({9, 3}, 0, 5), ints({9, 3}, -4, 5, i32)}},
              .gradient = false});
-    for (const auto& [reduce, name] : kReductions)
+    for (const auto& [reduce, name] : kIndexReductions)
         cases.push_back({.name = str("scatter_reduce/", name, "/ties"),
                          .torch = str("x[0].scatter_reduce(0, x[1], x[2], '", name, "')"),
                          .call = [=](In x) { return scatter_reduce(x[0], 0, x[1], x[2], reduce); },
