@@ -13,7 +13,7 @@
 namespace axle {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 TensorOptions options_of(const Tensor& x) { return {.dtype = x.dtype(), .device = x.device()}; }
 
@@ -25,7 +25,7 @@ void check_elements(const char* op, const char* name, const Tensor& x, double lo
     for (std::int64_t i = 0; i < values.numel(); ++i)
         if (!(at[i] >= low && at[i] <= high))
             throw ValueError(str(op, ": ", name, " must be ",
-                                 high < kInfinity ? "in [0, 1]" : "at least 0", ": ", at[i],
+                                 high < kUnlimited ? "in [0, 1]" : "at least 0", ": ", at[i],
                                  " at element ", i, " of ", x.shape()));
 }
 
@@ -111,7 +111,7 @@ Tensor normal(const Tensor& mean, const Tensor& std) {
     const Device device = check_device("normal", {&mean, &std});
     check_floating("normal", mean, "mean");
     check_floating("normal", std, "std");
-    check_elements("normal", "std", std, 0, kInfinity);
+    check_elements("normal", "std", std, 0, kUnlimited);
     return scaled_normal(broadcast_shapes("normal", mean.shape(), std.shape()), promote(mean, std),
                          device, mean, std);
 }
@@ -128,7 +128,7 @@ Tensor normal(double mean, const Tensor& std) {
     const profiler::OpScope scope("normal");
     const Device device = check_device("normal", {&std});
     check_floating("normal", std, "std");
-    check_elements("normal", "std", std, 0, kInfinity);
+    check_elements("normal", "std", std, 0, kUnlimited);
     return scaled_normal(std.shape(), std.dtype(), device, mean, std);
 }
 

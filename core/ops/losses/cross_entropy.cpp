@@ -10,7 +10,7 @@
 namespace axle {
 namespace {
 
-constexpr const char* kOp = "cross_entropy";
+constexpr const char* kCrossEntropy = "cross_entropy";
 
 // Returns the gradient of the losses with respect to the logits, composed of differentiable ops.
 // dloss is [N].
@@ -53,7 +53,7 @@ Tensor fused_cross_entropy(const Tensor& input, const Tensor& targets,
         count = valid_targets(targets, options.ignore_index, wide);
         y = div(y, count);
     }
-    return record(kOp, to(y, result_dtype(input.dtype())), {input},
+    return record(kCrossEntropy, to(y, result_dtype(input.dtype())), {input},
                   [logits = saved(input), targets = saved(targets), lse = saved(lse),
                    count = saved(count), options, wide](const Grads& dy, Needs) -> Grads {
                       const Tensor at = logits, divisor = count;
@@ -98,10 +98,11 @@ Tensor composed_cross_entropy(const Tensor& input, const Tensor& targets, int di
 // Returns the cross entropy of class probabilities.
 Tensor cross_entropy_of_probabilities(const Tensor& input, const Tensor& targets,
                                       const CrossEntropyOptions& options) {
-    check_same_shape(kOp, input, targets);
+    check_same_shape(kCrossEntropy, input, targets);
     if (options.ignore_index >= 0)
-        throw ValueError(str(kOp, ": ignore_index needs class indices as targets, not float: ",
-                             options.ignore_index));
+        throw ValueError(str(
+            kCrossEntropy,
+            ": ignore_index needs class indices as targets, not float: ", options.ignore_index));
     const DType common = promote(input, targets), wide = wide_dtype(common);
     const int dim = input.dim() == 1 ? 0 : 1;
     Tensor goals = to(targets, wide);
@@ -133,26 +134,28 @@ void check_targets(const char* op, const Tensor& targets, std::int64_t classes,
 
 Tensor cross_entropy(const Tensor& input, const Tensor& targets,
                      const CrossEntropyOptions& options) {
-    const profiler::OpScope scope(kOp);
-    check_device(kOp, {&input, &targets});
-    check_floating(kOp, input, "logits");
-    check_smoothing(kOp, options.label_smoothing);
+    const profiler::OpScope scope(kCrossEntropy);
+    check_device(kCrossEntropy, {&input, &targets});
+    check_floating(kCrossEntropy, input, "logits");
+    check_smoothing(kCrossEntropy, options.label_smoothing);
     if (input.dim() == 0)
-        throw ShapeError(
-            str(kOp, ": needs logits [N, classes, ...] or [classes]: logits ", input.shape()));
+        throw ShapeError(str(kCrossEntropy,
+                             ": needs logits [N, classes, ...] or [classes]: logits ",
+                             input.shape()));
     const int dim = input.dim() == 1 ? 0 : 1;
-    check_class_weight(kOp, input, options.weight, input.size(dim));
+    check_class_weight(kCrossEntropy, input, options.weight, input.size(dim));
     if (is_floating(targets.dtype()) && targets.dim() == input.dim())
         return cross_entropy_of_probabilities(input, targets, options);
-    check_index_dtype(kOp, targets);
+    check_index_dtype(kCrossEntropy, targets);
     Shape expected = input.shape();
     expected.erase(dim);
     if (targets.shape() != expected)
-        throw ShapeError(str(kOp, ": needs logits [N, classes, ...] and targets [N, ...], or ",
+        throw ShapeError(str(kCrossEntropy,
+                             ": needs logits [N, classes, ...] and targets [N, ...], or ",
                              "probabilities of the logits' shape: logits ", input.shape(),
                              ", targets ", targets.shape()));
     const Tensor goals = reshape(targets, {targets.numel()});
-    check_targets(kOp, goals, input.size(dim), options.ignore_index);
+    check_targets(kCrossEntropy, goals, input.size(dim), options.ignore_index);
     if (options.weight.defined() || input.dim() > 2)
         return composed_cross_entropy(input, targets, dim, options);
     const Tensor losses =

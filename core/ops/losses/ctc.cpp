@@ -11,7 +11,7 @@
 namespace axle {
 namespace {
 
-constexpr const char* kOp = "ctc_loss";
+constexpr const char* kCtcLoss = "ctc_loss";
 
 // The targets in the form that the kernels need: contiguous i64 tensors.
 struct CtcLabels {
@@ -34,24 +34,24 @@ void check_lengths(const char* name, const Tensor& lengths, std::int64_t most, s
     for (const double value : lengths.to_vector()) {
         const auto length = static_cast<std::int64_t>(value);
         if (length < 0 || length > most)
-            throw ValueError(str(kOp, ": ", name, " must be in [0, ", most, "]: ", length));
+            throw ValueError(str(kCtcLoss, ": ", name, " must be in [0, ", most, "]: ", length));
         count += length;
     }
     if (total >= 0 && count != total)
-        throw ValueError(
-            str(kOp, ": ", name, " must add up to the number of targets: ", count, " and ", total));
+        throw ValueError(str(kCtcLoss, ": ", name, " must add up to the number of targets: ", count,
+                             " and ", total));
 }
 
 // Returns lengths [N] (or [] for one sample) as contiguous i64 on the device.
 Tensor lengths_on(const char* name, const Tensor& lengths, std::int64_t samples, Device device,
                   std::int64_t most, std::int64_t total) {
-    check_device(kOp, {&lengths});
-    check_index_dtype(kOp, lengths);
+    check_device(kCtcLoss, {&lengths});
+    check_index_dtype(kCtcLoss, lengths);
     if (lengths.dim() > 1 || lengths.numel() != samples)
-        throw ShapeError(str(kOp, ": ", name, " must be [", samples, "]: ", lengths.shape()));
+        throw ShapeError(str(kCtcLoss, ": ", name, " must be [", samples, "]: ", lengths.shape()));
     const Tensor flat = contiguous(to(reshape(lengths, {samples}), i64));
     check_lengths(name, flat, most, total);
-    if (device.is_cuda() && flat.device().is_cuda()) check_index_range(kOp, flat, most + 1);
+    if (device.is_cuda() && flat.device().is_cuda()) check_index_range(kCtcLoss, flat, most + 1);
     if (device.is_meta()) return empty({samples}, {.dtype = i64, .device = device});
     return to(flat, device);
 }
@@ -82,8 +82,8 @@ CtcLabels ctc_labels(const Tensor& probs, const Tensor& targets, const Tensor& i
     }
     const Tensor is_blank = eq(labels, Scalar(blank));
     if (device.is_cpu() && classes > 1 && sum(is_blank).item() > 0)
-        throw IndexError(str(kOp, ": targets must not contain the blank, class ", blank));
-    check_index_range(kOp, classes > 1 ? masked_fill(labels, is_blank, -1) : labels, classes);
+        throw IndexError(str(kCtcLoss, ": targets must not contain the blank, class ", blank));
+    check_index_range(kCtcLoss, classes > 1 ? masked_fill(labels, is_blank, -1) : labels, classes);
     result.labels = contiguous(labels);
     return result;
 }
@@ -91,21 +91,21 @@ CtcLabels ctc_labels(const Tensor& probs, const Tensor& targets, const Tensor& i
 
 Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                 const Tensor& target_lengths, const CtcLossOptions& options) {
-    const profiler::OpScope scope(kOp);
-    const Device device = check_device(kOp, {&log_probs, &targets});
-    check_floating(kOp, log_probs, "log_probs");
-    check_index_dtype(kOp, targets);
+    const profiler::OpScope scope(kCtcLoss);
+    const Device device = check_device(kCtcLoss, {&log_probs, &targets});
+    check_floating(kCtcLoss, log_probs, "log_probs");
+    check_index_dtype(kCtcLoss, targets);
     const bool is_single = log_probs.dim() == 2;
     const Tensor wide = to(log_probs, wide_dtype(log_probs.dtype()));
     const Tensor probs = is_single ? unsqueeze(wide, 1) : wide;
     if (probs.dim() != 3 || targets.dim() < 1 || targets.dim() > 2 ||
         (targets.dim() == 2 && targets.size(0) != probs.size(1)))
-        throw ShapeError(str(kOp, ": needs log_probs [T, N, classes] and targets [N, S] or ",
+        throw ShapeError(str(kCtcLoss, ": needs log_probs [T, N, classes] and targets [N, S] or ",
                              "[sum of target lengths]: log_probs ", log_probs.shape(), ", targets ",
                              targets.shape()));
     const std::int64_t samples = probs.size(1), blank = options.blank;
     if (blank < 0 || blank >= probs.size(2))
-        throw ValueError(str(kOp, ": blank must be in [0, ", probs.size(2), "): ", blank));
+        throw ValueError(str(kCtcLoss, ": blank must be in [0, ", probs.size(2), "): ", blank));
     const CtcLabels labels =
         ctc_labels(probs, targets, input_lengths, target_lengths, blank, is_single);
     const TensorOptions as_f64 = {.dtype = f64, .device = device};
@@ -117,12 +117,12 @@ Tensor ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& in
     Tensor y = losses;
     if (options.zero_infinity)
         y = masked_fill(y, eq(y, std::numeric_limits<double>::infinity()), 0);
-    y = record(kOp, to(y, probs.dtype()), {probs},
+    y = record(kCtcLoss, to(y, probs.dtype()), {probs},
                [probs = saved(probs), alphas = saved(alphas), losses = saved(losses),
                 all = saved(labels.labels), starts = saved(labels.starts),
                 lengths = saved(labels.target_lengths), steps = saved(labels.input_lengths), blank,
                 zero_infinity = options.zero_infinity](const Grads& dy, Needs) -> Grads {
-                   if (grad_enabled()) refuse_double_backward(kOp);
+                   if (grad_enabled()) refuse_double_backward(kCtcLoss);
                    const Tensor at = probs, rows = alphas, values = losses;
                    const CtcLabels saved_labels = {all, starts, lengths, steps};
                    const Tensor dlosses = contiguous(to(dy[0], f64));
