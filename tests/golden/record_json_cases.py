@@ -130,6 +130,8 @@ def written(x):
     row = {"dtype": str(x.dtype).removeprefix("torch."), "shape": list(x.shape)}
     if not x.is_contiguous():
         row["strides"] = list(x.stride())
+        if x.storage_offset() != 0:
+            row["offset"] = x.storage_offset()
         memory = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage()).tolist()
     else:
         memory = x.flatten().tolist()

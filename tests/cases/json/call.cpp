@@ -278,6 +278,7 @@ const NamedOps& named_ops() {
 
 const NamedOps::mapped_type* named_op(const std::string& name) {
     const NamedOps& ops = named_ops();
+    if (name.starts_with("torch.masked.") || name.starts_with("masked.")) return nullptr;
     const std::size_t last = name.rfind('.');
     std::vector<std::string> candidates = {name.substr(last + 1)};
     if (last != std::string::npos && last > 0) {

@@ -33,17 +33,24 @@ void name_constants(NamedOps& ops) {
     };
 }
 
+// Returns the arguments start and end. Each of them can be a 0-d tensor instead.
+std::pair<double, double> bounds(Call& c) {
+    const double start = c.has("start") ? c.number("start") : c.x(0).item();
+    return {start, c.has("end") ? c.number("end") : c.x(c.has("start") ? 0 : 1).item()};
+}
+
 void name_sequences(NamedOps& ops) {
     ops["arange"] = [](Call& c) {
         const Scalar start = c.scalar("start", 0), step = c.scalar("step", 1);
         return arange(start, c.scalar("end"), step, c.options());
     };
     ops["linspace"] = [](Call& c) {
-        return linspace(c.number("start"), c.number("end"), c.integer("steps"), c.options(f32));
+        const auto [start, end] = bounds(c);
+        return linspace(start, end, c.integer("steps"), c.options(f32));
     };
     ops["logspace"] = [](Call& c) {
-        return logspace(c.number("start"), c.number("end"), c.integer("steps"),
-                        c.number("base", 10), c.options(f32));
+        const auto [start, end] = bounds(c);
+        return logspace(start, end, c.integer("steps"), c.number("base", 10), c.options(f32));
     };
     ops["meshgrid"] = [](Call& c) {
         const auto indexing = c.one_of<GridIndexing>(

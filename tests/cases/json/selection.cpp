@@ -75,8 +75,8 @@ std::vector<Tensor> columns(const Tensor& positions) { return unbind(positions, 
 
 void name_masks(NamedOps& ops) {
     ops["nonzero"] = [](Call& c) {
-        const Tensor positions = nonzero(c.x(0));
-        return c.flag("as_tuple", false) ? Outputs(columns(positions)) : Outputs(positions);
+        if (!c.flag("as_tuple", false)) return Outputs(nonzero(c.x(0)));
+        return Outputs(columns(nonzero(atleast_1d(c.x(0)))));
     };
     ops["argwhere"] = [](Call& c) { return argwhere(c.x(0)); };
     ops["masked_select"] = [](Call& c) { return masked_select(c.x(0), c.x(1)); };
@@ -98,7 +98,7 @@ void name_masks(NamedOps& ops) {
             return Outputs(where(c.x(0), c.scalar(first), c.scalar("other")));
         if (c.has(first)) return Outputs(where(c.x(0), c.scalar(first), c.x(1)));
         if (c.has("other")) return Outputs(where(c.x(0), c.x(1), c.scalar("other")));
-        if (c.size() == 1) return Outputs(columns(nonzero(c.x(0))));
+        if (c.size() == 1) return Outputs(columns(nonzero(atleast_1d(c.x(0)))));
         return Outputs(where(c.x(0), c.x(1), c.x(2)));
     };
     ops["isin"] = [](Call& c) {
