@@ -25,6 +25,8 @@ EXAMPLES += [
     ("prod", [R(7).float()], {"dtype": "float64"}),
     ("cumsum", [Z(0, 9, 7)], {"dim": 0, "dtype": "float32"}),
     ("cumprod", [Z(0, 3, 7)], {"dim": -1}),
+    ("cumsum", [Z(0, 9, 7)], {"dim": 0, "dtype": "int32"}),
+    ("sum", [R(3, 4).bfloat16()], {"dim": 0}),
     ("any", [B(3, 4)], {"dim": 0}),
     ("var", [R(3, 4)], {"dim": 1, "unbiased": False}),
     ("var", [R(3, 4)], {"unbiased": True}),
@@ -69,6 +71,7 @@ EXAMPLES += [
     ("bucketize", [torch.tensor([1, 3, 5])], {"input": 3, "out_int32": True}),
     ("diff", [R(3, 5)], {"n": 2, "dim": 0}),
     ("diff", [R(3, 5), R(3, 1), R(3, 2)], {}),
+    ("diff", [R(3, 5), R(3, 1)], {"n": 0}),
     ("trapezoid", [R(3, 5)], {"dx": 0.5, "dim": 0}),
     ("trapezoid", [R(3, 5), R(5)], {}),
 ]

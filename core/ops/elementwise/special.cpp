@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/ops/elementwise/promotion.h"
 #include "core/ops/pointwise.h"
 
@@ -95,7 +97,11 @@ Tensor lerp(const Tensor& start, const Tensor& end, double weight) {
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
     const profiler::OpScope scope("addcmul");
     check_device("addcmul", {&x, &a, &b});
-    return add(x, mul(mul(a, b), value));
+    const Tensor product = mul(a, b);
+    // Integers stay integers.
+    if (!is_floating(product.dtype()) && value == std::trunc(value))
+        return add(x, mul(product, static_cast<std::int64_t>(value)));
+    return add(x, mul(product, value));
 }
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
     const profiler::OpScope scope("addcdiv");

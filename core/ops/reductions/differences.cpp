@@ -49,7 +49,7 @@ Tensor diff(const Tensor& x, std::int64_t n, std::int64_t dim, const Tensor& pre
     parts.push_back(x);
     if (append.defined()) check_extends("append", append, x, d), parts.push_back(append);
     Tensor y = parts.size() > 1 ? cat(parts, d) : x;
-    if (n == 0) return clone(y);
+    if (n == 0) return clone(x);  // as in PyTorch, without the other parts
     for (; n > 0 && y.shape()[d] > 0; --n) {
         const std::int64_t count = y.shape()[d] - 1;
         const Tensor next = narrow(y, d, 1, count), here = narrow(y, d, 0, count);

@@ -97,7 +97,9 @@ Tensor index_fill(const Tensor& x, std::int64_t dim, const Tensor& index, const 
     return with_dims("index_fill", x, dim, x, [&](const Tensor& y, int d, const Tensor&) {
         const Tensor at = wrapped_index("index_fill", index, y.shape(), d);
         const Tensor slices = index_of_slices("index_fill", y, d, at);
-        return scatter(y, d, slices, expand(to(value, y.dtype()), slices.shape()));
+        // With where(), an index that occurs twice gets one gradient.
+        const Tensor none = zeros(y.shape(), {.dtype = boolean, .device = y.device()});
+        return where(scatter(none, d, slices, true), to(value, y.dtype()), y);
     });
 }
 

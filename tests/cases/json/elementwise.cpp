@@ -201,7 +201,10 @@ void name_activations(NamedOps& ops) {
     ops["glu"] = [](Call& c) { return glu(c.x(0), c.integer("dim", -1)); };
     ops["softmax"] = [](Call& c) { return softmax(c.converted(), softmax_dim(c)); };
     ops["log_softmax"] = [](Call& c) { return log_softmax(c.converted(), softmax_dim(c)); };
-    ops["softmin"] = [](Call& c) { return softmax(neg(c.converted()), softmax_dim(c)); };
+    ops["softmin"] = [](Call& c) {
+        const Tensor x = neg(c.x(0));
+        return softmax(to(x, c.dtype("dtype", x.dtype())), softmax_dim(c));
+    };
 }
 
 }  // namespace

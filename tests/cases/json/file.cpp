@@ -174,8 +174,10 @@ std::string run_case(const json& test) {
     std::size_t next = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (!tensors[i].defined() || !tensors[i].requires_grad()) continue;
+        // Gradients of f16 and bf16 tensors are f32.
         const Tensor& actual = gradients[next++];
-        compare(str("gradient ", i), actual.defined() ? actual : zeros_like(tensors[i]),
+        compare(str("gradient ", i),
+                actual.defined() ? to(actual, tensors[i].dtype()) : zeros_like(tensors[i]),
                 read_tensor(expected_gradients[i]), tolerance, failure);
     }
     return failure;

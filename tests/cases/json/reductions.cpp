@@ -13,6 +13,9 @@ Tensor of_all(const Tensor& y, const Tensor& x, bool keepdim) {
     return view(y, shape);
 }
 
+// Returns the result in the dtype that the argument "dtype" gives; sums of integers are i64.
+Tensor as_dtype(Call& c, const Tensor& y) { return to(y, c.dtype("dtype", y.dtype())); }
+
 using Reduce = Tensor (*)(const Tensor&, const Dims&, bool);
 
 void name_sums(NamedOps& ops) {
@@ -21,15 +24,16 @@ void name_sums(NamedOps& ops) {
         {"amin", amin}, {"any", any},   {"all", all},       {"logsumexp", logsumexp}};
     for (const auto& [name, f] : functions)
         ops[name] = [f = f](Call& c) {
-            return f(c.converted(), c.dims("dim", {}), c.flag("keepdim", false));
+            return as_dtype(c, f(c.converted(), c.dims("dim", {}), c.flag("keepdim", false)));
         };
     ops["count_nonzero"] = [](Call& c) { return count_nonzero(c.x(0), c.dims("dim", {})); };
     ops["prod"] = [](Call& c) {
-        return c.has("dim") ? prod(c.converted(), c.integer("dim"), c.flag("keepdim", false))
-                            : prod(c.converted());
+        const Tensor x = c.converted();
+        return as_dtype(
+            c, c.has("dim") ? prod(x, c.integer("dim"), c.flag("keepdim", false)) : prod(x));
     };
-    ops["cumsum"] = [](Call& c) { return cumsum(c.converted(), c.integer("dim")); };
-    ops["cumprod"] = [](Call& c) { return cumprod(c.converted(), c.integer("dim")); };
+    ops["cumsum"] = [](Call& c) { return as_dtype(c, cumsum(c.converted(), c.integer("dim"))); };
+    ops["cumprod"] = [](Call& c) { return as_dtype(c, cumprod(c.converted(), c.integer("dim"))); };
     ops["logcumsumexp"] = [](Call& c) { return logcumsumexp(c.x(0), c.integer("dim")); };
 }
 
