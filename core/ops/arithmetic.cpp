@@ -22,6 +22,12 @@ Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b))
 
 Tensor add(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("add");
+    check_device("add", {&a, &b});
+    // As in PyTorch, the sum of booleans is a boolean.
+    if (a.dtype() == boolean && b.dtype() == boolean) {
+        broadcast_shapes("add", a.shape(), b.shape());
+        return logical_or(a, b);
+    }
     return record("add", arithmetic("add", kernels::formula::Add{}, a, b), {a, b},
                   [](const Grads& dy, Needs) -> Grads {
                       return {dy[0], dy[0]};

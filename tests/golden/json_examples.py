@@ -162,6 +162,7 @@ EXAMPLES += [(op, [Z(-9, 9, 7)], {"other": 3}) for op in
 EXAMPLES += [
     ("arccosh", [P(3, 5) + 1], {}),
     ("add", [Z(0, 9, 7)], {"other": 3, "alpha": 2}),
+    ("add", [B(3, 5), B(5)], {}),
     ("sub", [Z(0, 9, 7)], {"other": 0.5}),
     ("rsub", [R(3, 5), R(5)], {"alpha": 2}),
     ("remainder", [K(P(3, 5))], {"self": 3}),

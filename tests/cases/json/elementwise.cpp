@@ -90,10 +90,14 @@ void name_unary(NamedOps& ops) {
     ops["positive"] = [](Call& c) { return c.x(0); };
 }
 
-Scalar product(Scalar a, Scalar b) {
-    if (a.is_integral() && b.is_integral()) return a.to_int64() * b.to_int64();
-    return a.to_double() * b.to_double();
+// Returns the second operand of a sum, the argument "other" or the second input, times alpha.
+Scalar scaled_number(Call& c) {
+    const Scalar other = c.scalar("other"), alpha = c.scalar("alpha", 1);
+    if (!c.has("alpha")) return other;
+    if (other.is_integral() && alpha.is_integral()) return other.to_int64() * alpha.to_int64();
+    return other.to_double() * alpha.to_double();
 }
+Tensor scaled_operand(Call& c) { return c.has("alpha") ? mul(c.x(1), c.scalar("alpha")) : c.x(1); }
 
 // Returns the name of the argument that is a number and the first operand, or nullptr.
 const char* first_number(const Call& c) {
@@ -135,14 +139,10 @@ void name_arithmetic(NamedOps& ops) {
     };
     // These multiply the second operand by alpha.
     ops["add"] = [](Call& c) {
-        const Scalar alpha = c.scalar("alpha", 1);
-        if (c.has("other")) return add(c.x(0), product(c.scalar("other"), alpha));
-        return add(c.x(0), c.has("alpha") ? mul(c.x(1), alpha) : c.x(1));
+        return c.has("other") ? add(c.x(0), scaled_number(c)) : add(c.x(0), scaled_operand(c));
     };
     ops["sub"] = [](Call& c) {
-        const Scalar alpha = c.scalar("alpha", 1);
-        if (c.has("other")) return sub(c.x(0), product(c.scalar("other"), alpha));
-        return sub(c.x(0), c.has("alpha") ? mul(c.x(1), alpha) : c.x(1));
+        return c.has("other") ? sub(c.x(0), scaled_number(c)) : sub(c.x(0), scaled_operand(c));
     };
     ops["rsub"] = [](Call& c) {
         const Tensor x = c.has("alpha") ? mul(c.x(0), c.scalar("alpha")) : c.x(0);
