@@ -15,10 +15,11 @@ namespace axle::optim {
 // that are not contiguous. For a sharded parameter, it contains the gradient of the local part.
 class GradTable {
   public:
-    // Throws DeviceError, with a message that begins with `op`, if the gradients are on different
-    // devices.
+    // Throws DeviceError if the gradients are on different devices, and UsageError if a parameter
+    // is undefined. The messages begin with `op`.
     GradTable(const char* op, const std::vector<Tensor>& params) {
         for (const Tensor& param : params) {
+            if (!param.defined()) throw UsageError(str(op, ": a parameter is undefined"));
             Tensor grad = autograd::local_part(param).grad();
             if (!grad.defined()) continue;
             if (!grads_.empty() && grad.device() != device())

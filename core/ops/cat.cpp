@@ -83,6 +83,7 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     const profiler::OpScope scope("cat");
     if (tensors.empty()) throw ValueError("cat: the list of tensors is empty");
     const Tensor& first = tensors[0];
+    check_device("cat", {&first});
     DType dtype = first.dtype();
     for (const Tensor& t : tensors) {
         check_device("cat", {&first, &t});
@@ -129,6 +130,7 @@ Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
     if (tensors.empty()) throw ValueError("stack: the list of tensors is empty");
     std::vector<Tensor> rows;
     for (const Tensor& t : tensors) {
+        check_device("stack", {&tensors[0], &t});
         if (t.shape() != tensors[0].shape())
             throw ShapeError(str("stack: shapes differ: ", tensors[0].shape(), " and ", t.shape()));
         rows.push_back(unsqueeze(t, dim));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "core/check.h"
 #include "core/ops.h"
 #include "data/loading/collate_columns.h"
 #include "kernels/error.h"
@@ -112,6 +113,7 @@ Tensor pad_sequence(const std::vector<Tensor>& sequences, const PadSequenceOptio
     const Tensor& first = sequences[0];
     for (std::size_t i = 0; i < sequences.size(); ++i) {
         const Tensor& t = sequences[i];
+        check_device("pad_sequence", {&first, &t});
         if (t.dim() == 0)
             throw ShapeError(
                 str("pad_sequence: each sequence must have at least one dimension: "

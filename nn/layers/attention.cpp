@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/check.h"
 #include "nn/init.h"
 #include "nn/layers/sequence_policy.h"
 
@@ -147,6 +148,7 @@ Tensor MultiheadAttention::project(const Tensor& x, int part, bool unbatched) co
 MultiheadAttention::Projected MultiheadAttention::projected(const Tensor& query, const Tensor& key,
                                                             const Tensor& value,
                                                             MultiheadAttentionMasks masks) const {
+    check_device("MultiheadAttention", {&query, &key, &value});
     Projected result;
     result.unbatched = query.dim() == 2;
     if (result.unbatched && masks.key_padding_mask.defined() && masks.key_padding_mask.dim() == 1)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/autograd/autocast.h"
+#include "core/check.h"
 #include "nn/init.h"
 
 namespace axle::nn {
@@ -20,6 +21,7 @@ Bilinear::Bilinear(std::int64_t in1, std::int64_t in2, std::int64_t out, Bilinea
 }
 
 Tensor Bilinear::forward(const Tensor& a, const Tensor& b) {
+    check_device("Bilinear", {&a, &b});
     const std::int64_t out = weight.size(0), in1 = weight.size(1), in2 = weight.size(2);
     Shape outer = a.shape(), other = b.shape();
     if (a.dim() > 0) outer.erase(a.dim() - 1);

@@ -156,6 +156,9 @@ Tensor LBFGS::step_with_closure(const std::function<Tensor()>& closure) {
         throw UsageError(
             "LBFGS: a GradScaler cannot scale the losses of a closure; use bf16 or no "
             "mixed precision");
+    if (groups_.size() != 1)
+        throw UsageError(str("LBFGS: all parameters must be in one group: there are ",
+                             groups_.size(), " groups"));
     const profiler::Scope scope(name(), profiler::Category::optimizer);
     const NoGrad no_grad;
     const Group& group = groups_[0];

@@ -208,6 +208,8 @@ void add_bad_view_calls(Cases& cases) {
         stack({floats_of({2, 3}), floats_of({2})});
     });
     refuses<Error>(cases, "stack", {}, [] { stack({}); });
+    refuses<UsageError>(cases, "stack", {"undefined"}, [] { stack({floats_of({2}), Tensor()}); });
+    refuses<UsageError>(cases, "cat", {"undefined"}, [] { cat({Tensor(), floats_of({2})}); });
 }
 
 }  // namespace

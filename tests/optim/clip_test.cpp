@@ -74,6 +74,13 @@ TEST(ClipGradNorm, SkipsParametersWithoutGradient) {
     EXPECT_FALSE(none.grad().defined());
 }
 
+TEST(ClipGradNorm, RejectsAnUndefinedParameter) {
+    expect_error<UsageError>({"clip_grad_norm_: a parameter is undefined"},
+                             [] { clip_grad_norm_({Tensor()}, 1); });
+    expect_error<UsageError>({"clip_grad_value_: a parameter is undefined"},
+                             [] { clip_grad_value_({Tensor()}, 1); });
+}
+
 TEST(ClipGradValue, RejectsANegativeLimit) {
     const Tensor param = with_grad({3, -4});
     expect_error<ValueError>({"clip_grad_value_: clip_value must be 0 or more: -1"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/check.h"
 #include "nn/layers/recurrent/layer.h"
 
 namespace axle::nn {
@@ -95,6 +96,7 @@ PackedSequence PackedSequence::to(DType dtype) const {
 PackedSequence pack_padded_sequence(const Tensor& input, const Lengths& lengths,
                                     PackOptions options) {
     constexpr const char* kOp = "pack_padded_sequence";
+    check_device(kOp, {&input});
     if (input.dim() < 2)
         throw ShapeError(
             str(kOp, ": input must have at least two dimensions: it is ", input.shape()));
@@ -115,6 +117,8 @@ PackedSequence pack_padded_sequence(const Tensor& input, const Lengths& lengths,
 
 PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths,
                                     PackOptions options) {
+    check_device("pack_padded_sequence", {&lengths});
+    check_index_dtype("pack_padded_sequence", lengths);
     if (lengths.dim() != 1)
         throw ShapeError(
             str("pack_padded_sequence: lengths must have one dimension: it is ", lengths.shape()));
@@ -127,6 +131,10 @@ PackedSequence pack_sequence(const std::vector<Tensor>& sequences, bool enforce_
     Lengths lengths, starts;
     std::int64_t total = 0;
     for (const Tensor& sequence : sequences) {
+        check_device("pack_sequence", {&sequence});
+        if (sequence.dim() == 0)
+            throw ShapeError(
+                "pack_sequence: a sequence must have at least one dimension: it is []");
         starts.push_back(total);
         lengths.push_back(sequence.size(0));
         total += lengths.back();

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/check.h"
 #include "nn/init.h"
 
 namespace axle::nn {
@@ -35,6 +36,7 @@ Transformer::Transformer(TransformerOptions options)
 
 Tensor Transformer::operator()(const Tensor& src, const Tensor& tgt,
                                const TransformerMasks& masks) {
+    check_device("Transformer", {&src, &tgt});
     return Model::operator()(src, tgt, masks);
 }
 

@@ -98,6 +98,14 @@ TEST(LBFGS, RefusesStepsWithoutAClosureAndWithScaledGradients) {
     expect_error<UsageError>({"LBFGS: a GradScaler"}, [&] { step(optimizer, params); });
 }
 
+TEST(LBFGS, RefusesASecondGroup) {
+    const Params params = parameters();
+    LBFGS optimizer(Params{params[0]});
+    optimizer.add_param_group({Params{params[1]}});
+    expect_error<UsageError>({"LBFGS: all parameters must be in one group: there are 2 groups"},
+                             [&] { step(optimizer, params); });
+}
+
 TEST(LBFGS, RejectsOptionsOutOfRange) {
     expect_error<ValueError>({"LBFGS: max_iter must be positive: 0"},
                              [] { LBFGS optimizer(parameters(), {.max_iter = 0}); });

@@ -62,6 +62,11 @@ TEST(PackedSequence, RejectsInvalidLengths) {
     expect_error<ValueError>({"pack_padded_sequence: lengths must be positive", "0"}, [&] {
         nn::pack_padded_sequence(x, {4, 0});
     });
+    expect_error<DTypeError>({"pack_padded_sequence", "float32"}, [&] {
+        nn::pack_padded_sequence(x, tensor({3.5, 2.0}, {2}, {f32}));
+    });
+    expect_error<UsageError>({"pack_padded_sequence", "undefined"},
+                             [&] { nn::pack_padded_sequence(Tensor(), {3}); });
     expect_error<ValueError>({"pack_padded_sequence: lengths must not exceed", "4", "5"}, [&] {
         nn::pack_padded_sequence(x, {5, 4});
     });
