@@ -37,7 +37,8 @@ void expect_recorded_trace(const std::string& name, const LBFGSOptions& options)
     SCOPED_TRACE(name);
     const Params params = parameters();
     LBFGS optimizer(params, options);
-    for (const auto& row : golden_json("optim.json")["lbfgs"][name]) {
+    const auto golden = golden_json("optim.json");
+    for (const auto& row : golden["lbfgs"][name]) {
         const double loss = step(optimizer, params, options.maximize ? -1 : 1);
         EXPECT_NEAR(loss, row["loss"], 1e-8 * (1 + std::abs(loss)));
         const std::vector<double> actual = values(params);
