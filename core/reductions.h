@@ -148,8 +148,8 @@ Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
 
 // --- differences (reductions/differences.cpp)
 // Returns the n-th differences x[i + 1] - x[i] along dim, after cat({prepend, x, append}, dim). The
-// differences of booleans are exclusive or. Returns a copy of x if n is 0. Throws ShapeError if x is
-// 0-d, and ValueError if n is negative.
+// differences of booleans are exclusive or. Returns a copy of x if n is 0. Throws ShapeError if x
+// is 0-d, and ValueError if n is negative.
 Tensor diff(const Tensor& x, std::int64_t n = 1, std::int64_t dim = -1, const Tensor& prepend = {},
             const Tensor& append = {});
 // Return the integral of y along dim by the trapezoidal rule, for points with the distance dx or
