@@ -71,7 +71,7 @@ std::pair<Tensor, Tensor> cummin(const Tensor& x, std::int64_t dim);
 // floating. Can't be differentiated twice.
 Tensor logcumsumexp(const Tensor& x, std::int64_t dim);
 // Returns x limited to [low, high], which are broadcast with x; an undefined bound does not limit.
-// Where low is above high, returns high. Throws ValueError if both bounds are undefined.
+// Returns high where low is above high. Throws ValueError if both bounds are undefined.
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 
 // --- order statistics (reductions/order.cpp). On a GPU, they have the limits of sort().

@@ -22,9 +22,9 @@ Tensor promoted(const Tensor& x, Scalar b) { return to(x, promote(x.dtype(), b))
 
 Tensor add(const Tensor& a, const Tensor& b) {
     const profiler::OpScope scope("add");
-    check_device("add", {&a, &b});
     // As in PyTorch, the sum of booleans is a boolean.
-    if (a.dtype() == boolean && b.dtype() == boolean) {
+    if (a.defined() && b.defined() && a.dtype() == boolean && b.dtype() == boolean) {
+        check_device("add", {&a, &b});
         broadcast_shapes("add", a.shape(), b.shape());
         return logical_or(a, b);
     }

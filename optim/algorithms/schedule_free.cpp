@@ -12,11 +12,9 @@ namespace {
 
 constexpr const char* kBuffers[] = {"z", "exp_avg_sq"};
 
-// Returns the weight of the newest z in the average.
-double newest_weight(const auto& o) {
-    const double weight =
-        std::pow(static_cast<double>(o.k), o.r) * std::pow(o.lr_max, o.weight_lr_power);
-    return o.weight_sum == 0 ? 0 : weight / o.weight_sum;
+// Returns the weight of the last counted step, before it is divided by the sum of all weights.
+double step_weight(const auto& o) {
+    return std::pow(static_cast<double>(o.k), o.r) * std::pow(o.lr_max, o.weight_lr_power);
 }
 
 // Counts a step of the group.
@@ -26,7 +24,7 @@ void count_step(auto& o) {
         o.k <= o.warmup_steps ? static_cast<double>(o.k) / static_cast<double>(o.warmup_steps) : 1;
     o.scheduled_lr = o.lr * warmup;
     o.lr_max = std::max(o.lr_max, o.scheduled_lr);
-    o.weight_sum += std::pow(static_cast<double>(o.k), o.r) * std::pow(o.lr_max, o.weight_lr_power);
+    o.weight_sum += step_weight(o);
 }
 
 void check_common(const char* op, const auto& o) {
@@ -62,7 +60,7 @@ template <class Options>
 void ScheduleFree<Options>::move(const Tensor& param, const Tensor& values, const Tensor& z,
                                  const Tensor& gradient, const TensorStep& step,
                                  const Group& group) const {
-    const double weight = newest_weight(group);
+    const double weight = group.weight_sum == 0 ? 0 : step_weight(group) / group.weight_sum;
     const double rate = group.scheduled_lr;
     step.write(param.detach(),
                lerp(values, z, weight) + gradient * (rate * (group.momentum() * (1 - weight) - 1)));
