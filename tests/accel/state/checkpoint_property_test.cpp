@@ -15,6 +15,7 @@
 #include "tests/core/files/memory_file_system.h"
 #include "tests/figures.h"
 #include "tests/log_capture.h"
+#include "tests/sanitized.h"
 
 namespace axle {
 namespace {
@@ -155,7 +156,7 @@ void expect_invariants(unsigned sequences) {
 }
 
 TEST(CheckpointFolder, KeepsTheNewestCheckpointAndForeignFilesInRandomOperations) {
-    expect_invariants(200);
+    expect_invariants(tests::kSanitized ? 50 : 200);
 }
 
 TEST(CheckpointFolder, KeepsTheNewestCheckpointAndForeignFilesInALongRun) {
