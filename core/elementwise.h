@@ -48,10 +48,15 @@ Tensor reciprocal(const Tensor& x);
 // --- two or three operands, which broadcast (elementwise/special.cpp)
 // Returns a / b, rounded down. An integer divided by 0 gives 0. Has no gradient.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& a, Scalar b);
 // Return the rest of a / b. It has the sign of a (fmod) or of b (remainder). The rest of an integer
 // divided by 0 is 0.
 Tensor fmod(const Tensor& a, const Tensor& b);
+Tensor fmod(const Tensor& a, Scalar b);
 Tensor remainder(const Tensor& a, const Tensor& b);
+Tensor remainder(const Tensor& a, Scalar b);
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, Scalar b) { return remainder(a, b); }
 Tensor atan2(const Tensor& y, const Tensor& x);  // the angle of the point (x, y), in [-pi, pi]
 Tensor lerp(const Tensor& start, const Tensor& end, const Tensor& weight);
 Tensor lerp(const Tensor& start, const Tensor& end, double weight);  // start + weight (end - start)
@@ -72,6 +77,16 @@ Tensor bitwise_not(const Tensor& x);
 Tensor bitwise_and(const Tensor& a, const Tensor& b);
 Tensor bitwise_or(const Tensor& a, const Tensor& b);
 Tensor bitwise_xor(const Tensor& a, const Tensor& b);
+Tensor bitwise_and(const Tensor& a, Scalar b);
+Tensor bitwise_or(const Tensor& a, Scalar b);
+Tensor bitwise_xor(const Tensor& a, Scalar b);
+inline Tensor operator~(const Tensor& x) { return bitwise_not(x); }
+inline Tensor operator&(const Tensor& a, const Tensor& b) { return bitwise_and(a, b); }
+inline Tensor operator|(const Tensor& a, const Tensor& b) { return bitwise_or(a, b); }
+inline Tensor operator^(const Tensor& a, const Tensor& b) { return bitwise_xor(a, b); }
+inline Tensor operator&(const Tensor& a, Scalar b) { return bitwise_and(a, b); }
+inline Tensor operator|(const Tensor& a, Scalar b) { return bitwise_or(a, b); }
+inline Tensor operator^(const Tensor& a, Scalar b) { return bitwise_xor(a, b); }
 // Returns a copy of x in which NaN and the infinities are replaced. The infinities become the
 // largest and the least finite number of x's dtype unless a number is given. Integers do not
 // change.

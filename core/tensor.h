@@ -196,6 +196,7 @@ class Tensor {
     // `value` is true, also throws UsageError unless the dtype is floating, and for a frozen
     // parameter that is sharded over processes.
     Tensor& set_requires_grad(bool value = true);
+    Tensor& requires_grad_(bool value = true) { return set_requires_grad(value); }
     bool is_leaf() const;
     // Returns the accumulated gradient, or an undefined Tensor. Throws UsageError for a parameter
     // that is sharded over processes (docs/sharding.md).

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/autograd/autograd.h"
+#include "core/check.h"
 #include "core/ops.h"
 #include "nn/deferred_storage.h"
 
@@ -27,19 +28,23 @@ void zeros_(Tensor& t) { constant_(t, 0); }
 void ones_(Tensor& t) { constant_(t, 1); }
 
 void constant_(Tensor& t, double value) {
+    check_device("constant_", {&t});
     const NoGrad no_grad;
     if (!DeferredStorage::record(t, Fill::constant, value)) t.fill_(value);
 }
 void uniform_(Tensor& t, double low, double high) {
+    check_device("uniform_", {&t});
     const NoGrad no_grad;
     if (!DeferredStorage::record(t, Fill::uniform, low, high)) t.uniform_(low, high);
 }
 void normal_(Tensor& t, double mean, double std) {
+    check_device("normal_", {&t});
     const NoGrad no_grad;
     if (!DeferredStorage::record(t, Fill::normal, mean, std)) t.normal_(mean, std);
 }
 
 void trunc_normal_(Tensor& t, double mean, double std, double low, double high) {
+    check_device("trunc_normal_", {&t});
     if (!(low <= high))
         throw ValueError(str("trunc_normal_: low must not be above high: [", low, ", ", high, "]"));
     if (!(std >= 0)) throw ValueError(str("trunc_normal_: std must not be negative: ", std));
@@ -71,23 +76,27 @@ double calculate_gain(Nonlinearity nonlinearity, double a) {
 }
 
 void kaiming_uniform_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
+    check_device("kaiming_uniform_", {&t});
     if (t.numel() == 0) return;
     const double bound = calculate_gain(nonlinearity, a) * std::sqrt(3.0 / fan_of(t, fan));
     uniform_(t, -bound, bound);
 }
 
 void kaiming_normal_(Tensor& t, double a, Fan fan, Nonlinearity nonlinearity) {
+    check_device("kaiming_normal_", {&t});
     if (t.numel() == 0) return;
     normal_(t, 0, calculate_gain(nonlinearity, a) / std::sqrt(fan_of(t, fan)));
 }
 
 void xavier_uniform_(Tensor& t, double gain) {
+    check_device("xavier_uniform_", {&t});
     if (t.numel() == 0) return;
     const double bound = gain * std::sqrt(6.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out)));
     uniform_(t, -bound, bound);
 }
 
 void xavier_normal_(Tensor& t, double gain) {
+    check_device("xavier_normal_", {&t});
     if (t.numel() == 0) return;
     normal_(t, 0, gain * std::sqrt(2.0 / (fan_of(t, Fan::in) + fan_of(t, Fan::out))));
 }

@@ -1,5 +1,6 @@
 // Parameter initializers, which fill a tensor in place. Autograd does not record them. Random
-// values come from the default generator (core/random.h).
+// values come from the default generator (core/random.h). All throw UsageError for an undefined
+// tensor.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/autograd/autograd.h"
+#include "core/check.h"
 #include "core/ops.h"
 #include "nn/init.h"
 
@@ -12,6 +13,7 @@ namespace axle::nn::init {
 namespace {
 
 void check_matrix(const char* op, const Tensor& t) {
+    check_device(op, {&t});
     if (t.dim() != 2)
         throw ShapeError(str(op, ": the tensor must have two dimensions: it is ", t.shape()));
 }
@@ -70,6 +72,7 @@ void eye_(Tensor& t) {
 }
 
 void dirac_(Tensor& t, std::int64_t groups) {
+    check_device("dirac_", {&t});
     if (t.dim() < 3 || t.dim() > 5)
         throw ShapeError(
             str("dirac_: the tensor must have three, four or five dimensions: it is ", t.shape()));
@@ -89,6 +92,7 @@ void dirac_(Tensor& t, std::int64_t groups) {
 }
 
 void orthogonal_(Tensor& t, double gain) {
+    check_device("orthogonal_", {&t});
     if (t.dim() < 2)
         throw ShapeError(
             str("orthogonal_: the tensor must have at least two dimensions: it is ", t.shape()));

@@ -29,14 +29,15 @@ Optimizer::Optimizer()
     : address_(std::make_shared<Optimizer*>(this)), private_(make_owning<Private>()) {}
 Optimizer::~Optimizer() { set_hooks(nullptr); }
 
-Optimizer::Optimizer(Optimizer&& other) {  // NOLINT(*-noexcept-move-constructor)
+Optimizer::Optimizer(Optimizer&& other) : Optimizer() {  // NOLINT(*-noexcept-move-constructor)
     if (other.hooks_)
         throw UsageError(str(other.name(),
                              ": a prepared optimizer cannot be moved: an Accelerator "
                              "refers to it; move it before prepare()"));
-    address_ = std::move(other.address_);
+    address_.swap(other.address_);
     *address_ = this;
-    private_ = std::move(other.private_);
+    *other.address_ = &other;
+    private_.swap(other.private_);
     scalars_ = std::move(other.scalars_);
     skipped_ = std::move(other.skipped_);
     upload_plan_ = std::move(other.upload_plan_);

@@ -117,9 +117,9 @@ class Optimizer {
     Optimizer();
     virtual ~Optimizer();
     // An optimizer can be moved before it is prepared, for example to return it from a function.
-    // Its schedulers then change the rates of the new object, and `other` can only be destroyed.
-    // Throws UsageError if hooks are set, because they refer to `other`. Do not move an optimizer
-    // between unscale_() and step() of a GradScaler.
+    // Its schedulers then change the rates of the new object, and `other` has no parameters. Throws
+    // UsageError if hooks are set, because they refer to `other`. Do not move an optimizer between
+    // unscale_() and step() of a GradScaler.
     Optimizer(Optimizer&& other);  // NOLINT: throws
     Optimizer(const Optimizer&) = delete;
     Optimizer& operator=(const Optimizer&) = delete;

@@ -102,6 +102,21 @@ void quotients(Cases& cases) {
                              return ne(y[0], 0).sum().item() == 0 ? "" : "a rest of 0 is not 0";
                          }});
     }
+    const std::pair<const char*, Tensor (*)(In)> with_number[] = {
+        {"floor_divide(x[0], 3)", [](In x) { return floor_divide(x[0], 3); }},
+        {"fmod(x[0], -2.5)", [](In x) { return fmod(x[0], -2.5); }},
+        {"remainder(x[0], 3)", [](In x) { return x[0] % 3; }}};
+    for (const auto& [expression, call] : with_number) {
+        const std::string text = expression;
+        cases.push_back({.name = text.substr(0, text.find('(')) + "/number",
+                         .torch = "torch." + text,
+                         .call = call,
+                         .rows = {{floats({3, 67}, -8, 8)}, {ints({9}, -9, 9)}, {floats({0, 3})}},
+                         .gradient = false});
+    }
+    refuses<UsageError>(cases, "remainder/number", {}, [] { Tensor() % 2; });
+    refuses<UsageError>(cases, "fmod/number", {}, [] { fmod(Tensor(), 2); });
+    refuses<UsageError>(cases, "floor_divide/number", {}, [] { floor_divide(Tensor(), 2); });
     binary(cases, "atan2", atan2,
            {{floats({3, 67}), floats({3, 67})},
             {floats({4, 1}), floats({5})},
@@ -171,6 +186,19 @@ void logic(Cases& cases) {
                 {mask({67}), mask({67})}});
         cases.back().gradient = false;
     }
+    const std::pair<const char*, Tensor (*)(In)> with_number[] = {
+        {"bitwise_and(x[0], 6)", [](In x) { return x[0] & 6; }},
+        {"bitwise_or(x[0], 6)", [](In x) { return x[0] | 6; }},
+        {"bitwise_xor(x[0], 6)", [](In x) { return x[0] ^ 6; }}};
+    for (const auto& [expression, call] : with_number) {
+        const std::string text = expression;
+        cases.push_back({.name = text.substr(0, text.find('(')) + "/number",
+                         .torch = "torch." + text,
+                         .call = call,
+                         .rows = {{ints({67}, -99, 99)}, {ints({9}, 0, 256, u8)}},
+                         .gradient = false});
+    }
+    refuses<DTypeError>(cases, "bitwise_and/number", {"float32"}, [] { ints_of({2}) & 1.5; });
     cases.push_back({.name = "bitwise_not",
                      .torch = "torch.bitwise_not(x[0])",
                      .call = [](In x) { return bitwise_not(x[0]); },

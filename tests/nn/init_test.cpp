@@ -140,6 +140,22 @@ TEST(Sparse, SetsAShareOfEachColumnToZero) {
     expect_error<ValueError>({"sparse_: sparsity"}, [&] { init::sparse_(t, 2); });
 }
 
+TEST(Initializers, RejectAnUndefinedTensor) {
+    Tensor none;
+    expect_error<UsageError>({"constant_: "}, [&] { init::zeros_(none); });
+    expect_error<UsageError>({"uniform_: "}, [&] { init::uniform_(none); });
+    expect_error<UsageError>({"normal_: "}, [&] { init::normal_(none); });
+    expect_error<UsageError>({"trunc_normal_: "}, [&] { init::trunc_normal_(none); });
+    expect_error<UsageError>({"kaiming_uniform_: "}, [&] { init::kaiming_uniform_(none); });
+    expect_error<UsageError>({"kaiming_normal_: "}, [&] { init::kaiming_normal_(none); });
+    expect_error<UsageError>({"xavier_uniform_: "}, [&] { init::xavier_uniform_(none); });
+    expect_error<UsageError>({"xavier_normal_: "}, [&] { init::xavier_normal_(none); });
+    expect_error<UsageError>({"eye_: "}, [&] { init::eye_(none); });
+    expect_error<UsageError>({"dirac_: "}, [&] { init::dirac_(none); });
+    expect_error<UsageError>({"orthogonal_: "}, [&] { init::orthogonal_(none); });
+    expect_error<UsageError>({"sparse_: "}, [&] { init::sparse_(none, 0.5); });
+}
+
 TEST(InitMatrices, SkipTheMetaDeviceAndFillDeferredWeights) {
     {
         const init::EmptyWeights empty;

@@ -65,6 +65,21 @@ TEST(Optimizer, KeepsItsStateWhenMoved) {
     EXPECT_TRUE(to.skipped().defined());
 }
 
+TEST(Optimizer, HasNoParametersAfterItWasMovedFrom) {
+    const Params params = parameters();
+    SGD from(params, {.lr = 1});
+    const SGD to(std::move(from));
+    set_gradients(params, 1);
+    const auto before = values(params);
+    from.step();  // NOLINT(bugprone-use-after-move)
+    from.zero_grad();
+    EXPECT_EQ(values(params), before);
+    EXPECT_TRUE(from.parameters().empty());
+    EXPECT_TRUE(params[0].grad().defined());
+    EXPECT_EQ(from.state(params[0]), nullptr);
+    from.state_dict();
+}
+
 TEST(Scheduler, FollowsAnOptimizerThatIsMoved) {
     auto from = std::make_unique<SGD>(parameters(), optim::SGDOptions{.lr = 1});
     optim::StepLR schedule(*from, 1, 0.5);

@@ -95,6 +95,18 @@ Tensor bitwise_or(const Tensor& a, const Tensor& b) {
 Tensor bitwise_xor(const Tensor& a, const Tensor& b) {
     return bitwise("bitwise_xor", formula::BitwiseXor{}, a, b);
 }
+Tensor bitwise_and(const Tensor& a, Scalar b) {
+    check_device("bitwise_and", {&a});
+    return bitwise_and(a, scalar_operand(b, a));
+}
+Tensor bitwise_or(const Tensor& a, Scalar b) {
+    check_device("bitwise_or", {&a});
+    return bitwise_or(a, scalar_operand(b, a));
+}
+Tensor bitwise_xor(const Tensor& a, Scalar b) {
+    check_device("bitwise_xor", {&a});
+    return bitwise_xor(a, scalar_operand(b, a));
+}
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf,
                   std::optional<double> neginf) {

@@ -72,6 +72,19 @@ Tensor remainder(const Tensor& a, const Tensor& b) {
     return rest("remainder", formula::Remainder{}, floor, a, b);
 }
 
+Tensor floor_divide(const Tensor& a, Scalar b) {
+    check_device("floor_divide", {&a});
+    return floor_divide(a, scalar_operand(b, a));
+}
+Tensor fmod(const Tensor& a, Scalar b) {
+    check_device("fmod", {&a});
+    return fmod(a, scalar_operand(b, a));
+}
+Tensor remainder(const Tensor& a, Scalar b) {
+    check_device("remainder", {&a});
+    return remainder(a, scalar_operand(b, a));
+}
+
 Tensor atan2(const Tensor& y, const Tensor& x) {
     const profiler::OpScope scope("atan2");
     check_device("atan2", {&y, &x});
