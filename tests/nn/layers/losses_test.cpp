@@ -24,7 +24,7 @@ TEST(LossModules, ApplyTheirReduction) {
                      multilabel_margin_loss(x, labels, kSum));
 }
 
-TEST(LossModules, OfDifferencesApplyTheirOptions) {
+TEST(DifferenceLosses, ApplyTheirOptions) {
     const Tensor x = randn({3, 4}), y = randn({3, 4}), weight = rand({3, 4});
     const SmoothL1LossOptions smooth = {.beta = 0.5, .reduction = Reduction::sum};
     expect_same_bits(nn::SmoothL1Loss(smooth)(x, y), smooth_l1_loss(x, y, smooth));
@@ -32,7 +32,7 @@ TEST(LossModules, OfDifferencesApplyTheirOptions) {
     expect_same_bits(nn::HuberLoss(huber)(x, y), huber_loss(x, y, huber));
 }
 
-TEST(LossModules, OfClassesApplyTheirOptions) {
+TEST(ClassLosses, ApplyTheirOptions) {
     const Tensor x = randn({5, 4}), log_probs = log_softmax(x), weight = rand({4});
     const Tensor labels = randint(0, 4, {5}), probabilities = rand({5, 4});
     const CrossEntropyOptions entropy = {
@@ -56,7 +56,7 @@ TEST(LossModules, OfClassesApplyTheirOptions) {
                      multilabel_soft_margin_loss(x, probabilities, soft));
 }
 
-TEST(LossModules, OfMarginsApplyTheirOptions) {
+TEST(MarginLosses, ApplyTheirOptions) {
     const Tensor x = randn({5, 4}), y = randn({5, 4}), z = randn({5, 4}), sign = signs({5});
     const MarginRankingLossOptions ranking = {.margin = 0.5, .reduction = Reduction::sum};
     const Tensor a = x.select(1, 0), b = x.select(1, 1);
@@ -80,7 +80,7 @@ TEST(LossModules, OfMarginsApplyTheirOptions) {
                      triplet_margin_with_distance_loss(x, y, z, distance));
 }
 
-TEST(LossModules, OfLikelihoodsApplyTheirOptions) {
+TEST(LikelihoodLosses, ApplyTheirOptions) {
     const Tensor x = randn({5, 4}), y = randn({5, 4}), variance = rand({5, 4});
     const GaussianNllLossOptions gaussian = {.full = true, .eps = 0.5, .reduction = Reduction::sum};
     expect_same_bits(nn::GaussianNLLLoss(gaussian)(x, y, variance),
