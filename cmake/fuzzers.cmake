@@ -20,7 +20,7 @@ if(AXLE_BUILD_FUZZERS)
          core/files/pickle.cpp core/files/safetensors*.cpp core/files/sharded_folder.cpp
          core/files/torch_file.cpp core/files/zip.cpp
          core/text/text.cpp core/tree/json.cpp core/tree/tree.cpp nn/files/weight_files.cpp
-         nn/models/*_files.cpp nn/models/pretrained.cpp)
+         nn/models/*_files.cpp nn/models/*/*_files.cpp nn/models/pretrained.cpp)
     set_property(SOURCE ${parsers} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
     set_property(SOURCE ${parsers} PROPERTY SKIP_PRECOMPILE_HEADERS ON)  # compiled without the option
 endif()

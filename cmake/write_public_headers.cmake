@@ -59,6 +59,7 @@ set(only_by_path
     "^dist/pipeline/drawing[.]h"
     "^dist/pipeline/simulation[.]h"
     "^nn/models/transformer[.]h"
+    "^nn/models/(text|vision)/"
     "^nn/precision/"
     "^optim/state_file[.]h")
 list(JOIN only_by_path "|" only_by_path)

@@ -1,6 +1,5 @@
 // Reading and writing BERT models: config.json and model.safetensors in Hugging Face's layout.
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "core/tree/tree.h"
@@ -9,40 +8,6 @@
 
 namespace axle::nn {
 namespace {
-
-// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has a
-// string for each of the keys "0" to n - 1, where n is its size.
-void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
-    constexpr const char* kName = "id2label";
-    const Tree* field = fields.find(kName);
-    if (field == nullptr) return;
-    if (!field->is_map()) fields.fail(kName, str("must be an object: ", shown(*field)));
-    std::unordered_map<std::string_view, const Tree*> named;
-    for (const auto& [id, label] : field->entries()) named.emplace(id, &label);
-    labels.clear();
-    for (std::size_t i = 0; i < field->size(); ++i) {
-        const auto label = named.find(std::to_string(i));
-        if (label == named.end() || !label->second->is_string())
-            fields.fail(kName, str("no name for class ", i, " of ", field->size(), " classes"));
-        labels.push_back(label->second->string());
-    }
-}
-
-// Returns the maps id2label and label2id of a config.json. If several classes have the same name,
-// label2id maps the name to the last of these classes.
-std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels) {
-    Tree id2label = Tree::map(), label2id = Tree::map();
-    std::unordered_map<std::string_view, std::size_t> entries;  // indices in label2id
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-        id2label.entries().push_back({std::to_string(i), labels[i]});
-        const auto [entry, is_new] = entries.try_emplace(labels[i], label2id.size());
-        if (is_new)
-            label2id.entries().push_back({labels[i], i});
-        else
-            label2id.entries()[entry->second].value = i;
-    }
-    return {std::move(id2label), std::move(label2id)};
-}
 
 // Returns the current name of a parameter. Older files use the names "gamma" and "beta" for the
 // parameters of a LayerNorm.
@@ -72,13 +37,6 @@ Model load_model(const PretrainedFolder& folder, const BertConfig& config, Heads
                         .ignored = is_ignored,
                         .heads = heads(model)});
     return model;
-}
-
-std::vector<std::string> default_labels(std::int64_t count) {
-    check_size("BertForSequenceClassification", "num_labels", count);
-    std::vector<std::string> labels;
-    for (std::int64_t i = 0; i < count; ++i) labels.push_back(str("LABEL_", i));
-    return labels;
 }
 
 }  // namespace
@@ -153,7 +111,7 @@ BertForSequenceClassification BertForSequenceClassification::from_pretrained(
     const PretrainedFolder folder(path);
     auto config = folder.config<BertConfig>();
     if (num_labels && *num_labels != std::ssize(config.labels))
-        config.labels = default_labels(*num_labels);
+        config.labels = default_labels("BertForSequenceClassification", *num_labels);
     return load_model<Model>(
         folder, config, [&](Model& model) -> std::vector<PretrainedNames::Head> {
             return {{"bert.pooler.", [&] { model.bert.pooler.emplace(config); }},

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "core/autograd/autograd.h"
@@ -178,6 +179,43 @@ std::string config_text(const Tree& fields, const Tree& others) {
     for (const auto& [name, value] : others.entries())
         if (!fields.contains(name)) all.entries().push_back({name, value});
     return to_json(all);
+}
+
+void read_labels(const ConfigFields& fields, std::vector<std::string>& labels) {
+    constexpr const char* kName = "id2label";
+    const Tree* field = fields.find(kName);
+    if (field == nullptr) return;
+    if (!field->is_map()) fields.fail(kName, str("must be an object: ", shown(*field)));
+    std::unordered_map<std::string_view, const Tree*> named;
+    for (const auto& [id, label] : field->entries()) named.emplace(id, &label);
+    labels.clear();
+    for (std::size_t i = 0; i < field->size(); ++i) {
+        const auto label = named.find(std::to_string(i));
+        if (label == named.end() || !label->second->is_string())
+            fields.fail(kName, str("no name for class ", i, " of ", field->size(), " classes"));
+        labels.push_back(label->second->string());
+    }
+}
+
+std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels) {
+    Tree id2label = Tree::map(), label2id = Tree::map();
+    std::unordered_map<std::string_view, std::size_t> entries;  // indices in label2id
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+        id2label.entries().push_back({std::to_string(i), labels[i]});
+        const auto [entry, is_new] = entries.try_emplace(labels[i], label2id.size());
+        if (is_new)
+            label2id.entries().push_back({labels[i], i});
+        else
+            label2id.entries()[entry->second].value = i;
+    }
+    return {std::move(id2label), std::move(label2id)};
+}
+
+std::vector<std::string> default_labels(const char* who, std::int64_t count) {
+    check_size(who, "num_labels", count);
+    std::vector<std::string> labels;
+    for (std::int64_t i = 0; i < count; ++i) labels.push_back(str("LABEL_", i));
+    return labels;
 }
 
 Tree ids_or_null(const std::vector<std::int64_t>& ids) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tree/tree.h"
@@ -86,6 +87,15 @@ class ConfigFields {
 // `others` whose names are not in `fields`. `others` is a map or null. `fields` should be small,
 // because it is searched for each name.
 std::string config_text(const Tree& fields, const Tree& others);
+// Reads the field id2label, a map {"0": "LABEL_0", ...}. Throws ValueError unless the map has a
+// string for each of the keys "0" to n - 1, where n is its size.
+void read_labels(const ConfigFields& fields, std::vector<std::string>& labels);
+// Returns the maps id2label and label2id of a config.json. If several classes have the same name,
+// label2id maps the name to the last of these classes.
+std::pair<Tree, Tree> label_maps(const std::vector<std::string>& labels);
+// Returns the names LABEL_0, LABEL_1, ... of `count` classes. Throws ValueError unless the count is
+// positive; the message begins with `who`.
+std::vector<std::string> default_labels(const char* who, std::int64_t count);
 // Returns one id as a number, several ids as a list, and a null Tree for no ids.
 Tree ids_or_null(const std::vector<std::int64_t>& ids);
 // Returns the value, or a null Tree for nullopt.
