@@ -61,6 +61,25 @@ Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_
     return embedding(positions, table).unsqueeze(1);
 }
 
+Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequencies,
+                       DType dtype) {
+    const NoGrad no_grad;
+    const Tensor per_position = tensor(frequencies, {.dtype = f64}).to(positions.device());
+    const Tensor angles = positions.to(f64).unsqueeze(-1) * per_position;
+    return cat({cos(angles), sin(angles)}, -1).to(dtype).unsqueeze(1);
+}
+
+Tensor token_numbers(std::int64_t time, Device device) {
+    const TensorOptions options{.dtype = i64, .device = device};
+    const SequencePolicy* const policy = sequence_policy();
+    if (policy == nullptr) return arange(time, options).unsqueeze(0);
+    return by_range(*policy, time, 0,
+                    [&](PositionRange range, std::int64_t) {
+                        return arange(range.begin, range.begin + range.count, options);
+                    })
+        .unsqueeze(0);
+}
+
 Tensor position_rows(const Tensor& table, std::int64_t time, const Tensor& positions) {
     if (positions.defined()) return embedding(positions, table);
     const SequencePolicy* const policy = sequence_policy();

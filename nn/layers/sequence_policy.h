@@ -55,6 +55,11 @@ Tensor rotary_positions(const Tensor& x, double base, const Tensor& rotation = {
 // given dtype, f64 or f32.
 Tensor rotary_rotation(const Tensor& positions, std::int64_t length, std::int64_t head_size,
                        double base, DType dtype);
+// Returns the same for any angles per position, of which there are head_size / 2.
+Tensor rotary_rotation(const Tensor& positions, const std::vector<double>& frequencies,
+                       DType dtype);
+// Returns the positions [1, time] (i64) of this process's `time` tokens in the whole sequence.
+Tensor token_numbers(std::int64_t time, Device device);
 // Returns the rows of `table` for the positions of `time` tokens, as a tensor [time, ...], or [B,
 // time, ...] if positions [B, time] (i64) are defined. Throws IndexError if a position is not in
 // the table.

@@ -30,6 +30,7 @@ void LlamaConfig::validate() const {
         throw ValueError(
             str("LlamaConfig: head_dim must be even for rotary positions: ", head_size()));
     check_positive(kWho, "rope_theta", rope_theta);
+    if (rope_scaling) rope_scaling->validate(kWho);
     check_positive(kWho, "rms_norm_eps", rms_norm_eps);
     check_positive(kWho, "initializer_range", initializer_range);
     check_probability(kWho, "attention_dropout", attention_dropout);
@@ -99,30 +100,50 @@ Tensor LlamaDecoderLayer::forward(const Tensor& x, const Tensor& mask, const Ten
     return y + mlp(post_attention_layernorm(y));
 }
 
+LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
+                               const Tensor& attention_mask, const Tensor& position_ids,
+                               DType dtype) {
+    const std::int64_t whole = whole_length(ids.size(1));
+    const TokenPositions at =
+        token_positions(who, position_ids, ids, std::max(rotary.max_position_embeddings, whole));
+    LlamaContext context{
+        .mask = attention_mask.defined() ? padding_mask(who, attention_mask, ids) : at.documents,
+        .rotation = {}};
+    const bool has_positions = at.positions.defined();
+    const DType rotated = dtype == f64 ? f64 : f32;
+    if (rotary.scaling)
+        context.rotation =
+            rotary_rotation(has_positions ? at.positions : token_numbers(ids.size(1), ids.device()),
+                            rotary.scaling->frequencies(rotary.base, rotary.head_size,
+                                                        has_positions ? at.length : whole,
+                                                        rotary.max_position_embeddings),
+                            rotated);
+    else if (has_positions)
+        context.rotation =
+            rotary_rotation(at.positions, at.length, rotary.head_size, rotary.base, rotated);
+    return context;
+}
+
 LlamaModel::LlamaModel(const LlamaConfig& config)
     : embed_tokens(normal_embedding(config.vocab_size, config.hidden_size, config.initializer_range,
                                     config.pad_token_id)),
       norm(config.hidden_size, config.rms_norm_eps),
       checkpoint_layers(config.checkpoint_layers),
-      max_position_embeddings(config.max_position_embeddings) {
+      max_position_embeddings(config.max_position_embeddings),
+      rope_scaling(config.rope_scaling) {
     for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
         layers.push_back(LlamaDecoderLayer(config));
 }
 
 LlamaContext LlamaModel::context_of(const Tensor& ids, const Tensor& attention_mask,
                                     const Tensor& position_ids, DType dtype) {
-    const std::int64_t limit = std::max(max_position_embeddings, whole_length(ids.size(1)));
-    const TokenPositions at = token_positions("llama", position_ids, ids, limit);
-    LlamaContext context{.mask = attention_mask.defined()
-                                     ? padding_mask("llama", attention_mask, ids)
-                                     : at.documents,
-                         .rotation = {}};
-    if (at.positions.defined()) {
-        const LlamaAttention& attention = layers[0].self_attn;
-        context.rotation = rotary_rotation(at.positions, at.length, attention.head_size,
-                                           attention.rope_theta, dtype == f64 ? f64 : f32);
-    }
-    return context;
+    const LlamaAttention& attention = layers[0].self_attn;
+    return attention_context("llama",
+                             {.base = attention.rope_theta,
+                              .head_size = attention.head_size,
+                              .max_position_embeddings = max_position_embeddings,
+                              .scaling = rope_scaling},
+                             ids, attention_mask, position_ids, dtype);
 }
 
 Tensor LlamaModel::forward(const Tensor& ids, const Tensor& attention_mask,

@@ -18,6 +18,7 @@
 #include "nn/models/extension_points.h"
 #include "nn/models/generate.h"
 #include "nn/models/output.h"
+#include "nn/models/rope.h"
 
 namespace axle::nn {
 
@@ -36,6 +37,7 @@ struct LlamaConfig {
     // length.
     std::int64_t max_position_embeddings = 2048;
     double rope_theta = 10000;
+    std::optional<RopeScaling> rope_scaling = {};  // as in Llama 3.1
     double rms_norm_eps = 1e-6;
     double attention_dropout = 0;
     double initializer_range = 0.02;
@@ -57,7 +59,6 @@ struct LlamaConfig {
     void validate() const;
     // Convert to and from the text of Hugging Face's config.json. Missing fields keep their
     // defaults. from_json throws ValueError if the text is not a supported Llama configuration.
-    // Scaled rotary positions (rope_scaling) are not supported.
     std::string to_json() const;
     static LlamaConfig from_json(const std::string& text);
 };
@@ -109,6 +110,21 @@ struct LlamaContext {
     Tensor rotation;  // the argument of rotary_positions() (nn/layers/sequence_policy.h)
 };
 
+// The rotary positions of a model: rope_theta and the other fields of its configuration.
+struct RotaryOptions {
+    double base = 10000;
+    std::int64_t head_size = 0;
+    std::int64_t max_position_embeddings = 0;
+    std::optional<RopeScaling> scaling = {};
+};
+// Returns the arguments of attention for ids [B, T] with the meaning that Llama::forward()
+// describes, in layers with hidden states of the given dtype. Throws the errors of
+// Llama::forward(); the messages begin with `who`. If processes share the sequences, all of them
+// must call this function together.
+LlamaContext attention_context(const char* who, const RotaryOptions& rotary, const Tensor& ids,
+                               const Tensor& attention_mask, const Tensor& position_ids,
+                               DType dtype);
+
 struct LlamaModel : Model<LlamaModel>, BlockStack {
     explicit LlamaModel(const LlamaConfig& config);
     // Maps ids [B, T] to the final hidden state [B, T, C]. attention_mask [B, T] is 0 for padding
@@ -116,9 +132,7 @@ struct LlamaModel : Model<LlamaModel>, BlockStack {
     // meaning that Llama::forward() describes. Throws its errors.
     Tensor forward(const Tensor& ids, const Tensor& attention_mask = {},
                    const Tensor& position_ids = {});
-    // Returns the arguments of attention in layers with hidden states of the given dtype. Throws
-    // the errors of forward(). If processes share the sequences, all of them must call this
-    // function together.
+    // Returns attention_context() for the layers of this model.
     LlamaContext context_of(const Tensor& ids, const Tensor& attention_mask,
                             const Tensor& position_ids, DType dtype);
     void visit(Visitor& v) override {
@@ -130,6 +144,7 @@ struct LlamaModel : Model<LlamaModel>, BlockStack {
     RMSNorm norm;
     bool checkpoint_layers;
     std::int64_t max_position_embeddings;
+    std::optional<RopeScaling> rope_scaling;
 };
 
 struct Llama : Model<Llama>, LanguageHead {

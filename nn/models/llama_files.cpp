@@ -3,36 +3,12 @@
 #include "core/tree/tree.h"
 #include "nn/models/llama.h"
 #include "nn/models/pretrained.h"
+#include "nn/models/rope_fields.h"
 
 namespace axle::nn {
-namespace {
-
-// Reads the base of the rotary positions. Versions of transformers before 5 write rope_theta and,
-// for scaled positions, rope_scaling. Later versions write both into rope_parameters.
-void read_rope(const ConfigFields& fields, double& theta) {
-    fields.read("rope_theta", theta);
-    for (const char* name : {"rope_scaling", "rope_parameters"}) {
-        const Tree* rope = fields.find(name);
-        if (rope == nullptr) continue;
-        if (!rope->is_map()) fields.fail(name, str("must be an object: ", shown(*rope)));
-        for (const char* key : {"rope_type", "type"}) {
-            const Tree* type = rope->find(key);
-            if (type != nullptr && !(type->is_string() && type->string() == "default"))
-                fields.fail(
-                    name, str(key, ": must be default, the only supported value: ", shown(*type)));
-        }
-        const Tree* base = rope->find("rope_theta");
-        if (base == nullptr || base->is_null()) continue;
-        if (!base->is_number())
-            fields.fail(name, str("rope_theta: must be a number: ", shown(*base)));
-        theta = base->number();
-    }
-}
-
-}  // namespace
 
 std::string LlamaConfig::to_json() const {
-    const Tree fields{
+    Tree fields{
         {"model_type", "llama"},
         {"vocab_size", vocab_size},
         {"hidden_size", hidden_size},
@@ -43,8 +19,6 @@ std::string LlamaConfig::to_json() const {
         {"head_dim", head_size()},
         {"hidden_act", "silu"},
         {"max_position_embeddings", max_position_embeddings},
-        {"rope_theta", rope_theta},
-        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", rope_theta}}},
         {"rms_norm_eps", rms_norm_eps},
         {"attention_dropout", attention_dropout},
         {"initializer_range", initializer_range},
@@ -55,6 +29,7 @@ std::string LlamaConfig::to_json() const {
         {"bos_token_id", or_null(bos_token_id)},
         {"eos_token_id", ids_or_null(eos_token_id)},
     };
+    write_rope(fields, rope_theta, rope_scaling);
     return config_text(fields, other_fields);
 }
 
@@ -71,7 +46,7 @@ LlamaConfig LlamaConfig::from_json(const std::string& text) {
     fields.read("num_key_value_heads", config.num_key_value_heads);
     fields.read("head_dim", config.head_dim);
     fields.read("max_position_embeddings", config.max_position_embeddings);
-    read_rope(fields, config.rope_theta);
+    read_rope(fields, config.rope_theta, config.rope_scaling);
     fields.read("rms_norm_eps", config.rms_norm_eps);
     fields.read("attention_dropout", config.attention_dropout);
     fields.read("initializer_range", config.initializer_range);
@@ -84,7 +59,7 @@ LlamaConfig LlamaConfig::from_json(const std::string& text) {
     fields.read("bos_token_id", config.bos_token_id);
     fields.read("eos_token_id", config.eos_token_id);
     config.validate();
-    // rope_parameters, which to_json() writes, replaces rope_scaling.
+    // to_json() writes rope_parameters and, for scaled positions, rope_scaling.
     config.other_fields = fields.others(config.to_json(), {"rope_scaling"});
     return config;
 }

@@ -244,8 +244,15 @@ TEST(LlamaConfig, ReportsInvalidOrUnsupportedFields) {
     wrong("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": \"NaN\"",
           {"rms_norm_eps: must be a number"});
     wrong("\"attention_bias\": false", "\"attention_bias\": 0", {"attention_bias: must be true"});
-    wrong("\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"",
-          {"rope_parameters: rope_type: must be default", "llama3"});
+    wrong("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"",
+          {"rope_parameters: rope_type: must be default, linear, dynamic or llama3", "yarn"});
+    wrong("\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 0.5",
+          {"rope_scaling: factor must be at least 1"});
+    wrong("\"rope_type\": \"default\"",
+          "\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4",
+          {"rope_scaling: low_freq_factor must be positive and below high_freq_factor"});
+    wrong("\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": \"8\"",
+          {"rope_parameters: factor: must be a number"});
     wrong("\"rope_theta\": 10000.0", "\"rope_theta\": -1", {"rope_theta must be positive"});
     wrong("\"eos_token_id\": 0", "\"eos_token_id\": [0, \"1\"]", {"eos_token_id: must be"});
     wrong("\"attention_dropout\": 0.0", "\"attention_dropout\": 1", {"attention_dropout"});
